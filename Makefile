@@ -1,0 +1,34 @@
+# The two commands of the README are `make demo` and `make test`.
+# `make help` lists the rest.
+
+CARGO ?= cargo
+KENDALL = target/release/kendall
+
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc
+
+help: ## lists the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
+
+demo: packages-demo build ## installs what is missing, builds, runs a study of a real system
+	$(KENDALL) demo
+
+test: packages-test fmt clippy doc ## installs what the tests need, and runs all of them
+	$(CARGO) test --workspace --locked
+
+build: ## builds the program
+	$(CARGO) build --release --locked --bin kendall
+
+packages-demo: ## installs what the demo needs, or says what to install
+	@scripts/packages demo
+
+packages-test: ## installs what the tests need, or says what to install
+	@scripts/packages test
+
+fmt: ## checks the format
+	$(CARGO) fmt --all --check
+
+clippy: ## checks the lints
+	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+
+doc: ## builds the documentation, warnings denied
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items

@@ -1,0 +1,37 @@
+//! The command line: one module a command, and one line here.
+
+mod completions;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::exit::Exit;
+
+/// Measures a multi-tier service, models it as a network of queues, and predicts what it will do
+/// next.
+#[derive(Debug, Parser)]
+#[command(name = "kendall", version, arg_required_else_help = true)]
+pub(crate) struct Kendall {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Completions(completions::Completions),
+}
+
+impl Kendall {
+    /// The arguments of this process, or what to tell the user instead.
+    pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
+        let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
+        let command = Self::command().after_long_help(format!("Exit codes:\n{codes}"));
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
+
+    /// Runs the command that was asked for.
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self.command {
+            Command::Completions(command) => command.run(),
+        }
+    }
+}

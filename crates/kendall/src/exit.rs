@@ -1,0 +1,78 @@
+//! Exit codes: one enum, which the documentation is generated from.
+
+use std::process::ExitCode;
+
+/// How the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Done = 0,
+    /// Unforeseen failure.
+    Failure = 1,
+    /// Wrong usage, or a file that was refused.
+    Refused = 2,
+    /// The environment is not ready: a server missing, a port taken.
+    NotReady = 3,
+    /// A stated check failed, such as a regression.
+    CheckFailed = 4,
+    /// The run was rejected: the generator could not keep its schedule.
+    RunRejected = 5,
+}
+
+impl Exit {
+    /// All of them, for the documentation.
+    pub(crate) const ALL: [(Self, &'static str); 6] = [
+        (Self::Done, "done"),
+        (Self::Failure, "unforeseen failure"),
+        (Self::Refused, "usage, or a file refused"),
+        (Self::NotReady, "environment not ready (a server missing, a port taken)"),
+        (Self::CheckFailed, "a stated check failed (a regression)"),
+        (Self::RunRejected, "run rejected (the generator could not keep its schedule)"),
+    ];
+
+    /// The code that an error asks for; [`Exit::Failure`] unless it carries one.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        error.downcast_ref::<WithExit>().map_or(Self::Failure, |with| with.exit)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error that decided its exit code. Made by [`exit_with`].
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct WithExit {
+    exit: Exit,
+    message: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// `error` and its sources, ending the program with `exit`.
+///
+/// For example `parse(file).map_err(|e| exit_with(Exit::Refused, e))?`.
+pub(crate) fn exit_with(
+    exit: Exit,
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> anyhow::Error {
+    let error = error.into();
+    let message = error.to_string();
+    // The message stands for the error itself; only what lies below it is still to be told.
+    let source = error.source().map(|below| chain(below).into());
+    WithExit { exit, message, source }.into()
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(next) = below {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        below = next.source();
+    }
+    text
+}

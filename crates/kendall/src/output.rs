@@ -1,0 +1,48 @@
+//! The only place that prints: results to standard output, all else to standard error.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::exit::Exit;
+
+/// How a result is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Tables for people.
+    #[default]
+    Human,
+    /// One JSON document.
+    Json,
+}
+
+/// Prints a result. A reader that went away (a closed pipe) is no error.
+pub(crate) fn result(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+    written.and_then(|()| out.flush()).unwrap_or_default();
+}
+
+/// Prints a result as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    result(&serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// Prints a line beside the result.
+pub(crate) fn note(text: &str) {
+    writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
+}
+
+/// Prints an error with what caused it.
+pub(crate) fn error(error: &anyhow::Error) {
+    note(&format!("error: {error:#}"));
+}
+
+/// Prints clap's answer: help and version are results, refusals are not.
+pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
+    let code = if answer.use_stderr() { Exit::Refused } else { Exit::Done };
+    answer.print().unwrap_or_default();
+    code.into()
+}

@@ -1,0 +1,100 @@
+//! The dependency rows of `docs/architecture.md`, held by this test: a crate uses only crates on
+//! rows below its own, and the pure crates bring no input or output with them.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// Row of every crate; see `docs/architecture.md`.
+const ROWS: &[(&str, u32)] = &[
+    ("kendall-units", 0),
+    ("kendall-protocols", 1),
+    ("kendall-queueing", 1),
+    ("kendall-stats", 1),
+    ("kendall-predict", 2),
+    ("kendall-store", 2),
+    ("kendall-tier", 2),
+    ("kendall-compute", 3),
+    ("kendall-link", 3),
+    ("kendall-loadgen", 3),
+    ("kendall-memcached-proxy", 3),
+    ("kendall-message-queue", 3),
+    ("kendall-report", 4),
+    ("kendall-study", 4),
+    ("kendall", 6),
+];
+
+/// Crates that must stay free of input, output, threads of control and clocks.
+const PURE: &[&str] =
+    &["kendall-units", "kendall-protocols", "kendall-queueing", "kendall-stats", "kendall-predict"];
+
+/// Libraries that would bring input or output into a pure crate.
+const IMPURE: &[&str] =
+    &["hyper", "mio", "procfs", "reqwest", "rusqlite", "rustix", "tokio", "tracing"];
+
+/// Direct dependencies (tests excluded) of every workspace crate, from `cargo metadata`.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| {
+            let uses = package["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|dependency| dependency["kind"].is_null())
+                .map(|dependency| dependency["name"].as_str().unwrap().to_owned())
+                .collect();
+            (package["name"].as_str().unwrap().to_owned(), uses)
+        })
+        .collect()
+}
+
+#[test]
+fn a_crate_uses_only_crates_on_rows_below_its_own() {
+    let rows: BTreeMap<&str, u32> = ROWS.iter().copied().collect();
+    let dependencies = dependencies();
+    for name in dependencies.keys() {
+        assert!(rows.contains_key(name.as_str()), "{name} has no row: add it here and in the docs");
+    }
+    for (name, uses) in &dependencies {
+        for used in uses.iter().filter_map(|used| rows.get_key_value(used.as_str())) {
+            assert!(
+                *used.1 < rows[name.as_str()],
+                "{name} (row {}) uses {} (row {})",
+                rows[name.as_str()],
+                used.0,
+                used.1
+            );
+        }
+    }
+}
+
+#[test]
+fn the_pure_crates_bring_no_input_or_output() {
+    let dependencies = dependencies();
+    for name in PURE {
+        for used in &dependencies[*name] {
+            assert!(!IMPURE.contains(&used.as_str()), "{name} is pure and uses {used}");
+        }
+    }
+}
+
+#[test]
+fn a_study_links_no_tier_and_a_report_links_no_study() {
+    let dependencies = dependencies();
+    let links = |name: &str, used: &str| dependencies[name].iter().any(|d| d == used);
+    for tier in
+        ["kendall-memcached-proxy", "kendall-message-queue", "kendall-compute", "kendall-link"]
+    {
+        assert!(!links("kendall-study", tier), "a study starts {tier} as a process");
+    }
+    assert!(!links("kendall-report", "kendall-study"), "a report is made from stored rows");
+}

@@ -1,0 +1,3 @@
+//! Load generation: arrival schedules, closed and open loops, one driver a protocol.
+
+pub mod result;

@@ -1,0 +1,94 @@
+//! What a load test found: the JSON of `kendall load … --format json`.
+//!
+//! Keys carry their unit. Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of one
+//! machine share, so that windows line up with what the tiers said of themselves.
+
+use std::collections::BTreeMap;
+
+use kendall_protocols::snapshot::EncodedHistogram;
+use serde::{Deserialize, Serialize};
+
+/// Version of this message; raised when a field changes its meaning.
+pub const RESULT_VERSION: u32 = 1;
+
+/// One load test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadResult {
+    /// [`RESULT_VERSION`] of the writer.
+    pub version: u32,
+    /// `memcached`, `http`, …
+    pub protocol: String,
+    /// Addresses that were loaded.
+    pub targets: Vec<String>,
+    /// `closed` or `open`.
+    pub r#loop: String,
+    /// Closed loop: the population N. Open loop: connections.
+    pub clients: u64,
+    /// Start of the load (after connecting and prefill), `CLOCK_MONOTONIC`.
+    pub started_ns: u64,
+    /// End of the load, `CLOCK_MONOTONIC`.
+    pub ended_ns: u64,
+    /// Closed loop: mean think time that was asked for.
+    pub think_time_mean_ns: u64,
+    /// Open loop: the rate that was asked for.
+    pub arrival_rate_per_s: Option<f64>,
+    /// Windows of one second, in order, counted by the moment of completion.
+    pub windows: Vec<Window>,
+    /// The whole test by operation.
+    pub operations: BTreeMap<String, Operation>,
+    /// Planned to sent: how late the generator was against its own schedule.
+    pub lateness: EncodedHistogram,
+    /// Open loop: gaps between sends.
+    pub gaps: EncodedHistogram,
+    /// One per generator thread.
+    pub threads: Vec<GeneratorThread>,
+    /// Reasons why this test must not be used, as sentences with their figures; empty when valid.
+    pub rejections: Vec<String>,
+    /// Doubts that do not reject it.
+    pub caveats: Vec<String>,
+}
+
+/// One second of a load test.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Start, `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// End (excluded).
+    pub to_ns: u64,
+    /// By operation.
+    pub operations: BTreeMap<String, Operation>,
+}
+
+/// What happened to the requests of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered without an error (misses included).
+    pub completed: u64,
+    /// Keys found.
+    pub hits: u64,
+    /// Keys not found.
+    pub misses: u64,
+    /// Errors by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Due to done, of those completed.
+    pub response_time: EncodedHistogram,
+}
+
+/// What one generator thread cost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GeneratorThread {
+    /// CPU time in user mode.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel.
+    pub cpu_system_ns: u64,
+    /// Wall time of the thread's loop.
+    pub wall_ns: u64,
+    /// Time that it was ready to run and had no core.
+    pub run_queue_wait_ns: u64,
+}

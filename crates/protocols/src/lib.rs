@@ -1,0 +1,3 @@
+//! Codecs and message types: bytes in, values out. No input or output, no clock.
+
+pub mod snapshot;

@@ -1,0 +1,111 @@
+//! What a tier says about itself: the JSON of `GET /snapshot` on its metrics address.
+//!
+//! Everything is cumulative since the start, so a reader takes two snapshots and subtracts: the
+//! difference describes exactly the period between their `at_ns`, and any number of readers can
+//! do so without disturbing one another. Times are nanoseconds of `CLOCK_MONOTONIC`, which all
+//! processes of one machine share.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of this message; raised when a field changes its meaning.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// Cumulative state of one tier at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TierSnapshot {
+    /// [`SNAPSHOT_VERSION`] of the writer.
+    pub version: u32,
+    /// Kind of tier, such as `memcached-proxy`.
+    pub tier: String,
+    /// Process that wrote it.
+    pub pid: u32,
+    /// When it was taken, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// When the tier started, `CLOCK_MONOTONIC`.
+    pub started_ns: u64,
+    /// Workers at this moment (an experimental factor); 0 where there is no worker limit.
+    pub workers: u32,
+    /// By request type, such as `get`, `set`, `multi-get`.
+    pub requests: BTreeMap<String, RequestSnapshot>,
+    /// Requests that wait for a worker.
+    pub queue_length: LevelSnapshot,
+    /// Workers that serve a request.
+    pub workers_busy: LevelSnapshot,
+    /// Client connections that are open.
+    pub connections: LevelSnapshot,
+    /// One per backend, in the order of the command line.
+    pub backends: Vec<BackendSnapshot>,
+    /// Hits, misses, and errors by kind.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Bytes read from clients.
+    pub bytes_in: u64,
+    /// Bytes written to clients.
+    pub bytes_out: u64,
+    /// How often each bound was hit, by its name.
+    pub limits_hit: BTreeMap<String, u64>,
+    /// CPU time of the process so far: user.
+    pub cpu_user_ns: u64,
+    /// CPU time of the process so far: system.
+    pub cpu_system_ns: u64,
+}
+
+/// Requests of one type.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestSnapshot {
+    /// Requests whose last byte was read.
+    pub arrivals: u64,
+    /// Requests whose answer was handed to the kernel.
+    pub completions: u64,
+    /// Time in each stage, by the stage's name (see [`stage`]), as encoded histograms of
+    /// nanoseconds.
+    pub stages: BTreeMap<String, EncodedHistogram>,
+}
+
+/// Names of the stages that every tier reports.
+pub mod stage {
+    /// `dequeued − arrived`.
+    pub const WAITING_TIME: &str = "waiting_time";
+    /// `replied − dequeued`.
+    pub const SERVICE_TIME: &str = "service_time";
+    /// `received − sent`, until the last backend answered.
+    pub const BACKEND_TIME: &str = "backend_time";
+    /// `replied − arrived`.
+    pub const RESPONSE_TIME: &str = "response_time";
+}
+
+/// A level that goes up and down, such as a queue length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelSnapshot {
+    /// The level now.
+    pub current: u64,
+    /// The highest level since the previous whole second of the tier.
+    pub recent_maximum: u64,
+    /// The highest level ever.
+    pub maximum: u64,
+    /// ∫ level dt in level·ns: the difference of two, over the time between them, is the
+    /// time-weighted mean.
+    pub integral_ns: u64,
+}
+
+/// What was sent to one backend.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BackendSnapshot {
+    /// `host:port`.
+    pub address: String,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Keys sent to it.
+    pub keys: u64,
+    /// Requests that it failed.
+    pub errors: u64,
+    /// `received − sent`.
+    pub backend_time: EncodedHistogram,
+}
+
+/// A histogram of nanoseconds in HdrHistogram's V2 + DEFLATE encoding, as base64; the empty text
+/// is the empty histogram. `kendall-stats` reads and writes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EncodedHistogram(pub String);

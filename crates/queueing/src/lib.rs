@@ -1,0 +1,1 @@
+//! Queueing models: single stations, networks, bounds, approximations, simulation, scalability law.

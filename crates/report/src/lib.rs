@@ -1,0 +1,1 @@
+//! The report: stored study in, tables and one HTML file out.

@@ -1,0 +1,181 @@
+//! Histograms of nanoseconds: HdrHistogram with three significant digits.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+
+/// Three significant digits: a relative error of at most 0.1 %.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// A histogram of times in nanoseconds, kept to three significant digits. Grows as needed, so
+/// nothing is clipped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    inner: hdrhistogram::Histogram<u64>,
+}
+
+/// A text that is not an encoded histogram.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an encoded histogram: {reason}")]
+pub struct DecodeError {
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// An empty histogram.
+    ///
+    /// # Panics
+    /// Never: three digits are within HdrHistogram's bounds.
+    #[must_use]
+    pub fn new() -> Self {
+        let inner = hdrhistogram::Histogram::new(SIGNIFICANT_DIGITS)
+            .expect("three significant digits are within 0 to 5");
+        Self { inner }
+    }
+
+    /// Records one value.
+    pub fn record(&mut self, nanoseconds: u64) {
+        self.record_n(nanoseconds, 1);
+    }
+
+    /// Records the same value `count` times.
+    pub fn record_n(&mut self, nanoseconds: u64, count: u64) {
+        // A histogram that grows accepts every u64 up to i64::MAX; 292 years saturate there.
+        let value = nanoseconds.min(u64::MAX >> 1);
+        self.inner.record_n(value, count).expect("an auto-resizing histogram takes any value");
+    }
+
+    /// Adds all that `other` holds.
+    pub fn add(&mut self, other: &Self) {
+        self.inner.add(&other.inner).expect("an auto-resizing histogram takes any other");
+    }
+
+    /// What was recorded after `earlier`, where both are states of one growing histogram; `None`
+    /// when `earlier` holds something that this does not.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Option<Self> {
+        let mut difference = self.clone();
+        difference.inner.subtract(&earlier.inner).ok()?;
+        Some(difference)
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.inner.len()
+    }
+
+    /// Mean in nanoseconds; `None` when empty.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.inner.mean())
+    }
+
+    /// Standard deviation in nanoseconds; `None` when empty.
+    #[must_use]
+    pub fn standard_deviation(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.inner.stdev())
+    }
+
+    /// The value at `quantile` (0 to 1) in nanoseconds; `None` when empty.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        (self.count() > 0).then(|| self.inner.value_at_quantile(quantile))
+    }
+
+    /// Smallest value in nanoseconds, to the histogram's precision; `None` when empty.
+    #[must_use]
+    pub fn min(&self) -> Option<u64> {
+        (self.count() > 0).then(|| self.inner.min())
+    }
+
+    /// Largest value in nanoseconds, to the histogram's precision; `None` when empty.
+    #[must_use]
+    pub fn max(&self) -> Option<u64> {
+        (self.count() > 0).then(|| self.inner.max())
+    }
+
+    /// The cells that hold something: lowest and highest value that fall into the cell, and count.
+    pub fn cells(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.inner.iter_recorded().map(|cell| {
+            let value = cell.value_iterated_to();
+            (
+                self.inner.lowest_equivalent(value),
+                self.inner.highest_equivalent(value),
+                cell.count_at_value(),
+            )
+        })
+    }
+
+    /// HdrHistogram V2 + DEFLATE as base64; empty text for the empty histogram.
+    ///
+    /// # Panics
+    /// Never: writing to memory does not fail.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        if self.count() == 0 {
+            return String::new();
+        }
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.inner, &mut bytes)
+            .expect("writing a histogram to memory does not fail");
+        STANDARD.encode(bytes)
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for anything else.
+    pub fn decode(text: &str) -> Result<Self, DecodeError> {
+        if text.is_empty() {
+            return Ok(Self::new());
+        }
+        let bytes =
+            STANDARD.decode(text).map_err(|error| DecodeError { reason: error.to_string() })?;
+        let mut inner: hdrhistogram::Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|error| DecodeError { reason: error.to_string() })?;
+        inner.auto(true);
+        Ok(Self { inner })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_of_two_states_is_what_came_between() {
+        let mut histogram = Histogram::new();
+        histogram.record(1_000);
+        let earlier = histogram.clone();
+        histogram.record_n(5_000_000, 3);
+        let between = histogram.since(&earlier).unwrap();
+        assert_eq!(between.count(), 3);
+        assert!(earlier.since(&histogram).is_none());
+    }
+
+    #[test]
+    fn an_encoded_histogram_reads_back_equal_and_still_grows() {
+        let mut histogram = Histogram::new();
+        histogram.record(123_456);
+        let mut back = Histogram::decode(&histogram.encode()).unwrap();
+        assert_eq!(back, histogram);
+        back.record(u64::MAX);
+        assert_eq!(back.count(), 2);
+    }
+
+    #[test]
+    fn noise_is_refused() {
+        assert!(Histogram::decode("not base64!").is_err());
+        assert!(Histogram::decode("AAAA").is_err());
+    }
+}

@@ -1,0 +1,1 @@
+//! What all tiers share: bounded request queue, worker pool, stage clock, instruments, metrics page, graceful stop.

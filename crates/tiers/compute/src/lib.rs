@@ -1,0 +1,1 @@
+//! The compute service: matrix powers and factorisation over HTTP.

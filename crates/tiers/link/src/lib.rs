@@ -1,0 +1,1 @@
+//! A TCP relay that adds delay, jitter, bandwidth limits and faults.

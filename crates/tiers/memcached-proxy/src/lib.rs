@@ -1,0 +1,1 @@
+//! The memcached middleware: one network side, bounded request queue, workers, replicated writes.

@@ -1,0 +1,1 @@
+//! The persistent message queue over PostgreSQL.

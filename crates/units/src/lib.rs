@@ -1,0 +1,13 @@
+//! Quantities with their units, how they are written in files and on the command line, and
+//! conversions of counts that refuse to lose precision.
+//!
+//! What it leaves out: whether a value makes sense. A negative time is a [`Seconds`]; the model
+//! that takes it says why it cannot.
+
+mod exact;
+mod parse;
+mod quantity;
+
+pub use exact::{exact_f64, ratio, whole_u64};
+pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};
+pub use quantity::{Rate, Seconds};
