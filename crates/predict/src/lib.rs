@@ -1,1 +1,10 @@
 //! From measurement to model: model inputs, predictions, and their error against what was held out.
+//!
+//! Pure: no input or output, no clock. Takes what was measured as plain numbers
+//! ([`measured::OperatingPoint`]) and returns numbers with what they rest on.
+
+pub mod bottleneck;
+pub mod laws;
+pub mod measured;
+pub mod saturation;
+pub mod score;

@@ -1,0 +1,278 @@
+//! Which resource limits the throughput, and what speaks for it.
+//!
+//! Two kinds of resources are told apart. A core is hardware. A worker pool is software: a worker
+//! is *held* while layers below it are visited, so a full pool in front of a full processor is a
+//! symptom, not the cause.
+
+use serde::{Deserialize, Serialize};
+
+use crate::measured::OperatingPoint;
+
+/// Hardware or software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResourceKind {
+    /// Cores of the host, all processes together.
+    HostCpu,
+    /// Cores that one role's processes can use.
+    ProcessCpu,
+    /// A tier's workers.
+    WorkerPool,
+}
+
+/// How busy one resource was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resource {
+    /// What it is called in the report.
+    pub name: String,
+    /// Hardware or software.
+    pub kind: ResourceKind,
+    /// Mean number of servers that were busy.
+    pub busy: f64,
+    /// Number of servers.
+    pub servers: f64,
+    /// `busy / servers`.
+    pub utilization: f64,
+    /// D = busy/X: what one request needs of it.
+    pub demand_s: Option<f64>,
+    /// Requests that waited for it, where known.
+    pub queue_length: Option<f64>,
+    /// Mean time that a request waited for it, where known.
+    pub waiting_time_s: Option<f64>,
+}
+
+/// The resource that limits, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bottleneck {
+    /// Every resource that was measured, busiest first.
+    pub resources: Vec<Resource>,
+    /// Name of the one that limits; `None` when nothing measured is near its limit.
+    pub limiting: Option<String>,
+    /// What speaks for it, in words with figures.
+    pub evidence: Vec<String>,
+    /// The load generator is among the busiest: what was measured may be the generator's limit.
+    pub generator_suspected: bool,
+}
+
+/// Utilization from which a resource is taken to limit. At 0.9 an M/M/1 already holds a request
+/// ten times its service time; the highest of several is named only above it.
+pub const LIMITING: f64 = 0.9;
+
+/// Role of the load generator among [`OperatingPoint::processes`].
+pub const GENERATOR: &str = "clients";
+
+/// Finds the limiting resource of one operating point.
+#[must_use]
+pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
+    let mut resources = resources(point);
+    resources.sort_by(|a, b| b.utilization.total_cmp(&a.utilization));
+    // Among what is near its limit, hardware explains software: a pool is held while cores work.
+    // A whole host at its limit explains each process on it.
+    let near = |kind| {
+        resources.iter().find(|resource| resource.kind == kind && resource.utilization >= LIMITING)
+    };
+    let limiting = near(ResourceKind::HostCpu)
+        .or_else(|| near(ResourceKind::ProcessCpu))
+        .or_else(|| near(ResourceKind::WorkerPool));
+    let generator_suspected = resources.iter().any(|resource| {
+        resource.kind == ResourceKind::ProcessCpu
+            && resource.name.starts_with(GENERATOR)
+            && resource.utilization >= LIMITING
+    });
+    let mut evidence = Vec::new();
+    match limiting {
+        Some(resource) => evidence.push(busy_sentence(resource)),
+        None => evidence.extend(nothing_near(&resources, point)),
+    }
+    evidence.extend(held_workers(point));
+    evidence.extend(shares_of_cpu(point, limiting));
+    if generator_suspected {
+        evidence.push(
+            "the load generator itself is at its limit, so the system's own limit may lie higher"
+                .to_owned(),
+        );
+    }
+    let limiting = limiting.map(|resource| resource.name.clone());
+    Bottleneck { resources, limiting, evidence, generator_suspected }
+}
+
+fn resources(point: &OperatingPoint) -> Vec<Resource> {
+    let throughput = point.client.throughput_per_s;
+    let demand = |busy: f64| (throughput > 0.0).then(|| busy / throughput);
+    let mut resources = Vec::new();
+    for tier in point.tiers.iter().filter(|tier| tier.workers > 0) {
+        let servers = f64::from(tier.workers);
+        resources.push(Resource {
+            name: format!("{} workers", tier.name),
+            kind: ResourceKind::WorkerPool,
+            busy: tier.workers_busy,
+            servers,
+            utilization: tier.workers_busy / servers,
+            demand_s: demand(tier.workers_busy),
+            queue_length: Some(tier.queue_length),
+            waiting_time_s: Some(tier.waiting_time_s),
+        });
+    }
+    for process in point.processes.iter().filter(|process| process.cpu_cores_limit > 0.0) {
+        resources.push(Resource {
+            name: format!("{} CPU", process.role),
+            kind: ResourceKind::ProcessCpu,
+            busy: process.cpu_cores,
+            servers: process.cpu_cores_limit,
+            utilization: process.cpu_cores / process.cpu_cores_limit,
+            demand_s: demand(process.cpu_cores),
+            queue_length: process.run_queue_wait,
+            waiting_time_s: process.run_queue_wait.and_then(demand),
+        });
+    }
+    if let Some(busy) = point.host_busy_cores.filter(|_| point.host_cores > 0.0) {
+        let waits: Option<f64> = point.processes.iter().map(|p| p.run_queue_wait).sum();
+        resources.push(Resource {
+            name: "host CPU".to_owned(),
+            kind: ResourceKind::HostCpu,
+            busy,
+            servers: point.host_cores,
+            utilization: busy / point.host_cores,
+            demand_s: demand(busy),
+            queue_length: waits,
+            waiting_time_s: waits.and_then(demand),
+        });
+    }
+    resources
+}
+
+fn busy_sentence(resource: &Resource) -> String {
+    let Resource { name, busy, servers, utilization, .. } = resource;
+    let mut sentence = format!(
+        "{name}: {busy:.2} of {servers} busy on average (utilization {:.0} %)",
+        utilization * 100.0
+    );
+    if let (Some(length), Some(wait)) = (resource.queue_length, resource.waiting_time_s) {
+        let wait = kendall_units::Seconds::new(wait);
+        sentence += &match resource.kind {
+            ResourceKind::WorkerPool => {
+                format!("; {length:.1} requests wait for it, {wait} each")
+            }
+            ResourceKind::HostCpu | ResourceKind::ProcessCpu => {
+                format!("; {length:.2} threads wait for a core, {wait} a request")
+            }
+        };
+    }
+    sentence
+}
+
+fn nothing_near(resources: &[Resource], point: &OperatingPoint) -> Vec<String> {
+    let Some(busiest) = resources.first() else {
+        return vec!["no utilization was recorded".to_owned()];
+    };
+    let mut evidence = vec![format!(
+        "no measured resource is near its limit; the busiest is {}",
+        busy_sentence(busiest)
+    )];
+    let delay = point.client_link_round_trip_s + point.backend_link_round_trip_s;
+    let response = point.client.response_time_s;
+    if delay > 0.5 * response && response > 0.0 {
+        evidence.push(format!(
+            "the links' delay makes up {:.0} % of the response time: throughput is limited by the \
+             number of clients, not by a resource",
+            100.0 * delay / response
+        ));
+    }
+    evidence
+}
+
+/// What a worker does while it is held.
+fn held_workers(point: &OperatingPoint) -> Option<String> {
+    let tier = point.first_tier().filter(|tier| tier.workers > 0 && tier.service_time_s > 0.0)?;
+    let backend = tier.backend_time_s?;
+    Some(format!(
+        "a worker of {} is held for {} a request, {:.0} % of it waiting for backends",
+        tier.name,
+        kendall_units::Seconds::new(tier.service_time_s),
+        100.0 * backend / tier.service_time_s
+    ))
+}
+
+/// Who uses the host, where the host is what limits.
+fn shares_of_cpu(point: &OperatingPoint, limiting: Option<&Resource>) -> Option<String> {
+    limiting.filter(|resource| resource.kind == ResourceKind::HostCpu)?;
+    let total: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+    let mut roles: Vec<_> = point.processes.iter().collect();
+    roles.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
+    let shares: Vec<String> = roles
+        .iter()
+        .filter(|process| process.cpu_cores > 0.0)
+        .map(|process| format!("{} {:.0} %", process.role, 100.0 * process.cpu_cores / total))
+        .collect();
+    (!shares.is_empty())
+        .then(|| format!("of the CPU time of the study's processes: {}", shares.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::{ProcessView, TierView, View};
+
+    fn point() -> OperatingPoint {
+        OperatingPoint {
+            client: View { throughput_per_s: 10_000.0, response_time_s: 0.006 },
+            tiers: vec![TierView {
+                name: "proxies".to_owned(),
+                instances: 1,
+                workers: 8,
+                view: View { throughput_per_s: 10_000.0, response_time_s: 0.005 },
+                waiting_time_s: 0.004,
+                service_time_s: 0.0008,
+                backend_time_s: Some(0.0006),
+                queue_length: 40.0,
+                workers_busy: 7.9,
+            }],
+            processes: vec![ProcessView {
+                role: "proxy".to_owned(),
+                instances: 1,
+                cpu_cores: 0.6,
+                cpu_cores_limit: 2.0,
+                run_queue_wait: Some(0.2),
+            }],
+            host_cores: 2.0,
+            host_busy_cores: Some(1.2),
+            ..OperatingPoint::default()
+        }
+    }
+
+    #[test]
+    fn a_full_pool_over_idle_cores_is_the_bottleneck() {
+        let found = bottleneck(&point());
+        assert_eq!(found.limiting.as_deref(), Some("proxies workers"));
+        assert!(found.evidence[0].contains("40.0 requests wait"), "{:?}", found.evidence);
+        assert!(found.evidence[1].contains("75 % of it waiting for backends"));
+    }
+
+    #[test]
+    fn a_full_pool_over_full_cores_is_a_symptom() {
+        let point = OperatingPoint { host_busy_cores: Some(1.98), ..point() };
+        assert_eq!(bottleneck(&point).limiting.as_deref(), Some("host CPU"));
+    }
+
+    #[test]
+    fn nothing_near_its_limit_names_nothing() {
+        let mut point = point();
+        point.tiers[0].workers_busy = 2.0;
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting, None);
+        assert!(found.evidence[0].contains("no measured resource is near its limit"));
+    }
+
+    #[test]
+    fn a_busy_generator_is_suspected() {
+        let mut point = point();
+        point.processes.push(ProcessView {
+            role: GENERATOR.to_owned(),
+            instances: 1,
+            cpu_cores: 0.97,
+            cpu_cores_limit: 1.0,
+            run_queue_wait: None,
+        });
+        assert!(bottleneck(&point).generator_suspected);
+    }
+}

@@ -1,0 +1,114 @@
+//! What was measured at one operating point, as plain numbers that a model can take.
+//!
+//! Means over the steady part of a run, or over the repetitions of one. Where several instances of
+//! a tier share the load, rates, levels and CPU are sums over them and times are means per request.
+
+use serde::{Deserialize, Serialize};
+
+/// One system under one load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperatingPoint {
+    /// Length of the steady part that was measured.
+    pub duration_s: f64,
+    /// N: clients of a closed loop; `None` for an open one.
+    pub population: Option<f64>,
+    /// Z: mean think time of a client.
+    pub think_time_s: f64,
+    /// λ that an open loop offered; `None` for a closed one.
+    pub arrival_rate_per_s: Option<f64>,
+    /// As the clients saw it.
+    pub client: View,
+    /// Delay of the emulated link between clients and the first tier, both ways together.
+    pub client_link_round_trip_s: f64,
+    /// Delay of the emulated link between the first tier and its backends, both ways together.
+    pub backend_link_round_trip_s: f64,
+    /// The tiers that report their stages, the one that clients speak to first.
+    pub tiers: Vec<TierView>,
+    /// CPU by role, load generators included.
+    pub processes: Vec<ProcessView>,
+    /// Cores of the host; 0 where unknown.
+    pub host_cores: f64,
+    /// Cores of the host that were busy, whoever used them; `None` where not recorded.
+    pub host_busy_cores: Option<f64>,
+}
+
+/// Throughput and response time as seen from one place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// X: requests completed per second.
+    pub throughput_per_s: f64,
+    /// R: mean response time.
+    pub response_time_s: f64,
+}
+
+/// What one tier said of itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TierView {
+    /// Its name in the study.
+    pub name: String,
+    /// Processes that share its load.
+    pub instances: u32,
+    /// Workers of all instances together; 0 where there is no worker limit.
+    pub workers: u32,
+    /// As the tier saw it: `replied − arrived`.
+    pub view: View,
+    /// W: `dequeued − arrived`.
+    pub waiting_time_s: f64,
+    /// S: `replied − dequeued`, the time that a worker is held.
+    pub service_time_s: f64,
+    /// `received − sent`: the part of S spent on waiting for backends; `None` for a tier without.
+    pub backend_time_s: Option<f64>,
+    /// Time-weighted mean of the requests that waited for a worker.
+    pub queue_length: f64,
+    /// Time-weighted mean of the workers that served.
+    pub workers_busy: f64,
+}
+
+/// CPU of the processes in one role.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessView {
+    /// Role, such as `proxy`, `memcached` or `clients`.
+    pub role: String,
+    /// Processes in that role.
+    pub instances: u32,
+    /// CPU seconds per second, all of them together.
+    pub cpu_cores: f64,
+    /// Cores that they may use together: the smaller of their threads and the host's cores.
+    pub cpu_cores_limit: f64,
+    /// Seconds per second in which their threads were ready and had no core; `None` if unknown.
+    pub run_queue_wait: Option<f64>,
+}
+
+impl OperatingPoint {
+    /// CPU that one request costs in `role`, in seconds: U/X.
+    #[must_use]
+    pub fn cpu_demand_s(&self, role: &str) -> Option<f64> {
+        let process = self.processes.iter().find(|process| process.role == role)?;
+        per_request(process.cpu_cores, self.client.throughput_per_s)
+    }
+
+    /// CPU that one request costs in all measured processes together, in seconds.
+    #[must_use]
+    pub fn cpu_demand_total_s(&self) -> Option<f64> {
+        let cores: f64 = self.processes.iter().map(|process| process.cpu_cores).sum();
+        (!self.processes.is_empty())
+            .then(|| per_request(cores, self.client.throughput_per_s))
+            .flatten()
+    }
+
+    /// The tier that clients speak to.
+    #[must_use]
+    pub fn first_tier(&self) -> Option<&TierView> {
+        self.tiers.first()
+    }
+
+    /// The abscissa of a load curve: N, or λ of an open loop.
+    #[must_use]
+    pub fn load(&self) -> f64 {
+        self.population.or(self.arrival_rate_per_s).unwrap_or(self.client.throughput_per_s)
+    }
+}
+
+fn per_request(amount: f64, throughput_per_s: f64) -> Option<f64> {
+    (throughput_per_s > 0.0).then(|| amount / throughput_per_s)
+}

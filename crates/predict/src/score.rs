@@ -1,0 +1,157 @@
+//! A model beside the measurement: what it was calibrated on, and its error at every other point.
+
+use serde::{Deserialize, Serialize};
+
+/// One response variable of one model along one load curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Name of the model, such as `M/M/64`.
+    pub model: String,
+    /// What the model assumes, in a sentence.
+    pub assumes: String,
+    /// What its inputs were taken from, in a sentence with the figures.
+    pub calibrated_on: String,
+    /// What is compared.
+    pub variable: Variable,
+    /// One entry a point of the curve, by rising load.
+    pub points: Vec<Compared>,
+    /// What the model says of each device at the highest load that it has an answer for.
+    pub devices: Vec<Device>,
+    /// The device that the model names as the bottleneck.
+    pub bottleneck: Option<String>,
+    /// What limits the model's worth here.
+    pub caveats: Vec<String>,
+}
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variable {
+    /// R at the clients, seconds.
+    ClientResponseTime,
+    /// R at the first tier, seconds.
+    TierResponseTime,
+    /// X, per second.
+    Throughput,
+    /// W at the first tier, seconds.
+    TierWaitingTime,
+}
+
+impl Variable {
+    /// Its name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClientResponseTime => "response time at the clients",
+            Self::TierResponseTime => "response time at the tier",
+            Self::Throughput => "throughput",
+            Self::TierWaitingTime => "time in the tier's queue",
+        }
+    }
+
+    /// Whether it is a time, in seconds; otherwise it is a rate.
+    #[must_use]
+    pub fn is_time(self) -> bool {
+        self != Self::Throughput
+    }
+}
+
+/// One point: measured and predicted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// N or λ.
+    pub load: f64,
+    /// In the unit of the variable.
+    pub measured: f64,
+    /// In the unit of the variable, or why the model has no answer.
+    pub predicted: Result<f64, String>,
+    /// The point was used to calibrate, so its error says nothing.
+    pub calibration: bool,
+}
+
+impl Compared {
+    /// `predicted / measured − 1`; `None` for a calibration point, or without an answer.
+    #[must_use]
+    pub fn relative_error(&self) -> Option<f64> {
+        let predicted = self.predicted.as_ref().ok()?;
+        (!self.calibration && self.measured.abs() > 0.0).then(|| predicted / self.measured - 1.0)
+    }
+}
+
+/// One device of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// m; `None` for a delay center.
+    pub servers: Option<f64>,
+    /// V: visits a request.
+    pub visits: f64,
+    /// S, seconds.
+    pub service_time_s: f64,
+    /// Utilization of one server that the model predicts; `None` for a delay center.
+    pub utilization: Option<f64>,
+    /// Customers at it, in service included.
+    pub number_at_center: Option<f64>,
+    /// Utilization that was measured at the same load, where it was.
+    pub measured_utilization: Option<f64>,
+}
+
+impl Comparison {
+    /// Mean of the absolute relative errors of what was held out; `None` when nothing was.
+    #[must_use]
+    pub fn mean_absolute_error(&self) -> Option<f64> {
+        let errors: Vec<f64> = self.errors().map(f64::abs).collect();
+        let count = kendall_units::exact_f64(errors.len());
+        (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / count)
+    }
+
+    /// The largest absolute relative error of what was held out.
+    #[must_use]
+    pub fn largest_absolute_error(&self) -> Option<f64> {
+        self.errors().map(f64::abs).max_by(f64::total_cmp)
+    }
+
+    /// Points that were held out and for which the model has no answer.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.points.iter().filter(|p| !p.calibration && p.predicted.is_err()).count()
+    }
+
+    fn errors(&self) -> impl Iterator<Item = f64> + '_ {
+        self.points.iter().filter_map(Compared::relative_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_calibration_point_does_not_flatter_the_model() {
+        let compared = |predicted: Result<f64, String>, calibration| Compared {
+            load: 1.0,
+            measured: 2.0,
+            predicted,
+            calibration,
+        };
+        let comparison = Comparison {
+            model: "M/M/1".to_owned(),
+            assumes: String::new(),
+            calibrated_on: String::new(),
+            variable: Variable::TierResponseTime,
+            points: vec![
+                compared(Ok(2.0), true),
+                compared(Ok(3.0), false),
+                compared(Ok(1.8), false),
+                compared(Err("unstable".to_owned()), false),
+            ],
+            devices: Vec::new(),
+            bottleneck: None,
+            caveats: Vec::new(),
+        };
+        assert!((comparison.mean_absolute_error().unwrap() - 0.3).abs() < 1e-12);
+        assert!((comparison.largest_absolute_error().unwrap() - 0.5).abs() < 1e-12);
+        assert_eq!(comparison.unanswered(), 1);
+    }
+}
