@@ -1,5 +1,7 @@
 //! A number, how sure it is, and what makes it less sure.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// An interval that holds the true value with probability `confidence` in repeated experiments.
@@ -13,6 +15,45 @@ pub struct Interval {
     pub confidence: f64,
 }
 
+impl Interval {
+    /// The interval `center ± half_width`.
+    ///
+    /// # Example
+    /// ```
+    /// use kendall_stats::estimate::Interval;
+    /// assert!(Interval::around(10.0, 2.0, 0.95).contains(11.5));
+    /// ```
+    #[must_use]
+    pub fn around(center: f64, half_width: f64, confidence: f64) -> Self {
+        Self { low: center - half_width, high: center + half_width, confidence }
+    }
+
+    /// Half of its width.
+    #[must_use]
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Whether `value` lies in it, ends included.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+
+    /// Both ends through a monotone `map`, in the right order whichever way it runs.
+    #[must_use]
+    pub fn map(&self, map: impl Fn(f64) -> f64) -> Self {
+        let (a, b) = (map(self.low), map(self.high));
+        Self { low: a.min(b), high: a.max(b), confidence: self.confidence }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", figures(self.low, 5), figures(self.high, 5))
+    }
+}
+
 /// A number with its interval and what should be known before it is trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -22,6 +63,134 @@ pub struct Estimate {
     pub interval: Option<Interval>,
     /// Reasons to trust it less.
     pub caveats: Vec<Caveat>,
+}
+
+impl Estimate {
+    /// A number without an interval and without a doubt, such as a count or a setting.
+    #[must_use]
+    pub fn exact(center: f64) -> Self {
+        Self { center, interval: None, caveats: Vec::new() }
+    }
+
+    /// A number with its interval.
+    #[must_use]
+    pub fn with_interval(center: f64, interval: Interval) -> Self {
+        Self { center, interval: Some(interval), caveats: Vec::new() }
+    }
+
+    /// The same number, with one more reason to doubt it; the same reason twice is kept once.
+    #[must_use]
+    pub fn doubt(mut self, caveat: Caveat) -> Self {
+        if !self.caveats.contains(&caveat) {
+            self.caveats.push(caveat);
+        }
+        self
+    }
+
+    /// Half the interval's width over the center's magnitude; `None` without an interval or at 0.
+    #[must_use]
+    pub fn relative_half_width(&self) -> Option<f64> {
+        let interval = self.interval?;
+        (self.center != 0.0).then(|| interval.half_width() / self.center.abs())
+    }
+
+    /// The same estimate in another unit or on another scale; `map` is monotone.
+    #[must_use]
+    pub fn map(&self, map: impl Fn(f64) -> f64) -> Self {
+        Self {
+            center: map(self.center),
+            interval: self.interval.map(|interval| interval.map(&map)),
+            caveats: self.caveats.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Estimate {
+    /// `5221.8 [5126.2, 5317.5]`; a trailing `*` says that there are caveats.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", figures(self.center, 5))?;
+        if let Some(interval) = self.interval {
+            write!(f, " {interval}")?;
+        }
+        if self.caveats.is_empty() { Ok(()) } else { write!(f, " *") }
+    }
+}
+
+/// `value` with so many significant figures, in plain decimals where that is readable.
+///
+/// # Example
+/// ```
+/// use kendall_stats::estimate::figures;
+/// assert_eq!(figures(5221.834, 5), "5221.8");
+/// assert_eq!(figures(0.000_012_345, 3), "1.23e-5");
+/// ```
+#[must_use]
+pub fn figures(value: f64, significant: usize) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let scientific = format!("{value:.*e}", significant.saturating_sub(1));
+    let exponent: i32 =
+        scientific.split_once('e').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(0);
+    if !(-4..15).contains(&exponent) {
+        return scientific;
+    }
+    let figures = i32::try_from(significant).unwrap_or(17);
+    let decimals = usize::try_from((figures - 1 - exponent).max(0)).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+/// A law that every measurement obeys, so that breaking it accuses the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Law {
+    /// N = X·R.
+    Little,
+    /// U = X·D.
+    Utilization,
+    /// Xₖ = X·Vₖ.
+    ForcedFlow,
+    /// X = N / (R + Z).
+    InteractiveResponseTime,
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Little => "Little's law",
+            Self::Utilization => "the utilization law",
+            Self::ForcedFlow => "the forced flow law",
+            Self::InteractiveResponseTime => "the interactive response-time law",
+        })
+    }
+}
+
+/// What an analysis takes for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Assumption {
+    /// Errors do not depend on one another or on the order of the runs.
+    Independence,
+    /// Errors are normally distributed.
+    Normality,
+    /// Errors are as large in every cell.
+    EqualVariance,
+    /// Effects add; they do not multiply.
+    Additivity,
+    /// The response is a straight line between the two levels.
+    Linearity,
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Independence => "independent errors",
+            Self::Normality => "normal errors",
+            Self::EqualVariance => "equal variance",
+            Self::Additivity => "additive effects",
+            Self::Linearity => "a straight line between the levels",
+        })
+    }
 }
 
 /// A reason to trust a number less. Stored and printed beside it.
@@ -36,4 +205,297 @@ pub enum Caveat {
         /// Replications needed.
         need: u64,
     },
+    /// Too few observations, counted as independent ones, for this percentile.
+    #[error(
+        "too few samples for p{p}: {effective:.0} effectively independent ones, it needs {need:.0}; \
+         run longer",
+        p = percent(*quantile)
+    )]
+    TooFewSamples {
+        /// The percentile, 0 to 1.
+        quantile: f64,
+        /// Effectively independent observations at hand.
+        effective: f64,
+        /// Effectively independent observations needed.
+        need: f64,
+    },
+    /// The observations depend on one another over so long a time that no interval is honest.
+    #[error(
+        "{batches} independent batches, an interval needs {need}: the observations depend on one \
+         another over too long a time; run longer"
+    )]
+    TooCorrelated {
+        /// Batches left when they looked independent, or when growing stopped.
+        batches: u64,
+        /// Batches needed.
+        need: u64,
+    },
+    /// Many observations carry the information of few.
+    #[error(
+        "{count} observations carry the information of {effective:.0} independent ones ({share:.1} %)",
+        share = 100.0 * effective / kendall_units::exact_f64(*count).max(1.0)
+    )]
+    Autocorrelated {
+        /// Observations.
+        count: u64,
+        /// Effectively independent ones.
+        effective: f64,
+    },
+    /// The response drifts within the run.
+    #[error(
+        "not stationary: it changes by {change:.1} % from the first to the second half",
+        change = 100.0 * relative_change
+    )]
+    NonStationary {
+        /// Second half over first half, minus one.
+        relative_change: f64,
+        /// Probability of so large a change in a stationary run.
+        p_value: f64,
+    },
+    /// No end of the warm-up was found in the first half of the run.
+    #[error("no end of the warm-up found in the first half of {windows} windows; run longer")]
+    WarmUpNotFound {
+        /// Windows in the series.
+        windows: u64,
+    },
+    /// The series is too short to look for a warm-up.
+    #[error(
+        "{windows} windows are too few to find the warm-up, {need} are needed; nothing was cut"
+    )]
+    SeriesTooShort {
+        /// Windows in the series.
+        windows: u64,
+        /// Windows needed.
+        need: u64,
+    },
+    /// A thread of the load generator was busy nearly all the time.
+    #[error(
+        "generator saturated: its busiest thread used {used:.0} % of a core (limit {limit:.0} %)",
+        used = 100.0 * busy_share,
+        limit = 100.0 * limit_share
+    )]
+    GeneratorSaturated {
+        /// CPU time over wall time of the busiest thread.
+        busy_share: f64,
+        /// Share from which it counts as saturated.
+        limit_share: f64,
+    },
+    /// The load generator sent later than its own schedule.
+    #[error(
+        "generator late: 1 % of the requests were sent more than {late:.3} ms after they were due",
+        late = 1e3 * lateness_p99_s
+    )]
+    GeneratorLate {
+        /// 99th percentile of planned to sent.
+        lateness_p99_s: f64,
+    },
+    /// The clock stepped or drifted.
+    #[error("clock unstable: off by {offset:.3} ms", offset = 1e3 * offset_s)]
+    ClockUnstable {
+        /// Largest disagreement between clocks that should agree.
+        offset_s: f64,
+    },
+    /// Others used the machine during the run.
+    #[error(
+        "noisy neighbor: {stolen:.1} % of the time stolen, {wait:.1} % spent waiting for a core",
+        stolen = 100.0 * steal_share,
+        wait = 100.0 * run_queue_wait_share
+    )]
+    NoisyNeighbor {
+        /// Share of the machine's time that the hypervisor gave to others.
+        steal_share: f64,
+        /// Share of the run that our threads were ready and had no core.
+        run_queue_wait_share: f64,
+    },
+    /// Load generator and tiers shared the machine's cores.
+    #[error("generator and tiers share {cores} cores: they disturb each other")]
+    SharedMachine {
+        /// Cores of the machine.
+        cores: u64,
+    },
+    /// Some requests failed.
+    #[error("{errors} of {requests} requests failed")]
+    Errors {
+        /// Failed requests.
+        errors: u64,
+        /// All requests.
+        requests: u64,
+    },
+    /// Some keys were not found though all were stored.
+    #[error("{misses} of {reads} reads missed")]
+    Misses {
+        /// Keys not found.
+        misses: u64,
+        /// Keys asked for.
+        reads: u64,
+    },
+    /// A measurement that contradicts an operational law.
+    #[error(
+        "{law} violated: measured {measured}, the law gives {expected} ({off:+.1} %, limit {limit:.1} %)",
+        measured = figures(*measured, 5),
+        expected = figures(*expected, 5),
+        off = 100.0 * (measured / expected - 1.0),
+        limit = 100.0 * tolerance
+    )]
+    LawViolated {
+        /// Which law.
+        law: Law,
+        /// What was measured.
+        measured: f64,
+        /// What the law makes of the other measurements.
+        expected: f64,
+        /// Relative deviation that is still accepted.
+        tolerance: f64,
+    },
+    /// A model is compared with the very data that calibrated it.
+    #[error("calibrated on what it is compared with: {what}")]
+    CalibratedOnCompared {
+        /// What was used twice.
+        what: String,
+    },
+    /// A prediction outside the range of what was measured.
+    #[error("extrapolated: {value} lies outside the measured {low} to {high}")]
+    Extrapolated {
+        /// Where the prediction was asked for.
+        value: f64,
+        /// Lowest measured.
+        low: f64,
+        /// Highest measured.
+        high: f64,
+    },
+    /// Cells of a design have different numbers of replications.
+    #[error("unbalanced: {fewest} to {most} replications a cell")]
+    Unbalanced {
+        /// Replications of the smallest cell.
+        fewest: u64,
+        /// Replications of the largest cell.
+        most: u64,
+    },
+    /// Cells of a design without a measurement.
+    #[error("{missing} of {cells} cells have no measurement")]
+    MissingCells {
+        /// Cells without a measurement.
+        missing: u64,
+        /// Cells of the design.
+        cells: u64,
+    },
+    /// No replication: the error is estimated from effects that are taken to be nil.
+    #[error("no replications: the error is judged from the small effects (Lenth's method)")]
+    Unreplicated,
+    /// An effect that the design cannot tell from others.
+    #[error("stands for the sum {aliases}")]
+    Aliased {
+        /// The effects that are confounded, such as `D + ABC`.
+        aliases: String,
+    },
+    /// An assumption of the analysis looks wrong.
+    #[error("doubtful: {assumption} ({detail})")]
+    AssumptionDoubtful {
+        /// Which.
+        assumption: Assumption,
+        /// The figures that say so.
+        detail: String,
+    },
+    /// The machine changed between repetitions.
+    #[error("the blocks differ by {share:.1} % of the variation: the machine drifted", share = 100.0 * share)]
+    BlocksDiffer {
+        /// Share of the total variation that lies between blocks.
+        share: f64,
+    },
+    /// The stopping rule ran into its cap before the interval was narrow enough.
+    #[error(
+        "stopped at {repetitions} repetitions with ±{reached:.1} %, wanted ±{wanted:.1} %",
+        reached = 100.0 * reached_share,
+        wanted = 100.0 * wanted_share
+    )]
+    CapReached {
+        /// Repetitions run.
+        repetitions: u64,
+        /// Relative half-width reached.
+        reached_share: f64,
+        /// Relative half-width wanted.
+        wanted_share: f64,
+    },
+    /// Runs that failed are left out.
+    #[error("{failed} of {runs} runs failed and are left out")]
+    RunsFailed {
+        /// Failed runs.
+        failed: u64,
+        /// All runs.
+        runs: u64,
+    },
+    /// Two result sets that could not be matched block by block.
+    #[error("not paired: {reason}")]
+    NotPaired {
+        /// Why not.
+        reason: String,
+    },
+    /// Two result sets that were measured under different conditions.
+    #[error("measured under different conditions: {what} was {first} and {second}")]
+    ConditionsDiffer {
+        /// What differs.
+        what: String,
+        /// In the first set.
+        first: String,
+        /// In the second set.
+        second: String,
+    },
+    /// The maximum lies at the edge of what was searched.
+    #[error("the search ended at its limit of {limit}: the maximum may lie beyond")]
+    SearchLimit {
+        /// The limit.
+        limit: f64,
+    },
+    /// Something seen that has no variant of its own.
+    #[error("{text}")]
+    Note {
+        /// What was seen, with its figures.
+        text: String,
+    },
+}
+
+/// A quantile as it is printed: 0.99 is `99`, 0.999 is `99.9`.
+#[must_use]
+pub fn percent(quantile: f64) -> String {
+    let text = format!("{:.6}", 100.0 * quantile);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caveat_survives_json_and_reads_as_a_sentence() {
+        let caveat = Caveat::TooFewSamples { quantile: 0.999, effective: 812.0, need: 4_000.0 };
+        let json =
+            r#"{"caveat":"too-few-samples","quantile":0.999,"effective":812.0,"need":4000.0}"#;
+        assert_eq!(serde_json::to_string(&caveat).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Caveat>(json).unwrap(), caveat);
+        assert_eq!(
+            caveat.to_string(),
+            "too few samples for p99.9: 812 effectively independent ones, it needs 4000; run longer"
+        );
+    }
+
+    #[test]
+    fn a_falling_map_keeps_the_ends_in_order() {
+        let interval = Interval { low: 2.0, high: 4.0, confidence: 0.95 };
+        let reciprocal = interval.map(|x| 1.0 / x);
+        assert!(reciprocal.low < reciprocal.high);
+    }
+
+    #[test]
+    fn the_same_doubt_is_kept_once() {
+        let estimate = Estimate::exact(1.0).doubt(Caveat::Unreplicated).doubt(Caveat::Unreplicated);
+        assert_eq!(estimate.caveats.len(), 1);
+        assert_eq!(estimate.to_string(), "1.0000 *");
+    }
+
+    #[test]
+    fn figures_are_significant_ones() {
+        let printed: Vec<String> =
+            [9.9999996, 123_456.7, -0.05, 0.0, 1e20].into_iter().map(|v| figures(v, 4)).collect();
+        assert_eq!(printed, ["10.00", "123457", "-0.05000", "0", "1.000e20"]);
+    }
 }

@@ -2,5 +2,9 @@
 //!
 //! Pure: no input or output, no clock, and chance is an argument.
 
+pub mod distribution;
 pub mod estimate;
 pub mod histogram;
+pub mod law;
+pub mod sample;
+pub mod steady;
