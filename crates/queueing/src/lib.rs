@@ -1,1 +1,10 @@
 //! Queueing models: single stations, networks, bounds, approximations, simulation, scalability law.
+//!
+//! Pure mathematics: no input or output, no clock. Times are seconds, rates are per second.
+//! Start at [`model::Model`], the one description that every solver takes.
+
+pub mod distribution;
+pub mod model;
+
+pub use distribution::{Distribution, DistributionError};
+pub use model::{Model, ModelError};

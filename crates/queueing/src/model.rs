@@ -1,0 +1,858 @@
+//! The one description of a queueing model, for every solver: classes of customers, stations,
+//! how customers move between them, and what they hold meanwhile.
+//!
+//! It is read from TOML or JSON by the caller: `Model` implements [`serde::Deserialize`], checks
+//! everything once, and its errors name the path, the value and the accepted form. The wire format
+//! is `model/wire.rs`; `docs/models.md` documents its keys.
+//!
+//! # Example
+//! ```
+//! use kendall_queueing::model::{Class, Model, Station};
+//!
+//! let model = Model::new(
+//!     "web",
+//!     vec![Class::open("requests", 100.0)],
+//!     vec![Station::queue("cpu", 2).with_service_time(0, 0.015).with_visits(0, 1.0)],
+//! )
+//! .unwrap();
+//! assert!((model.visits().unwrap()[0][0] - 1.0).abs() < 1e-12);
+//! ```
+
+pub mod value;
+mod visits;
+mod wire;
+
+use crate::Distribution;
+pub use wire::read_distribution;
+
+/// Most classes that a model may have.
+pub const MOST_CLASSES: usize = 1_000;
+/// Most stations that a model may have.
+pub const MOST_STATIONS: usize = 10_000;
+/// Most customers of one closed class.
+pub const MOST_CUSTOMERS: u64 = 1_000_000_000_000;
+/// Most servers of one station.
+pub const MOST_SERVERS: u64 = 1_000_000_000;
+
+/// A queueing model: one station, or a network of them.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Model {
+    /// What it is called.
+    pub name: String,
+    /// The kinds of customers; per-class lists everywhere keep this order.
+    pub classes: Vec<Class>,
+    /// The centers; per-station lists everywhere keep this order.
+    pub stations: Vec<Station>,
+    /// Where customers go next. Empty: each class visits the stations as their `visits` say.
+    pub routes: Vec<Leg>,
+    /// Passive resources: tokens held while stations are visited.
+    pub pools: Vec<Pool>,
+    /// Which solver was asked for (`auto` unless the file says so); see `solver`.
+    pub solver: String,
+    /// Percentiles of response time asked for, as quantiles from 0 to 1.
+    pub quantiles: Vec<f64>,
+    /// What a simulation should do; solvers that do not simulate ignore it.
+    pub simulation: SimulationOptions,
+}
+
+/// A class of customers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Class {
+    /// What it is called.
+    pub name: String,
+    /// Where its customers come from.
+    pub workload: Workload,
+    /// 1 is served first. Matters only at stations with a priority discipline.
+    pub priority: u32,
+}
+
+/// Where the customers of a class come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Workload {
+    /// They arrive from outside and leave.
+    Open {
+        /// λ, customers (not batches) per second.
+        arrival_rate_per_s: f64,
+        /// Time between arrivals (of batches, when they come in batches).
+        interarrival: Distribution,
+        /// How many arrive together.
+        batch: Batch,
+    },
+    /// A fixed number of them goes round.
+    Closed {
+        /// N.
+        population: u64,
+        /// Time between a completion and the next request of the same customer; mean Z.
+        think_time: Distribution,
+    },
+}
+
+/// How many customers arrive together.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Batch {
+    /// Always as many; 1 is no batch.
+    Fixed(u64),
+    /// Geometric from 1 on, with this mean.
+    Geometric {
+        /// Mean size, at least 1.
+        mean: f64,
+    },
+    /// Probability of size 1, 2, ….
+    Table(Vec<f64>),
+}
+
+/// What a station is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Center {
+    /// A queue before servers.
+    Queue,
+    /// Nobody waits: think time, a network delay.
+    Delay,
+}
+
+/// Who is served next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discipline {
+    /// First come, first served.
+    Fcfs,
+    /// Last come, first served; who is in service stays.
+    Lcfs,
+    /// Last come, first served, at once; who was in service goes on later.
+    LcfsPr,
+    /// All share the servers alike.
+    Ps,
+    /// In random order.
+    Siro,
+    /// Infinite servers.
+    Is,
+    /// Lowest `priority` number first; who is in service stays.
+    PriorityNonPreemptive,
+    /// Lowest `priority` number first, at once; who was in service goes on later.
+    PriorityPreemptive,
+}
+
+/// A resource with its queue. Fields in the order of the Kendall notation A/S/m/B/K/SD.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Station {
+    /// What it is called.
+    pub name: String,
+    /// Queue or delay.
+    pub center: Center,
+    /// What each class does here, in the order of the model's classes; `None`: never comes here.
+    pub demands: Vec<Option<Demand>>,
+    /// m.
+    pub servers: u64,
+    /// B, those in service included; `None`: no limit. An arrival that finds it full is lost.
+    pub capacity: Option<u64>,
+    /// Who is served next.
+    pub discipline: Discipline,
+    /// Load dependence: with n customers here the station works `rate_multipliers[n−1]` times as
+    /// fast as with one (the last entry goes on for ever). Empty: min(n, servers).
+    pub rate_multipliers: Vec<f64>,
+    /// How long customers wait before they leave unserved; `None`: for ever.
+    pub patience: Option<Distribution>,
+    /// Whether an arrival joins, given how many it finds.
+    pub balking: Balking,
+    /// How many parallel copies of this station a customer visits at once, and how many of them
+    /// must finish before it goes on.
+    pub fork: Option<Fork>,
+}
+
+/// What one class does at one station.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// S, per visit.
+    pub service: Distribution,
+    /// V per request, when there is no routing; with routing it follows from that.
+    pub visits: f64,
+}
+
+/// Whether an arrival that finds n customers joins.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Balking {
+    /// Always.
+    Never,
+    /// With probability 1/(n+1).
+    Reciprocal,
+    /// With the n-th of these probabilities, from n = 0; the last goes on for ever.
+    Table(Vec<f64>),
+}
+
+/// Parallel work: a customer is copied to `branches` equal stations, and goes on when `needed`
+/// of the copies are done (the others finish for themselves).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fork {
+    /// Copies.
+    pub branches: u32,
+    /// How many must be done.
+    pub needed: u32,
+}
+
+/// Where a customer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Not in the network: before it arrives and after it left; thinking, for a closed class.
+    Outside,
+    /// At this station.
+    Station(usize),
+}
+
+/// One step of the routing: from a place, as a class, with a probability, to a place, as a class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leg {
+    /// Class before the step.
+    pub class: usize,
+    /// Where from. From outside: the probabilities say where arrivals enter.
+    pub from: Place,
+    /// Class after the step (class switching when it differs).
+    pub to_class: usize,
+    /// Where to.
+    pub to: Place,
+    /// How likely.
+    pub probability: f64,
+}
+
+/// A passive resource: a worker, a connection, a lock. A customer takes a token when it comes to
+/// the first of the `stations` and gives it back when it leaves the last of a run of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// What it is called.
+    pub name: String,
+    /// How many there are.
+    pub tokens: u64,
+    /// At which stations it is held.
+    pub stations: Vec<usize>,
+    /// Which classes need it.
+    pub classes: Vec<usize>,
+    /// Most customers that wait for a token; more are lost. `None`: no limit.
+    pub queue_capacity: Option<u64>,
+}
+
+/// What a simulation of the model should do.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SimulationOptions {
+    /// Where chance starts.
+    pub seed: u64,
+    /// Confidence of its intervals.
+    pub confidence: f64,
+    /// It stops when the half-width of every asked interval is below this share of its center.
+    pub relative_half_width: f64,
+    /// Independent replications, at least.
+    pub replications: u32,
+    /// It stops after as many completed customers in any case.
+    pub most_customers: u64,
+}
+
+impl Default for SimulationOptions {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            confidence: 0.95,
+            relative_half_width: 0.02,
+            replications: 10,
+            most_customers: 20_000_000,
+        }
+    }
+}
+
+/// A model that makes no sense, or goes beyond a limit.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// A value is not accepted.
+    #[error("{path}: {value} is refused; expected {expected}")]
+    Refused {
+        /// Where, such as `stations[2].servers`.
+        path: String,
+        /// What was there.
+        value: String,
+        /// The accepted form.
+        expected: String,
+    },
+    /// Something is missing.
+    #[error("{path} is missing; expected {expected}")]
+    Missing {
+        /// Where.
+        path: String,
+        /// The accepted form.
+        expected: String,
+    },
+    /// A limit is exceeded.
+    #[error("{path}: {value} exceeds the limit of {limit}")]
+    TooLarge {
+        /// Where.
+        path: String,
+        /// What was there.
+        value: String,
+        /// The limit.
+        limit: String,
+    },
+    /// A customer of a class never gets out again.
+    #[error(
+        "class `{class}` never leaves once it is at `{station}`: give it a route to `out`, or to a \
+         station from which it leaves"
+    )]
+    NeverLeaves {
+        /// Which class.
+        class: String,
+        /// Where it is caught.
+        station: String,
+    },
+    /// A class has nothing to do.
+    #[error(
+        "class `{class}` visits no station: give one a `service_time_s` or `service_demand_s` for \
+         it, or remove the class"
+    )]
+    VisitsNothing {
+        /// Which class.
+        class: String,
+    },
+}
+
+pub(crate) fn refused(
+    path: impl Into<String>,
+    value: impl ToString,
+    expected: impl Into<String>,
+) -> ModelError {
+    ModelError::Refused { path: path.into(), value: value.to_string(), expected: expected.into() }
+}
+
+impl Class {
+    /// Poisson arrivals.
+    #[must_use]
+    pub fn open(name: &str, arrival_rate_per_s: f64) -> Self {
+        let mean_s = if arrival_rate_per_s > 0.0 { 1.0 / arrival_rate_per_s } else { 0.0 };
+        Self {
+            name: name.to_owned(),
+            priority: 1,
+            workload: Workload::Open {
+                arrival_rate_per_s,
+                interarrival: Distribution::Exponential { mean_s },
+                batch: Batch::Fixed(1),
+            },
+        }
+    }
+
+    /// A fixed number of customers with exponential think time.
+    #[must_use]
+    pub fn closed(name: &str, population: u64, think_time_s: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            priority: 1,
+            workload: Workload::Closed {
+                population,
+                think_time: Distribution::Exponential { mean_s: think_time_s },
+            },
+        }
+    }
+
+    /// Whether its customers come from outside.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.workload, Workload::Open { .. })
+    }
+
+    /// λ; 0 for a closed class.
+    #[must_use]
+    pub fn arrival_rate_per_s(&self) -> f64 {
+        match self.workload {
+            Workload::Open { arrival_rate_per_s, .. } => arrival_rate_per_s,
+            Workload::Closed { .. } => 0.0,
+        }
+    }
+
+    /// N; 0 for an open class.
+    #[must_use]
+    pub fn population(&self) -> u64 {
+        match self.workload {
+            Workload::Open { .. } => 0,
+            Workload::Closed { population, .. } => population,
+        }
+    }
+
+    /// Z, the mean; 0 for an open class.
+    #[must_use]
+    pub fn think_time_s(&self) -> f64 {
+        match &self.workload {
+            Workload::Open { .. } => 0.0,
+            Workload::Closed { think_time, .. } => think_time.mean(),
+        }
+    }
+}
+
+impl Station {
+    /// A first come, first served queue without limits.
+    #[must_use]
+    pub fn queue(name: &str, servers: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            center: Center::Queue,
+            demands: Vec::new(),
+            servers,
+            capacity: None,
+            discipline: Discipline::Fcfs,
+            rate_multipliers: Vec::new(),
+            patience: None,
+            balking: Balking::Never,
+            fork: None,
+        }
+    }
+
+    /// A station at which nobody waits.
+    #[must_use]
+    pub fn delay(name: &str) -> Self {
+        Self { center: Center::Delay, discipline: Discipline::Is, ..Self::queue(name, 1) }
+    }
+
+    /// Sets how `class` (its index) is served here; visits become 1 unless set.
+    #[must_use]
+    pub fn with_service(mut self, class: usize, service: Distribution) -> Self {
+        let visits = self.demand_at(class).map_or(1.0, |demand| demand.visits);
+        self.set(class, Demand { service, visits });
+        self
+    }
+
+    /// Sets the mean of exponential service of `class` here.
+    #[must_use]
+    pub fn with_service_time(self, class: usize, mean_s: f64) -> Self {
+        self.with_service(class, Distribution::Exponential { mean_s })
+    }
+
+    /// Sets how often a request of `class` comes here; needs a service first.
+    #[must_use]
+    pub fn with_visits(mut self, class: usize, visits: f64) -> Self {
+        if let Some(demand) = self.demands.get_mut(class).and_then(Option::as_mut) {
+            demand.visits = visits;
+        }
+        self
+    }
+
+    fn set(&mut self, class: usize, demand: Demand) {
+        if self.demands.len() <= class {
+            self.demands.resize(class + 1, None);
+        }
+        self.demands[class] = Some(demand);
+    }
+
+    /// What `class` does here, if anything.
+    #[must_use]
+    pub fn demand_at(&self, class: usize) -> Option<&Demand> {
+        self.demands.get(class).and_then(Option::as_ref)
+    }
+
+    /// Whether nobody waits here.
+    #[must_use]
+    pub fn is_delay(&self) -> bool {
+        self.center == Center::Delay || self.discipline == Discipline::Is
+    }
+
+    /// How many times as fast as with one customer it works with `n`.
+    #[must_use]
+    pub fn rate_multiplier(&self, n: u64) -> f64 {
+        if n == 0 {
+            return 0.0;
+        }
+        if self.is_delay() {
+            return kendall_units::exact_f64(n);
+        }
+        if self.rate_multipliers.is_empty() {
+            return kendall_units::exact_f64(n.min(self.servers));
+        }
+        let index = usize::try_from(n - 1).unwrap_or(usize::MAX);
+        self.rate_multipliers[index.min(self.rate_multipliers.len() - 1)]
+    }
+}
+
+impl Batch {
+    /// E\[B\].
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        match self {
+            Self::Fixed(size) => kendall_units::exact_f64(*size),
+            Self::Geometric { mean } => *mean,
+            Self::Table(probabilities) => weighted(probabilities, 1),
+        }
+    }
+
+    /// E\[B²\].
+    #[must_use]
+    pub fn second_moment(&self) -> f64 {
+        match self {
+            Self::Fixed(size) => kendall_units::exact_f64(*size).powi(2),
+            // Var = (1−p)/p² with p = 1/mean.
+            Self::Geometric { mean } => mean * (mean - 1.0) + mean * mean,
+            Self::Table(probabilities) => weighted(probabilities, 2),
+        }
+    }
+}
+
+fn weighted(probabilities: &[f64], power: i32) -> f64 {
+    probabilities.iter().zip(1_u32..).map(|(p, n)| p * f64::from(n).powi(power)).sum()
+}
+
+impl Model {
+    /// A model without routing matrix: each class visits stations as their `visits` say.
+    ///
+    /// # Errors
+    /// [`ModelError`] when it makes no sense.
+    pub fn new(
+        name: &str,
+        classes: Vec<Class>,
+        stations: Vec<Station>,
+    ) -> Result<Self, ModelError> {
+        let model = Self {
+            name: name.to_owned(),
+            classes,
+            stations,
+            routes: Vec::new(),
+            pools: Vec::new(),
+            solver: "auto".to_owned(),
+            quantiles: Vec::new(),
+            simulation: SimulationOptions::default(),
+        };
+        model.checked()
+    }
+
+    /// The same model with this routing.
+    ///
+    /// # Errors
+    /// [`ModelError`] when probabilities do not add to 1, or a customer never leaves.
+    pub fn with_routes(mut self, routes: Vec<Leg>) -> Result<Self, ModelError> {
+        self.routes = routes;
+        self.checked()
+    }
+
+    /// The same model with these passive resources.
+    ///
+    /// # Errors
+    /// [`ModelError`] when a pool has no tokens or holds no station.
+    pub fn with_pools(mut self, pools: Vec<Pool>) -> Result<Self, ModelError> {
+        self.pools = pools;
+        self.checked()
+    }
+
+    /// Index of the station with this name.
+    #[must_use]
+    pub fn station_index(&self, name: &str) -> Option<usize> {
+        self.stations.iter().position(|station| station.name == name)
+    }
+
+    /// Index of the class with this name.
+    #[must_use]
+    pub fn class_index(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|class| class.name == name)
+    }
+
+    /// Checks all numbers and names again: for a model whose public fields were changed.
+    ///
+    /// # Errors
+    /// [`ModelError`] for the first thing that makes no sense.
+    pub fn checked(mut self) -> Result<Self, ModelError> {
+        for station in &mut self.stations {
+            station.demands.resize(self.classes.len(), None);
+        }
+        self.check_sizes()?;
+        for (index, class) in self.classes.iter().enumerate() {
+            check_class(&format!("classes[{index}]"), class)?;
+        }
+        for (index, station) in self.stations.iter().enumerate() {
+            check_station(&format!("stations[{index}]"), station)?;
+        }
+        for (index, pool) in self.pools.iter().enumerate() {
+            self.check_pool(&format!("pools[{index}]"), pool)?;
+        }
+        for quantile in &self.quantiles {
+            if !(*quantile > 0.0 && *quantile < 1.0) {
+                return Err(refused("percentiles", quantile * 100.0, "above 0 and below 100"));
+            }
+        }
+        self.check_routes()?;
+        self.check_work()?;
+        Ok(self)
+    }
+
+    fn check_sizes(&self) -> Result<(), ModelError> {
+        limit("classes", self.classes.len(), MOST_CLASSES)?;
+        limit("stations", self.stations.len(), MOST_STATIONS)?;
+        limit("pools", self.pools.len(), MOST_STATIONS)?;
+        limit("classes × stations", self.classes.len() * self.stations.len(), 1_000_000)?;
+        if self.classes.is_empty() {
+            return Err(missing("classes", "at least one class"));
+        }
+        if self.stations.is_empty() {
+            return Err(missing("stations", "at least one station"));
+        }
+        unique("classes", self.classes.iter().map(|class| class.name.as_str()))?;
+        unique("stations", self.stations.iter().map(|station| station.name.as_str()))?;
+        unique("pools", self.pools.iter().map(|pool| pool.name.as_str()))
+    }
+
+    fn check_pool(&self, path: &str, pool: &Pool) -> Result<(), ModelError> {
+        if pool.tokens == 0 || pool.tokens > MOST_SERVERS {
+            return Err(refused(format!("{path}.tokens"), pool.tokens, "1 to 1e9"));
+        }
+        if pool.stations.is_empty() || pool.stations.iter().any(|s| *s >= self.stations.len()) {
+            let expected = "at least one station of the model";
+            return Err(refused(format!("{path}.stations"), pool.stations.len(), expected));
+        }
+        if pool.classes.iter().any(|class| *class >= self.classes.len()) {
+            return Err(refused(format!("{path}.classes"), "an index", "classes of the model"));
+        }
+        Ok(())
+    }
+
+    fn check_work(&self) -> Result<(), ModelError> {
+        if !self.routes.is_empty() {
+            return Ok(());
+        }
+        for (index, class) in self.classes.iter().enumerate() {
+            let visited = self
+                .stations
+                .iter()
+                .any(|station| station.demand_at(index).is_some_and(|demand| demand.visits > 0.0));
+            if !visited {
+                return Err(ModelError::VisitsNothing { class: class.name.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn missing(path: &str, expected: &str) -> ModelError {
+    ModelError::Missing { path: path.to_owned(), expected: expected.to_owned() }
+}
+
+fn limit(path: &str, value: usize, limit: usize) -> Result<(), ModelError> {
+    if value <= limit {
+        return Ok(());
+    }
+    Err(ModelError::TooLarge {
+        path: path.to_owned(),
+        value: value.to_string(),
+        limit: limit.to_string(),
+    })
+}
+
+fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Result<(), ModelError> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if name.is_empty() || !seen.insert(name) {
+            let expected = "a name that nothing else of its kind has";
+            return Err(refused(format!("{path}.name"), format!("`{name}`"), expected));
+        }
+    }
+    Ok(())
+}
+
+fn check_class(path: &str, class: &Class) -> Result<(), ModelError> {
+    match &class.workload {
+        Workload::Open { arrival_rate_per_s, batch, .. } => {
+            if !(arrival_rate_per_s.is_finite() && *arrival_rate_per_s >= 0.0) {
+                let expected = "a finite rate, 0 or above";
+                return Err(refused(
+                    format!("{path}.arrival_rate_per_s"),
+                    arrival_rate_per_s,
+                    expected,
+                ));
+            }
+            check_batch(&format!("{path}.batch_size"), batch)
+        }
+        Workload::Closed { population, think_time } => {
+            if *population > MOST_CUSTOMERS {
+                return Err(ModelError::TooLarge {
+                    path: format!("{path}.population"),
+                    value: population.to_string(),
+                    limit: MOST_CUSTOMERS.to_string(),
+                });
+            }
+            check_time(&format!("{path}.think_time_s"), think_time)
+        }
+    }
+}
+
+fn check_time(path: &str, time: &Distribution) -> Result<(), ModelError> {
+    let mean = time.mean();
+    if mean.is_finite() && mean >= 0.0 && mean <= 1e18 {
+        Ok(())
+    } else {
+        Err(refused(path, mean, "a finite time, 0 or above"))
+    }
+}
+
+fn check_batch(path: &str, batch: &Batch) -> Result<(), ModelError> {
+    let fits = match batch {
+        Batch::Fixed(size) => (1..=1_000_000).contains(size),
+        Batch::Geometric { mean } => mean.is_finite() && *mean >= 1.0 && *mean <= 1e6,
+        Batch::Table(table) => {
+            !table.is_empty() && table.len() <= 100_000 && is_distribution(table)
+        }
+    };
+    let expected = "a size from 1 to 1e6, or probabilities that add to 1";
+    if fits { Ok(()) } else { Err(refused(path, format!("{batch:?}"), expected)) }
+}
+
+fn is_distribution(probabilities: &[f64]) -> bool {
+    probabilities.iter().all(|p| (0.0..=1.0).contains(p))
+        && (probabilities.iter().sum::<f64>() - 1.0).abs() <= 1e-9
+}
+
+fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
+    if station.servers == 0 || station.servers > MOST_SERVERS {
+        return Err(refused(
+            format!("{path}.servers"),
+            station.servers,
+            "1 to 1e9 (a station without servers is `type = \"delay\"`)",
+        ));
+    }
+    if station.capacity.is_some_and(|capacity| capacity < station.servers && !station.is_delay()) {
+        return Err(refused(
+            format!("{path}.capacity"),
+            station.capacity.unwrap_or(0),
+            format!("at least the {} servers: capacity counts who is in service", station.servers),
+        ));
+    }
+    for demand in station.demands.iter().flatten() {
+        check_time(&format!("{path}.service_time_s"), &demand.service)?;
+        if !(demand.visits.is_finite() && (0.0..=1e15).contains(&demand.visits)) {
+            return Err(refused(format!("{path}.visits"), demand.visits, "a number, 0 or above"));
+        }
+    }
+    if station.rate_multipliers.len() > 10_000_000 {
+        return Err(refused(
+            format!("{path}.rate_multipliers"),
+            station.rate_multipliers.len(),
+            "at most 1e7 entries",
+        ));
+    }
+    for rate in &station.rate_multipliers {
+        if !(rate.is_finite() && *rate > 0.0) {
+            return Err(refused(format!("{path}.rate_multipliers"), rate, "numbers above 0"));
+        }
+    }
+    if let Balking::Table(table) = &station.balking
+        && (table.is_empty() || table.iter().any(|p| !(0.0..=1.0).contains(p)))
+    {
+        return Err(refused(format!("{path}.join_probabilities"), "a list", "numbers from 0 to 1"));
+    }
+    check_fork(path, station)
+}
+
+fn check_fork(path: &str, station: &Station) -> Result<(), ModelError> {
+    let Some(fork) = station.fork else { return Ok(()) };
+    if fork.branches == 0 || fork.branches > 100_000 {
+        return Err(refused(format!("{path}.branches"), fork.branches, "1 to 100000"));
+    }
+    if fork.needed == 0 || fork.needed > fork.branches {
+        let expected = format!("1 to {} branches", fork.branches);
+        return Err(refused(format!("{path}.needed"), fork.needed, expected));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Model, String> {
+        toml::from_str::<Model>(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_full_description_is_read() {
+        let model = parse(
+            r#"
+            name = "shop"
+            percentiles = [50, 99]
+            [[classes]]
+            name = "browse"
+            arrival_rate_per_s = 20
+            interarrival_time = { distribution = "erlang", stages = 2 }
+            [[classes]]
+            name = "batch"
+            population = 4
+            think_time_s = 0.5
+            priority = 2
+            [[stations]]
+            name = "cpu"
+            servers = 2
+            discipline = "ps"
+            service_time_s = { browse = 0.01, batch = 0.1 }
+            visits = { browse = 3 }
+            [[stations]]
+            name = "disk"
+            service = { browse = { distribution = "lognormal", mean_s = 0.004, scv = 2 } }
+            visits = 2
+            capacity = 50
+            [[pools]]
+            name = "workers"
+            tokens = 8
+            stations = ["cpu", "disk"]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(model.classes[1].population(), 4);
+        assert_eq!(model.stations[0].demands[0].as_ref().unwrap().visits, 3.0);
+        assert_eq!(model.stations[0].demands[1].as_ref().unwrap().visits, 1.0);
+        assert!(model.stations[1].demands[1].is_none());
+        assert_eq!(model.pools[0].stations, [0, 1]);
+        assert_eq!(model.quantiles, [0.5, 0.99]);
+    }
+
+    #[test]
+    fn routing_gives_visits() {
+        let model = parse(
+            r#"
+            arrival_rate_per_s = 4
+            [[stations]]
+            name = "cpu"
+            service_time_s = 0.04
+            [[stations]]
+            name = "disk"
+            service_time_s = 0.03
+            [[routes]]
+            from = "in"
+            to = { cpu = 1 }
+            [[routes]]
+            from = "cpu"
+            to = { disk = 0.8, out = 0.2 }
+            [[routes]]
+            from = "disk"
+            to = { cpu = 1 }
+            "#,
+        )
+        .unwrap();
+        let visits = model.visits().unwrap();
+        assert!((visits[0][0] - 5.0).abs() < 1e-12 && (visits[1][0] - 4.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_customer_that_never_leaves_is_an_error() {
+        let error = parse(
+            r#"
+            arrival_rate_per_s = 4
+            stations = [{ name = "a", service_time_s = 1 }, { name = "b", service_time_s = 1 }]
+            routes = [
+              { from = "in", to = { a = 1 } },
+              { from = "a", to = { b = 1 } },
+              { from = "b", to = { a = 1 } },
+            ]
+            "#,
+        )
+        .unwrap_err();
+        assert!(error.contains("never leaves"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_path_value_and_accepted_form() {
+        let error = parse(
+            "arrival_rate_per_s = 1\nstations = [{ name = \"a\", service_time_s = 1, servers = 0 }]",
+        )
+        .unwrap_err();
+        assert!(error.contains("stations[0].servers: 0 is refused; expected 1 to 1e9"), "{error}");
+        let error = parse("stations = [{ name = \"a\", service_time_s = 1 }]").unwrap_err();
+        assert!(error.contains("arrival_rate_per_s"), "{error}");
+        let error = parse("arrival_rate_per_s = 1\nstations = [{ name = \"a\" }]").unwrap_err();
+        assert!(error.contains("service_time_s"), "{error}");
+    }
+}

@@ -1,0 +1,354 @@
+//! Routing: whether it makes sense, and the visits that follow from it.
+
+use nalgebra::{DMatrix, DVector};
+
+use super::{Class, Leg, Model, ModelError, Place, Workload, refused};
+
+/// Largest system of traffic equations that is solved: (classes × stations)³ operations.
+const MOST_EQUATIONS: usize = 2_000;
+
+impl Model {
+    /// Visits per request: `visits()[station][class]`.
+    ///
+    /// Without routing they are what the stations say. With routing they solve the traffic
+    /// equations V = e + V·P, in which e says where customers of a chain enter; a request is one
+    /// that comes from outside (or from thinking) *in any class of the chain*, so with class
+    /// switching the visits of all classes of a chain count per request of the chain, and the
+    /// arrival rates (populations) of its classes say how requests start.
+    ///
+    /// # Errors
+    /// [`ModelError::NeverLeaves`] when a customer can come to where there is no way out,
+    /// [`ModelError::TooLarge`] beyond 2,000 equations.
+    ///
+    /// # Source
+    /// Traffic equations: [Bolch06 §7.1].
+    pub fn visits(&self) -> Result<Vec<Vec<f64>>, ModelError> {
+        let (stations, classes) = (self.stations.len(), self.classes.len());
+        let mut visits = vec![vec![0.0; classes]; stations];
+        if self.routes.is_empty() {
+            for (row, station) in visits.iter_mut().zip(&self.stations) {
+                for (cell, demand) in row.iter_mut().zip(&station.demands) {
+                    *cell = demand.as_ref().map_or(0.0, |demand| demand.visits);
+                }
+            }
+            return Ok(visits);
+        }
+        let size = stations * classes;
+        if size > MOST_EQUATIONS {
+            return Err(ModelError::TooLarge {
+                path: "routes".to_owned(),
+                value: format!("{size} equations (stations × classes)"),
+                limit: MOST_EQUATIONS.to_string(),
+            });
+        }
+        for chain in self.chains() {
+            self.chain_visits(&chain, &mut visits)?;
+        }
+        Ok(visits)
+    }
+
+    /// Classes that turn into one another, together: each list is one chain. Without class
+    /// switching every class is a chain of its own.
+    #[must_use]
+    pub fn chains(&self) -> Vec<Vec<usize>> {
+        let mut group: Vec<usize> = (0..self.classes.len()).collect();
+        for leg in &self.routes {
+            let (a, b) = (group[leg.class], group[leg.to_class]);
+            if a != b {
+                for cell in &mut group {
+                    if *cell == b {
+                        *cell = a;
+                    }
+                }
+            }
+        }
+        let mut chains: Vec<Vec<usize>> = Vec::new();
+        for class in 0..group.len() {
+            match chains.iter_mut().find(|chain| group[chain[0]] == group[class]) {
+                Some(chain) => chain.push(class),
+                None => chains.push(vec![class]),
+            }
+        }
+        chains
+    }
+
+    /// Solves the traffic equations of one chain.
+    fn chain_visits(&self, chain: &[usize], visits: &mut [Vec<f64>]) -> Result<(), ModelError> {
+        let stations = self.stations.len();
+        let size = stations * chain.len();
+        let at = |class: usize, station: usize| {
+            chain.iter().position(|c| *c == class).map(|row| row * stations + station)
+        };
+        let mut matrix = DMatrix::<f64>::identity(size, size);
+        let mut entry = DVector::<f64>::zeros(size);
+        let start = self.start_shares(chain);
+        for leg in self.routes.iter().filter(|leg| chain.contains(&leg.class)) {
+            let Place::Station(to) = leg.to else { continue };
+            let Some(row) = at(leg.to_class, to) else { continue };
+            match leg.from {
+                Place::Outside => entry[row] += leg.probability * start[leg.class],
+                Place::Station(from) => {
+                    if let Some(column) = at(leg.class, from) {
+                        matrix[(row, column)] -= leg.probability;
+                    }
+                }
+            }
+        }
+        let solved = matrix.lu().solve(&entry).filter(|v| v.iter().all(|x| x.is_finite()));
+        let Some(solved) = solved else { return Err(self.caught(chain)) };
+        for (position, class) in chain.iter().enumerate() {
+            for station in 0..stations {
+                visits[station][*class] = solved[position * stations + station].max(0.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// In which class a request of the chain starts: by arrival rate when the chain is open;
+    /// when it is closed, by how often a customer comes out of thinking in that class.
+    fn start_shares(&self, chain: &[usize]) -> Vec<f64> {
+        let mut shares = vec![0.0; self.classes.len()];
+        let total: f64 = chain.iter().map(|c| self.classes[*c].arrival_rate_per_s()).sum();
+        if total > 0.0 {
+            for class in chain {
+                shares[*class] = self.classes[*class].arrival_rate_per_s() / total;
+            }
+            return shares;
+        }
+        self.closed_start_shares(chain, &mut shares);
+        shares
+    }
+
+    /// Stationary shares of the classes in which a closed chain starts its rounds: power iteration
+    /// of "start in class a, come home in class b", which one linear solve gives per class.
+    fn closed_start_shares(&self, chain: &[usize], shares: &mut [f64]) {
+        let starts: Vec<usize> = chain
+            .iter()
+            .copied()
+            .filter(|c| self.routes.iter().any(|leg| leg.class == *c && leg.from == Place::Outside))
+            .collect();
+        let Some(first) = starts.first() else { return };
+        if starts.len() == 1 {
+            shares[*first] = 1.0;
+            return;
+        }
+        // Rows: start class; columns: class on coming home.
+        let count = starts.len();
+        let mut home = DMatrix::<f64>::zeros(count, count);
+        for (row, class) in starts.iter().enumerate() {
+            for (column, share) in self.homecomings(chain, *class, &starts).into_iter().enumerate()
+            {
+                home[(row, column)] = share;
+            }
+        }
+        // π = π·H with Σπ = 1: replace one equation by the sum.
+        let mut system = home.transpose() - DMatrix::<f64>::identity(count, count);
+        let mut right = DVector::<f64>::zeros(count);
+        for column in 0..count {
+            system[(count - 1, column)] = 1.0;
+        }
+        right[count - 1] = 1.0;
+        match system.lu().solve(&right) {
+            Some(solved) if solved.iter().all(|x| x.is_finite() && *x >= -1e-9) => {
+                for (class, share) in starts.iter().zip(solved.iter()) {
+                    shares[*class] = share.max(0.0);
+                }
+            }
+            // Several separate cycles: by population.
+            _ => {
+                let all: f64 = starts
+                    .iter()
+                    .map(|c| kendall_units::exact_f64(self.classes[*c].population()))
+                    .sum();
+                for class in &starts {
+                    let n = kendall_units::exact_f64(self.classes[*class].population());
+                    shares[*class] = if all > 0.0 { n / all } else { 0.0 };
+                }
+            }
+        }
+    }
+
+    /// Probability of coming home as each of `starts`, having started as `class`.
+    fn homecomings(&self, chain: &[usize], class: usize, starts: &[usize]) -> Vec<f64> {
+        let stations = self.stations.len();
+        let size = stations * chain.len();
+        let at = |c: usize, s: usize| {
+            chain.iter().position(|x| *x == c).map_or(0, |row| row * stations + s)
+        };
+        let mut matrix = DMatrix::<f64>::identity(size, size);
+        let mut entry = DVector::<f64>::zeros(size);
+        let mut home = vec![0.0; starts.len()];
+        for leg in self.routes.iter().filter(|leg| chain.contains(&leg.class)) {
+            match (leg.from, leg.to) {
+                (Place::Outside, Place::Station(to)) if leg.class == class => {
+                    entry[at(leg.to_class, to)] += leg.probability;
+                }
+                (Place::Station(from), Place::Station(to)) => {
+                    matrix[(at(leg.to_class, to), at(leg.class, from))] -= leg.probability;
+                }
+                _ => {}
+            }
+        }
+        let Some(visits) = matrix.lu().solve(&entry) else { return home };
+        for leg in self.routes.iter().filter(|leg| leg.to == Place::Outside) {
+            let (Place::Station(from), Some(column)) =
+                (leg.from, starts.iter().position(|c| *c == leg.to_class))
+            else {
+                continue;
+            };
+            if chain.contains(&leg.class) {
+                home[column] += visits[at(leg.class, from)] * leg.probability;
+            }
+        }
+        home
+    }
+
+    fn caught(&self, chain: &[usize]) -> ModelError {
+        ModelError::NeverLeaves {
+            class: self.classes[chain[0]].name.clone(),
+            station: self.stations[0].name.clone(),
+        }
+    }
+
+    pub(super) fn check_routes(&self) -> Result<(), ModelError> {
+        if self.routes.is_empty() {
+            return Ok(());
+        }
+        for (index, leg) in self.routes.iter().enumerate() {
+            self.check_leg(&format!("routes[{index}]"), leg)?;
+        }
+        self.check_sums()?;
+        for (index, class) in self.classes.iter().enumerate() {
+            let wanted = match class.workload {
+                Workload::Open { arrival_rate_per_s, .. } => arrival_rate_per_s > 0.0,
+                Workload::Closed { population, .. } => population > 0,
+            };
+            let enters = self.routes.iter().any(|leg| {
+                leg.class == index && leg.from == Place::Outside && leg.probability > 0.0
+            });
+            if class.is_open() && wanted && !enters {
+                return Err(no_entry(class));
+            }
+        }
+        self.check_ways_out()?;
+        for chain in self.chains() {
+            let enters = self
+                .routes
+                .iter()
+                .any(|leg| chain.contains(&leg.class) && leg.from == Place::Outside);
+            if !enters {
+                return Err(no_entry(&self.classes[chain[0]]));
+            }
+            let open = chain.iter().filter(|c| self.classes[**c].is_open()).count();
+            if open != 0 && open != chain.len() {
+                return Err(refused(
+                    "routes",
+                    format!("class `{}`", self.classes[chain[0]].name),
+                    "classes that turn into one another to be all open or all closed",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_leg(&self, path: &str, leg: &Leg) -> Result<(), ModelError> {
+        let classes = self.classes.len();
+        let known = |place: Place| match place {
+            Place::Outside => true,
+            Place::Station(index) => index < self.stations.len(),
+        };
+        if leg.class >= classes || leg.to_class >= classes || !known(leg.from) || !known(leg.to) {
+            return Err(refused(path, "an index", "classes and stations of the model"));
+        }
+        if !(0.0..=1.0).contains(&leg.probability) {
+            return Err(refused(path, leg.probability, "a probability from 0 to 1"));
+        }
+        if let Place::Station(to) = leg.to
+            && leg.probability > 0.0
+            && self.stations[to].demand_at(leg.to_class).is_none()
+        {
+            return Err(ModelError::Missing {
+                path: format!("stations[{to}].service_time_s"),
+                expected: format!(
+                    "a time for class `{}`, which is routed to `{}`",
+                    self.classes[leg.to_class].name, self.stations[to].name
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_sums(&self) -> Result<(), ModelError> {
+        let mut sums = std::collections::BTreeMap::<(Place, usize), f64>::new();
+        for leg in &self.routes {
+            *sums.entry((leg.from, leg.class)).or_default() += leg.probability;
+        }
+        for ((from, class), sum) in sums {
+            if (sum - 1.0).abs() > 1e-9 {
+                let place = match from {
+                    Place::Outside => "in",
+                    Place::Station(index) => &self.stations[index].name,
+                };
+                return Err(refused(
+                    format!("routes from `{place}` of class `{}`", self.classes[class].name),
+                    sum,
+                    "probabilities that add to 1; name what leaves the network as `out`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every place that can be reached has a way out.
+    fn check_ways_out(&self) -> Result<(), ModelError> {
+        let stations = self.stations.len();
+        let index = |place: Place, class: usize| match place {
+            Place::Outside => None,
+            Place::Station(station) => Some(class * stations + station),
+        };
+        let size = stations * self.classes.len();
+        let mut reached = vec![false; size];
+        let mut leaves = vec![false; size];
+        let used = || self.routes.iter().filter(|leg| leg.probability > 0.0);
+        loop {
+            let mut changed = false;
+            for leg in used() {
+                let from = index(leg.from, leg.class);
+                let to = index(leg.to, leg.to_class);
+                if let Some(to) = to
+                    && from.is_none_or(|from| reached[from])
+                    && !reached[to]
+                {
+                    reached[to] = true;
+                    changed = true;
+                }
+                if let Some(from) = from
+                    && to.is_none_or(|to| leaves[to])
+                    && !leaves[from]
+                {
+                    leaves[from] = true;
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        for place in 0..size {
+            if reached[place] && !leaves[place] {
+                return Err(ModelError::NeverLeaves {
+                    class: self.classes[place / stations].name.clone(),
+                    station: self.stations[place % stations].name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_entry(class: &Class) -> ModelError {
+    ModelError::Missing {
+        path: "routes".to_owned(),
+        expected: format!("a route from `in` for class `{}`", class.name),
+    }
+}
