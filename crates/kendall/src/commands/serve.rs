@@ -1,0 +1,143 @@
+//! `kendall serve`: runs one tier. One module a tier, and one line here.
+
+mod summary;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use kendall_tier::{Announcement, Instruments, Page, Routes, SecondLog, Stop};
+
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Runs one tier
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    #[command(subcommand)]
+    tier: Tier,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Tier {}
+
+impl Serve {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self.tier {}
+    }
+}
+
+/// Flags that every tier shares.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TierFlags {
+    /// Address for clients; port 0 takes a free one, which the line `ready …` names
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    pub(crate) listen: SocketAddr,
+
+    /// Address of the metrics page: /metrics, /snapshot, /health
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    pub(crate) metrics: Option<SocketAddr>,
+
+    /// Logs one line a second
+    #[arg(long)]
+    pub(crate) log_seconds: bool,
+
+    /// How the summary at the stop is printed; json is the message of GET /snapshot
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+/// The backends of a tier that has some.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerFlags {
+    /// A backend; repeat it for each
+    #[arg(long = "server", value_name = "HOST:PORT", required = true, value_parser = address)]
+    pub(crate) servers: Vec<SocketAddr>,
+}
+
+/// A `HOST:PORT`, its name resolved.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let form = "write it as HOST:PORT, such as 127.0.0.1:11211";
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; {form}"))?;
+    found.next().ok_or_else(|| format!("the name has no address; {form}"))
+}
+
+/// A tier that runs: its page, its log, and what they need at the end.
+#[derive(Debug)]
+pub(crate) struct Running {
+    instruments: Instruments,
+    stop: Stop,
+    format: Format,
+    announcement: Announcement,
+    page: Option<Page>,
+    log: Option<SecondLog>,
+}
+
+impl Running {
+    /// Call it when the tier accepts requests on `listen`: starts the page and the log, and
+    /// prints the line that announces the tier on standard error:
+    /// `ready tier=NAME listen=HOST:PORT metrics=HOST:PORT pid=N`.
+    pub(crate) fn start(
+        flags: &TierFlags,
+        instruments: &Instruments,
+        routes: Routes,
+        stop: &Stop,
+        listen: Vec<SocketAddr>,
+    ) -> anyhow::Result<Self> {
+        let page = match flags.metrics {
+            Some(address) => Some(
+                Page::start(address, instruments.clone(), routes)
+                    .map_err(|error| exit_with(Exit::NotReady, error))?,
+            ),
+            None => None,
+        };
+        let log = flags
+            .log_seconds
+            .then(|| SecondLog::start(instruments.clone(), stop.clone()))
+            .transpose()?;
+        let announcement = Announcement {
+            ready: true,
+            tier: instruments.tier().to_owned(),
+            listen,
+            metrics: page.as_ref().map(Page::address),
+            pid: std::process::id(),
+        };
+        if let Some(page) = &page {
+            page.announce(announcement.clone());
+        }
+        output::note(&ready_line(&announcement));
+        let (instruments, stop) = (instruments.clone(), stop.clone());
+        Ok(Self { instruments, stop, format: flags.format, announcement, page, log })
+    }
+
+    /// Returns when the stop was asked for; `/health` answers 503 from then on.
+    pub(crate) fn wait(&self) {
+        self.stop.wait();
+        if let Some(page) = &self.page {
+            page.announce(Announcement { ready: false, ..self.announcement.clone() });
+        }
+    }
+
+    /// Call it when all that was accepted is finished: prints the summary.
+    pub(crate) fn finish(self) -> anyhow::Result<Exit> {
+        if let Some(log) = self.log {
+            log.join();
+        }
+        let snapshot = self.instruments.snapshot();
+        match self.format {
+            Format::Json => output::json(&snapshot)?,
+            Format::Human => output::result(&summary::text(&snapshot)?),
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn ready_line(announcement: &Announcement) -> String {
+    let mut line = format!("ready tier={}", announcement.tier);
+    for address in &announcement.listen {
+        line.push_str(&format!(" listen={address}"));
+    }
+    if let Some(address) = announcement.metrics {
+        line.push_str(&format!(" metrics={address}"));
+    }
+    line.push_str(&format!(" pid={}", announcement.pid));
+    line
+}

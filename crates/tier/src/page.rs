@@ -1,0 +1,394 @@
+//! The metrics page: a small HTTP server on its own low-priority threads.
+//!
+//! `GET /metrics` is Prometheus text, `GET /snapshot` the JSON of
+//! [`TierSnapshot`](kendall_protocols::snapshot::TierSnapshot), `GET /health` answers 200 when the
+//! tier is ready, with the addresses at which it can be reached. A tier may add routes of its own.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::instruments::Instruments;
+use crate::metrics;
+use crate::stop::Waker;
+
+/// Connections served at once; further ones are closed.
+const CONNECTIONS: usize = 8;
+/// Bytes of a request's head and body.
+const HEAD_BYTES: usize = 8 << 10;
+const BODY_BYTES: usize = 64 << 10;
+/// Headers of a request.
+const HEADERS: usize = 64;
+/// Time for one request, reading and writing.
+const REQUEST_NS: u64 = 2_000_000_000;
+/// Priority of the page's threads, so that a reader disturbs the tier as little as it can.
+const NICE: i32 = 5;
+
+/// Where a tier can be reached: the line that it prints when it is ready, and `GET /health`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Whether it serves.
+    pub ready: bool,
+    /// Kind of tier.
+    pub tier: String,
+    /// Addresses for clients, with the real ports.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the metrics page, with the real port.
+    pub metrics: Option<SocketAddr>,
+    /// Process.
+    pub pid: u32,
+}
+
+/// A request to a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// `GET`, `POST`, …
+    pub method: String,
+    /// Path without the query.
+    pub path: String,
+    /// After the `?`; empty when there is none.
+    pub query: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// What a route answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageResponse {
+    status: u16,
+    content_type: &'static str,
+    body: Vec<u8>,
+}
+
+/// A tier's own route.
+type Answer = Box<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
+
+/// Routes that a tier adds to its page.
+#[derive(Default)]
+pub struct Routes {
+    routes: Vec<(&'static str, &'static str, Answer)>,
+}
+
+/// The page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The address is taken or not ours.
+    #[error("cannot serve metrics at {address}; choose another with --metrics HOST:PORT")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gives no descriptor or thread.
+    #[error("cannot start the metrics page")]
+    Start(#[source] io::Error),
+}
+
+/// The running page. Dropped, it ends.
+#[derive(Debug)]
+pub struct Page {
+    address: SocketAddr,
+    announcement: Arc<Mutex<Option<Announcement>>>,
+    end: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PageResponse {
+    /// 200 with a JSON body.
+    ///
+    /// # Panics
+    /// When `value` has a map whose keys are no text: a defect of the type.
+    #[must_use]
+    pub fn json(value: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(value).expect("the type serializes to JSON");
+        Self { status: 200, content_type: "application/json", body }
+    }
+
+    /// A status with a line of text.
+    #[must_use]
+    pub fn text(status: u16, text: impl Into<String>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: text.into().into_bytes() }
+    }
+}
+
+impl Routes {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a route, such as `POST /workers`.
+    #[must_use]
+    pub fn with(
+        mut self,
+        method: &'static str,
+        path: &'static str,
+        answer: impl Fn(&PageRequest) -> PageResponse + Send + Sync + 'static,
+    ) -> Self {
+        self.routes.push((method, path, Box::new(answer)));
+        self
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.routes.iter().map(|route| (route.0, route.1))).finish()
+    }
+}
+
+struct Site {
+    instruments: Instruments,
+    routes: Routes,
+    announcement: Arc<Mutex<Option<Announcement>>>,
+    open: AtomicUsize,
+}
+
+impl Page {
+    /// Serves the page; `/health` answers 503 until [`announce`](Self::announce).
+    ///
+    /// # Errors
+    /// [`PageError`] when the address cannot be bound or the system is out of resources.
+    pub fn start(
+        address: SocketAddr,
+        instruments: Instruments,
+        routes: Routes,
+    ) -> Result<Self, PageError> {
+        let listener =
+            TcpListener::bind(address).map_err(|source| PageError::Bind { address, source })?;
+        let address = listener.local_addr().map_err(PageError::Start)?;
+        listener.set_nonblocking(true).map_err(PageError::Start)?;
+        let end = Waker::new().map_err(PageError::Start)?;
+        let announcement = Arc::new(Mutex::new(None));
+        let site = Arc::new(Site {
+            instruments,
+            routes,
+            announcement: Arc::clone(&announcement),
+            open: AtomicUsize::new(0),
+        });
+        let ended = end.clone();
+        let thread = std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || accept(&listener, &ended, &site))
+            .map_err(PageError::Start)?;
+        Ok(Self { address, announcement, end, thread: Some(thread) })
+    }
+
+    /// The real address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// States that the tier is ready, or that it no longer is.
+    pub fn announce(&self, announcement: Announcement) {
+        *self.announcement.lock().unwrap_or_else(PoisonError::into_inner) = Some(announcement);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.end.wake();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap_or_default();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, end: &Waker, site: &Arc<Site>) {
+    // Threads inherit it. Refused, the page is served all the same.
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).unwrap_or_default();
+    loop {
+        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
+        if poll(&mut ready, None).is_err() {
+            continue;
+        }
+        if !ready[1].revents().is_empty() {
+            return;
+        }
+        let Ok((stream, _)) = listener.accept() else { continue };
+        if site.open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS {
+            site.open.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let here = Arc::clone(site);
+        let started = std::thread::Builder::new().name("metrics-reader".into()).spawn(move || {
+            // A reader that goes away or is too slow gets nothing, and that is all.
+            here.serve(stream).unwrap_or_default();
+            here.open.fetch_sub(1, Ordering::SeqCst);
+        });
+        if started.is_err() {
+            site.open.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Site {
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let deadline_ns = self.instruments.clock().now_ns() + REQUEST_NS;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(Duration::from_nanos(REQUEST_NS)))?;
+        let response = match self.read(&mut stream, deadline_ns)? {
+            Ok(request) => self.answer(&request),
+            Err(refusal) => refusal,
+        };
+        let head = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            response.status,
+            reason(response.status),
+            response.content_type,
+            response.body.len(),
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(&response.body)?;
+        stream.shutdown(std::net::Shutdown::Write)
+    }
+
+    /// Reads one request, or says how to refuse it.
+    fn read(
+        &self,
+        stream: &mut TcpStream,
+        deadline_ns: u64,
+    ) -> io::Result<Result<PageRequest, PageResponse>> {
+        let mut bytes = Vec::new();
+        loop {
+            match parse(&bytes) {
+                Ok(Some(request)) => return Ok(Ok(request)),
+                Err(refusal) => return Ok(Err(refusal)),
+                Ok(None) => {}
+            }
+            let left_ns = deadline_ns.saturating_sub(self.instruments.clock().now_ns());
+            if left_ns == 0 {
+                return Ok(Err(PageResponse::text(408, "the request took too long\n")));
+            }
+            stream.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
+            let mut piece = [0_u8; 4096];
+            match stream.read(&mut piece)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => bytes.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    fn answer(&self, request: &PageRequest) -> PageResponse {
+        let own = self.routes.routes.iter().filter(|route| route.1 == request.path);
+        let mut known = false;
+        for (method, _, answer) in own {
+            known = true;
+            if *method == request.method {
+                return answer(request);
+            }
+        }
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/metrics") => PageResponse {
+                status: 200,
+                content_type: "text/plain; version=0.0.4; charset=utf-8",
+                body: metrics::text(&self.instruments.totals()).into_bytes(),
+            },
+            ("GET", "/snapshot") => PageResponse::json(&self.instruments.snapshot()),
+            ("GET", "/health") => self.health(),
+            (_, "/metrics" | "/snapshot" | "/health") => not_allowed(),
+            _ if known => not_allowed(),
+            _ => PageResponse::text(404, "there are /metrics, /snapshot and /health\n"),
+        }
+    }
+
+    fn health(&self) -> PageResponse {
+        let announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);
+        match announcement.as_ref() {
+            Some(announcement) => {
+                let status = if announcement.ready { 200 } else { 503 };
+                PageResponse { status, ..PageResponse::json(announcement) }
+            }
+            None => PageResponse::text(503, "not ready\n"),
+        }
+    }
+}
+
+fn not_allowed() -> PageResponse {
+    PageResponse::text(405, "this path has another method\n")
+}
+
+/// The request in `bytes`; `None` when more bytes are needed.
+fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut head = httparse::Request::new(&mut headers);
+    let bad = |_| PageResponse::text(400, "not an HTTP request\n");
+    let httparse::Status::Complete(head_bytes) = head.parse(bytes).map_err(bad)? else {
+        if bytes.len() > HEAD_BYTES {
+            return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
+        }
+        return Ok(None);
+    };
+    let length = head.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let body_bytes = match length {
+        None => 0,
+        Some(header) => std::str::from_utf8(header.value)
+            .ok()
+            .and_then(|text| text.parse::<usize>().ok())
+            .ok_or_else(|| PageResponse::text(400, "Content-Length is no number\n"))?,
+    };
+    if body_bytes > BODY_BYTES {
+        return Err(PageResponse::text(413, "the body is limited to 64 KiB\n"));
+    }
+    let Some(body) = bytes.get(head_bytes..head_bytes + body_bytes) else { return Ok(None) };
+    let target = head.path.unwrap_or("/");
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Ok(Some(PageRequest {
+        method: head.method.unwrap_or("GET").to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        body: body.to_vec(),
+    }))
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_whole_only_with_its_last_byte() {
+        let bytes = b"POST /workers?now HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n16";
+        for cut in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..cut]), Ok(None), "{cut}");
+        }
+        let request = parse(bytes).unwrap().unwrap();
+        assert_eq!((request.path.as_str(), request.query.as_str()), ("/workers", "now"));
+        assert_eq!(request.body, b"16");
+    }
+
+    #[test]
+    fn noise_endless_heads_and_large_bodies_are_refused() {
+        assert_eq!(parse(b"\0\x01\x02\r\n\r\n").unwrap_err().status, 400);
+        let mut endless = b"GET / HTTP/1.1\r\nX: ".to_vec();
+        endless.resize(HEAD_BYTES + 1, b'a');
+        assert_eq!(parse(&endless).unwrap_err().status, 431);
+        let large = b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n";
+        assert_eq!(parse(large).unwrap_err().status, 413);
+        let lie = b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n";
+        assert_eq!(parse(lie).unwrap_err().status, 400);
+    }
+}

@@ -1,0 +1,105 @@
+//! Workers that are threads, as many as an experiment says, changeable while they run.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::queue::RequestQueue;
+
+/// What one worker does with a request and the moment at which it was taken from the queue.
+type Work<T> = Box<dyn FnMut(T, u64) + Send>;
+
+/// Makes the worker with the number that it is given; runs on the worker's own thread, so that
+/// the worker may own what is bound to one.
+type Make<T> = dyn Fn(usize) -> Work<T> + Send + Sync;
+
+/// Threads that take requests from a queue, one at a time each.
+pub struct WorkerPool<T> {
+    name: &'static str,
+    queue: RequestQueue<T>,
+    make: Arc<Make<T>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<T: Send + 'static> WorkerPool<T> {
+    /// Starts `workers` threads.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn start(
+        name: &'static str,
+        queue: RequestQueue<T>,
+        workers: usize,
+        make: impl Fn(usize) -> Work<T> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let threads = Mutex::new(Vec::new());
+        let pool = Self { name, queue, make: Arc::new(make), threads };
+        pool.resize(workers)?;
+        Ok(pool)
+    }
+
+    /// Changes the number of workers. Workers beyond it end after the request that they serve;
+    /// returns when they have.
+    ///
+    /// # Errors
+    /// When the system has no more threads; those started before it remain.
+    pub fn resize(&self, workers: usize) -> io::Result<()> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.set_workers(workers);
+        let kept = workers.min(threads.len());
+        for ended in threads.drain(kept..) {
+            join(ended);
+        }
+        while threads.len() < workers {
+            let index = threads.len();
+            let (queue, make) = (self.queue.clone(), Arc::clone(&self.make));
+            let started = std::thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(
+                move || {
+                    let mut work = make(index);
+                    let mut next = queue.take(index, false);
+                    while let Some((item, dequeued_ns)) = next {
+                        work(item, dequeued_ns);
+                        next = queue.take(index, true);
+                    }
+                },
+            );
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.queue.set_workers(threads.len());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Lets the workers finish what waits, refuses what comes, and returns when all have ended.
+    pub fn drain(&self) {
+        self.queue.drain();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            join(thread);
+        }
+    }
+}
+
+/// A worker that panicked is a defect: it must not pass silently.
+fn join(thread: JoinHandle<()>) {
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+impl<T> fmt::Debug for WorkerPool<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerPool").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,33 @@
+//! What the operating system accounts to this process.
+
+use procfs::process::Process;
+
+/// CPU time and memory of this process so far. What the system does not tell is 0.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    pub(crate) cpu_user_ns: u64,
+    pub(crate) cpu_system_ns: u64,
+    pub(crate) resident_bytes: u64,
+    pub(crate) virtual_bytes: u64,
+    pub(crate) threads: u64,
+    pub(crate) open_fds: u64,
+    pub(crate) max_fds: u64,
+}
+
+/// Reads `/proc/self`.
+pub(crate) fn usage() -> Usage {
+    let Ok((process, stat)) = Process::myself().and_then(|p| p.stat().map(|stat| (p, stat))) else {
+        return Usage::default();
+    };
+    let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    Usage {
+        cpu_user_ns: stat.utime * tick_ns,
+        cpu_system_ns: stat.stime * tick_ns,
+        resident_bytes: stat.rss * procfs::page_size(),
+        virtual_bytes: stat.vsize,
+        threads: u64::try_from(stat.num_threads).unwrap_or(0),
+        open_fds: process.fd_count().map_or(0, |count| count as u64),
+        max_fds: limit.current.unwrap_or(u64::MAX),
+    }
+}

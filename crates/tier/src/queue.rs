@@ -1,0 +1,157 @@
+//! The request queue between the network side and the workers, for tiers whose workers are
+//! threads.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::clock::Clock;
+use crate::instruments::{Instruments, Recorder};
+
+/// How many requests may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capacity {
+    /// At most so many; more are refused.
+    Bounded(usize),
+    /// As many as come: for experiments that need a queue without loss. Its length is counted,
+    /// so what it costs can be seen.
+    Unbounded,
+}
+
+/// The queue is full: the request comes back to its owner, who refuses it in the words of its
+/// protocol and counts a hit of the limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the request queue is full: {waiting} requests wait")]
+pub struct Full<T> {
+    /// The request that found no room.
+    pub item: T,
+    /// Requests that wait.
+    pub waiting: usize,
+}
+
+/// First come, first served. Clones share the queue.
+#[derive(Debug)]
+pub struct RequestQueue<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for RequestQueue<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    capacity: Capacity,
+    clock: Clock,
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Writes queue length and workers busy, under the queue's own lock.
+    levels: Recorder,
+    /// Workers that may run; those beyond it end when they next ask for work.
+    workers: usize,
+    /// No more requests come: workers end when nothing waits.
+    draining: bool,
+}
+
+impl<T> RequestQueue<T> {
+    /// An empty queue, whose length and busy workers `instruments` report.
+    #[must_use]
+    pub fn new(capacity: Capacity, instruments: &Instruments) -> Self {
+        let levels = instruments.recorder();
+        let state = State { waiting: VecDeque::new(), levels, workers: 0, draining: false };
+        let clock = instruments.clock().clone();
+        let state = Mutex::new(state);
+        Self { shared: Arc::new(Shared { capacity, clock, state, changed: Condvar::new() }) }
+    }
+
+    /// Puts a request at the end.
+    ///
+    /// # Errors
+    /// [`Full`] with the request when as many wait as may, or when the queue is being drained.
+    pub fn push(&self, item: T) -> Result<(), Full<T>> {
+        let mut state = self.lock();
+        let waiting = state.waiting.len();
+        let full = matches!(self.shared.capacity, Capacity::Bounded(bound) if waiting >= bound);
+        if full || state.draining {
+            return Err(Full { item, waiting });
+        }
+        state.waiting.push_back(item);
+        let now_ns = self.shared.clock.now_ns();
+        state.levels.queue_length.add(now_ns, 1);
+        drop(state);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Whether no request waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next request and the moment at which worker `index` took it; `None` when the worker
+    /// shall end. `busy` is whether the worker comes back from a request.
+    pub(crate) fn take(&self, index: usize, busy: bool) -> Option<(T, u64)> {
+        let mut state = self.lock();
+        if busy {
+            let now_ns = self.shared.clock.now_ns();
+            state.levels.workers_busy.subtract(now_ns, 1);
+        }
+        loop {
+            if index >= state.workers {
+                return None;
+            }
+            if let Some(item) = state.waiting.pop_front() {
+                let now_ns = self.shared.clock.now_ns();
+                state.levels.queue_length.subtract(now_ns, 1);
+                state.levels.workers_busy.add(now_ns, 1);
+                return Some((item, now_ns));
+            }
+            if state.draining {
+                return None;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(crate) fn set_workers(&self, workers: usize) {
+        self.lock().workers = workers;
+        self.shared.changed.notify_all();
+    }
+
+    pub(crate) fn drain(&self) {
+        self.lock().draining = true;
+        self.shared.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruments::Layout;
+
+    #[test]
+    fn a_full_queue_gives_the_request_back() {
+        let instruments = Instruments::new(Layout::default(), Clock::monotonic());
+        let queue = RequestQueue::new(Capacity::Bounded(1), &instruments);
+        queue.push("first").unwrap();
+        assert_eq!(queue.push("second"), Err(Full { item: "second", waiting: 1 }));
+        assert_eq!(instruments.snapshot().queue_length.current, 1);
+    }
+}

@@ -1,0 +1,169 @@
+//! The graceful stop: the first SIGTERM or SIGINT asks for it, a second one ends the process at
+//! once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Status of a process that a second signal ended, as shells count: 128 + SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// Whether the tier shall stop. Clones share the state.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    requested: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+    changed: Condvar,
+}
+
+/// A descriptor that becomes readable when it is woken: for event loops.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    descriptor: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// A waker that was not woken yet.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { descriptor: Arc::new(descriptor) })
+    }
+
+    /// Makes the descriptor readable.
+    pub fn wake(&self) {
+        // It fails only when the counter is full, and then the descriptor is readable already.
+        rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes()).unwrap_or_default();
+    }
+
+    /// Makes the descriptor unreadable again.
+    pub fn clear(&self) {
+        rustix::io::read(&self.descriptor, &mut [0_u8; 8]).unwrap_or_default();
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Stop {
+    /// A stop that only [`request`](Self::request) asks for.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A stop that SIGTERM and SIGINT ask for. A second signal ends the process at once.
+    ///
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub fn on_signals() -> io::Result<Self> {
+        let stop = Self::new();
+        let second = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            // Order matters: the second signal finds the flag that the first one set.
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                INTERRUPTED,
+                Arc::clone(&second),
+            )?;
+            signal_hook::flag::register(signal, Arc::clone(&second))?;
+        }
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let asked = stop.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            if signals.forever().next().is_some() {
+                asked.request();
+            }
+        })?;
+        Ok(stop)
+    }
+
+    /// Asks for the stop.
+    pub fn request(&self) {
+        let wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.requested.store(true, Ordering::SeqCst);
+        for waker in wakers.iter() {
+            waker.wake();
+        }
+        drop(wakers);
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether the stop was asked for.
+    #[must_use]
+    #[inline]
+    pub fn requested(&self) -> bool {
+        self.shared.requested.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the stop is asked for.
+    pub fn wait(&self) {
+        while !self.wait_for(Duration::from_secs(3600)) {}
+    }
+
+    /// Waits until the stop is asked for, or for `time`; says whether it was.
+    #[must_use]
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(
+            self.shared
+                .changed
+                .wait_timeout_while(wakers, time, |_| !self.requested())
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.requested()
+    }
+
+    /// A waker that is woken when the stop is asked for.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn waker(&self) -> io::Result<Waker> {
+        let waker = Waker::new()?;
+        self.register(&waker);
+        Ok(waker)
+    }
+
+    /// Has `waker` woken when the stop is asked for.
+    pub fn register(&self, waker: &Waker) {
+        let mut wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.push(waker.clone());
+        if self.requested() {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_wakes_loops_that_registered_before_and_after_it() {
+        let stop = Stop::new();
+        let before = stop.waker().unwrap();
+        assert!(!stop.wait_for(Duration::ZERO));
+        stop.request();
+        let after = stop.waker().unwrap();
+        stop.wait();
+        for waker in [before, after] {
+            assert_eq!(rustix::io::read(&waker, &mut [0_u8; 8]).unwrap(), 8);
+        }
+    }
+}
