@@ -1,6 +1,7 @@
 //! The command line: one module a command, and one line here.
 
 mod completions;
+mod serve;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -18,6 +19,7 @@ pub(crate) struct Kendall {
 #[derive(Debug, Subcommand)]
 enum Command {
     Completions(completions::Completions),
+    Serve(serve::Serve),
 }
 
 impl Kendall {
@@ -32,6 +34,7 @@ impl Kendall {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.command {
             Command::Completions(command) => command.run(),
+            Command::Serve(command) => command.run(),
         }
     }
 }

@@ -28,8 +28,16 @@ pub(crate) fn text(snapshot: &TierSnapshot) -> anyhow::Result<String> {
 
 fn requests(snapshot: &TierSnapshot, seconds: f64) -> anyhow::Result<String> {
     let mut table = new_table(&[
-        "request", "completed", "throughput", "waiting", "service", "backend", "response", "p50",
-        "p90", "p99",
+        "request",
+        "completed",
+        "throughput",
+        "waiting",
+        "service",
+        "backend",
+        "response",
+        "p50",
+        "p90",
+        "p99",
     ]);
     for (name, request) in snapshot.requests.iter().filter(|(_, r)| r.arrivals > 0) {
         let stages = |stage: &str| -> anyhow::Result<Histogram> {
@@ -142,6 +150,6 @@ fn time(nanoseconds: Option<u64>) -> String {
 
 fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_header(header.to_vec());
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header.to_vec());
     table
 }
