@@ -165,19 +165,24 @@ impl Histogram {
     }
 
     /// HdrHistogram V2 + DEFLATE as base64; empty text for the empty histogram.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        STANDARD.encode(self.to_bytes())
+    }
+
+    /// HdrHistogram V2 + DEFLATE; no bytes for the empty histogram.
     ///
     /// # Panics
     /// Never: writing to memory does not fail.
     #[must_use]
-    pub fn encode(&self) -> String {
-        if self.count() == 0 {
-            return String::new();
-        }
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        V2DeflateSerializer::new()
-            .serialize(&self.inner, &mut bytes)
-            .expect("writing a histogram to memory does not fail");
-        STANDARD.encode(bytes)
+        if self.count() > 0 {
+            V2DeflateSerializer::new()
+                .serialize(&self.inner, &mut bytes)
+                .expect("writing a histogram to memory does not fail");
+        }
+        bytes
     }
 
     /// Reads what [`encode`](Self::encode) wrote.
@@ -185,13 +190,21 @@ impl Histogram {
     /// # Errors
     /// [`DecodeError`] for anything else.
     pub fn decode(text: &str) -> Result<Self, DecodeError> {
-        if text.is_empty() {
-            return Ok(Self::new());
-        }
         let bytes =
             STANDARD.decode(text).map_err(|error| DecodeError { reason: error.to_string() })?;
+        Self::from_bytes(&bytes)
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if bytes.is_empty() {
+            return Ok(Self::new());
+        }
         let mut inner: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes.as_slice())
+            .deserialize(&mut &bytes[..])
             .map_err(|error| DecodeError { reason: error.to_string() })?;
         inner.auto(true);
         Ok(Self { inner })

@@ -1,1 +1,231 @@
-//! Stored results of a study: schema, migrations, typed rows. The only crate that knows SQL for results.
+//! Results: SQLite schema, migrations, typed rows.
+//!
+//! One folder a study, one file in it: `results.db`. The study writes one [`RunRecord`] when a run
+//! ends, in one transaction, so that a program killed at any instant loses at most the run in
+//! progress. A reader starts with [`Results::open`], lists [`Results::runs`], and asks for the
+//! [`Measured`] view of each run that [is usable](Run::is_usable):
+//!
+//! ```no_run
+//! # fn main() -> Result<(), kendall_store::StoreError> {
+//! let results = kendall_store::Results::open("results/demo".as_ref())?;
+//! for run in results.latest_runs()?.iter().filter(|run| run.is_usable()) {
+//!     let measured = results.measured(run.id)?;
+//!     let workers = run.factor("system.workers").and_then(|level| level.number);
+//!     let mean_ns = measured.response_time.mean();
+//!     assert!(measured.throughput_per_s >= 0.0 && workers.is_some() && mean_ns.is_some());
+//!     for tier in &measured.tiers {
+//!         let waiting = tier.period.stage("waiting_time").mean();
+//!         let queue = tier.period.queue_length.mean;
+//!         assert!(waiting.is_some() && queue >= 0.0);
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! What it leaves out: what the numbers mean. `docs/results.md` explains every table.
+
+mod measured;
+mod read;
+mod rows;
+mod schema;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse};
+pub use rows::{
+    Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, Status, Study,
+    Tier, TierBackend, TierPeriod, TierRequests,
+};
+pub use schema::SCHEMA_VERSION;
+
+/// Name of the database in the folder of results.
+pub const DATABASE_FILE: &str = "results.db";
+
+/// How long to wait for another program that holds the database, such as a report being made.
+const BUSY_WAIT: Duration = Duration::from_secs(10);
+
+/// Why results could not be read or stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No database where one was to be read.
+    #[error(
+        "no results in {folder}: there is no {DATABASE_FILE}; make them with `kendall run STUDY.toml --out {folder}`"
+    )]
+    Missing {
+        /// The folder.
+        folder: String,
+    },
+    /// A database where a new one was to be made.
+    #[error("{folder} holds results already; continue them or choose another folder")]
+    Exists {
+        /// The folder.
+        folder: String,
+    },
+    /// Written by a newer program.
+    #[error(
+        "the results have schema version {found}, this program knows up to {known}; use a newer kendall"
+    )]
+    Newer {
+        /// Version in the file.
+        found: u32,
+        /// Newest version that this program knows.
+        known: u32,
+    },
+    /// No room left. What was stored before is whole.
+    #[error(
+        "no room left for the results; what was stored before is whole: free some space and run the same command again to go on"
+    )]
+    DiskFull {
+        /// What SQLite said.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// Something in the file that this program would not have written.
+    #[error("the results hold something that cannot be read: {what}")]
+    Corrupt {
+        /// What it is.
+        what: String,
+    },
+    /// A count beyond what the file can hold.
+    #[error("{what} is {value}, more than the {limit} that can be stored")]
+    TooLarge {
+        /// Which count.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The limit.
+        limit: i64,
+    },
+    /// No run has this key.
+    #[error("no run {0} in the results")]
+    NoSuchRun(i64),
+    /// The run has no measured window.
+    #[error("run {0} has no measured window: it failed before there was one")]
+    NotMeasured(i64),
+    /// Anything else that SQLite refuses.
+    #[error("the results cannot be read or written")]
+    Database(#[source] rusqlite::Error),
+    /// The folder cannot be made.
+    #[error("the folder {folder} cannot be made")]
+    Folder {
+        /// The folder.
+        folder: String,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(source: rusqlite::Error) -> Self {
+        match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull { source },
+            _ => Self::Database(source),
+        }
+    }
+}
+
+/// The results of one study: a folder with `results.db` in it.
+#[derive(Debug)]
+pub struct Results {
+    connection: Connection,
+    folder: PathBuf,
+}
+
+impl Results {
+    /// Makes a new folder of results for a study.
+    ///
+    /// # Errors
+    /// [`StoreError::Exists`] when there are results already, or what the disk refuses.
+    pub fn create(folder: &Path, study: &Study) -> Result<Self, StoreError> {
+        let shown = || folder.display().to_string();
+        std::fs::create_dir_all(folder)
+            .map_err(|source| StoreError::Folder { folder: shown(), source })?;
+        if Self::exists(folder) {
+            return Err(StoreError::Exists { folder: shown() });
+        }
+        // Made under another name and then moved: a program killed here leaves no database
+        // without its study.
+        let path = folder.join(DATABASE_FILE);
+        let young = folder.join(format!("{DATABASE_FILE}.new"));
+        std::fs::remove_file(&young).unwrap_or_default();
+        let mut connection = Connection::open(&young)?;
+        prepare(&connection)?;
+        schema::migrate(&mut connection)?;
+        write::study(&connection, study)?;
+        connection.close().map_err(|(_, error)| error)?;
+        std::fs::rename(&young, &path)
+            .map_err(|source| StoreError::Folder { folder: shown(), source })?;
+        Self::open(folder)
+    }
+
+    /// Whether a folder holds results.
+    #[must_use]
+    pub fn exists(folder: &Path) -> bool {
+        folder.join(DATABASE_FILE).exists()
+    }
+
+    /// Opens the results in a folder; an older schema is brought up to date first.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`], [`StoreError::Newer`], or what SQLite refuses.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        if !Self::exists(folder) {
+            return Err(StoreError::Missing { folder: folder.display().to_string() });
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(folder.join(DATABASE_FILE), flags)?;
+        prepare(&connection)?;
+        schema::migrate(&mut connection)?;
+        Ok(Self { connection, folder: folder.to_owned() })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Stores how many runs the design asks for, once that is known.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn set_planned_runs(&self, runs: u64) -> Result<(), StoreError> {
+        let runs = write::int("planned_runs", runs)?;
+        self.connection.execute("UPDATE study SET planned_runs = ?1", [runs])?;
+        Ok(())
+    }
+
+    /// Stores a run and everything about it in one transaction: all of it or nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::DiskFull`], or what SQLite refuses; nothing of this run is stored then, and
+    /// nothing that was stored before is lost.
+    pub fn store_run(&mut self, record: &RunRecord) -> Result<RunId, StoreError> {
+        let transaction = self.connection.transaction()?;
+        let id = write::record(&transaction, record)?;
+        transaction.commit()?;
+        Ok(id)
+    }
+
+    /// Limits the size of the file, as a full disk would. For tests.
+    #[doc(hidden)]
+    pub fn limit_pages_for_test(&self, pages: u32) -> Result<(), StoreError> {
+        self.connection.pragma_update(None, "max_page_count", pages)?;
+        Ok(())
+    }
+}
+
+fn prepare(connection: &Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    // A rollback journal and not a write-ahead log: one file to copy, and durable at each commit.
+    connection.pragma_update(None, "journal_mode", "DELETE")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    Ok(())
+}

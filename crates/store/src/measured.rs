@@ -1,0 +1,258 @@
+//! The measured window of one run, put together for those who analyse it.
+
+use std::collections::BTreeMap;
+
+use kendall_stats::histogram::Histogram;
+use kendall_units::{Seconds, exact_f64};
+
+use crate::rows::{
+    Extent, Generator, HostSample, MeasuredWindow, OperationCounts, Process, ProcessSample, Run,
+    RunId, Tier, TierPeriod,
+};
+use crate::{Results, StoreError};
+
+/// What one run measured between warm-up and cool-down.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The run, with its factors and settings.
+    pub run: Run,
+    /// The part of the run that counts.
+    pub window: MeasuredWindow,
+    /// Population N over all generators (closed loop), or connections (open loop).
+    pub clients: u64,
+    /// Mean think time Z that was asked for.
+    pub think_time_mean_s: f64,
+    /// Open loop: the rate that was asked for, over all generators.
+    pub arrival_rate_per_s: Option<f64>,
+    /// Requests completed per second, as the clients saw it.
+    pub throughput_per_s: f64,
+    /// Due to done, over all generators and operations, in nanoseconds.
+    pub response_time: Histogram,
+    /// The same by operation, over all generators.
+    pub operations: BTreeMap<String, OperationCounts>,
+    /// Each generator; its `operations` hold the measured window only.
+    pub generators: Vec<Generator>,
+    /// Each tier that reports on itself, over the snapshots nearest the window.
+    pub tiers: Vec<MeasuredTier>,
+    /// All tiers, without their periods: those that say nothing of themselves too.
+    pub topology: Vec<Tier>,
+    /// What each process used.
+    pub processes: Vec<ProcessUse>,
+    /// What each host used.
+    pub hosts: Vec<HostUse>,
+}
+
+/// A tier instance in the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredTier {
+    /// Name of the tier in the topology.
+    pub tier: String,
+    /// Number of the instance.
+    pub instance: u32,
+    /// What it is, such as `memcached-proxy`.
+    pub kind: String,
+    /// What it did; its `from_ns` and `to_ns` are the moments of the snapshots.
+    pub period: TierPeriod,
+    /// How far the snapshots lie from the edges of the window: the larger of the two distances.
+    pub alignment_error_s: f64,
+}
+
+impl MeasuredTier {
+    /// Requests answered per second, of all types, by the tier's own count.
+    #[must_use]
+    pub fn throughput_per_s(&self) -> f64 {
+        per_second(self.period.completions(), self.period.length_s())
+    }
+}
+
+/// What one process used in the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessUse {
+    /// Name of the tier, or `generator`.
+    pub role: String,
+    /// Number of the instance within its role.
+    pub instance: u32,
+    /// Time between the two samples used, which lie nearest the window's edges.
+    pub length_s: f64,
+    /// CPU time in user mode.
+    pub cpu_user_s: f64,
+    /// CPU time in the kernel.
+    pub cpu_system_s: f64,
+    /// Time that its threads were ready and had no core.
+    pub run_queue_wait_s: f64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because it was preempted.
+    pub involuntary_switches: u64,
+    /// Highest memory in use.
+    pub resident_bytes_maximum: u64,
+}
+
+impl ProcessUse {
+    /// Cores that it kept busy on average: 1.0 is one whole core.
+    #[must_use]
+    pub fn cores_busy(&self) -> f64 {
+        if self.length_s > 0.0 {
+            (self.cpu_user_s + self.cpu_system_s) / self.length_s
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What a host used in the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostUse {
+    /// Which host.
+    pub host: String,
+    /// Cores.
+    pub cores: u32,
+    /// Time between the two samples used.
+    pub length_s: f64,
+    /// CPU time in user mode, over all cores.
+    pub cpu_user_s: f64,
+    /// CPU time in the kernel, over all cores.
+    pub cpu_system_s: f64,
+    /// Idle time, over all cores.
+    pub cpu_idle_s: f64,
+    /// Time that a hypervisor gave to others, over all cores.
+    pub cpu_steal_s: f64,
+    /// Context switches.
+    pub context_switches: u64,
+    /// Bytes received, loopback included.
+    pub network_in_bytes: u64,
+    /// Bytes sent, loopback included.
+    pub network_out_bytes: u64,
+}
+
+impl HostUse {
+    /// Share of all cores that was busy, from 0 to 1.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        let busy = self.cpu_user_s + self.cpu_system_s;
+        let all = busy + self.cpu_idle_s + self.cpu_steal_s;
+        if all > 0.0 { busy / all } else { 0.0 }
+    }
+}
+
+impl Results {
+    /// The measured window of one run.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchRun`], [`StoreError::NotMeasured`], or what SQLite refuses.
+    pub fn measured(&self, id: RunId) -> Result<Measured, StoreError> {
+        let run = self.run(id)?;
+        let window = run.measured.clone().ok_or(StoreError::NotMeasured(id.0))?;
+        let generators = self.generators(id, Some(Extent::Measured))?;
+        let mut operations: BTreeMap<String, OperationCounts> = BTreeMap::new();
+        for period in generators.iter().flat_map(|generator| &generator.operations) {
+            operations.entry(period.operation.clone()).or_default().add(&period.counts);
+        }
+        let mut response_time = Histogram::new();
+        for counts in operations.values() {
+            response_time.add(&counts.response_time);
+        }
+        let completed = operations.values().map(|counts| counts.completed).sum();
+        let (tiers, topology) = tiers(self.tiers(id, Some(Extent::Measured))?, &window);
+        let processes = self.processes(id)?;
+        Ok(Measured {
+            clients: generators.iter().map(|generator| generator.clients).sum(),
+            think_time_mean_s: think_time_mean_s(&generators),
+            arrival_rate_per_s: generators.iter().map(|row| row.arrival_rate_per_s).sum(),
+            throughput_per_s: per_second(completed, window.length_s()),
+            response_time,
+            operations,
+            generators,
+            tiers,
+            topology,
+            processes: processes.iter().filter_map(|row| process_use(row, &window)).collect(),
+            hosts: host_uses(&self.hosts(id)?, &window),
+            run,
+            window,
+        })
+    }
+}
+
+fn per_second(count: u64, length_s: f64) -> f64 {
+    if length_s > 0.0 { exact_f64(count) / length_s } else { 0.0 }
+}
+
+/// Mean over the clients, should generators differ.
+fn think_time_mean_s(generators: &[Generator]) -> f64 {
+    let clients: u64 = generators.iter().map(|row| row.clients).sum();
+    let weighted: f64 = generators
+        .iter()
+        .map(|row| Seconds::from_nanos(row.think_time_mean_ns).get() * exact_f64(row.clients))
+        .sum();
+    if clients > 0 { weighted / exact_f64(clients) } else { 0.0 }
+}
+
+fn tiers(rows: Vec<Tier>, window: &MeasuredWindow) -> (Vec<MeasuredTier>, Vec<Tier>) {
+    let mut measured = Vec::new();
+    let mut topology = Vec::new();
+    for mut row in rows {
+        if let Some(period) = std::mem::take(&mut row.periods).into_iter().next() {
+            let error = period.from_ns.abs_diff(window.from_ns);
+            let error = error.max(period.to_ns.abs_diff(window.to_ns));
+            measured.push(MeasuredTier {
+                tier: row.tier.clone(),
+                instance: row.instance,
+                kind: row.kind.clone(),
+                period,
+                alignment_error_s: Seconds::from_nanos(error).get(),
+            });
+        }
+        topology.push(row);
+    }
+    (measured, topology)
+}
+
+/// The sample whose moment lies nearest to `at_ns`.
+fn nearest<T>(samples: &[T], at_ns: u64, moment: impl Fn(&T) -> u64) -> Option<&T> {
+    samples.iter().min_by_key(|sample| moment(sample).abs_diff(at_ns))
+}
+
+fn seconds_between(from: u64, to: u64) -> f64 {
+    Seconds::from_nanos(to.saturating_sub(from)).get()
+}
+
+fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse> {
+    let moment = |sample: &ProcessSample| sample.at_ns;
+    let from = nearest(&process.samples, window.from_ns, moment)?;
+    let to = nearest(&process.samples, window.to_ns, moment)?;
+    let inside =
+        process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
+    Some(ProcessUse {
+        role: process.role.clone(),
+        instance: process.instance,
+        length_s: seconds_between(from.at_ns, to.at_ns),
+        cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
+        cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
+        run_queue_wait_s: seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns),
+        voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
+        involuntary_switches: to.involuntary_switches.saturating_sub(from.involuntary_switches),
+        resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
+    })
+}
+
+fn host_uses(samples: &[HostSample], window: &MeasuredWindow) -> Vec<HostUse> {
+    samples
+        .chunk_by(|a, b| a.host == b.host)
+        .filter_map(|samples| {
+            let from = nearest(samples, window.from_ns, |sample| sample.at_ns)?;
+            let to = nearest(samples, window.to_ns, |sample| sample.at_ns)?;
+            Some(HostUse {
+                host: from.host.clone(),
+                cores: to.cores,
+                length_s: seconds_between(from.at_ns, to.at_ns),
+                cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
+                cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
+                cpu_idle_s: seconds_between(from.cpu_idle_ns, to.cpu_idle_ns),
+                cpu_steal_s: seconds_between(from.cpu_steal_ns, to.cpu_steal_ns),
+                context_switches: to.context_switches.saturating_sub(from.context_switches),
+                network_in_bytes: to.network_in_bytes.saturating_sub(from.network_in_bytes),
+                network_out_bytes: to.network_out_bytes.saturating_sub(from.network_out_bytes),
+            })
+        })
+        .collect()
+}

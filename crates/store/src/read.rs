@@ -1,0 +1,494 @@
+//! Rows out of the database.
+
+use kendall_stats::histogram::Histogram;
+use rusqlite::{OptionalExtension as _, Row, params};
+use serde::de::DeserializeOwned;
+
+use crate::rows::{
+    Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, Status, Study,
+    Tier, TierBackend, TierPeriod, TierRequests,
+};
+use crate::{Results, StoreError};
+
+impl Results {
+    /// The study that the results belong to.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn study(&self) -> Result<Study, StoreError> {
+        let query = "SELECT name, title, file_name, file, fingerprint, seed, design, confidence,
+                       planned_runs, created_unix_ns FROM study";
+        self.connection.query_row(query, [], |row| Ok(study(row)))?
+    }
+
+    /// All runs in the order in which they ended: every attempt, usable or not.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn runs(&self) -> Result<Vec<Run>, StoreError> {
+        let mut statement = self.connection.prepare_cached(&format!("{RUNS} ORDER BY runs.id"))?;
+        let mut rows = statement.query([])?;
+        let mut runs = Vec::new();
+        while let Some(row) = rows.next()? {
+            runs.push(run(row)?);
+        }
+        for run in &mut runs {
+            run.factors = self.factors(run.id)?;
+        }
+        Ok(runs)
+    }
+
+    /// The last attempt at each planned run, ordered by configuration and repetition.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn latest_runs(&self) -> Result<Vec<Run>, StoreError> {
+        let mut runs = self.runs()?;
+        runs.sort_by_key(|run| (run.configuration, run.repetition, std::cmp::Reverse(run.attempt)));
+        runs.dedup_by_key(|run| (run.configuration, run.repetition));
+        Ok(runs)
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchRun`], or what SQLite refuses.
+    pub fn run(&self, id: RunId) -> Result<Run, StoreError> {
+        let mut statement =
+            self.connection.prepare_cached(&format!("{RUNS} WHERE runs.id = ?1"))?;
+        let found = statement.query_row([id.0], |row| Ok(run(row))).optional()?;
+        let mut run = found.ok_or(StoreError::NoSuchRun(id.0))??;
+        run.factors = self.factors(id)?;
+        Ok(run)
+    }
+
+    /// Everything about one run, as it was stored.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchRun`], or what SQLite refuses.
+    pub fn record(&self, id: RunId) -> Result<RunRecord, StoreError> {
+        Ok(RunRecord {
+            run: self.run(id)?,
+            generators: self.generators(id, None)?,
+            tiers: self.tiers(id, None)?,
+            processes: self.processes(id)?,
+            hosts: self.hosts(id)?,
+        })
+    }
+
+    fn factors(&self, id: RunId) -> Result<Vec<FactorLevel>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT factor, level, text, number FROM run_factors WHERE run = ?1 ORDER BY ordinal",
+        )?;
+        let rows = statement.query_map([id.0], |row| {
+            Ok(FactorLevel {
+                factor: row.get(0)?,
+                level: row.get(1)?,
+                text: row.get(2)?,
+                number: row.get(3)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The generators of a run, with their operations of one extent, or of all.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn generators(
+        &self,
+        id: RunId,
+        extent: Option<Extent>,
+    ) -> Result<Vec<Generator>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT generator, host, command, protocol, targets, loop, clients, started_ns,
+               ended_ns, think_time_mean_ns, arrival_rate_per_s, lateness, gaps
+             FROM generators WHERE run = ?1 ORDER BY generator",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut generators = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut generator = generator(row)?;
+            generator.threads = self.threads(id, generator.generator)?;
+            generator.operations = self.operations(id, generator.generator, extent)?;
+            generators.push(generator);
+        }
+        Ok(generators)
+    }
+
+    fn threads(&self, id: RunId, generator: u32) -> Result<Vec<GeneratorThread>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT cpu_user_ns, cpu_system_ns, wall_ns, run_queue_wait_ns FROM generator_threads
+             WHERE run = ?1 AND generator = ?2 ORDER BY thread",
+        )?;
+        let mut rows = statement.query(params![id.0, generator])?;
+        let mut threads = Vec::new();
+        while let Some(row) = rows.next()? {
+            threads.push(GeneratorThread {
+                cpu_user_ns: count(row, 0)?,
+                cpu_system_ns: count(row, 1)?,
+                wall_ns: count(row, 2)?,
+                run_queue_wait_ns: count(row, 3)?,
+            });
+        }
+        Ok(threads)
+    }
+
+    fn operations(
+        &self,
+        id: RunId,
+        generator: u32,
+        extent: Option<Extent>,
+    ) -> Result<Vec<OperationPeriod>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT extent, from_ns, to_ns, operation, sent, completed, hits, misses, errors,
+               bytes_out, bytes_in, response_time
+             FROM operations WHERE run = ?1 AND generator = ?2 AND (?3 IS NULL OR extent = ?3)
+             ORDER BY extent, from_ns, operation",
+        )?;
+        let mut rows = statement.query(params![id.0, generator, extent.map(Extent::as_str)])?;
+        let mut periods = Vec::new();
+        while let Some(row) = rows.next()? {
+            periods.push(OperationPeriod {
+                extent: self::extent(row, 0)?,
+                from_ns: count(row, 1)?,
+                to_ns: count(row, 2)?,
+                operation: row.get(3)?,
+                counts: OperationCounts {
+                    sent: count(row, 4)?,
+                    completed: count(row, 5)?,
+                    hits: count(row, 6)?,
+                    misses: count(row, 7)?,
+                    errors: json(row, 8)?,
+                    bytes_out: count(row, 9)?,
+                    bytes_in: count(row, 10)?,
+                    response_time: histogram(row, 11)?,
+                },
+            });
+        }
+        Ok(periods)
+    }
+
+    /// The tiers of a run, with their periods of one extent, or of all.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn tiers(&self, id: RunId, extent: Option<Extent>) -> Result<Vec<Tier>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT tier, instance, kind, host, address, pid, command FROM tiers
+             WHERE run = ?1 ORDER BY tier, instance",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut tiers = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut tier = Tier {
+                tier: row.get(0)?,
+                instance: row.get(1)?,
+                kind: row.get(2)?,
+                host: row.get(3)?,
+                address: row.get(4)?,
+                pid: row.get(5)?,
+                command: row.get(6)?,
+                periods: Vec::new(),
+            };
+            tier.periods = self.periods(id, &tier, extent)?;
+            tiers.push(tier);
+        }
+        Ok(tiers)
+    }
+
+    fn periods(
+        &self,
+        id: RunId,
+        tier: &Tier,
+        extent: Option<Extent>,
+    ) -> Result<Vec<TierPeriod>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT extent, from_ns, to_ns, workers, queue_length_mean, queue_length_maximum,
+               workers_busy_mean, workers_busy_maximum, connections_mean, connections_maximum,
+               bytes_in, bytes_out, cpu_user_ns, cpu_system_ns, outcomes, limits_hit
+             FROM tier_periods
+             WHERE run = ?1 AND tier = ?2 AND instance = ?3 AND (?4 IS NULL OR extent = ?4)
+             ORDER BY extent, from_ns",
+        )?;
+        let wanted = extent.map(Extent::as_str);
+        let mut rows = statement.query(params![id.0, tier.tier, tier.instance, wanted])?;
+        let mut periods = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut period = tier_period(row)?;
+            self.requests(id, tier, &mut period)?;
+            self.backends(id, tier, &mut period)?;
+            periods.push(period);
+        }
+        Ok(periods)
+    }
+
+    fn requests(&self, id: RunId, tier: &Tier, period: &mut TierPeriod) -> Result<(), StoreError> {
+        let key = PeriodKey::of(period)?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT request, arrivals, completions FROM tier_requests
+             WHERE run = ?1 AND extent = ?2 AND tier = ?3 AND instance = ?4 AND from_ns = ?5",
+        )?;
+        let mut rows =
+            statement.query(params![id.0, key.extent, tier.tier, tier.instance, key.from])?;
+        while let Some(row) = rows.next()? {
+            let requests = period.requests.entry(row.get(0)?).or_insert_with(TierRequests::default);
+            requests.arrivals = count(row, 1)?;
+            requests.completions = count(row, 2)?;
+        }
+        let mut statement = self.connection.prepare_cached(
+            "SELECT request, stage, histogram FROM tier_stages
+             WHERE run = ?1 AND extent = ?2 AND tier = ?3 AND instance = ?4 AND from_ns = ?5",
+        )?;
+        let mut rows =
+            statement.query(params![id.0, key.extent, tier.tier, tier.instance, key.from])?;
+        while let Some(row) = rows.next()? {
+            let requests = period.requests.entry(row.get(0)?).or_insert_with(TierRequests::default);
+            requests.stages.insert(row.get(1)?, histogram(row, 2)?);
+        }
+        Ok(())
+    }
+
+    fn backends(&self, id: RunId, tier: &Tier, period: &mut TierPeriod) -> Result<(), StoreError> {
+        let key = PeriodKey::of(period)?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT address, requests, keys, errors, backend_time FROM tier_backends
+             WHERE run = ?1 AND extent = ?2 AND tier = ?3 AND instance = ?4 AND from_ns = ?5
+             ORDER BY backend",
+        )?;
+        let mut rows =
+            statement.query(params![id.0, key.extent, tier.tier, tier.instance, key.from])?;
+        while let Some(row) = rows.next()? {
+            period.backends.push(TierBackend {
+                address: row.get(0)?,
+                requests: count(row, 1)?,
+                keys: count(row, 2)?,
+                errors: count(row, 3)?,
+                backend_time: histogram(row, 4)?,
+            });
+        }
+        Ok(())
+    }
+
+    /// Resources of the processes of a run.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn processes(&self, id: RunId) -> Result<Vec<Process>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT role, instance, host, pid, at_ns, cpu_user_ns, cpu_system_ns,
+               run_queue_wait_ns, voluntary_switches, involuntary_switches, resident_bytes, threads
+             FROM process_samples WHERE run = ?1 ORDER BY role, instance, at_ns",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut processes: Vec<Process> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let process = Process {
+                role: row.get(0)?,
+                instance: row.get(1)?,
+                host: row.get(2)?,
+                pid: row.get(3)?,
+                samples: Vec::new(),
+            };
+            let sample = process_sample(row)?;
+            match processes.last_mut() {
+                Some(last) if last.role == process.role && last.instance == process.instance => {
+                    last.samples.push(sample);
+                }
+                _ => processes.push(Process { samples: vec![sample], ..process }),
+            }
+        }
+        Ok(processes)
+    }
+
+    /// Resources of the hosts of a run.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn hosts(&self, id: RunId) -> Result<Vec<HostSample>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT host, at_ns, cores, cpu_user_ns, cpu_system_ns, cpu_idle_ns, cpu_steal_ns,
+               context_switches, network_in_bytes, network_out_bytes
+             FROM host_samples WHERE run = ?1 ORDER BY host, at_ns",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut samples = Vec::new();
+        while let Some(row) = rows.next()? {
+            samples.push(HostSample {
+                host: row.get(0)?,
+                at_ns: count(row, 1)?,
+                cores: row.get(2)?,
+                cpu_user_ns: count(row, 3)?,
+                cpu_system_ns: count(row, 4)?,
+                cpu_idle_ns: count(row, 5)?,
+                cpu_steal_ns: count(row, 6)?,
+                context_switches: count(row, 7)?,
+                network_in_bytes: count(row, 8)?,
+                network_out_bytes: count(row, 9)?,
+            });
+        }
+        Ok(samples)
+    }
+}
+
+const RUNS: &str = "SELECT runs.id, configuration, repetition, position, attempt, status, reasons,
+    caveats, settings, description, started_unix_ns, ended_unix_ns, started_ns, ended_ns,
+    measured_from_ns, measured_to_ns, cut_rule
+  FROM runs JOIN environments ON environments.id = runs.environment";
+
+/// The columns that tie the rows of one period together.
+struct PeriodKey {
+    extent: &'static str,
+    from: i64,
+}
+
+impl PeriodKey {
+    fn of(period: &TierPeriod) -> Result<Self, StoreError> {
+        let from = crate::write::int("from_ns", period.from_ns)?;
+        Ok(Self { extent: period.extent.as_str(), from })
+    }
+}
+
+fn study(row: &Row<'_>) -> Result<Study, StoreError> {
+    Ok(Study {
+        name: row.get(0)?,
+        title: row.get(1)?,
+        file_name: row.get(2)?,
+        file: row.get(3)?,
+        fingerprint: row.get(4)?,
+        seed: count(row, 5)?,
+        design: row.get(6)?,
+        confidence: row.get(7)?,
+        planned_runs: optional_count(row, 8)?,
+        created_unix_ns: count(row, 9)?,
+    })
+}
+
+fn run(row: &Row<'_>) -> Result<Run, StoreError> {
+    let window = (optional_count(row, 14)?, optional_count(row, 15)?, row.get(16)?);
+    let measured = match window {
+        (Some(from_ns), Some(to_ns), Some(rule)) => Some(MeasuredWindow { from_ns, to_ns, rule }),
+        _ => None,
+    };
+    Ok(Run {
+        id: RunId(row.get(0)?),
+        configuration: row.get(1)?,
+        repetition: row.get(2)?,
+        position: row.get(3)?,
+        attempt: row.get(4)?,
+        status: status(row, 5)?,
+        reasons: json(row, 6)?,
+        caveats: json(row, 7)?,
+        factors: Vec::new(),
+        settings: json(row, 8)?,
+        environment: json(row, 9)?,
+        started_unix_ns: count(row, 10)?,
+        ended_unix_ns: count(row, 11)?,
+        started_ns: count(row, 12)?,
+        ended_ns: count(row, 13)?,
+        measured,
+    })
+}
+
+fn generator(row: &Row<'_>) -> Result<Generator, StoreError> {
+    Ok(Generator {
+        generator: row.get(0)?,
+        host: row.get(1)?,
+        command: row.get(2)?,
+        protocol: row.get(3)?,
+        targets: json(row, 4)?,
+        r#loop: row.get(5)?,
+        clients: count(row, 6)?,
+        started_ns: count(row, 7)?,
+        ended_ns: count(row, 8)?,
+        think_time_mean_ns: count(row, 9)?,
+        arrival_rate_per_s: row.get(10)?,
+        lateness: histogram(row, 11)?,
+        gaps: histogram(row, 12)?,
+        threads: Vec::new(),
+        operations: Vec::new(),
+    })
+}
+
+fn tier_period(row: &Row<'_>) -> Result<TierPeriod, StoreError> {
+    let level = |at: usize| -> Result<Level, StoreError> {
+        Ok(Level { mean: row.get(at)?, maximum: count(row, at + 1)? })
+    };
+    Ok(TierPeriod {
+        extent: extent(row, 0)?,
+        from_ns: count(row, 1)?,
+        to_ns: count(row, 2)?,
+        workers: row.get(3)?,
+        queue_length: level(4)?,
+        workers_busy: level(6)?,
+        connections: level(8)?,
+        bytes_in: count(row, 10)?,
+        bytes_out: count(row, 11)?,
+        cpu_user_ns: count(row, 12)?,
+        cpu_system_ns: count(row, 13)?,
+        outcomes: json(row, 14)?,
+        limits_hit: json(row, 15)?,
+        requests: std::collections::BTreeMap::new(),
+        backends: Vec::new(),
+    })
+}
+
+fn process_sample(row: &Row<'_>) -> Result<ProcessSample, StoreError> {
+    Ok(ProcessSample {
+        at_ns: count(row, 4)?,
+        cpu_user_ns: count(row, 5)?,
+        cpu_system_ns: count(row, 6)?,
+        run_queue_wait_ns: count(row, 7)?,
+        voluntary_switches: count(row, 8)?,
+        involuntary_switches: count(row, 9)?,
+        resident_bytes: count(row, 10)?,
+        threads: count(row, 11)?,
+    })
+}
+
+fn count(row: &Row<'_>, at: usize) -> Result<u64, StoreError> {
+    optional_count(row, at)?.ok_or_else(|| corrupt(row, at, "empty"))
+}
+
+fn optional_count(row: &Row<'_>, at: usize) -> Result<Option<u64>, StoreError> {
+    let stored: Option<i64> = row.get(at)?;
+    stored.map(|value| u64::try_from(value).map_err(|_| corrupt(row, at, "negative"))).transpose()
+}
+
+fn histogram(row: &Row<'_>, at: usize) -> Result<Histogram, StoreError> {
+    let bytes = row.get_ref(at)?.as_blob().map_err(|error| corrupt(row, at, &error.to_string()))?;
+    Histogram::from_bytes(bytes).map_err(|error| corrupt(row, at, &error.to_string()))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<T, StoreError> {
+    let text = row.get_ref(at)?.as_str().map_err(|error| corrupt(row, at, &error.to_string()))?;
+    serde_json::from_str(text).map_err(|error| corrupt(row, at, &error.to_string()))
+}
+
+fn status(row: &Row<'_>, at: usize) -> Result<Status, StoreError> {
+    word(row, at, &[Status::Done, Status::Failed, Status::Rejected], Status::as_str)
+}
+
+fn extent(row: &Row<'_>, at: usize) -> Result<Extent, StoreError> {
+    word(row, at, &[Extent::Second, Extent::Measured, Extent::Whole], Extent::as_str)
+}
+
+fn word<T: Copy>(
+    row: &Row<'_>,
+    at: usize,
+    known: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, StoreError> {
+    let text: String = row.get(at)?;
+    known
+        .iter()
+        .copied()
+        .find(|value| name(*value) == text)
+        .ok_or_else(|| corrupt(row, at, &format!("`{text}`")))
+}
+
+fn corrupt(row: &Row<'_>, at: usize, what: &str) -> StoreError {
+    let column = row.as_ref().column_name(at).unwrap_or("?").to_owned();
+    StoreError::Corrupt { what: format!("column {column}: {what}") }
+}

@@ -1,0 +1,464 @@
+//! Typed rows: what goes in and what comes out.
+
+use std::collections::BTreeMap;
+
+use kendall_stats::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// The study that a folder of results belongs to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// Short name.
+    pub name: String,
+    /// One line that says what it asks.
+    pub title: String,
+    /// Name of the study file.
+    pub file_name: String,
+    /// The study file as run, byte by byte.
+    pub file: String,
+    /// Digest of the effective values: a folder is only continued by the same study.
+    pub fingerprint: String,
+    /// Seed of all chance in the study; below 2^63.
+    pub seed: u64,
+    /// Kind of design, as in the file: `full`, `2kr`, …
+    pub design: String,
+    /// Confidence of every interval, from 0 to 1.
+    pub confidence: f64,
+    /// How many runs the design asks for; `None` where the data decide (adaptive, a stopping rule).
+    pub planned_runs: Option<u64>,
+    /// When the folder was made.
+    pub created_unix_ns: u64,
+}
+
+/// Key of a stored run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RunId(pub i64);
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Measured; may be used.
+    Done,
+    /// Something broke: a tier died, a disk was full. There may be no rows beside it.
+    Failed,
+    /// Measured, but must not be used: the generator was the bottleneck, a law was violated.
+    Rejected,
+}
+
+impl Status {
+    /// As it is stored.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// The level of one factor in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FactorLevel {
+    /// Dotted key of the study file, such as `system.workers`.
+    pub factor: String,
+    /// Index of the level in the order of the study file.
+    pub level: u32,
+    /// As written in the study file, without quotes.
+    pub text: String,
+    /// As a number in base units (seconds, bytes, 1/s, or plain); `None` for words.
+    pub number: Option<f64>,
+}
+
+/// The part of a run that counts: what warm-up and cool-down left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredWindow {
+    /// First moment, `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// Last moment (excluded).
+    pub to_ns: u64,
+    /// The rule that cut it, in words with its figures.
+    pub rule: String,
+}
+
+impl MeasuredWindow {
+    /// Its length in seconds.
+    #[must_use]
+    pub fn length_s(&self) -> f64 {
+        kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
+    }
+}
+
+/// One run: what was asked, and how it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Key; [`RunId::default`] before it is stored.
+    pub id: RunId,
+    /// Index of the combination of levels in the design.
+    pub configuration: u32,
+    /// Repetition, and block: each block holds every configuration once, in random order.
+    pub repetition: u32,
+    /// Place in the order of execution, from 0.
+    pub position: u32,
+    /// 0 for the first try, more where a rejected or failed run was tried again.
+    pub attempt: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed or was rejected; empty when done.
+    pub reasons: Vec<String>,
+    /// Doubts that do not reject it.
+    pub caveats: Vec<String>,
+    /// Levels, in the order of the study file.
+    pub factors: Vec<FactorLevel>,
+    /// All effective values of this run, defaults included, as the study file would say them.
+    pub settings: serde_json::Value,
+    /// Machine, versions, revision and seed, as one JSON object.
+    pub environment: serde_json::Value,
+    /// Start by the wall clock.
+    pub started_unix_ns: u64,
+    /// End by the wall clock.
+    pub ended_unix_ns: u64,
+    /// Start, `CLOCK_MONOTONIC`.
+    pub started_ns: u64,
+    /// End, `CLOCK_MONOTONIC`.
+    pub ended_ns: u64,
+    /// The part that counts; `None` where the run failed before there was one.
+    pub measured: Option<MeasuredWindow>,
+}
+
+impl Run {
+    /// The level of a factor, by its dotted key.
+    #[must_use]
+    pub fn factor(&self, key: &str) -> Option<&FactorLevel> {
+        self.factors.iter().find(|level| level.factor == key)
+    }
+
+    /// An effective value by its dotted key, such as `system.workers`, varied or not.
+    #[must_use]
+    pub fn setting(&self, key: &str) -> Option<&serde_json::Value> {
+        key.split('.').try_fold(&self.settings, |value, part| value.get(part))
+    }
+
+    /// Whether its numbers may be used.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.status == Status::Done
+    }
+}
+
+/// What period a row describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// One second (the last may be shorter).
+    Second,
+    /// The whole measured window, after the cut.
+    Measured,
+    /// The whole load, uncut.
+    Whole,
+}
+
+impl Extent {
+    /// As it is stored.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Measured => "measured",
+            Self::Whole => "whole",
+        }
+    }
+}
+
+/// Everything about one run, stored at once when it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// What was asked and how it ended.
+    pub run: Run,
+    /// One per load generator.
+    pub generators: Vec<Generator>,
+    /// One per instance of a tier.
+    pub tiers: Vec<Tier>,
+    /// Resources of every process.
+    pub processes: Vec<Process>,
+    /// Resources of every host.
+    pub hosts: Vec<HostSample>,
+}
+
+/// One load generator of a run.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Generator {
+    /// Number of the generator, from 0.
+    pub generator: u32,
+    /// Where it ran.
+    pub host: String,
+    /// Its command line.
+    pub command: String,
+    /// `memcached`, `http`, …
+    pub protocol: String,
+    /// Addresses that it loaded.
+    pub targets: Vec<String>,
+    /// `closed` or `open`.
+    pub r#loop: String,
+    /// Clients of this generator (closed loop), or connections (open loop).
+    pub clients: u64,
+    /// Start of its load.
+    pub started_ns: u64,
+    /// End of its load.
+    pub ended_ns: u64,
+    /// Mean think time that was asked for.
+    pub think_time_mean_ns: u64,
+    /// Open loop: the rate that was asked for.
+    pub arrival_rate_per_s: Option<f64>,
+    /// How late it was against its own schedule.
+    pub lateness: Histogram,
+    /// Open loop: gaps between sends.
+    pub gaps: Histogram,
+    /// One per thread.
+    pub threads: Vec<GeneratorThread>,
+    /// Requests by period and operation, ordered by extent and time.
+    pub operations: Vec<OperationPeriod>,
+}
+
+/// What one generator thread cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GeneratorThread {
+    /// CPU time in user mode.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel.
+    pub cpu_system_ns: u64,
+    /// Wall time of its loop.
+    pub wall_ns: u64,
+    /// Time that it was ready to run and had no core.
+    pub run_queue_wait_ns: u64,
+}
+
+/// Requests of one kind in one period, as one generator saw them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OperationPeriod {
+    /// What the period is.
+    pub extent: Extent,
+    /// Its start.
+    pub from_ns: u64,
+    /// Its end (excluded).
+    pub to_ns: u64,
+    /// `get`, `set`, …
+    pub operation: String,
+    /// What happened.
+    pub counts: OperationCounts,
+}
+
+/// What happened to requests of one kind.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct OperationCounts {
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests answered without an error (misses included).
+    pub completed: u64,
+    /// Keys found.
+    pub hits: u64,
+    /// Keys not found.
+    pub misses: u64,
+    /// Errors by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Due to done, of those completed.
+    pub response_time: Histogram,
+}
+
+impl OperationCounts {
+    /// Adds what happened elsewhere or later.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        for (kind, count) in &other.errors {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+        self.response_time.add(&other.response_time);
+    }
+}
+
+/// One instance of a tier.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tier {
+    /// Name of the tier in the study's topology, such as `proxies` or `servers`.
+    pub tier: String,
+    /// Number of the instance, from 0.
+    pub instance: u32,
+    /// What it is: `memcached-proxy`, `memcached`, `link`, `process`, …
+    pub kind: String,
+    /// Where it ran.
+    pub host: String,
+    /// Where it listened.
+    pub address: String,
+    /// Its process; 0 where it is not known.
+    pub pid: u32,
+    /// Its command line; empty where it was not started by the study.
+    pub command: String,
+    /// What it said about itself by period, ordered by extent and time; empty for a tier that
+    /// says nothing.
+    pub periods: Vec<TierPeriod>,
+}
+
+/// A level that goes up and down, over a period.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Level {
+    /// Time-weighted mean.
+    pub mean: f64,
+    /// Highest; over a period longer than a second, the highest of the samples' recent maxima.
+    pub maximum: u64,
+}
+
+/// What a tier did in one period: the difference of two of its snapshots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierPeriod {
+    /// What the period is.
+    pub extent: Extent,
+    /// Moment of the first snapshot.
+    pub from_ns: u64,
+    /// Moment of the second snapshot.
+    pub to_ns: u64,
+    /// Workers at the end; 0 where there is no worker limit.
+    pub workers: u32,
+    /// Requests that waited for a worker.
+    pub queue_length: Level,
+    /// Workers that served a request.
+    pub workers_busy: Level,
+    /// Client connections open.
+    pub connections: Level,
+    /// Bytes read from clients.
+    pub bytes_in: u64,
+    /// Bytes written to clients.
+    pub bytes_out: u64,
+    /// CPU time in user mode, by the tier's own account.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel, by the tier's own account.
+    pub cpu_system_ns: u64,
+    /// Hits, misses, errors by kind.
+    pub outcomes: BTreeMap<String, u64>,
+    /// How often each bound was hit.
+    pub limits_hit: BTreeMap<String, u64>,
+    /// By request type.
+    pub requests: BTreeMap<String, TierRequests>,
+    /// One per backend, in the order of the tier's command line.
+    pub backends: Vec<TierBackend>,
+}
+
+impl TierPeriod {
+    /// Length of the period in seconds.
+    #[must_use]
+    pub fn length_s(&self) -> f64 {
+        kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
+    }
+
+    /// Requests answered in the period, of all types.
+    #[must_use]
+    pub fn completions(&self) -> u64 {
+        self.requests.values().map(|requests| requests.completions).sum()
+    }
+
+    /// One stage over all request types.
+    #[must_use]
+    pub fn stage(&self, stage: &str) -> Histogram {
+        let mut merged = Histogram::new();
+        for histogram in self.requests.values().filter_map(|requests| requests.stages.get(stage)) {
+            merged.add(histogram);
+        }
+        merged
+    }
+}
+
+/// Requests of one type in a period of a tier.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TierRequests {
+    /// Requests whose last byte was read.
+    pub arrivals: u64,
+    /// Requests answered.
+    pub completions: u64,
+    /// Time in each stage, by the names in `kendall_protocols::snapshot::stage`.
+    pub stages: BTreeMap<String, Histogram>,
+}
+
+/// What a tier sent to one backend in a period.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TierBackend {
+    /// `host:port`.
+    pub address: String,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Keys sent to it.
+    pub keys: u64,
+    /// Requests that it failed.
+    pub errors: u64,
+    /// Request sent to answer received.
+    pub backend_time: Histogram,
+}
+
+/// Resources of one process, by the operating system's accounting.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Process {
+    /// Name of the tier, or `generator`.
+    pub role: String,
+    /// Number of the instance within its role.
+    pub instance: u32,
+    /// Where it ran.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Cumulative counters, about one a second, in order.
+    pub samples: Vec<ProcessSample>,
+}
+
+/// Cumulative counters of a process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessSample {
+    /// The moment, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// CPU time in user mode, all threads.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel, all threads.
+    pub cpu_system_ns: u64,
+    /// Time that its threads were ready to run and had no core.
+    pub run_queue_wait_ns: u64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because it was preempted.
+    pub involuntary_switches: u64,
+    /// Memory in use at this moment.
+    pub resident_bytes: u64,
+    /// Threads at this moment.
+    pub threads: u64,
+}
+
+/// Cumulative counters of a host at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostSample {
+    /// Which host.
+    pub host: String,
+    /// The moment, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Cores.
+    pub cores: u32,
+    /// CPU time in user mode (nice included), over all cores.
+    pub cpu_user_ns: u64,
+    /// CPU time in the kernel (interrupts included), over all cores.
+    pub cpu_system_ns: u64,
+    /// Idle time (waiting for disks included), over all cores.
+    pub cpu_idle_ns: u64,
+    /// Time that a hypervisor gave to others, over all cores.
+    pub cpu_steal_ns: u64,
+    /// Context switches.
+    pub context_switches: u64,
+    /// Bytes received on all interfaces, loopback included.
+    pub network_in_bytes: u64,
+    /// Bytes sent on all interfaces, loopback included.
+    pub network_out_bytes: u64,
+}

@@ -1,0 +1,312 @@
+//! What goes in comes out; a full disk, a newer file and a killed writer lose nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use kendall_stats::histogram::Histogram;
+use kendall_store::{
+    DATABASE_FILE, Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level,
+    MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Results, Run, RunId,
+    RunRecord, SCHEMA_VERSION, Status, StoreError, Study, Tier, TierBackend, TierPeriod,
+    TierRequests,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn study() -> Study {
+    Study {
+        name: "writes".to_owned(),
+        title: "Throughput for writes".to_owned(),
+        file_name: "writes.toml".to_owned(),
+        file: "name = \"writes\"\n".to_owned(),
+        fingerprint: "abc".to_owned(),
+        seed: 7,
+        design: "full".to_owned(),
+        confidence: 0.95,
+        planned_runs: Some(12),
+        created_unix_ns: 1_700_000_000 * SECOND,
+    }
+}
+
+fn times(values: &[u64]) -> Histogram {
+    let mut histogram = Histogram::new();
+    for value in values {
+        histogram.record(*value);
+    }
+    histogram
+}
+
+fn operation(extent: Extent, from_ns: u64, to_ns: u64, completed: u64) -> OperationPeriod {
+    OperationPeriod {
+        extent,
+        from_ns,
+        to_ns,
+        operation: "get".to_owned(),
+        counts: OperationCounts {
+            sent: completed + 1,
+            completed,
+            hits: completed,
+            misses: 0,
+            errors: BTreeMap::from([("timeout".to_owned(), 1)]),
+            bytes_out: 40,
+            bytes_in: 4_000,
+            response_time: times(&vec![1_000_000; usize::try_from(completed).unwrap()]),
+        },
+    }
+}
+
+fn generator(number: u32) -> Generator {
+    Generator {
+        generator: number,
+        host: "localhost".to_owned(),
+        command: "kendall load memcached".to_owned(),
+        protocol: "memcached".to_owned(),
+        targets: vec!["127.0.0.1:1".to_owned()],
+        r#loop: "closed".to_owned(),
+        clients: 4,
+        started_ns: 10 * SECOND,
+        ended_ns: 14 * SECOND,
+        think_time_mean_ns: SECOND / 2,
+        arrival_rate_per_s: None,
+        lateness: times(&[100]),
+        gaps: Histogram::new(),
+        threads: vec![GeneratorThread { cpu_user_ns: 1, wall_ns: 9, ..GeneratorThread::default() }],
+        operations: vec![
+            operation(Extent::Measured, 11 * SECOND, 13 * SECOND, 20),
+            operation(Extent::Second, 11 * SECOND, 12 * SECOND, 10),
+            operation(Extent::Second, 12 * SECOND, 13 * SECOND, 10),
+            operation(Extent::Whole, 10 * SECOND, 14 * SECOND, 40),
+        ],
+    }
+}
+
+fn tier() -> Tier {
+    let stages = BTreeMap::from([("waiting_time".to_owned(), times(&[5_000, 6_000]))]);
+    Tier {
+        tier: "proxies".to_owned(),
+        instance: 0,
+        kind: "memcached-proxy".to_owned(),
+        host: "localhost".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        pid: 42,
+        command: "kendall serve proxy".to_owned(),
+        periods: vec![TierPeriod {
+            extent: Extent::Measured,
+            from_ns: 11 * SECOND + 1_000_000,
+            to_ns: 13 * SECOND + 3_000_000,
+            workers: 8,
+            queue_length: Level { mean: 1.5, maximum: 4 },
+            workers_busy: Level { mean: 7.5, maximum: 8 },
+            connections: Level { mean: 8.0, maximum: 8 },
+            bytes_in: 1,
+            bytes_out: 2,
+            cpu_user_ns: 3,
+            cpu_system_ns: 4,
+            outcomes: BTreeMap::from([("hits".to_owned(), 40)]),
+            limits_hit: BTreeMap::new(),
+            requests: BTreeMap::from([(
+                "get".to_owned(),
+                TierRequests { arrivals: 2, completions: 2, stages },
+            )]),
+            backends: vec![TierBackend {
+                address: "127.0.0.1:2".to_owned(),
+                requests: 2,
+                keys: 2,
+                errors: 0,
+                backend_time: times(&[900]),
+            }],
+        }],
+    }
+}
+
+fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
+    let sample = |second: u64| ProcessSample {
+        at_ns: second * SECOND,
+        cpu_user_ns: second * SECOND / 2,
+        resident_bytes: second,
+        ..ProcessSample::default()
+    };
+    let host = |second: u64| HostSample {
+        host: "localhost".to_owned(),
+        at_ns: second * SECOND,
+        cores: 2,
+        cpu_user_ns: second * SECOND,
+        cpu_idle_ns: second * SECOND,
+        ..HostSample::default()
+    };
+    RunRecord {
+        run: Run {
+            id: RunId::default(),
+            configuration,
+            repetition,
+            position: configuration,
+            attempt,
+            status: Status::Done,
+            reasons: vec![],
+            caveats: vec!["noisy neighbour: 3 % steal".to_owned()],
+            factors: vec![FactorLevel {
+                factor: "system.workers".to_owned(),
+                level: 1,
+                text: "8".to_owned(),
+                number: Some(8.0),
+            }],
+            settings: serde_json::json!({ "system": { "workers": 8 } }),
+            environment: serde_json::json!({ "cores": 2 }),
+            started_unix_ns: 1,
+            ended_unix_ns: 2,
+            started_ns: 10 * SECOND,
+            ended_ns: 15 * SECOND,
+            measured: Some(MeasuredWindow {
+                from_ns: 11 * SECOND,
+                to_ns: 13 * SECOND,
+                rule: "first and last second".to_owned(),
+            }),
+        },
+        generators: vec![generator(0), generator(1)],
+        tiers: vec![tier()],
+        processes: vec![Process {
+            role: "proxies".to_owned(),
+            instance: 0,
+            host: "localhost".to_owned(),
+            pid: 42,
+            samples: (10..=14).map(sample).collect(),
+        }],
+        hosts: (10..=14).map(host).collect(),
+    }
+}
+
+#[test]
+fn a_run_reads_back_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let mut expected = record(0, 0, 0);
+    expected.run.id = results.store_run(&expected).unwrap();
+    let results = Results::open(folder.path()).unwrap();
+    assert_eq!(results.study().unwrap(), study());
+    assert_eq!(results.record(expected.run.id).unwrap(), expected);
+    assert_eq!(expected.run.setting("system.workers"), Some(&serde_json::json!(8)));
+}
+
+#[test]
+fn the_measured_view_merges_generators_and_says_how_well_tiers_align() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let id = results.store_run(&record(0, 0, 0)).unwrap();
+    let measured = results.measured(id).unwrap();
+    assert_eq!(measured.clients, 8);
+    assert_eq!(measured.operations["get"].completed, 40);
+    assert_eq!(measured.response_time.count(), 40);
+    // 40 requests in 2 s.
+    assert!((measured.throughput_per_s - 20.0).abs() < 1e-9);
+    assert!((measured.think_time_mean_s - 0.5).abs() < 1e-12);
+    assert_eq!(measured.arrival_rate_per_s, None);
+    let proxy = &measured.tiers[0];
+    assert!((proxy.alignment_error_s - 0.003).abs() < 1e-12);
+    assert_eq!(proxy.period.stage("waiting_time").count(), 2);
+    // Half a core between the samples at 11 and 13 s.
+    assert!((measured.processes[0].cores_busy() - 0.5).abs() < 1e-12);
+    assert!((measured.hosts[0].utilization() - 0.5).abs() < 1e-12);
+}
+
+#[test]
+fn the_last_attempt_at_a_run_is_the_one_that_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let mut rejected = record(0, 0, 0);
+    rejected.run.status = Status::Rejected;
+    results.store_run(&rejected).unwrap();
+    results.store_run(&record(1, 0, 0)).unwrap();
+    results.store_run(&record(0, 0, 1)).unwrap();
+    let latest = results.latest_runs().unwrap();
+    let keys: Vec<_> = latest.iter().map(|run| (run.configuration, run.attempt)).collect();
+    assert_eq!(keys, [(0, 1), (1, 0)]);
+    assert_eq!(results.runs().unwrap().len(), 3);
+    assert!(latest.iter().all(Run::is_usable));
+}
+
+#[test]
+fn the_same_run_is_never_stored_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    assert!(results.store_run(&record(0, 0, 0)).is_err());
+    assert_eq!(results.runs().unwrap().len(), 1);
+    assert_eq!(results.record(RunId(1)).unwrap().generators.len(), 2);
+}
+
+#[test]
+fn a_full_disk_is_said_and_loses_nothing_that_was_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let id = results.store_run(&record(0, 0, 0)).unwrap();
+    results.limit_pages_for_test(1).unwrap();
+    let mut large = record(1, 0, 0);
+    large.generators[0].command = "x".repeat(1 << 20);
+    let error = results.store_run(&large).unwrap_err();
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error:?}");
+    assert!(error.to_string().contains("go on"), "{error}");
+    drop(results);
+    let mut results = Results::open(folder.path()).unwrap();
+    assert_eq!(results.runs().unwrap().len(), 1);
+    assert_eq!(results.record(id).unwrap().tiers.len(), 1);
+    results.store_run(&large).unwrap();
+}
+
+#[test]
+fn a_newer_file_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Results::create(folder.path(), &study()).unwrap());
+    let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
+    database.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
+    let error = Results::open(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("use a newer kendall"), "{error}");
+}
+
+#[test]
+fn a_folder_without_results_and_one_that_is_taken_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(matches!(Results::open(folder.path()), Err(StoreError::Missing { .. })));
+    drop(Results::create(folder.path(), &study()).unwrap());
+    assert!(matches!(Results::create(folder.path(), &study()), Err(StoreError::Exists { .. })));
+}
+
+#[test]
+fn noise_in_the_place_of_the_database_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(DATABASE_FILE), [7_u8; 4096]).unwrap();
+    assert!(Results::open(folder.path()).is_err());
+}
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept")
+}
+
+/// Every version ever released reads back what it stored.
+#[test]
+fn files_of_every_released_version_are_brought_up_to_date() {
+    for version in 1..=SCHEMA_VERSION {
+        let folder = tempfile::tempdir().unwrap();
+        let file = kept().join(format!("v{version}.db"));
+        std::fs::copy(&file, folder.path().join(DATABASE_FILE))
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let results = Results::open(folder.path()).unwrap();
+        assert_eq!(results.study().unwrap(), study(), "version {version}");
+        let mut expected = record(0, 0, 0);
+        expected.run.id = RunId(1);
+        assert_eq!(results.record(RunId(1)).unwrap(), expected, "version {version}");
+    }
+}
+
+/// Writes the file that the test above keeps. Run it once when a version is released:
+/// `cargo test -p kendall-store -- --ignored keep`.
+#[test]
+#[ignore = "writes into the source tree; run by hand when a schema version is released"]
+fn keep_a_file_of_this_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    drop(results);
+    std::fs::create_dir_all(kept()).unwrap();
+    let to = kept().join(format!("v{SCHEMA_VERSION}.db"));
+    std::fs::copy(folder.path().join(DATABASE_FILE), to).unwrap();
+}
