@@ -1,0 +1,138 @@
+//! How a running link is asked for its state and told to change it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kendall_tier::Waker;
+use kendall_units::QuantityError;
+use serde::{Deserialize, Serialize};
+
+use crate::shape::{Fault, Shape, ShapeChange};
+
+/// The state of a link, as its control address tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkState {
+    /// In the order of the command line.
+    pub routes: Vec<RouteState>,
+}
+
+/// The state of one route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteState {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where it connects to.
+    pub to: SocketAddr,
+    /// Delay each way.
+    pub delay_ns: u64,
+    /// Such as `normal:100000ns`.
+    pub jitter: String,
+    /// Bytes per second each way; null is unlimited.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// What is broken just now.
+    pub fault: Fault,
+}
+
+/// A change that was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// A text that is not the quantity it should be.
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    /// A route that the link does not have.
+    #[error("route {route} does not exist; the link has {routes}, counted from 0")]
+    NoSuchRoute {
+        /// What was asked for.
+        route: usize,
+        /// How many there are.
+        routes: usize,
+    },
+}
+
+/// A handle on a running link. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    routes: Vec<(SocketAddr, SocketAddr)>,
+    shapes: Mutex<Shapes>,
+    waker: Waker,
+}
+
+/// What is wanted, and a count of its changes by which the loop sees that there are some.
+#[derive(Debug)]
+struct Shapes {
+    wanted: Vec<Shape>,
+    version: u64,
+}
+
+impl Control {
+    pub(crate) fn new(routes: Vec<(SocketAddr, SocketAddr)>, shape: Shape) -> io::Result<Self> {
+        let shapes = Mutex::new(Shapes { wanted: vec![shape; routes.len()], version: 0 });
+        Ok(Self { shared: Arc::new(Shared { routes, shapes, waker: Waker::new()? }) })
+    }
+
+    /// The state that the link has, or is about to take.
+    #[must_use]
+    pub fn state(&self) -> LinkState {
+        let shapes = self.lock();
+        let routes = self.shared.routes.iter().zip(&shapes.wanted);
+        LinkState {
+            routes: routes
+                .map(|((listen, to), shape)| RouteState {
+                    listen: *listen,
+                    to: *to,
+                    delay_ns: shape.delay.as_nanos(),
+                    jitter: shape.jitter.to_string(),
+                    bandwidth_bytes_per_s: shape.bandwidth,
+                    fault: shape.fault,
+                })
+                .collect(),
+        }
+    }
+
+    /// Changes one route or all of them: all that is asked for, or nothing when a part is refused.
+    ///
+    /// # Errors
+    /// [`ControlError`] naming the part.
+    pub fn change(&self, change: &ShapeChange) -> Result<LinkState, ControlError> {
+        let mut shapes = self.lock();
+        let mut wanted = shapes.wanted.clone();
+        let routes = wanted.len();
+        let changed = match change.route {
+            None => &mut wanted[..],
+            Some(route) if route < routes => &mut wanted[route..=route],
+            Some(route) => return Err(ControlError::NoSuchRoute { route, routes }),
+        };
+        for shape in changed {
+            *shape = change.applied_to(*shape)?;
+        }
+        shapes.wanted = wanted;
+        shapes.version += 1;
+        drop(shapes);
+        self.shared.waker.wake();
+        Ok(self.state())
+    }
+
+    /// Woken at every change.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.shared.waker
+    }
+
+    /// The shapes, when they are newer than `version`, which is brought up to date.
+    pub(crate) fn newer_than(&self, version: &mut u64) -> Option<Vec<Shape>> {
+        let shapes = self.lock();
+        (shapes.version != *version).then(|| {
+            *version = shapes.version;
+            shapes.wanted.clone()
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shapes> {
+        self.shared.shapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

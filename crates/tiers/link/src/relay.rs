@@ -1,0 +1,874 @@
+//! The event loop: accepts, reads, holds, writes, and changes its ways when told to.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+
+use kendall_tier::{
+    Clock, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stop, Waker,
+};
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::time::Timespec;
+
+use crate::connection::{CLIENT, Connection, Endpoint, Read, SERVER, Write};
+use crate::control::Control;
+use crate::line::{End, Wire};
+use crate::shape::{Fault, Shape};
+
+/// What a link is asked to be.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// What listens where, and where it leads.
+    pub routes: Vec<Route>,
+    /// What all routes do to their bytes at the start.
+    pub shape: Shape,
+    /// Seed of the jitter.
+    pub seed: u64,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// One pair of addresses, both `host:port`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where it listens; port 0 is any free one.
+    pub listen: String,
+    /// Where it connects to.
+    pub to: String,
+}
+
+/// Bounds of a link. Each has a counter of how often it was hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time; further ones are reset.
+    pub connections: usize,
+    /// Bytes held in one direction of one connection; beyond it, nothing is read.
+    pub buffer: usize,
+    /// Bytes held in all; beyond it, every direction may hold only [`SMALL_SHARE`].
+    pub buffers: usize,
+    /// How long a server may take to accept a connection.
+    pub connect_ns: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            buffer: 1024 * 1024,
+            buffers: 256 * 1024 * 1024,
+            connect_ns: 5_000_000_000,
+        }
+    }
+}
+
+/// A link that cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No route was given.
+    #[error("the link has no route; give --listen and --to, or --route LISTEN=TO")]
+    NoRoutes,
+    /// An address that is none.
+    #[error("`{address}` is not an address that can be reached; write it like `127.0.0.1:11211`")]
+    Address {
+        /// What was written.
+        address: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}; is another program there?")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The event loop failed.
+    #[error("the link's event loop failed")]
+    EventLoop(#[from] io::Error),
+}
+
+/// What every direction may hold when the bound of all buffers is reached, so that no connection
+/// stands still because of others.
+const SMALL_SHARE: usize = 4 * 1024;
+/// Largest single read.
+const SCRATCH: usize = 64 * 1024;
+/// Reads and writes of one connection before others have their turn.
+const TURNS: u32 = 16;
+/// How far ahead of its bandwidth a wire is filled: the queue of the emulated sender.
+const WIRE_AHEAD_NS: u64 = 20_000_000;
+/// What one connection may put on a wire before others have their turn.
+const WIRE_TURN_NS: u64 = 2_000_000;
+/// Smallest read under a bandwidth limit: what one Ethernet frame carries.
+const FRAME: u64 = 1448;
+/// After a failed `accept` for want of descriptors.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// What a graceful stop may take beyond the delay.
+const GRACE_NS: u64 = 2_000_000_000;
+/// A wait longer than this is cut in two, because the kernel may be late by 0.1 % of it.
+const LONG_WAIT_NS: u64 = 10_000_000;
+/// Longest queue of connections that the kernel has accepted and the link has not.
+const BACKLOG: i32 = 4096;
+
+/// The generation that no connection has: tokens with it are not connections.
+const NO_CONNECTION: u32 = u32::MAX;
+const CONTROL: u32 = 0;
+const STOP: u32 = 1;
+const FIRST_LISTENER: u32 = 2;
+
+const PIECE: RequestType = RequestType(0);
+const ACCEPTED: Outcome = Outcome(0);
+const REFUSED: Outcome = Outcome(1);
+const RESET: Outcome = Outcome(2);
+const UNREACHABLE: Outcome = Outcome(3);
+const LIMIT_CONNECTIONS: Limit = Limit(0);
+const LIMIT_BUFFER: Limit = Limit(1);
+const LIMIT_DESCRIPTORS: Limit = Limit(2);
+const LIMIT_CONNECT_TIME: Limit = Limit(3);
+
+/// A link that listens and is ready to [`run`](Link::run).
+#[derive(Debug)]
+pub struct Link {
+    routes: Vec<Listening>,
+    control: Control,
+    instruments: Instruments,
+    seed: u64,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+struct Listening {
+    listener: Option<TcpListener>,
+    to: SocketAddr,
+    shape: Shape,
+    wires: [Wire; 2],
+    /// Directions that wait for their turn on the wire, first come first served.
+    waiting: [VecDeque<(usize, u32)>; 2],
+    /// Whether the kernel may have connections that were not accepted yet.
+    pending: bool,
+}
+
+impl Link {
+    /// Resolves and binds all addresses.
+    ///
+    /// # Errors
+    /// [`LinkError`] naming the address.
+    pub fn bind(options: &LinkOptions) -> Result<Self, LinkError> {
+        if options.routes.is_empty() {
+            return Err(LinkError::NoRoutes);
+        }
+        let bound = options
+            .routes
+            .iter()
+            .map(|route| Ok((listen(&route.listen)?, resolve(&route.to)?)))
+            .collect::<Result<Vec<_>, LinkError>>()?;
+        let mut addresses = Vec::new();
+        for (listener, to) in &bound {
+            addresses.push((listener.local_addr()?, *to));
+        }
+        let layout = Layout {
+            tier: "link",
+            request_types: &["piece"],
+            outcomes: &["accepted", "refused", "reset", "unreachable"],
+            limits: &["connections", "buffer", "descriptors", "connect_time"],
+            ..Layout::default()
+        };
+        let routes = bound
+            .into_iter()
+            .map(|(listener, to)| Listening {
+                listener: Some(listener),
+                to,
+                shape: options.shape,
+                wires: [Wire::default(); 2],
+                waiting: [VecDeque::new(), VecDeque::new()],
+                pending: false,
+            })
+            .collect();
+        Ok(Self {
+            routes,
+            control: Control::new(addresses, options.shape)?,
+            instruments: Instruments::new(layout, Clock::monotonic()),
+            seed: options.seed,
+            limits: options.limits,
+        })
+    }
+
+    /// A handle that works before and while the link runs; its state holds the bound addresses.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// What the link counts. `piece` is what one read returned; its waiting time is the delay that
+    /// was asked for, its service time the link's own lateness, its response time what a byte
+    /// lost in the link.
+    #[must_use]
+    pub fn instruments(&self) -> Instruments {
+        self.instruments.clone()
+    }
+
+    /// Relays until `stop` is asked for; then delivers what it holds and closes.
+    ///
+    /// # Errors
+    /// [`LinkError::EventLoop`] when the kernel refuses what the loop cannot do without.
+    pub fn run(self, stop: &Stop) -> Result<(), LinkError> {
+        let waker = stop.waker()?;
+        Relay::new(self, waker)?.run()
+    }
+}
+
+/// A moment at which something is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Bytes or an end of this direction are due.
+    Line { index: usize, generation: u32, direction: usize },
+    /// The server should have accepted by now.
+    Connect { index: usize, generation: u32 },
+    /// A wire has room again.
+    Wire { route: usize, direction: usize },
+    /// Accept again.
+    Accept { route: usize },
+    /// The graceful stop has taken long enough.
+    Grace,
+}
+
+struct Relay {
+    epoll: OwnedFd,
+    clock: Clock,
+    control: Control,
+    control_version: u64,
+    stop: Waker,
+    routes: Vec<Listening>,
+    table: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    open: usize,
+    next_generation: u32,
+    timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    again: Vec<(usize, u32)>,
+    scratch: Box<[u8]>,
+    held: usize,
+    rng: Xoshiro256PlusPlus,
+    limits: Limits,
+    recorder: Recorder,
+    stopping: bool,
+    over: bool,
+}
+
+impl Relay {
+    fn new(link: Link, stop: Waker) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wakeups = [(link.control.waker(), CONTROL), (&stop, STOP)];
+        for (waker, number) in wakeups {
+            epoll::add(&epoll, waker, special(number), EventFlags::IN)?;
+        }
+        for (number, route) in (FIRST_LISTENER..).zip(&link.routes) {
+            if let Some(listener) = &route.listener {
+                epoll::add(&epoll, listener, special(number), EventFlags::IN | EventFlags::ET)?;
+            }
+        }
+        Ok(Self {
+            epoll,
+            clock: link.instruments.clock().clone(),
+            control: link.control,
+            control_version: 0,
+            stop,
+            routes: link.routes,
+            table: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            next_generation: 0,
+            timers: BinaryHeap::new(),
+            again: Vec::new(),
+            scratch: vec![0; SCRATCH].into_boxed_slice(),
+            held: 0,
+            rng: Xoshiro256PlusPlus::seed_from_u64(link.seed),
+            limits: link.limits,
+            recorder: link.instruments.recorder(),
+            stopping: false,
+            over: false,
+        })
+    }
+
+    fn run(mut self) -> Result<(), LinkError> {
+        // By default the kernel may be 50 µs late to spare wake-ups.
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(io::Error::from)?;
+        let mut events = Vec::with_capacity(256);
+        while !self.over {
+            let timeout = self.timeout();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+            for event in events.drain(..) {
+                self.event(event.data.u64(), event.flags);
+            }
+            self.fire_timers();
+            for (index, generation) in std::mem::take(&mut self.again) {
+                self.with(index, generation, |relay, connection| {
+                    connection.again = false;
+                    relay.service(index, connection)
+                });
+            }
+            self.over |= self.stopping && self.open == 0;
+        }
+        Ok(())
+    }
+
+    /// How long to wait for events.
+    fn timeout(&self) -> Option<Timespec> {
+        if !self.again.is_empty() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
+        let Reverse((due_ns, _)) = self.timers.peek()?;
+        let left_ns = due_ns.saturating_sub(self.clock.now_ns());
+        let wait_ns = if left_ns > LONG_WAIT_NS { left_ns - left_ns / 500 } else { left_ns };
+        Some(Timespec {
+            tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
+        })
+    }
+
+    fn event(&mut self, token: u64, flags: EventFlags) {
+        let (generation, low) = parts(token);
+        if generation != NO_CONNECTION {
+            return self.with(index_of(low), generation, |relay, connection| {
+                let end = usize::from(low & 1 == 1);
+                let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+                let (readable, writable) =
+                    (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
+                connection.ends[end].announce(readable, writable, ending);
+                if end == SERVER && !connection.connected && (writable || ending) {
+                    relay.connect_ended(connection);
+                }
+                relay.service(index_of(low), connection)
+            });
+        }
+        match low {
+            CONTROL => self.take_control(),
+            STOP => self.begin_stop(),
+            listener => {
+                let route = usize::try_from(listener - FIRST_LISTENER).unwrap_or(usize::MAX);
+                self.routes[route].pending = true;
+                self.accept(route);
+            }
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        let mut now_ns = self.clock.now_ns();
+        while let Some(Reverse((due_ns, timer))) = self.timers.peek().copied() {
+            if due_ns > now_ns {
+                now_ns = self.clock.now_ns();
+                if due_ns > now_ns {
+                    return;
+                }
+            }
+            self.timers.pop();
+            match timer {
+                Timer::Line { index, generation, direction } => {
+                    self.with(index, generation, |relay, connection| {
+                        if connection.armed_ns[direction] == Some(due_ns) {
+                            connection.armed_ns[direction] = None;
+                        }
+                        relay.service(index, connection)
+                    });
+                }
+                Timer::Connect { index, generation } => {
+                    self.with(index, generation, |relay, connection| {
+                        if !connection.connected {
+                            relay.recorder.limit_hit(LIMIT_CONNECT_TIME);
+                            relay.recorder.outcome(UNREACHABLE, 1);
+                            relay.reset_from(connection, SERVER);
+                        }
+                        relay.service(index, connection)
+                    });
+                }
+                Timer::Wire { route, direction } => self.resume_wire(route, direction),
+                Timer::Accept { route } => self.accept(route),
+                Timer::Grace => self.over = true,
+            }
+        }
+    }
+
+    /// Takes a connection out of the table, works on it, and puts it back while it lives.
+    fn with(
+        &mut self,
+        index: usize,
+        generation: u32,
+        work: impl FnOnce(&mut Self, &mut Connection) -> Alive,
+    ) {
+        let Some(mut connection) =
+            self.table.get_mut(index).and_then(|place| place.take_if(|c| c.generation == generation))
+        else {
+            return;
+        };
+        match work(self, &mut connection) {
+            Alive::Yes => self.table[index] = Some(connection),
+            Alive::No => self.forget(index, &connection),
+        }
+    }
+
+    /// Books the end of a connection, whose sockets close when it is dropped.
+    fn forget(&mut self, index: usize, connection: &Connection) {
+        self.held -= connection.held();
+        let now_ns = self.clock.now_ns();
+        let pieces: usize = connection.lines.iter().map(crate::line::DelayLine::pieces).sum();
+        self.recorder.queue_length.subtract(now_ns, as_u64(pieces));
+        self.recorder.connections.subtract(now_ns, 1);
+        self.open -= 1;
+        self.free.push(index);
+    }
+
+    /// Reads and writes until nothing more can be done now.
+    fn service(&mut self, index: usize, connection: &mut Connection) -> Alive {
+        let mut turns = 0;
+        loop {
+            let mut progress = false;
+            for direction in [CLIENT, SERVER] {
+                progress |= self.fill(index, connection, direction);
+                match self.drain(connection, direction) {
+                    Drained::Something => progress = true,
+                    Drained::Nothing => {}
+                    Drained::Over => return Alive::No,
+                }
+            }
+            if !progress {
+                break;
+            }
+            turns += 1;
+            if turns == TURNS {
+                if !connection.again {
+                    connection.again = true;
+                    self.again.push((index, connection.generation));
+                }
+                return Alive::Yes;
+            }
+        }
+        for direction in [CLIENT, SERVER] {
+            self.arm(index, connection, direction);
+        }
+        Alive::Yes
+    }
+
+    /// Reads once from the end that `direction` comes from; whether there may be more.
+    fn fill(&mut self, index: usize, connection: &mut Connection, direction: usize) -> bool {
+        let line = &connection.lines[direction];
+        let end = &connection.ends[direction];
+        if !end.is_readable() || line.is_ended() || connection.finished[direction] {
+            return false;
+        }
+        let share =
+            if self.held >= self.limits.buffers { SMALL_SHARE } else { self.limits.buffer };
+        if line.len() >= share {
+            self.recorder.limit_hit(LIMIT_BUFFER);
+            return false;
+        }
+        let Some(most) = self.turn_on_wire(index, connection, direction) else { return false };
+        let most = most.min(share - line.len());
+        let read = connection.ends[direction].read(&mut self.scratch[..most]);
+        // Read the clock after the bytes: none of them was sent later than this.
+        let now_ns = self.clock.now_ns();
+        let route = &mut self.routes[connection.route];
+        let line = &mut connection.lines[direction];
+        match read {
+            Read::Bytes(count) => {
+                let pieces = line.pieces();
+                let (wire, bytes) = (&mut route.wires[direction], &self.scratch[..count]);
+                line.push(now_ns, bytes, &route.shape, wire, &mut self.rng);
+                let pieces = as_u64(line.pieces() - pieces);
+                self.held += count;
+                self.recorder.bytes_in(as_u64(count));
+                self.recorder.queue_length.add(now_ns, pieces);
+                for _ in 0..pieces {
+                    self.recorder.arrived(PIECE);
+                }
+                true
+            }
+            Read::Nothing => false,
+            Read::Closed => {
+                line.end(now_ns, End::Closed, &route.shape, &mut self.rng);
+                true
+            }
+            Read::Reset => {
+                self.reset_from(connection, direction);
+                true
+            }
+        }
+    }
+
+    /// How much may be read now for the sake of the bandwidth; `None` when it is not yet the turn
+    /// of this direction, which will be resumed.
+    fn turn_on_wire(
+        &mut self,
+        index: usize,
+        connection: &Connection,
+        direction: usize,
+    ) -> Option<usize> {
+        let number = connection.route;
+        let route = &mut self.routes[number];
+        let Some(bytes_per_s) = route.shape.bandwidth else { return Some(SCRATCH) };
+        let now_ns = self.clock.now_ns();
+        let ahead_ns = route.wires[direction].free_at_ns.saturating_sub(now_ns);
+        let key = (index, connection.generation);
+        let waiting = &mut route.waiting[direction];
+        let first = waiting.front().is_none_or(|front| *front == key);
+        if ahead_ns > WIRE_AHEAD_NS || !first {
+            if waiting.is_empty() {
+                let due_ns = route.wires[direction].free_at_ns - WIRE_AHEAD_NS / 2;
+                self.timers.push(Reverse((due_ns, Timer::Wire { route: number, direction })));
+            }
+            if !waiting.contains(&key) {
+                waiting.push_back(key);
+            }
+            return None;
+        }
+        let turn = (bytes_per_s / 1000).saturating_mul(WIRE_TURN_NS / 1_000_000).max(FRAME);
+        Some(usize::try_from(turn).unwrap_or(SCRATCH).min(SCRATCH))
+    }
+
+    /// Lets those that wait for a wire have their turns until it is filled again.
+    fn resume_wire(&mut self, number: usize, direction: usize) {
+        let mut left = self.routes[number].waiting[direction].len();
+        while left > 0 {
+            left -= 1;
+            let route = &mut self.routes[number];
+            let free_at_ns = route.wires[direction].free_at_ns;
+            let now_ns = self.clock.now_ns();
+            if route.shape.bandwidth.is_some() && free_at_ns > now_ns + WIRE_AHEAD_NS {
+                break;
+            }
+            let Some((index, generation)) = route.waiting[direction].front().copied() else { break };
+            self.with(index, generation, |relay, connection| {
+                // Its turn: one read, and then behind the others.
+                relay.fill(index, connection, direction);
+                Alive::Yes
+            });
+            let waiting = &mut self.routes[number].waiting[direction];
+            if waiting.front() == Some(&(index, generation)) {
+                waiting.pop_front();
+            }
+            self.with(index, generation, |relay, connection| relay.service(index, connection));
+        }
+        let route = &self.routes[number];
+        if !route.waiting[direction].is_empty() {
+            let due_ns = route.wires[direction].free_at_ns.saturating_sub(WIRE_AHEAD_NS / 2);
+            self.timers.push(Reverse((due_ns, Timer::Wire { route: number, direction })));
+        }
+    }
+
+    /// Writes what is due in `direction`.
+    fn drain(&mut self, connection: &mut Connection, direction: usize) -> Drained {
+        let to = 1 - direction;
+        let held = self.routes[connection.route].shape.fault == Fault::Stop;
+        if held || connection.finished[direction] {
+            return Drained::Nothing;
+        }
+        let ready = to == CLIENT || connection.connected;
+        let line = &mut connection.lines[direction];
+        let now_ns = self.clock.now_ns();
+        let mut written = Drained::Nothing;
+        while ready && connection.ends[to].is_writable() {
+            let due = line.due(now_ns);
+            if due.is_empty() {
+                break;
+            }
+            match connection.ends[to].write(due) {
+                Write::Bytes(count) => {
+                    let (recorder, replied_ns) = (&mut self.recorder, self.clock.now_ns());
+                    line.depart(count, |piece| {
+                        recorder.queue_length.subtract(replied_ns, 1);
+                        let moments = Moments {
+                            arrived_ns: piece.read_at_ns,
+                            dequeued_ns: piece.due_ns,
+                            backend: None,
+                            replied_ns,
+                        };
+                        recorder.completed(PIECE, &moments);
+                    });
+                    self.recorder.bytes_out(as_u64(count));
+                    self.held -= count;
+                    written = Drained::Something;
+                }
+                Write::Nothing => break,
+                Write::Reset => {
+                    self.reset_from(connection, to);
+                    return Drained::Something;
+                }
+            }
+        }
+        match line.due_end(now_ns) {
+            None => written,
+            Some(End::Closed) => {
+                if !ready {
+                    return written;
+                }
+                connection.ends[to].close_writing();
+                connection.finished[direction] = true;
+                if connection.finished == [true, true] { Drained::Over } else { Drained::Something }
+            }
+            Some(End::Reset) => {
+                self.recorder.outcome(RESET, 1);
+                connection.reset_on_close();
+                Drained::Over
+            }
+        }
+    }
+
+    /// The end `from` reset its connection: what it sent before still arrives, then the reset.
+    fn reset_from(&mut self, connection: &mut Connection, from: usize) {
+        let now_ns = self.clock.now_ns();
+        let shape = self.routes[connection.route].shape;
+        connection.lines[from].end(now_ns, End::Reset, &shape, &mut self.rng);
+        connection.finished[from] = false;
+        if from == SERVER && !connection.connected {
+            // Nothing can be delivered to it any more, and nothing came from it.
+            connection.connected = true;
+        }
+        let toward = &mut connection.lines[1 - from];
+        self.held -= toward.len();
+        self.recorder.queue_length.subtract(now_ns, as_u64(toward.pieces()));
+        toward.discard();
+        connection.finished[1 - from] = true;
+    }
+
+    /// Sets the timer of the next moment at which `direction` has something to write.
+    fn arm(&mut self, index: usize, connection: &mut Connection, direction: usize) {
+        let route = &self.routes[connection.route];
+        let waits_for_event = !connection.ends[1 - direction].is_writable()
+            || (direction == CLIENT && !connection.connected);
+        if connection.finished[direction] || route.shape.fault == Fault::Stop {
+            return;
+        }
+        let line = &connection.lines[direction];
+        let only_end = line.len() == 0 && line.is_ended();
+        let Some(due_ns) = line.next_due_ns() else { return };
+        if waits_for_event && !only_end {
+            return;
+        }
+        if connection.armed_ns[direction].is_none_or(|armed_ns| due_ns < armed_ns) {
+            connection.armed_ns[direction] = Some(due_ns);
+            let generation = connection.generation;
+            self.timers.push(Reverse((due_ns, Timer::Line { index, generation, direction })));
+        }
+    }
+}
+
+/// Connections come and go.
+impl Relay {
+    fn accept(&mut self, number: usize) {
+        while self.routes[number].pending {
+            let route = &mut self.routes[number];
+            let Some(listener) = &route.listener else { return };
+            if route.shape.fault == Fault::Stop {
+                return;
+            }
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::accept_with(listener, flags) {
+                Ok(socket) => self.accepted(number, socket),
+                Err(Errno::AGAIN) => route.pending = false,
+                // The client went away before it was accepted.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(_) => {
+                    self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+                    let due_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
+                    return self.timers.push(Reverse((due_ns, Timer::Accept { route: number })));
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, number: usize, socket: OwnedFd) {
+        let Ok(client) = Endpoint::new(socket) else { return };
+        let full = self.open >= self.limits.connections;
+        if full {
+            self.recorder.limit_hit(LIMIT_CONNECTIONS);
+        }
+        let route = &self.routes[number];
+        if full || matches!(route.shape.fault, Fault::Cut | Fault::DropNew) {
+            self.recorder.outcome(REFUSED, 1);
+            return client.reset_on_close();
+        }
+        let Ok(server) = connect(route.to) else {
+            self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+            return client.reset_on_close();
+        };
+        let generation = self.next_generation;
+        self.next_generation = (generation + 1) % NO_CONNECTION;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() - 1
+        });
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let token = |end| connection_token(index, generation, end);
+        let registered = epoll::add(&self.epoll, client.socket(), token(CLIENT), interest)
+            .and_then(|()| epoll::add(&self.epoll, server.socket(), token(SERVER), interest));
+        if registered.is_err() {
+            self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+            self.free.push(index);
+            return client.reset_on_close();
+        }
+        self.table[index] = Some(Connection::new(number, client, server, generation));
+        self.open += 1;
+        let now_ns = self.clock.now_ns();
+        self.recorder.connections.add(now_ns, 1);
+        self.recorder.outcome(ACCEPTED, 1);
+        let due_ns = now_ns + self.limits.connect_ns;
+        self.timers.push(Reverse((due_ns, Timer::Connect { index, generation })));
+    }
+
+    fn connect_ended(&mut self, connection: &mut Connection) {
+        match connection.ends[SERVER].connect_outcome() {
+            Ok(()) => connection.connected = true,
+            Err(_) => {
+                self.recorder.outcome(UNREACHABLE, 1);
+                self.reset_from(connection, SERVER);
+            }
+        }
+    }
+
+    /// Takes over what the control asks for.
+    fn take_control(&mut self) {
+        self.control.waker().clear();
+        let Some(shapes) = self.control.newer_than(&mut self.control_version) else { return };
+        for (number, shape) in shapes.into_iter().enumerate() {
+            let now_ns = self.clock.now_ns();
+            let route = &mut self.routes[number];
+            let before = std::mem::replace(&mut route.shape, shape);
+            if before.bandwidth != shape.bandwidth {
+                for (direction, wire) in route.wires.iter_mut().enumerate() {
+                    wire.free_at_ns = wire.free_at_ns.min(now_ns);
+                    self.timers.push(Reverse((now_ns, Timer::Wire { route: number, direction })));
+                }
+            }
+            if before.fault == shape.fault {
+                continue;
+            }
+            tracing::info!(route = number, fault = ?shape.fault, "fault changed");
+            for (index, generation) in self.connections_of(number) {
+                self.with(index, generation, |relay, connection| {
+                    if shape.fault == Fault::Cut {
+                        relay.recorder.outcome(RESET, 1);
+                        connection.reset_on_close();
+                        return Alive::No;
+                    }
+                    relay.service(index, connection)
+                });
+            }
+            self.accept(number);
+        }
+    }
+
+    /// Stops listening and reading; what is held still arrives.
+    fn begin_stop(&mut self) {
+        self.stop.clear();
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        let mut longest_ns = 0;
+        for number in 0..self.routes.len() {
+            self.routes[number].listener = None;
+            let shape = self.routes[number].shape;
+            longest_ns = longest_ns.max(shape.delay.as_nanos());
+            for (index, generation) in self.connections_of(number) {
+                self.with(index, generation, |relay, connection| {
+                    if shape.fault == Fault::Stop || !connection.connected {
+                        return Alive::No;
+                    }
+                    let now_ns = relay.clock.now_ns();
+                    for line in connection.lines.iter_mut().filter(|line| !line.is_ended()) {
+                        line.end(now_ns, End::Closed, &shape, &mut relay.rng);
+                    }
+                    relay.service(index, connection)
+                });
+            }
+        }
+        let due_ns = self.clock.now_ns().saturating_add(longest_ns).saturating_add(GRACE_NS);
+        self.timers.push(Reverse((due_ns, Timer::Grace)));
+    }
+
+    fn connections_of(&self, route: usize) -> Vec<(usize, u32)> {
+        let places = self.table.iter().enumerate();
+        places
+            .filter_map(|(index, place)| Some((index, place.as_ref()?)))
+            .filter(|(_, connection)| connection.route == route)
+            .map(|(index, connection)| (index, connection.generation))
+            .collect()
+    }
+}
+
+/// Whether a connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alive {
+    Yes,
+    No,
+}
+
+/// What a turn of writing did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drained {
+    Something,
+    Nothing,
+    /// The connection is at its end.
+    Over,
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
+    let refused = |source| LinkError::Address { address: address.to_owned(), source };
+    let mut found = address.to_socket_addrs().map_err(refused)?;
+    found.next().ok_or_else(|| refused(io::Error::other("the name has no address")))
+}
+
+fn listen(address: &str) -> Result<TcpListener, LinkError> {
+    let resolved = resolve(address)?;
+    let bind = || {
+        let listener = TcpListener::bind(resolved)?;
+        listener.set_nonblocking(true)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    };
+    bind().map_err(|source| LinkError::Listen { address: address.to_owned(), source })
+}
+
+/// Begins to connect; the event loop learns how it ended.
+fn connect(to: SocketAddr) -> io::Result<Endpoint> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &to) {
+        // A refusal that is known at once is announced by the event loop as an error, too.
+        Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED | Errno::INTR) => {
+            Endpoint::new(socket)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn special(number: u32) -> EventData {
+    EventData::new_u64(u64::from(NO_CONNECTION) << 32 | u64::from(number))
+}
+
+fn connection_token(index: usize, generation: u32, end: usize) -> EventData {
+    EventData::new_u64(u64::from(generation) << 32 | as_u64(index) << 1 | as_u64(end))
+}
+
+/// Generation and the rest of a token.
+#[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
+fn parts(token: u64) -> (u32, u32) {
+    ((token >> 32) as u32, token as u32)
+}
+
+fn index_of(low: u32) -> usize {
+    usize::try_from(low >> 1).unwrap_or(usize::MAX)
+}
+
+fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
