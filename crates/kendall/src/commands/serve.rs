@@ -1,5 +1,6 @@
 //! `kendall serve`: runs one tier. One module a tier, and one line here.
 
+mod link;
 mod summary;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -17,11 +18,15 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Tier {}
+enum Tier {
+    Link(link::LinkFlags),
+}
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        match self.tier {}
+        match self.tier {
+            Tier::Link(tier) => tier.run(),
+        }
     }
 }
 

@@ -341,7 +341,8 @@ impl Relay {
         if generation != NO_CONNECTION {
             return self.with(index_of(low), generation, |relay, connection| {
                 let end = usize::from(low & 1 == 1);
-                let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+                let ending =
+                    flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
                 let (readable, writable) =
                     (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
                 connection.ends[end].announce(readable, writable, ending);
@@ -405,8 +406,10 @@ impl Relay {
         generation: u32,
         work: impl FnOnce(&mut Self, &mut Connection) -> Alive,
     ) {
-        let Some(mut connection) =
-            self.table.get_mut(index).and_then(|place| place.take_if(|c| c.generation == generation))
+        let Some(mut connection) = self
+            .table
+            .get_mut(index)
+            .and_then(|place| place.take_if(|c| c.generation == generation))
         else {
             return;
         };
@@ -465,8 +468,7 @@ impl Relay {
         if !end.is_readable() || line.is_ended() || connection.finished[direction] {
             return false;
         }
-        let share =
-            if self.held >= self.limits.buffers { SMALL_SHARE } else { self.limits.buffer };
+        let share = if self.held >= self.limits.buffers { SMALL_SHARE } else { self.limits.buffer };
         if line.len() >= share {
             self.recorder.limit_hit(LIMIT_BUFFER);
             return false;
@@ -545,7 +547,9 @@ impl Relay {
             if route.shape.bandwidth.is_some() && free_at_ns > now_ns + WIRE_AHEAD_NS {
                 break;
             }
-            let Some((index, generation)) = route.waiting[direction].front().copied() else { break };
+            let Some((index, generation)) = route.waiting[direction].front().copied() else {
+                break;
+            };
             self.with(index, generation, |relay, connection| {
                 // Its turn: one read, and then behind the others.
                 relay.fill(index, connection, direction);
@@ -844,9 +848,7 @@ fn connect(to: SocketAddr) -> io::Result<Endpoint> {
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &to) {
         // A refusal that is known at once is announced by the event loop as an error, too.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED | Errno::INTR) => {
-            Endpoint::new(socket)
-        }
+        Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED | Errno::INTR) => Endpoint::new(socket),
         Err(error) => Err(error.into()),
     }
 }

@@ -102,8 +102,9 @@ impl Shape {
             Jitter::Uniform(half) => rng.random_range(-half.get()..=half.get()),
             Jitter::Normal(deviation) => Normal::new(0.0, deviation.get())
                 .map_or(0.0, |distribution| distribution.sample(rng)),
-            Jitter::Exponential(mean) => Exp::new(mean.recip().get())
-                .map_or(0.0, |distribution| distribution.sample(rng)),
+            Jitter::Exponential(mean) => {
+                Exp::new(mean.recip().get()).map_or(0.0, |distribution| distribution.sample(rng))
+            }
         };
         (self.delay + Seconds::new(jitter)).as_nanos()
     }
@@ -233,8 +234,7 @@ mod tests {
     #[test]
     fn a_negative_sum_counts_as_no_delay() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let shape =
-            Shape { jitter: Jitter::Normal(Seconds::from_millis(1.0)), ..Shape::default() };
+        let shape = Shape { jitter: Jitter::Normal(Seconds::from_millis(1.0)), ..Shape::default() };
         assert!((0..100).map(|_| shape.draw_hold_ns(&mut rng)).any(|hold| hold == 0));
     }
 
