@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -32,3 +32,6 @@ clippy: ## checks the lints
 
 doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
+
+bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
+	$(CARGO) test --release --locked -p kendall-stats --test coverage -- --include-ignored --nocapture --test-threads 1

@@ -245,7 +245,7 @@ mod tests {
         let steps = histogram.steps(100_000);
         let counts: Vec<(u64, u64)> = steps.iter().map(|s| (s.from_ns, s.count)).collect();
         assert_eq!(counts, [(0, 2), (100_000, 1), (900_000, 1)]);
-        assert_eq!(histogram.count_above(100_000), 1);
+        assert_eq!(histogram.count_above(100_000), 2);
         assert_eq!(Histogram::merged([&histogram, &histogram]).count(), 8);
     }
 

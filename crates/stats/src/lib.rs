@@ -2,9 +2,11 @@
 //!
 //! Pure: no input or output, no clock, and chance is an argument.
 
+pub mod correlated;
 pub mod distribution;
 pub mod estimate;
 pub mod histogram;
 pub mod law;
 pub mod sample;
 pub mod steady;
+pub mod stopping;

@@ -1,0 +1,178 @@
+//! When a study has repeated enough: as soon as the interval is narrow enough, never as soon as a
+//! difference is significant.
+//!
+//! Stopping at significance is not offered: a test that is repeated after every run finds
+//! something in 16–22 % of the sessions in which there is nothing (`tests/coverage.rs` shows it).
+//! Stopping at a width does not look at which way the result points. It does stop more readily at
+//! runs that happened to resemble one another, so the t interval at that moment is too narrow (88
+//! to 94 % instead of 95). Two things pay that back: a margin that shrinks with the number of
+//! repetitions, and an interval that is stated as wide as it was wanted, never narrower. Together
+//! they cover 95 % and more for every spread that was tried (`tests/coverage.rs`).
+
+use kendall_units::{exact_f64, whole_u64};
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::t_two_sided;
+use crate::estimate::{Caveat, Estimate, Interval};
+use crate::sample::{SampleError, mean_interval, variance};
+
+/// `repetitions = { min = 3, max = 20, until = "2%", confidence = 0.95 }`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StoppingRule {
+    /// Repetitions before the first look; at least 2.
+    pub min: u64,
+    /// Repetitions after which it ends in any case.
+    pub max: u64,
+    /// Half-width of the interval over the mean that is wanted, such as 0.02.
+    pub relative_half_width: f64,
+    /// Confidence of that interval.
+    pub confidence: f64,
+}
+
+/// A rule that cannot be followed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RuleError {
+    /// Fewer than 2, or more than the cap.
+    #[error("repetitions from {min} to {max}: the least is 2, and min must not exceed max")]
+    Repetitions {
+        /// Smallest number.
+        min: u64,
+        /// Largest number.
+        max: u64,
+    },
+    /// A width that no number of repetitions reaches, or that is no width.
+    #[error("a relative half-width of {width} is not between 0 and 1, such as 0.02")]
+    Width {
+        /// What was asked for.
+        width: f64,
+    },
+    /// The observations or the confidence.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
+
+/// What to do after a repetition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "decision", rename_all = "kebab-case")]
+pub enum Decision {
+    /// Run again.
+    Continue {
+        /// Repetitions in all that will probably do, if it can be told.
+        expected: Option<u64>,
+    },
+    /// The interval is narrow enough.
+    Enough {
+        /// Mean, and the interval of the width that was wanted.
+        estimate: Estimate,
+    },
+    /// The cap came first; the estimate carries [`Caveat::CapReached`].
+    CapReached {
+        /// Mean and interval.
+        estimate: Estimate,
+    },
+}
+
+impl StoppingRule {
+    /// Refuses rules that cannot be followed.
+    ///
+    /// # Errors
+    /// [`RuleError`] that says which value and why.
+    pub fn check(&self) -> Result<(), RuleError> {
+        crate::sample::check_confidence(self.confidence)?;
+        if self.min < 2 || self.min > self.max {
+            return Err(RuleError::Repetitions { min: self.min, max: self.max });
+        }
+        if !(self.relative_half_width > 0.0 && self.relative_half_width < 1.0) {
+            return Err(RuleError::Width { width: self.relative_half_width });
+        }
+        Ok(())
+    }
+
+    /// Looks at one number per repetition, in any order.
+    ///
+    /// # Errors
+    /// [`RuleError`] for a rule that cannot be followed and for observations that are not finite.
+    ///
+    /// # Source
+    /// Fixed-width sequential intervals: Chow, Robbins 1965; [Law, Kelton 2000 §9.4.1]. The margin
+    /// for few repetitions is ours, see `docs/methodology.md`.
+    pub fn decide(&self, values: &[f64]) -> Result<Decision, RuleError> {
+        self.check()?;
+        let count = whole_u64(exact_f64(values.len()));
+        if values.len() < 2 {
+            return Ok(Decision::Continue { expected: None });
+        }
+        let estimate = mean_interval(values, self.confidence)?;
+        let reached = estimate.relative_half_width().unwrap_or(f64::INFINITY);
+        if count >= self.min && reached * caution(exact_f64(count)) <= self.relative_half_width {
+            let half_width = self.relative_half_width * estimate.center.abs();
+            let interval = Interval::around(estimate.center, half_width, self.confidence);
+            return Ok(Decision::Enough {
+                estimate: Estimate::with_interval(estimate.center, interval),
+            });
+        }
+        if count >= self.max {
+            let caveat = Caveat::CapReached {
+                repetitions: count,
+                reached_share: reached,
+                wanted_share: self.relative_half_width,
+            };
+            return Ok(Decision::CapReached { estimate: estimate.doubt(caveat) });
+        }
+        Ok(Decision::Continue { expected: self.expected(values, estimate.center) })
+    }
+
+    /// Smallest number at which today's standard deviation would do, capped.
+    fn expected(&self, values: &[f64], center: f64) -> Option<u64> {
+        let deviation = variance(values)?.sqrt() / center.abs();
+        let wanted = |n: u64| {
+            let count = exact_f64(n);
+            let half_width = t_two_sided(self.confidence, count - 1.0) * deviation / count.sqrt();
+            half_width * caution(count) <= self.relative_half_width
+        };
+        let from = self.min.max(whole_u64(exact_f64(values.len())) + 1);
+        (from..=self.max).find(|n| wanted(*n)).or(Some(self.max))
+    }
+}
+
+/// Factor on the half-width at the moment of decision: looking after every run stops more readily
+/// at runs that happen to lie close together, the more so the fewer they are.
+fn caution(count: f64) -> f64 {
+    1.0 + CAUTION / count
+}
+
+/// By simulation: with 3 the rule covers at least 95 % from three repetitions on, for spreads from
+/// 0.5 to 10 % and a wanted ±2 %, for 6 repetitions more at a spread of 5 %; without it 91 %.
+const CAUTION: f64 = 3.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: StoppingRule =
+        StoppingRule { min: 3, max: 20, relative_half_width: 0.02, confidence: 0.95 };
+
+    #[test]
+    fn it_goes_on_until_the_interval_is_narrow() {
+        let Decision::Continue { expected: Some(more) } = RULE.decide(&[100.0, 104.0]).unwrap()
+        else {
+            panic!()
+        };
+        assert!(more > 2);
+        assert!(matches!(RULE.decide(&[100.0; 3]).unwrap(), Decision::Enough { .. }));
+    }
+
+    #[test]
+    fn at_the_cap_it_ends_and_says_what_was_reached() {
+        let values: Vec<f64> = (0..20).map(|i| 100.0 + 30.0 * f64::from(i % 2)).collect();
+        let Decision::CapReached { estimate } = RULE.decide(&values).unwrap() else { panic!() };
+        assert!(matches!(estimate.caveats[0], Caveat::CapReached { repetitions: 20, .. }));
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_followed_is_refused() {
+        assert!(StoppingRule { min: 1, ..RULE }.decide(&[1.0]).is_err());
+        assert!(StoppingRule { min: 30, ..RULE }.check().is_err());
+        assert!(StoppingRule { relative_half_width: 0.0, ..RULE }.check().is_err());
+    }
+}
