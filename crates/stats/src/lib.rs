@@ -3,6 +3,7 @@
 //! Pure: no input or output, no clock, and chance is an argument.
 
 pub mod correlated;
+pub mod design;
 pub mod distribution;
 pub mod estimate;
 pub mod histogram;
