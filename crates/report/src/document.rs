@@ -1,0 +1,372 @@
+//! What a report consists of, before it is HTML, CSV or JSON: sections of text, tables and plots.
+//!
+//! Values are kept in SI units under keys that name the unit; only the printed form is scaled.
+
+use kendall_stats::estimate::Estimate;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, SerializeStruct as _, Serializer};
+
+use crate::number;
+use crate::plot::Plot;
+
+/// One chapter.
+#[derive(Debug, Clone, Serialize)]
+pub struct Section {
+    /// Anchor, and prefix of the names of its tables and plots.
+    pub id: &'static str,
+    /// Heading.
+    pub title: String,
+    /// What it says, in order.
+    pub blocks: Vec<Block>,
+}
+
+/// A piece of a chapter.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", content = "content", rename_all = "kebab-case")]
+pub enum Block {
+    /// A heading below the chapter's.
+    Heading(String),
+    /// A paragraph.
+    Text(String),
+    /// Items without an order.
+    List(Vec<String>),
+    /// A remark that stands out.
+    Note(Note),
+    /// A table, also written as a CSV file.
+    Table(Table),
+    /// A plot, with its data as a table.
+    Plot(Plot),
+    /// Plots that are to be compared, beside each other where there is room.
+    PlotPair(Box<(Plot, Plot)>),
+    /// Text as it was written, such as the study file.
+    Verbatim(String),
+}
+
+/// A remark that stands out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Note {
+    /// How it stands out.
+    pub level: Level,
+    /// What it says.
+    pub text: String,
+}
+
+/// How a remark stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// A check that passed.
+    Good,
+    /// A doubt.
+    Doubt,
+    /// Something that must not be overlooked.
+    Bad,
+}
+
+impl Level {
+    /// The word that says it without color.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Good => "Holds",
+            Self::Doubt => "Doubt",
+            Self::Bad => "Warning",
+        }
+    }
+}
+
+/// A table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Name of its CSV file and of its key in the JSON.
+    pub id: String,
+    /// What it shows.
+    pub caption: String,
+    /// One a column.
+    pub columns: Vec<Column>,
+    /// Rows of as many cells as there are columns.
+    pub rows: Vec<Vec<Cell>>,
+    /// Long tables are folded on the screen.
+    pub folded: bool,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Column {
+    /// Key in JSON and CSV, unit included: `response_time_mean_s`.
+    pub key: String,
+    /// Heading for people, unit included.
+    pub label: String,
+    /// How its numbers are printed.
+    #[serde(skip)]
+    pub unit: Unit,
+}
+
+/// How numbers in SI units are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Words.
+    Text,
+    /// As it is, to this many figures.
+    Plain(i32),
+    /// Seconds, printed in milliseconds.
+    Milliseconds,
+    /// Seconds, printed in microseconds.
+    Microseconds,
+    /// Per second.
+    PerSecond,
+    /// A share, printed as percent.
+    Percent,
+    /// A difference as share, printed as percent with its sign.
+    SignedPercent,
+    /// A whole number.
+    Count,
+}
+
+/// One cell.
+#[derive(Debug, Clone)]
+pub enum Cell {
+    /// Words.
+    Text(String),
+    /// A number in the column's SI unit.
+    Number(f64),
+    /// A number with its interval.
+    Estimate(Estimate),
+    /// Nothing, and why.
+    Empty(String),
+}
+
+impl Cell {
+    /// A number, or an empty cell that says why there is none.
+    #[must_use]
+    pub fn number_or(value: Option<f64>, why: &str) -> Self {
+        value.filter(|v| v.is_finite()).map_or_else(|| Self::Empty(why.to_owned()), Self::Number)
+    }
+
+    /// An estimate, or an empty cell that says why there is none.
+    #[must_use]
+    pub fn estimate_or(value: Option<&Estimate>, why: &str) -> Self {
+        value.map_or_else(|| Self::Empty(why.to_owned()), |e| Self::Estimate(e.clone()))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
+}
+
+impl Unit {
+    /// The factor from SI to what is printed.
+    #[must_use]
+    pub fn scale(self) -> f64 {
+        match self {
+            Self::Milliseconds => 1e3,
+            Self::Microseconds => 1e6,
+            Self::Percent | Self::SignedPercent => 100.0,
+            Self::Text | Self::Plain(_) | Self::PerSecond | Self::Count => 1.0,
+        }
+    }
+
+    /// An SI value as printed, without its unit.
+    #[must_use]
+    pub fn print(self, value: f64) -> String {
+        let scaled = value * self.scale();
+        match self {
+            Self::Milliseconds | Self::Microseconds => number::significant(scaled, 3),
+            Self::PerSecond | Self::Text => number::significant(scaled, 4),
+            Self::Plain(figures) => number::significant(scaled, figures),
+            Self::Percent => number::percent(value).trim_end_matches(" %").to_owned(),
+            Self::SignedPercent => number::signed_percent(value).trim_end_matches(" %").to_owned(),
+            Self::Count => number::fixed(scaled, 0),
+        }
+    }
+
+    /// Half the width of an interval, with as many decimals as the center that it belongs to.
+    #[must_use]
+    pub fn print_half_width(self, center: f64, half_width: f64) -> String {
+        let printed = self.print(center);
+        let decimals = printed.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+        let scaled = half_width * self.scale();
+        let text = number::fixed(scaled, decimals);
+        if text.parse::<f64>() == Ok(0.0) { number::significant(scaled, 1) } else { text }
+    }
+}
+
+impl Table {
+    /// A table without rows yet.
+    #[must_use]
+    pub fn new(id: impl Into<String>, caption: impl Into<String>) -> Self {
+        let (id, caption) = (id.into(), caption.into());
+        Self { id, caption, columns: Vec::new(), rows: Vec::new(), folded: false }
+    }
+
+    /// With one more column.
+    #[must_use]
+    pub fn column(mut self, key: impl Into<String>, label: impl Into<String>, unit: Unit) -> Self {
+        self.columns.push(Column { key: key.into(), label: label.into(), unit });
+        self
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// When it has another number of cells than there are columns.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        assert_eq!(row.len(), self.columns.len(), "a row of table {} has a cell a column", self.id);
+        self.rows.push(row);
+    }
+
+    /// Folded on the screen.
+    #[must_use]
+    pub fn folded(mut self) -> Self {
+        self.folded = true;
+        self
+    }
+
+    /// As CSV: keys in the first row, estimates as three columns.
+    #[must_use]
+    pub fn to_csv(&self) -> String {
+        let with_interval: Vec<bool> = (0..self.columns.len())
+            .map(|column| self.rows.iter().any(|row| matches!(row[column], Cell::Estimate(_))))
+            .collect();
+        let mut lines = vec![self.csv_head(&with_interval)];
+        lines.extend(self.rows.iter().map(|row| {
+            let cells =
+                row.iter().zip(&with_interval).flat_map(|(cell, &wide)| csv_cells(cell, wide));
+            cells.collect::<Vec<_>>().join(",")
+        }));
+        lines.join("\r\n") + "\r\n"
+    }
+
+    fn csv_head(&self, with_interval: &[bool]) -> String {
+        let mut names = Vec::new();
+        for (column, &wide) in self.columns.iter().zip(with_interval) {
+            names.push(quoted(&column.key));
+            if wide {
+                names.extend(["low", "high"].map(|end| quoted(&format!("{}_{end}", column.key))));
+            }
+        }
+        names.join(",")
+    }
+}
+
+/// Cells of one CSV row. RFC 4180.
+fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
+    let mut cells = match cell {
+        Cell::Text(text) => vec![quoted(text)],
+        Cell::Number(value) => vec![value.to_string()],
+        Cell::Empty(_) => vec![String::new()],
+        Cell::Estimate(estimate) => {
+            let end = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+            vec![
+                estimate.center.to_string(),
+                end(estimate.interval.map(|interval| interval.low)),
+                end(estimate.interval.map(|interval| interval.high)),
+            ]
+        }
+    };
+    cells.resize(if wide { 3 } else { 1 }, String::new());
+    cells
+}
+
+/// Quoted where CSV asks for it. A text that a spreadsheet would run as a formula is told apart
+/// by an apostrophe.
+fn quoted(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '@']) || (text.starts_with('-') && text.len() > 1);
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Table", 4)?;
+        out.serialize_field("id", &self.id)?;
+        out.serialize_field("caption", &self.caption)?;
+        out.serialize_field("columns", &self.columns)?;
+        let rows: Vec<Row<'_>> =
+            self.rows.iter().map(|cells| Row { columns: &self.columns, cells }).collect();
+        out.serialize_field("rows", &rows)?;
+        out.end()
+    }
+}
+
+/// One row as an object with the columns' keys.
+struct Row<'a> {
+    columns: &'a [Column],
+    cells: &'a [Cell],
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.cells.len()))?;
+        for (column, cell) in self.columns.iter().zip(self.cells) {
+            match cell {
+                Cell::Text(text) => map.serialize_entry(&column.key, text)?,
+                Cell::Number(value) => map.serialize_entry(&column.key, value)?,
+                Cell::Estimate(estimate) => map.serialize_entry(&column.key, estimate)?,
+                Cell::Empty(_) => map.serialize_entry(&column.key, &None::<f64>)?,
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_stats::estimate::Interval;
+
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new("t", "A table").column("name", "Name", Unit::Text).column(
+            "response_time_mean_s",
+            "Response time (ms)",
+            Unit::Milliseconds,
+        );
+        let interval = Some(Interval { low: 0.001, high: 0.003, confidence: 0.95 });
+        let estimate = Estimate { center: 0.002, interval, caveats: Vec::new() };
+        table.push(vec!["a, \"b\"".into(), Cell::Estimate(estimate)]);
+        table.push(vec!["=HYPERLINK()".into(), Cell::Empty("not measured".to_owned())]);
+        table
+    }
+
+    #[test]
+    fn csv_quotes_what_it_must_and_spreads_intervals() {
+        assert_eq!(
+            table().to_csv(),
+            "name,response_time_mean_s,response_time_mean_s_low,response_time_mean_s_high\r\n\
+             \"a, \"\"b\"\"\",0.002,0.001,0.003\r\n'=HYPERLINK(),,,\r\n"
+        );
+    }
+
+    #[test]
+    fn json_rows_are_objects_in_si_units() {
+        let json = serde_json::to_value(table()).unwrap();
+        assert_eq!(json["rows"][0]["response_time_mean_s"]["center"], 0.002);
+        assert!(json["rows"][1]["response_time_mean_s"].is_null());
+    }
+
+    #[test]
+    fn half_widths_have_the_decimals_of_their_center() {
+        assert_eq!(Unit::Milliseconds.print_half_width(0.0123, 0.000_04), "0.04");
+        assert_eq!(Unit::PerSecond.print_half_width(7538.6, 12.3), "12");
+        assert_eq!(Unit::PerSecond.print_half_width(7538.6, 0.2), "0.2");
+    }
+}

@@ -1,0 +1,262 @@
+//! One self-contained HTML file: style, script and drawings inside, nothing fetched.
+//!
+//! All text passes the template's escaping; only the drawings and the data of the script are
+//! inserted as they are, and both are escaped where they are made.
+
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::Report;
+use crate::document::{Block, Cell, Section, Table, Unit};
+use crate::number;
+use crate::plot::svg::{self, COLORS, Width};
+use crate::plot::{Mark, Plot, Scale};
+
+const TEMPLATE: &str = include_str!("../templates/report.html");
+const STYLE: &str = include_str!("../templates/report.css");
+const SCRIPT: &str = include_str!("../templates/report.js");
+
+/// The report as one HTML file.
+///
+/// # Errors
+/// What the template engine refuses, which would be a defect of the template.
+pub fn render(report: &Report) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.add_template("report.html", TEMPLATE)?;
+    let sections: Vec<Value> = report.sections.iter().map(section).collect();
+    environment.get_template("report.html")?.render(minijinja::context! {
+        title => report.title,
+        name => report.name,
+        byline => report.byline,
+        program => report.program,
+        style => Value::from_safe_string(STYLE.to_owned()),
+        script => Value::from_safe_string(SCRIPT.to_owned()),
+        sections,
+    })
+}
+
+fn section(section: &Section) -> Value {
+    let blocks: Vec<Value> = section.blocks.iter().map(block).collect();
+    minijinja::context! { id => section.id, title => section.title, blocks }
+}
+
+fn block(block: &Block) -> Value {
+    let (kind, content) = match block {
+        Block::Heading(text) => ("heading", Value::from(text.as_str())),
+        Block::Text(text) => ("text", Value::from(text.as_str())),
+        Block::List(items) => ("list", Value::from(Serde(items))),
+        Block::Note(note) => (
+            "note",
+            minijinja::context! {
+                level => Value::from(Serde(note.level)),
+                word => note.level.word(),
+                text => note.text,
+            },
+        ),
+        Block::Verbatim(text) => ("verbatim", Value::from(text.as_str())),
+        Block::Table(table) => ("table", Value::from(Serde(TableView::new(table)))),
+        Block::Plot(plot) => ("plot", plot_view(plot)),
+        Block::PlotPair(pair) => {
+            ("plot-pair", Value::from(vec![plot_view(&pair.0), plot_view(&pair.1)]))
+        }
+    };
+    minijinja::context! { kind, content }
+}
+
+#[derive(Serialize)]
+struct TableView {
+    id: String,
+    caption: String,
+    folded: bool,
+    columns: Vec<ColumnView>,
+    rows: Vec<Vec<CellView>>,
+}
+
+#[derive(Serialize)]
+struct ColumnView {
+    label: String,
+    numeric: bool,
+}
+
+#[derive(Serialize, Default)]
+struct CellView {
+    text: String,
+    numeric: bool,
+    plus_minus: Option<String>,
+    why: Option<String>,
+    doubt: Option<String>,
+}
+
+impl TableView {
+    fn new(table: &Table) -> Self {
+        let columns = table.columns.iter().map(|column| ColumnView {
+            label: column.label.clone(),
+            numeric: column.unit != Unit::Text,
+        });
+        let units: Vec<Unit> = table.columns.iter().map(|column| column.unit).collect();
+        let rows = table.rows.iter().map(|row| {
+            row.iter().zip(&units).map(|(cell, unit)| CellView::new(cell, *unit)).collect()
+        });
+        Self {
+            id: table.id.clone(),
+            caption: table.caption.clone(),
+            folded: table.folded,
+            columns: columns.collect(),
+            rows: rows.collect(),
+        }
+    }
+}
+
+impl CellView {
+    fn new(cell: &Cell, unit: Unit) -> Self {
+        let numeric = unit != Unit::Text;
+        match cell {
+            Cell::Text(text) => Self { text: text.clone(), numeric, ..Self::default() },
+            Cell::Number(value) => Self { text: unit.print(*value), numeric, ..Self::default() },
+            Cell::Empty(why) => {
+                let why = (!why.is_empty()).then(|| why.clone());
+                Self { text: "–".to_owned(), numeric, why, ..Self::default() }
+            }
+            Cell::Estimate(estimate) => Self {
+                text: unit.print(estimate.center),
+                numeric,
+                plus_minus: estimate
+                    .interval
+                    .map(|i| unit.print_half_width(estimate.center, (i.high - i.low) / 2.0)),
+                why: estimate.interval.map(|i| {
+                    let level = number::percent(i.confidence);
+                    format!("{level} interval: {} to {}", unit.print(i.low), unit.print(i.high))
+                }),
+                doubt: doubt(estimate),
+            },
+        }
+    }
+}
+
+fn doubt(estimate: &kendall_stats::estimate::Estimate) -> Option<String> {
+    let doubts: Vec<String> = estimate.caveats.iter().map(ToString::to_string).collect();
+    (!doubts.is_empty()).then(|| doubts.join("; "))
+}
+
+fn plot_view(plot: &Plot) -> Value {
+    let legend: Vec<Value> = plot
+        .series
+        .iter()
+        .map(|series| {
+            minijinja::context! {
+                name => series.name,
+                color => series.color % COLORS,
+                dash => (series.color / COLORS) % 3,
+                key => Value::from_safe_string(key(series.mark, series.color)),
+            }
+        })
+        .collect();
+    minijinja::context! {
+        id => plot.id,
+        title => plot.title,
+        description => plot.description,
+        legend,
+        wide => Value::from_safe_string(svg::draw(plot, Width::Wide)),
+        narrow => Value::from_safe_string(svg::draw(plot, Width::Narrow)),
+        data => Value::from_safe_string(script_data(plot)),
+        table => Value::from(Serde(TableView::new(&values(plot)))),
+    }
+}
+
+/// What the legend shows of a series.
+fn key(mark: Mark, color: usize) -> String {
+    let line = "<path class=\"line\" d=\"M1 6H27\"/>";
+    let shape = svg::SHAPES[color % svg::SHAPES.len()];
+    let hole = if shape.ends_with("hollow") {
+        format!("<path class=\"hole {shape}\" d=\"M14 6h0\"/>")
+    } else {
+        String::new()
+    };
+    let dot = format!("<path class=\"mark {shape}\" d=\"M14 6h0\"/>{hole}");
+    match mark {
+        Mark::Line => format!("{line}{dot}"),
+        Mark::Points => dot,
+        Mark::Dashed => "<path class=\"line dashed\" d=\"M1 6H27\"/>".to_owned(),
+        Mark::Bars => "<path class=\"bar\" d=\"M6 1H22V11H6Z\"/>".to_owned(),
+        Mark::Steps => "<path class=\"steps\" d=\"M4 11V5H11V1H18V7H24V11Z\"/>".to_owned(),
+    }
+}
+
+/// What the script needs to know of a plot, safe within a `script` element.
+fn script_data(plot: &Plot) -> String {
+    let offsets = svg::bar_offsets(plot);
+    let finite = |value: f64| if value.is_finite() { json!(value) } else { json!(null) };
+    let series: Vec<_> = plot
+        .series
+        .iter()
+        .zip(offsets)
+        .map(|(series, (offset, _))| {
+            let points: Vec<_> = series
+                .points
+                .iter()
+                .filter(|point| point.x.is_finite() && point.y.is_finite())
+                .map(|point| match point.interval {
+                    Some((low, high)) => {
+                        json!([point.x + offset, point.y, finite(low), finite(high)])
+                    }
+                    None => json!([point.x + offset, point.y]),
+                })
+                .collect();
+            json!({ "name": series.name, "points": points })
+        })
+        .collect();
+    let categories = match &plot.x.scale {
+        Scale::Categories(names) => json!(names),
+        Scale::FromZero | Scale::AroundData | Scale::Log => json!(null),
+    };
+    let ground = plot.series.iter().any(|series| matches!(series.mark, Mark::Bars | Mark::Steps));
+    json!({
+        "x": { "label": plot.x.label, "log": plot.x.scale == Scale::Log, "categories": categories },
+        "y": { "label": plot.y.label, "log": plot.y.scale == Scale::Log },
+        "ground": ground,
+        "series": series,
+    })
+    .to_string()
+    .replace('<', "\\u003c")
+}
+
+/// The numbers of a plot as a table, for those who cannot see it.
+fn values(plot: &Plot) -> Table {
+    let categories = match &plot.x.scale {
+        Scale::Categories(names) => Some(names),
+        Scale::FromZero | Scale::AroundData | Scale::Log => None,
+    };
+    let with_interval =
+        plot.series.iter().flat_map(|s| &s.points).any(|point| point.interval.is_some());
+    let x_unit = if categories.is_some() { Unit::Text } else { Unit::Plain(4) };
+    let mut table = Table::new("", format!("Values of: {}", plot.title))
+        .column("series", "Series", Unit::Text)
+        .column("x", plot.x.label.clone(), x_unit)
+        .column("y", plot.y.label.clone(), Unit::Plain(4));
+    if with_interval {
+        table = table.column("low", "from", Unit::Plain(4)).column("high", "to", Unit::Plain(4));
+    }
+    for series in &plot.series {
+        for point in &series.points {
+            let name = |names: &Vec<String>| {
+                let place =
+                    usize::try_from(kendall_units::whole_u64(point.x)).unwrap_or(usize::MAX);
+                names.get(place).cloned()
+            };
+            let x = match categories.and_then(name) {
+                Some(name) => Cell::Text(name),
+                None => Cell::Number(point.x),
+            };
+            let mut row = vec![series.name.as_str().into(), x, point.y.into()];
+            if with_interval {
+                row.push(Cell::number_or(point.interval.map(|i| i.0), ""));
+                row.push(Cell::number_or(point.interval.map(|i| i.1), ""));
+            }
+            table.push(row);
+        }
+    }
+    table
+}

@@ -1,0 +1,153 @@
+//! Numbers as people read them: few figures, thousands apart, a unit that keeps them short.
+
+/// `value` with `figures` significant figures, thousands separated by a narrow space.
+#[must_use]
+pub fn significant(value: f64, figures: i32) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = order(value);
+    if !(-5..15).contains(&magnitude) {
+        let decimals = usize::try_from(figures - 1).unwrap_or(0);
+        return format!("{value:.decimals$e}");
+    }
+    let decimals = usize::try_from(figures - 1 - magnitude).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    // 9.996 with three figures prints as 10.00: one figure too many.
+    let text = match text.parse::<f64>() {
+        Ok(rounded) if order(rounded) > magnitude && decimals > 0 => {
+            format!("{value:.0$}", decimals - 1)
+        }
+        _ => text,
+    };
+    grouped(&text)
+}
+
+/// `value` with `decimals` digits after the point, thousands separated by a narrow space.
+#[must_use]
+pub fn fixed(value: f64, decimals: usize) -> String {
+    if value.is_finite() { grouped(&format!("{value:.decimals$}")) } else { "–".to_owned() }
+}
+
+/// A time in the unit that reads best, three figures: `1.47 ms`.
+#[must_use]
+pub fn time(seconds: f64) -> String {
+    let (scale, unit) = time_unit(seconds);
+    format!("{} {unit}", significant(seconds * scale, 3))
+}
+
+/// A rate with four figures: `7 539/s`.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    format!("{}/s", significant(per_second, 4))
+}
+
+/// A share as percent.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let decimals = if value.abs() >= 9.95 { 0 } else { usize::from(value.abs() >= 0.095) };
+    if value != 0.0 && decimals == 0 && value.abs() < 1.0 {
+        return format!("{} %", significant(value, 2));
+    }
+    format!("{} %", fixed(value, decimals))
+}
+
+/// A share as percent with its sign.
+#[must_use]
+pub fn signed_percent(share: f64) -> String {
+    let sign = if share > 0.0 { "+" } else { "" };
+    format!("{sign}{}", percent(share)).replacen('-', "−", 1)
+}
+
+/// `one run`, `3 runs`.
+#[must_use]
+pub fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// The factor and unit in which a time of this size reads best.
+#[must_use]
+pub fn time_unit(seconds: f64) -> (f64, &'static str) {
+    match seconds.abs() {
+        m if m == 0.0 || !m.is_finite() || m >= 1.0 => (1.0, "s"),
+        m if m >= 1e-3 => (1e3, "ms"),
+        m if m >= 1e-6 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    }
+}
+
+/// ⌊log₁₀|value|⌋ by comparison, so that powers of ten are exact.
+#[must_use]
+pub fn order(value: f64) -> i32 {
+    let magnitude = value.abs();
+    if magnitude == 0.0 || !magnitude.is_finite() {
+        return 0;
+    }
+    let mut order = 0_i32;
+    while magnitude >= 10_f64.powi(order + 1) && order < 308 {
+        order += 1;
+    }
+    while magnitude < 10_f64.powi(order) && order > -308 {
+        order -= 1;
+    }
+    order
+}
+
+/// Thousands apart, and a minus that is one. Four digits stay together.
+fn grouped(text: &str) -> String {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |rest| ("−", rest));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut out = sign.to_owned();
+    for (place, digit) in whole.char_indices() {
+        if place > 0 && whole.len() > 4 && (whole.len() - place).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_kept_and_no_more() {
+        let printed: Vec<String> = [0.001_234_5, 9.996, 1234.5, 123_456.7, -0.5, 1e-9, 1000.0]
+            .into_iter()
+            .map(|value| significant(value, 3))
+            .collect();
+        assert_eq!(
+            printed,
+            ["0.00123", "10.0", "1234", "123\u{202f}457", "−0.500", "1.00e-9", "1000"]
+        );
+    }
+
+    #[test]
+    fn shares_of_all_sizes_read_well() {
+        let printed: Vec<String> =
+            [0.0, 0.000_12, 0.012, 0.5, 1.0, 2.5].into_iter().map(percent).collect();
+        assert_eq!(printed, ["0 %", "0.012 %", "1.2 %", "50 %", "100 %", "250 %"]);
+        assert_eq!(signed_percent(-0.034), "−3.4 %");
+        assert_eq!(signed_percent(0.034), "+3.4 %");
+    }
+
+    #[test]
+    fn nothing_prints_as_not_a_number() {
+        for value in [f64::NAN, f64::INFINITY] {
+            assert_eq!(significant(value, 3), "–");
+            assert_eq!(percent(value), "–");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! A [`Plot`] as SVG.
+//!
+//! Drawn twice by the page, for wide and for narrow screens, so that text keeps its size. Marks
+//! are strokes that do not scale, so a script can zoom by one transform of the group that holds
+//! them. Colors and fonts are left to the page's style sheet.
+
+use std::fmt::Write as _;
+
+use super::scale::Fitted;
+use super::{Mark, Plot, Point, Scale, Series};
+
+/// For which screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// Desktops and paper.
+    Wide,
+    /// Telephones.
+    Narrow,
+}
+
+/// Number of colors that the style sheet has.
+pub const COLORS: usize = 8;
+
+/// Shapes of points, so that series differ without color.
+pub(crate) const SHAPES: [&str; 4] = ["round", "square", "round hollow", "square hollow"];
+
+/// Share of a category's width that its bars fill.
+const BARS_FILL: f64 = 0.8;
+
+/// Mean width of a character of the tick labels.
+const CHARACTER: f64 = 6.6;
+
+/// The plot area within the drawing, and the axes that fill it.
+struct Frame {
+    width: f64,
+    height: f64,
+    left: f64,
+    top: f64,
+    area_width: f64,
+    area_height: f64,
+    x: Fitted,
+    y: Fitted,
+    x_ticks: Vec<(f64, String)>,
+    y_ticks: Vec<(f64, String)>,
+    slanted: bool,
+}
+
+impl Frame {
+    fn new(plot: &Plot, width: Width) -> Self {
+        let (total_width, total_height, most_x, most_y) = match width {
+            Width::Wide => (760.0, 380.0, 10, 6),
+            Width::Narrow => (380.0, 320.0, 4, 5),
+        };
+        let x = Fitted::new(&plot.x.scale, points(plot).map(|point| point.x));
+        let y = Fitted::new(&plot.y.scale, points(plot).flat_map(extent));
+        let mut x_ticks = x.ticks(most_x);
+        let y_ticks = y.ticks(most_y);
+        for (_, label) in &mut x_ticks {
+            *label = shortened(label, 26);
+        }
+        let left = 34.0 + CHARACTER * longest(&y_ticks);
+        let top = 14.0;
+        let area_width = total_width - left - 14.0;
+        let room = area_width / kendall_units::exact_f64(x_ticks.len().max(1));
+        let slanted = matches!(plot.x.scale, Scale::Categories(_))
+            && longest(&x_ticks) * CHARACTER > room * 0.95;
+        let below = if slanted { 40.0 + CHARACTER * 0.75 * longest(&x_ticks) } else { 48.0 };
+        // A drawing with long slanted names grows; its plot area stays.
+        let area_height = total_height - top - 48.0;
+        let height = area_height + top + below;
+        let width = total_width;
+        Self { width, height, left, top, area_width, area_height, x, y, x_ticks, y_ticks, slanted }
+    }
+
+    /// Place within the plot area.
+    fn place(&self, x: f64, y: f64) -> Option<(f64, f64)> {
+        Some((self.across(x)?, self.down(y)?))
+    }
+
+    fn across(&self, x: f64) -> Option<f64> {
+        self.x.place(x).map(|share| share * self.area_width)
+    }
+
+    fn down(&self, y: f64) -> Option<f64> {
+        self.y.place(y).map(|share| (1.0 - share) * self.area_height)
+    }
+
+    /// Where bars and steps stand: zero, or the axis where zero is not on it.
+    fn ground(&self) -> f64 {
+        self.down(0.0).map_or(self.area_height, |down| down.clamp(0.0, self.area_height))
+    }
+}
+
+fn points(plot: &Plot) -> impl Iterator<Item = &Point> {
+    plot.series.iter().flat_map(|series| &series.points)
+}
+
+fn extent(point: &Point) -> [f64; 3] {
+    let (low, high) = point.interval.unwrap_or((point.y, point.y));
+    [point.y, low, high]
+}
+
+fn longest(ticks: &[(f64, String)]) -> f64 {
+    kendall_units::exact_f64(
+        ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0),
+    )
+}
+
+fn shortened(label: &str, most: usize) -> String {
+    if label.chars().count() <= most {
+        return label.to_owned();
+    }
+    label.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// Draws the plot.
+#[must_use]
+pub fn draw(plot: &Plot, width: Width) -> String {
+    let frame = Frame::new(plot, width);
+    let mut out = String::new();
+    let class = if width == Width::Wide { "wide" } else { "narrow" };
+    put(
+        &mut out,
+        format_args!(
+            "<svg class=\"chart {class}\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\" \
+         data-left=\"{:.1}\" data-top=\"{:.1}\" data-width=\"{:.1}\" data-height=\"{:.1}\" \
+         data-x-low=\"{}\" data-x-high=\"{}\" data-y-low=\"{}\" data-y-high=\"{}\">",
+            frame.width,
+            frame.height,
+            escaped(&format!("{}. {}", plot.title, plot.description)),
+            frame.left,
+            frame.top,
+            frame.area_width,
+            frame.area_height,
+            frame.x.low,
+            frame.x.high,
+            frame.y.low,
+            frame.y.high,
+        ),
+    );
+    axes(&mut out, &frame, plot);
+    put(
+        &mut out,
+        format_args!(
+            "<svg class=\"area\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
+         overflow=\"hidden\"><rect class=\"ground\" width=\"100%\" height=\"100%\"/><g class=\"zoom\">",
+            frame.left, frame.top, frame.area_width, frame.area_height
+        ),
+    );
+    let bars = bar_offsets(plot);
+    for (index, series) in plot.series.iter().enumerate() {
+        draw_series(&mut out, &frame, series, index, bars[index]);
+    }
+    out.push_str("</g></svg></svg>");
+    out
+}
+
+fn axes(out: &mut String, frame: &Frame, plot: &Plot) {
+    let bottom = frame.top + frame.area_height;
+    out.push_str("<g class=\"y-ticks\">");
+    for (value, label) in &frame.y_ticks {
+        let Some(down) = frame.down(*value) else { continue };
+        let y = frame.top + down;
+        put(
+            out,
+            format_args!(
+                "<path class=\"grid\" d=\"M{:.1} {y:.1}h{:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                frame.left,
+                frame.area_width,
+                frame.left - 6.0,
+                y + 4.0,
+                escaped(label)
+            ),
+        );
+    }
+    out.push_str("</g><g class=\"x-ticks\">");
+    for (value, label) in &frame.x_ticks {
+        let Some(across) = frame.across(*value) else { continue };
+        let x = frame.left + across;
+        put(out, format_args!("<path class=\"tick\" d=\"M{x:.1} {bottom:.1}v5\"/>"));
+        let y = bottom + 18.0;
+        if frame.slanted {
+            put(
+                out,
+                format_args!(
+                    "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" \
+                 transform=\"rotate(-40 {x:.1} {y:.1})\">{}</text>",
+                    escaped(label)
+                ),
+            );
+        } else {
+            put(
+                out,
+                format_args!(
+                    "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+                    escaped(label)
+                ),
+            );
+        }
+    }
+    put(
+        out,
+        format_args!(
+            "</g><path class=\"axis\" d=\"M{:.1} {:.1}V{bottom:.1}h{:.1}\"/>\
+         <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <text class=\"label\" text-anchor=\"middle\" transform=\"translate(13 {:.1}) rotate(-90)\">{}</text>",
+            frame.left,
+            frame.top,
+            frame.area_width,
+            frame.left + frame.area_width / 2.0,
+            frame.height - 8.0,
+            escaped(&plot.x.label),
+            frame.top + frame.area_height / 2.0,
+            escaped(&plot.y.label),
+        ),
+    );
+}
+
+/// Offset and width of each series' bars in units of a category; (0, 0) for what has none.
+pub(crate) fn bar_offsets(plot: &Plot) -> Vec<(f64, f64)> {
+    let bars = plot.series.iter().filter(|series| series.mark == Mark::Bars).count();
+    let width = BARS_FILL / kendall_units::exact_f64(bars.max(1));
+    let mut place = 0_u32;
+    let offset = |series: &Series| {
+        if series.mark != Mark::Bars {
+            return (0.0, 0.0);
+        }
+        place += 1;
+        ((f64::from(place) - 0.5) * width - BARS_FILL / 2.0, width)
+    };
+    plot.series.iter().map(offset).collect()
+}
+
+fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, bar: (f64, f64)) {
+    let shape = SHAPES[series.color % SHAPES.len()];
+    put(
+        out,
+        format_args!(
+            "<g class=\"series c{} d{}\" data-series=\"{index}\">",
+            series.color % COLORS,
+            (series.color / COLORS) % 3
+        ),
+    );
+    match series.mark {
+        Mark::Line => {
+            stroke(out, "line", &line(frame, series));
+            stroke(out, "error", &errors(frame, series, bar.0));
+            marks(out, frame, series, shape);
+        }
+        Mark::Points => {
+            stroke(out, "error", &errors(frame, series, bar.0));
+            marks(out, frame, series, shape);
+        }
+        Mark::Dashed => stroke(out, "line dashed", &line(frame, series)),
+        Mark::Bars => {
+            stroke(out, "bar", &bars(frame, series, bar));
+            stroke(out, "error dark", &errors(frame, series, bar.0));
+        }
+        Mark::Steps => stroke(out, "steps", &steps(frame, series)),
+    }
+    out.push_str("</g>");
+}
+
+fn stroke(out: &mut String, class: &str, path: &str) {
+    if !path.is_empty() {
+        put(out, format_args!("<path class=\"{class}\" d=\"{path}\"/>"));
+    }
+}
+
+/// Joined points; a gap where a point cannot be shown.
+fn line(frame: &Frame, series: &Series) -> String {
+    let mut path = String::new();
+    let mut pen_down = false;
+    for point in &series.points {
+        if let Some((x, y)) = frame.place(point.x, point.y) {
+            put(&mut path, format_args!("{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" }));
+            pen_down = true;
+        } else {
+            pen_down = false;
+        }
+    }
+    path
+}
+
+fn marks(out: &mut String, frame: &Frame, series: &Series, shape: &str) {
+    let mut path = String::new();
+    for point in &series.points {
+        if let Some((x, y)) = frame.place(point.x, point.y) {
+            put(&mut path, format_args!("M{x:.1} {y:.1}h0"));
+        }
+    }
+    stroke(out, &format!("mark {shape}"), &path);
+    if shape.ends_with("hollow") {
+        stroke(out, &format!("hole {shape}"), &path);
+    }
+}
+
+/// Vertical lines with caps, one an interval.
+fn errors(frame: &Frame, series: &Series, offset: f64) -> String {
+    const CAP: f64 = 4.0;
+    let mut path = String::new();
+    for point in &series.points {
+        let Some((low, high)) = point.interval else { continue };
+        let Some(x) = frame.across(point.x + offset) else { continue };
+        // An interval that reaches below a logarithmic axis ends at the axis.
+        let bottom = frame.down(low).unwrap_or(frame.area_height);
+        let Some(top) = frame.down(high) else { continue };
+        put(
+            &mut path,
+            format_args!(
+                "M{x:.1} {bottom:.1}V{top:.1}M{:.1} {bottom:.1}h{w:.1}M{:.1} {top:.1}h{w:.1}",
+                x - CAP,
+                x - CAP,
+                w = 2.0 * CAP
+            ),
+        );
+    }
+    path
+}
+
+fn bars(frame: &Frame, series: &Series, (offset, width): (f64, f64)) -> String {
+    let ground = frame.ground();
+    let mut path = String::new();
+    for point in &series.points {
+        let left = frame.across(point.x + offset - width / 2.0);
+        let right = frame.across(point.x + offset + width / 2.0);
+        if let (Some(left), Some(right), Some(top)) = (left, right, frame.down(point.y)) {
+            put(
+                &mut path,
+                format_args!(
+                    "M{:.1} {ground:.1}V{top:.1}H{:.1}V{ground:.1}Z",
+                    left + 1.0,
+                    right - 1.0
+                ),
+            );
+        }
+    }
+    path
+}
+
+/// A filled outline; each point starts a step as wide as the one before it.
+fn steps(frame: &Frame, series: &Series) -> String {
+    let ground = frame.ground();
+    let points = &series.points;
+    let mut path = String::new();
+    for (index, point) in points.iter().enumerate() {
+        let width = match (points.get(index + 1), index.checked_sub(1).map(|i| points[i])) {
+            (Some(next), _) => next.x - point.x,
+            (None, Some(previous)) => point.x - previous.x,
+            (None, None) => 1.0,
+        };
+        if let (Some((left, top)), Some(right)) =
+            (frame.place(point.x, point.y), frame.across(point.x + width))
+        {
+            if path.is_empty() {
+                put(&mut path, format_args!("M{left:.1} {ground:.1}"));
+            }
+            put(&mut path, format_args!("V{top:.1}H{right:.1}"));
+        }
+    }
+    if !path.is_empty() {
+        put(&mut path, format_args!("V{ground:.1}Z"));
+    }
+    path
+}
+
+/// Text for the inside of an element or a quoted attribute.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    out.write_fmt(arguments).expect("writing to a string does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Axis;
+    use super::*;
+
+    fn plot(mark: Mark, points: Vec<Point>) -> Plot {
+        Plot {
+            id: "p".to_owned(),
+            title: "<script>alert(1)</script>\"'".to_owned(),
+            description: "d".to_owned(),
+            x: Axis::from_zero("x"),
+            y: Axis::from_zero("y"),
+            series: vec![Series { name: "s".to_owned(), mark, color: 0, points }],
+        }
+    }
+
+    #[test]
+    fn hostile_titles_stay_text() {
+        let svg = draw(&plot(Mark::Line, vec![Point::new(1.0, 1.0)]), Width::Wide);
+        assert!(!svg.contains("<script"));
+        assert!(svg.contains("&lt;script&gt;"));
+    }
+
+    #[test]
+    fn no_data_and_data_that_is_no_number_draw_no_nan() {
+        for points in [
+            vec![],
+            vec![Point::new(f64::NAN, 1.0), Point::new(1.0, f64::INFINITY)],
+            vec![Point { x: 1.0, y: 1.0, interval: Some((f64::NAN, f64::NAN)) }],
+        ] {
+            for mark in [Mark::Line, Mark::Dashed, Mark::Points, Mark::Bars, Mark::Steps] {
+                for width in [Width::Wide, Width::Narrow] {
+                    let svg = draw(&plot(mark, points.clone()), width);
+                    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_is_drawn_from_end_to_end() {
+        let point = Point { x: 1.0, y: 2.0, interval: Some((1.0, 3.0)) };
+        let svg = draw(&plot(Mark::Line, vec![point]), Width::Wide);
+        assert!(svg.contains("class=\"error\""));
+    }
+}
