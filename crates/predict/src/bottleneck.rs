@@ -59,7 +59,7 @@ pub struct Bottleneck {
 pub const LIMITING: f64 = 0.9;
 
 /// Role of the load generator among [`OperatingPoint::processes`].
-pub const GENERATOR: &str = "clients";
+pub const GENERATOR: &str = "generator";
 
 /// Finds the limiting resource of one operating point.
 #[must_use]

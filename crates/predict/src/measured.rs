@@ -67,7 +67,7 @@ pub struct TierView {
 /// CPU of the processes in one role.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessView {
-    /// Role, such as `proxy`, `memcached` or `clients`.
+    /// Role, such as `proxies`, `servers` or `generator`.
     pub role: String,
     /// Processes in that role.
     pub instances: u32,

@@ -20,6 +20,58 @@ pub struct Section {
     pub blocks: Vec<Block>,
 }
 
+impl Section {
+    /// A chapter without content yet.
+    #[must_use]
+    pub fn new(id: &'static str, title: impl Into<String>) -> Self {
+        Self { id, title: title.into(), blocks: Vec::new() }
+    }
+
+    /// Adds a heading.
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.blocks.push(Block::Heading(text.into()));
+    }
+
+    /// Adds a paragraph.
+    pub fn text(&mut self, text: impl Into<String>) {
+        self.blocks.push(Block::Text(text.into()));
+    }
+
+    /// Adds a remark.
+    pub fn note(&mut self, level: Level, text: impl Into<String>) {
+        self.blocks.push(Block::Note(Note { level, text: text.into() }));
+    }
+
+    /// Adds items, if there are any.
+    pub fn list(&mut self, items: Vec<String>) {
+        if !items.is_empty() {
+            self.blocks.push(Block::List(items));
+        }
+    }
+
+    /// Adds a table, if it has rows.
+    pub fn table(&mut self, table: Table) {
+        if !table.rows.is_empty() {
+            self.blocks.push(Block::Table(table));
+        }
+    }
+
+    /// Adds a plot, if there is something to draw.
+    pub fn plot(&mut self, plot: Plot) {
+        if plot.series.iter().any(|series| !series.points.is_empty()) {
+            self.blocks.push(Block::Plot(plot));
+        }
+    }
+
+    /// Its tables.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::Table(table) => Some(table),
+            _ => None,
+        })
+    }
+}
+
 /// A piece of a chapter.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "kind", content = "content", rename_all = "kebab-case")]

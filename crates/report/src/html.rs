@@ -28,10 +28,10 @@ pub fn render(report: &Report) -> Result<String, minijinja::Error> {
     environment.add_template("report.html", TEMPLATE)?;
     let sections: Vec<Value> = report.sections.iter().map(section).collect();
     environment.get_template("report.html")?.render(minijinja::context! {
-        title => report.title,
-        name => report.name,
-        byline => report.byline,
-        program => report.program,
+        title => report.title.as_str(),
+        name => report.name.as_str(),
+        byline => report.byline.as_str(),
+        program => report.program.as_str(),
         style => Value::from_safe_string(STYLE.to_owned()),
         script => Value::from_safe_string(SCRIPT.to_owned()),
         sections,
@@ -40,7 +40,7 @@ pub fn render(report: &Report) -> Result<String, minijinja::Error> {
 
 fn section(section: &Section) -> Value {
     let blocks: Vec<Value> = section.blocks.iter().map(block).collect();
-    minijinja::context! { id => section.id, title => section.title, blocks }
+    minijinja::context! { id => section.id, title => section.title.as_str(), blocks }
 }
 
 fn block(block: &Block) -> Value {
@@ -53,7 +53,7 @@ fn block(block: &Block) -> Value {
             minijinja::context! {
                 level => Value::from(Serde(note.level)),
                 word => note.level.word(),
-                text => note.text,
+                text => note.text.as_str(),
             },
         ),
         Block::Verbatim(text) => ("verbatim", Value::from(text.as_str())),
@@ -147,7 +147,7 @@ fn plot_view(plot: &Plot) -> Value {
         .iter()
         .map(|series| {
             minijinja::context! {
-                name => series.name,
+                name => series.name.as_str(),
                 color => series.color % COLORS,
                 dash => (series.color / COLORS) % 3,
                 key => Value::from_safe_string(key(series.mark, series.color)),
@@ -155,9 +155,9 @@ fn plot_view(plot: &Plot) -> Value {
         })
         .collect();
     minijinja::context! {
-        id => plot.id,
-        title => plot.title,
-        description => plot.description,
+        id => plot.id.as_str(),
+        title => plot.title.as_str(),
+        description => plot.description.as_str(),
         legend,
         wide => Value::from_safe_string(svg::draw(plot, Width::Wide)),
         narrow => Value::from_safe_string(svg::draw(plot, Width::Narrow)),

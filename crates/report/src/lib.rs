@@ -1,27 +1,135 @@
 //! The report: stored study in, tables and one HTML file out.
+//!
+//! [`analyze`] reads the results and makes a [`Report`] of chapters; [`write`] puts it into the
+//! folder as `report.html`, `report.json` and `tables/*.csv`. A chapter is one file in
+//! `chapters/` and one line in its registry.
+//!
+//! What it leaves out: running anything, and the clock. The same results give the same report.
 
+mod chapters;
+mod data;
 pub mod document;
 pub mod html;
 mod number;
 pub mod plot;
 
+use std::path::{Path, PathBuf};
+
+use kendall_store::{Results, StoreError};
 use serde::Serialize;
 
+use crate::data::Data;
 use crate::document::Section;
+
+/// Version of the structure of `report.json`.
+pub const REPORT_VERSION: u32 = 1;
 
 /// Everything that a report says.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Version of this structure; raised when a key changes its meaning.
+    /// [`REPORT_VERSION`] of the writer.
     pub version: u32,
     /// Name of the study.
     pub name: String,
     /// What the study asks.
     pub title: String,
-    /// When and where it was measured, in a line.
+    /// How much was measured, in a line.
     pub byline: String,
     /// What made the report.
     pub program: String,
+    /// The result in a few sentences; the first chapter holds them too.
+    pub summary: Vec<String>,
     /// Chapters, in order.
     pub sections: Vec<Section>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The results cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The page cannot be made.
+    #[error("the report's page cannot be made")]
+    Page(#[from] minijinja::Error),
+    /// The report cannot be expressed as JSON.
+    #[error("the report cannot be written as JSON")]
+    Json(#[from] serde_json::Error),
+    /// A file cannot be written.
+    #[error("{path} cannot be written")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Files of a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Written {
+    /// The page.
+    pub html: PathBuf,
+    /// Everything as JSON.
+    pub json: PathBuf,
+    /// Tables as CSV.
+    pub tables: Vec<PathBuf>,
+}
+
+/// Analyses a folder of results.
+///
+/// # Errors
+/// [`ReportError::Store`] when there are no results, or they cannot be read.
+pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
+    let data = Data::read(&Results::open(folder)?)?;
+    let sections: Vec<Section> =
+        chapters::CHAPTERS.iter().filter_map(|chapter| chapter(&data)).collect();
+    Ok(Report {
+        version: REPORT_VERSION,
+        name: data.study.name.clone(),
+        title: if data.study.title.is_empty() { &data.study.name } else { &data.study.title }
+            .clone(),
+        byline: chapters::byline(&data),
+        program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+        summary: chapters::sentences(&data),
+        sections,
+    })
+}
+
+/// Analyses a folder of results and writes the report into it.
+///
+/// # Errors
+/// As [`analyze`]; [`ReportError::File`] when a file cannot be written.
+pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
+    let report = analyze(folder)?;
+    let html = folder.join("report.html");
+    put(&html, &html::render(&report)?)?;
+    let json = folder.join("report.json");
+    put(&json, &serde_json::to_string_pretty(&report)?)?;
+    let tables = write_tables(&folder.join("tables"), &report)?;
+    Ok((report, Written { html, json, tables }))
+}
+
+fn write_tables(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::File { path, source }
+    };
+    std::fs::create_dir_all(folder).map_err(failed(folder))?;
+    let mut written = Vec::new();
+    for table in report.sections.iter().flat_map(Section::tables) {
+        let path = folder.join(format!("{}.csv", table.id));
+        put(&path, &table.to_csv())?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Writes a file beside its place and moves it there, so that no reader sees half of it.
+fn put(path: &Path, text: &str) -> Result<(), ReportError> {
+    let young = path.with_extension("new");
+    std::fs::write(&young, text)
+        .and_then(|()| std::fs::rename(&young, path))
+        .map_err(|source| ReportError::File { path: path.to_owned(), source })
 }

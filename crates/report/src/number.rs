@@ -2,7 +2,7 @@
 
 /// `value` with `figures` significant figures, thousands separated by a narrow space.
 #[must_use]
-pub fn significant(value: f64, figures: i32) -> String {
+pub(crate) fn significant(value: f64, figures: i32) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -28,26 +28,26 @@ pub fn significant(value: f64, figures: i32) -> String {
 
 /// `value` with `decimals` digits after the point, thousands separated by a narrow space.
 #[must_use]
-pub fn fixed(value: f64, decimals: usize) -> String {
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.is_finite() { grouped(&format!("{value:.decimals$}")) } else { "–".to_owned() }
 }
 
 /// A time in the unit that reads best, three figures: `1.47 ms`.
 #[must_use]
-pub fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     let (scale, unit) = time_unit(seconds);
     format!("{} {unit}", significant(seconds * scale, 3))
 }
 
 /// A rate with four figures: `7 539/s`.
 #[must_use]
-pub fn rate(per_second: f64) -> String {
+pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", significant(per_second, 4))
 }
 
 /// A share as percent.
 #[must_use]
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
     if !value.is_finite() {
         return "–".to_owned();
@@ -61,20 +61,20 @@ pub fn percent(share: f64) -> String {
 
 /// A share as percent with its sign.
 #[must_use]
-pub fn signed_percent(share: f64) -> String {
+pub(crate) fn signed_percent(share: f64) -> String {
     let sign = if share > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(share)).replacen('-', "−", 1)
 }
 
 /// `one run`, `3 runs`.
 #[must_use]
-pub fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// The factor and unit in which a time of this size reads best.
 #[must_use]
-pub fn time_unit(seconds: f64) -> (f64, &'static str) {
+pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
     match seconds.abs() {
         m if m == 0.0 || !m.is_finite() || m >= 1.0 => (1.0, "s"),
         m if m >= 1e-3 => (1e3, "ms"),
@@ -85,7 +85,7 @@ pub fn time_unit(seconds: f64) -> (f64, &'static str) {
 
 /// ⌊log₁₀|value|⌋ by comparison, so that powers of ten are exact.
 #[must_use]
-pub fn order(value: f64) -> i32 {
+pub(crate) fn order(value: f64) -> i32 {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {
         return 0;

@@ -1,0 +1,61 @@
+//! The chapters of a report: one module each, and one line here.
+
+mod laws;
+mod load;
+mod method;
+mod saturation;
+mod setup;
+mod summary;
+mod threats;
+
+use crate::data::{Configuration, Curve, Data};
+use crate::document::Section;
+use crate::number;
+use crate::plot::Point;
+
+pub(crate) use summary::{byline, sentences};
+
+/// Makes a chapter, or none where the study has nothing for it.
+pub(crate) type Chapter = fn(&Data) -> Option<Section>;
+
+/// All chapters, in the order of the report.
+pub(crate) const CHAPTERS: &[Chapter] = &[
+    summary::chapter,
+    setup::chapter,
+    load::chapter,
+    laws::chapter,
+    saturation::chapter,
+    threats::chapter,
+    method::chapter,
+];
+
+/// A time axis in the unit that suits its values: label with unit, and factor from seconds.
+fn time_axis(what: &str, seconds: impl Iterator<Item = f64>) -> (String, f64) {
+    let largest = seconds.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let (factor, unit) = number::time_unit(largest);
+    (format!("{what} ({unit})"), factor)
+}
+
+/// The load of a configuration along its curve.
+fn load_of(data: &Data, configuration: &Configuration) -> f64 {
+    data.load
+        .as_ref()
+        .and_then(|load| configuration.level(&load.key)?.number)
+        .unwrap_or_else(|| configuration.point.load())
+}
+
+/// An estimate as a point of a plot, scaled.
+fn point(x: f64, estimate: &kendall_stats::estimate::Estimate, factor: f64) -> Point {
+    let interval = estimate.interval.map(|i| (i.low * factor, i.high * factor));
+    Point { x, y: estimate.center * factor, interval }
+}
+
+/// Curves to plot, with a remark where not all are.
+fn plotted(data: &Data) -> (Vec<(usize, &Curve)>, Option<String>) {
+    const MOST: usize = 12;
+    let curves: Vec<(usize, &Curve)> = data.curves.iter().enumerate().take(MOST).collect();
+    let remark = (data.curves.len() > MOST).then(|| {
+        format!("The plots show {MOST} of the {} curves; the tables hold all.", data.curves.len())
+    });
+    (curves, remark)
+}

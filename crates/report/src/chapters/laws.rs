@@ -1,0 +1,138 @@
+//! The operational laws as a check of the measurement.
+
+use kendall_predict::laws::{Law, LawCheck, checks};
+
+use crate::data::Data;
+use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+use super::load::levels;
+use super::{load_of, plotted};
+use crate::data::short;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let all: Vec<(usize, LawCheck)> = data
+        .configurations
+        .iter()
+        .enumerate()
+        .flat_map(|(index, c)| checks(&c.point).into_iter().map(move |check| (index, check)))
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("laws", "Do the numbers agree with each other?");
+    section.text(
+        "Operational laws hold for any system over any period in which what arrives also leaves, \
+         whatever the distributions. So a difference is an error of the measurement, or time that \
+         nobody measured. The tolerance of each check follows from the length of the window: \
+         requests in progress at its ends are counted on one side only.",
+    );
+    for law in [
+        Law::InteractiveResponseTime,
+        Law::LittleInService,
+        Law::LittleWaiting,
+        Law::ForcedFlow,
+        Law::ClientsAndTier,
+    ] {
+        verdict(&mut section, law, &all);
+    }
+    section.plot(interactive(data));
+    section.table(table(data, &all));
+    Some(section)
+}
+
+fn verdict(section: &mut Section, law: Law, all: &[(usize, LawCheck)]) {
+    let checks: Vec<&LawCheck> =
+        all.iter().map(|(_, check)| check).filter(|check| check.law == law).collect();
+    let worst = checks.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
+    let Some(worst) = worst else { return };
+    let failed = checks.iter().filter(|check| !check.holds()).count();
+    let name = capitalized(law.name());
+    if failed == 0 {
+        section.note(
+            Level::Good,
+            format!(
+                "{name}, {}: within tolerance at all {}; the largest difference is {}.",
+                law.equation(),
+                number::count(checks.len(), "configuration"),
+                number::signed_percent(worst.relative_difference.unwrap_or(0.0))
+            ),
+        );
+    } else {
+        let why =
+            worst.explanation.as_ref().map_or_else(String::new, |why| format!(" There, {why}."));
+        section.note(
+            Level::Doubt,
+            format!(
+                "{name}, {}: beyond its tolerance at {failed} of {}; the largest difference is \
+                 {}.{why}",
+                law.equation(),
+                number::count(checks.len(), "configuration"),
+                number::signed_percent(worst.relative_difference.unwrap_or(0.0))
+            ),
+        );
+    }
+}
+
+fn size(check: &LawCheck) -> f64 {
+    check.relative_difference.map_or(0.0, f64::abs)
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn interactive(data: &Data) -> Plot {
+    let (curves, _) = plotted(data);
+    let series = curves.into_iter().map(|(color, curve)| Series {
+        name: curve.name.clone(),
+        mark: Mark::Line,
+        color,
+        points: data
+            .along(curve)
+            .filter_map(|c| {
+                let check = checks(&c.point)
+                    .into_iter()
+                    .find(|check| check.law == Law::InteractiveResponseTime)?;
+                Some(Point::new(load_of(data, c), 100.0 * check.relative_difference?))
+            })
+            .collect(),
+    });
+    Plot {
+        id: "plot-interactive-law".to_owned(),
+        title: "Interactive response time law".to_owned(),
+        description: "Measured throughput against N/(R + Z), in percent; 0 is agreement."
+            .to_owned(),
+        x: Axis::from_zero(data.load.as_ref().map_or("load", |load| load.label.as_str())),
+        y: Axis::from_zero("difference (%)"),
+        series: series.collect(),
+    }
+}
+
+fn table(data: &Data, all: &[(usize, LawCheck)]) -> Table {
+    let mut table = Table::new("laws", "Every check");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    table = table
+        .column("law", "Law", Unit::Text)
+        .column("measured", "Measured", Unit::Plain(4))
+        .column("by_law", "By the law", Unit::Plain(4))
+        .column("relative_difference", "Difference (%)", Unit::SignedPercent)
+        .column("tolerance", "Tolerance (%)", Unit::Percent)
+        .column("explanation", "What the difference is", Unit::Text)
+        .folded();
+    for (index, check) in all {
+        let mut row = levels(data, &data.configurations[*index]);
+        row.push(format!("{}: {}", check.law.name(), check.law.equation()).into());
+        row.push(check.measured.into());
+        row.push(check.by_law.into());
+        row.push(Cell::number_or(check.relative_difference, "the law gives 0"));
+        row.push(check.tolerance.into());
+        row.push(check.explanation.clone().unwrap_or_default().into());
+        table.push(row);
+    }
+    table
+}

@@ -1,0 +1,217 @@
+//! Throughput and response time, for every configuration and against load.
+
+use crate::data::{Configuration, Data, PERCENTILES, short};
+use crate::document::{Cell, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Series};
+
+use super::{load_of, plotted, point, time_axis};
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    if data.configurations.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("load", "Throughput and response time");
+    section.text(reading(data));
+    if let Some(load) = &data.load {
+        let (_, remark) = plotted(data);
+        section.plot(throughput(data, &load.label));
+        section.plot(response_time(data, &load.label));
+        section.plot(percentiles(data, &load.label));
+        if let Some(remark) = remark {
+            section.text(remark);
+        }
+    }
+    section.table(table(data));
+    section.table(by_operation(data));
+    Some(section)
+}
+
+fn reading(data: &Data) -> String {
+    let interval = if data.repetitions() > 1 {
+        format!(
+            "Bars and ± are {} intervals for the mean over repetitions (Student's t).",
+            number::percent(data.study.confidence)
+        )
+    } else {
+        "There is one repetition, so there are no intervals.".to_owned()
+    };
+    format!(
+        "As the clients saw it, in the measured window: a request counts when it is answered, and \
+         its response time runs from when it was due. {interval}"
+    )
+}
+
+fn throughput(data: &Data, load: &str) -> Plot {
+    Plot {
+        id: "plot-throughput".to_owned(),
+        title: "Throughput against load".to_owned(),
+        description: shape_in_words(data),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("throughput (1/s)"),
+        series: curves(data, |c| Some((c.throughput_estimate()?, 1.0))),
+    }
+}
+
+fn response_time(data: &Data, load: &str) -> Plot {
+    let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
+    let (label, factor) = time_axis("mean response time", times);
+    Plot {
+        id: "plot-response-time".to_owned(),
+        title: "Response time against load".to_owned(),
+        description: "Mean response time at the clients.".to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero(label),
+        series: curves(data, |c| Some((c.response_estimate()?, factor))),
+    }
+}
+
+/// Percentiles of one curve: the one of highest throughput.
+fn percentiles(data: &Data, load: &str) -> Plot {
+    let best = data.curves.iter().max_by(|a, b| {
+        let most = |curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
+        most(a).total_cmp(&most(b))
+    });
+    let times = best
+        .into_iter()
+        .flat_map(|curve| data.along(curve))
+        .flat_map(|c| c.client.percentiles_s.last().copied());
+    let (label, factor) = time_axis("response time", times);
+    let shown = [(1, "median"), (3, "90th percentile"), (5, "99th percentile")];
+    let series = shown.iter().enumerate().map(|(color, (place, name))| Series {
+        name: (*name).to_owned(),
+        mark: Mark::Line,
+        color,
+        points: best
+            .into_iter()
+            .flat_map(|curve| data.along(curve))
+            .filter_map(|c| Some(point(load_of(data, c), &c.percentile_estimate(*place)?, factor)))
+            .collect(),
+    });
+    let name = best.map_or("", |curve| curve.name.as_str());
+    Plot {
+        id: "plot-percentiles".to_owned(),
+        title: format!("Percentiles of the response time: {name}"),
+        description: "The curve of the highest throughput. The table below has every \
+                      configuration."
+            .to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero(label),
+        series: series.collect(),
+    }
+}
+
+fn curves(
+    data: &Data,
+    value: impl Fn(&Configuration) -> Option<(kendall_stats::estimate::Estimate, f64)>,
+) -> Vec<Series> {
+    let (curves, _) = plotted(data);
+    curves
+        .into_iter()
+        .map(|(color, curve)| Series {
+            name: curve.name.clone(),
+            mark: Mark::Line,
+            color,
+            points: data
+                .along(curve)
+                .filter_map(|c| {
+                    let (estimate, factor) = value(c)?;
+                    Some(point(load_of(data, c), &estimate, factor))
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn shape_in_words(data: &Data) -> String {
+    let ends: Vec<String> = data
+        .curves
+        .iter()
+        .filter_map(|curve| {
+            let all: Vec<&Configuration> = data.along(curve).collect();
+            let best = all.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
+            Some(format!(
+                "{}: highest {} at {}",
+                curve.name,
+                number::rate(best.throughput()),
+                number::significant(load_of(data, best), 4)
+            ))
+        })
+        .take(4)
+        .collect();
+    format!("Requests answered per second. {}.", ends.join("; "))
+}
+
+fn table(data: &Data) -> Table {
+    let mut table = Table::new("configurations", "Every configuration, as the clients saw it");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    table = table
+        .column("repetitions", "Runs", Unit::Count)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+        .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
+    for p in PERCENTILES {
+        let percent = number::significant(p * 100.0, 2);
+        table = table.column(
+            format!("response_time_p{percent}_s"),
+            format!("p{percent} (ms)"),
+            Unit::Milliseconds,
+        );
+    }
+    table = table.column("miss_rate", "Misses (%)", Unit::Percent).column(
+        "error_rate",
+        "Errors (%)",
+        Unit::Percent,
+    );
+    for configuration in &data.configurations {
+        let mut row = levels(data, configuration);
+        row.push(kendall_units::exact_f64(configuration.repetitions.len()).into());
+        row.push(Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"));
+        row.push(Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"));
+        row.push(Cell::number_or(Some(configuration.client.standard_deviation_s), "no request"));
+        for &value in &configuration.client.percentiles_s {
+            row.push(Cell::number_or(Some(value), "no request"));
+        }
+        row.push(Cell::number_or(configuration.counts().miss_rate(), "nothing read"));
+        row.push(Cell::number_or(configuration.counts().error_rate(), "no request"));
+        table.push(row);
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+/// Cells with the levels of all factors.
+pub(super) fn levels(data: &Data, configuration: &Configuration) -> Vec<Cell> {
+    let level = |key: &str| configuration.level(key).map_or_else(String::new, |l| l.text.clone());
+    data.factors.iter().map(|factor| Cell::Text(level(&factor.key))).collect()
+}
+
+fn by_operation(data: &Data) -> Table {
+    let mut table = Table::new("operations", "By operation");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    table = table
+        .column("operation", "Operation", Unit::Text)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+        .column("response_time_p50_s", "p50 (ms)", Unit::Milliseconds)
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds);
+    // With one operation the table of configurations says it all.
+    for configuration in data.configurations.iter().filter(|c| c.operations.len() > 1) {
+        for (name, distribution) in &configuration.operations {
+            let of = |place: fn(&(f64, f64)) -> f64| {
+                configuration.estimate(|r| r.operations.get(name).map(place))
+            };
+            let mut row = levels(data, configuration);
+            row.push(name.as_str().into());
+            row.push(Cell::estimate_or(of(|(rate, _)| *rate).as_ref(), "no request"));
+            row.push(Cell::estimate_or(of(|(_, mean)| *mean).as_ref(), "no request"));
+            row.push(Cell::number_or(distribution.percentiles_s.get(1).copied(), "no request"));
+            row.push(Cell::number_or(distribution.percentiles_s.last().copied(), "no request"));
+            table.push(row);
+        }
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
+}

@@ -1,0 +1,66 @@
+//! How each number was made.
+
+use crate::data::Data;
+use crate::document::{Section, Table, Unit};
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let mut section = Section::new("method", "How each number was made");
+    let mut table = Table::new("method", "Definitions")
+        .column("number", "Number", Unit::Text)
+        .column("definition", "How it was made", Unit::Text);
+    for (number, definition) in DEFINITIONS {
+        table.push(vec![(*number).into(), (*definition).into()]);
+    }
+    section.table(table);
+    section.text(format!(
+        "Confidence of every interval: {}. Seed: {}. Digest of the study's effective values: {}.",
+        crate::number::percent(data.study.confidence),
+        data.study.seed,
+        data.study.fingerprint
+    ));
+    Some(section)
+}
+
+const DEFINITIONS: &[(&str, &str)] = &[
+    (
+        "Measured window",
+        "What is left of a run after warm-up and cool-down were cut by the rule stored with it. \
+         Clients and tiers are cut at the same moments of one clock.",
+    ),
+    ("Throughput", "Requests answered without an error within the window, over its length."),
+    (
+        "Response time",
+        "From when a request was due (not from when it could be sent) to its last byte. Means are \
+         over requests of a run, then over repetitions.",
+    ),
+    (
+        "Percentiles",
+        "In plots: the mean over repetitions of each run's percentile, with its t interval. In \
+         the table of configurations: of all repetitions' histograms merged. Histograms keep \
+         three significant digits.",
+    ),
+    (
+        "± and bars",
+        "Student's t interval for the mean over repetitions, each run being one observation.",
+    ),
+    (
+        "Waiting, service and backend time",
+        "By the tier's own clock: from the last byte of a request read to a worker taking it; from \
+         there to the answer handed to the kernel; from the last byte sent to a backend to the \
+         last backend's last byte.",
+    ),
+    (
+        "Queue length, workers busy",
+        "Time-weighted means: the integral of the level over the window, over its length.",
+    ),
+    (
+        "CPU",
+        "User and system time of each process by the operating system's accounting, between the \
+         samples nearest to the window's ends, over the time between them.",
+    ),
+    ("Demand", "Busy servers over throughput: seconds of a resource that one request needs."),
+    (
+        "Error of a model",
+        "Predicted over measured, minus one, at points that did not calibrate it.",
+    ),
+];

@@ -1,0 +1,221 @@
+//! The result in words.
+
+use kendall_predict::bottleneck::bottleneck;
+use kendall_predict::saturation::{Saturation, Shape};
+
+use crate::data::{Configuration, Data, short};
+use crate::document::{Level, Section};
+use crate::number;
+
+use super::saturation::of_curve;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let mut section = Section::new("summary", "Summary");
+    if data.configurations.is_empty() {
+        section.note(
+            Level::Bad,
+            "No run of this study can be used, so there is nothing to report. The chapter on \
+             threats to validity says why each was rejected or failed.",
+        );
+        return Some(section);
+    }
+    section.list(sentences(data));
+    let unusable = data.unusable().count();
+    if unusable > 0 {
+        section.note(
+            Level::Doubt,
+            format!(
+                "{} of {} were rejected or failed and are not in the numbers; see threats to \
+                 validity.",
+                unusable,
+                number::count(data.runs.len(), "run")
+            ),
+        );
+    }
+    Some(section)
+}
+
+/// How much was measured, in a line.
+pub(crate) fn byline(data: &Data) -> String {
+    let usable: usize = data.configurations.iter().map(|c| c.repetitions.len()).sum();
+    let when = data.runs.first().map_or_else(String::new, |run| {
+        format!(" · first run {}", utc_minutes(run.started_unix_ns))
+    });
+    let planned = data
+        .study
+        .planned_runs
+        .filter(|&planned| u64::try_from(usable).is_ok_and(|usable| usable < planned));
+    let of = planned.map_or_else(String::new, |planned| format!(" of {planned} planned"));
+    format!(
+        "{}{of} usable · {}{when}",
+        number::count(usable, "run"),
+        number::count(data.configurations.len(), "configuration")
+    )
+}
+
+/// The result in a few sentences, which change with the data.
+pub(crate) fn sentences(data: &Data) -> Vec<String> {
+    let Some(fastest) = data.fastest() else { return Vec::new() };
+    let mut sentences = vec![highest(data, fastest)];
+    sentences.extend(range_of_curves(data));
+    sentences.extend(limit(fastest));
+    sentences.extend(certainty(data));
+    sentences.extend(clean(data));
+    sentences
+}
+
+fn highest(data: &Data, fastest: &Configuration) -> String {
+    let estimate = fastest.throughput_estimate();
+    let interval = estimate.as_ref().and_then(|e| e.interval).map_or_else(String::new, |i| {
+        format!(
+            " ({} interval {} to {})",
+            number::percent(i.confidence),
+            number::rate(i.low.max(0.0)),
+            number::rate(i.high)
+        )
+    });
+    let p99 = fastest
+        .percentile_estimate(5)
+        .map_or_else(String::new, |p99| format!(", 99th percentile {}", number::time(p99.center)));
+    format!(
+        "The highest throughput is {}{interval}, reached with {}; a request then takes {} on \
+         average{p99}.",
+        number::rate(fastest.throughput()),
+        data.name_of(fastest),
+        number::time(fastest.point.client.response_time_s)
+    )
+}
+
+/// Where the curves saturate.
+fn range_of_curves(data: &Data) -> Option<String> {
+    let load = data.load.as_ref()?;
+    let found: Vec<(&str, Saturation)> = data
+        .curves
+        .iter()
+        .filter_map(|curve| Some((curve.name.as_str(), of_curve(data, curve)?)))
+        .collect();
+    let saturated: Vec<&(&str, Saturation)> =
+        found.iter().filter(|(_, s)| s.shape != Shape::StillGrowing).collect();
+    let unit = load.label.split(" (").next().unwrap_or(&load.label);
+    if saturated.is_empty() {
+        return (!found.is_empty()).then(|| {
+            format!(
+                "No configuration saturates within the load that was tried ({unit} up to {}).",
+                number::significant(
+                    data.configurations
+                        .iter()
+                        .filter_map(|c| c.level(&load.key)?.number)
+                        .fold(0.0, f64::max),
+                    4
+                )
+            )
+        });
+    }
+    let knees: Vec<f64> = saturated.iter().map(|(_, s)| s.knee.load).collect();
+    let (low, high) =
+        knees.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), &k| (l.min(k), h.max(k)));
+    let at = if low < high {
+        format!("{} to {}", number::significant(low, 4), number::significant(high, 4))
+    } else {
+        number::significant(low, 4)
+    };
+    let overloaded = saturated.iter().filter(|(_, s)| s.shape == Shape::Overloaded).count();
+    let fall = if overloaded > 0 {
+        format!("; beyond it, throughput falls again in {overloaded}")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{} of {} saturate, at {at} {unit}{fall}. More load beyond that point buys response time \
+         and no throughput.",
+        saturated.len(),
+        number::count(found.len(), "curve")
+    ))
+}
+
+fn limit(fastest: &Configuration) -> Option<String> {
+    let found = bottleneck(&fastest.point);
+    let first = found.evidence.first()?;
+    Some(match found.limiting {
+        Some(name) => format!("What limits it there is {name} ({first})."),
+        None => format!("What limits it there was not measured: {first}."),
+    })
+}
+
+fn certainty(data: &Data) -> Option<String> {
+    let mut widths: Vec<f64> = data
+        .configurations
+        .iter()
+        .filter_map(|c| c.throughput_estimate()?.relative_half_width())
+        .collect();
+    if widths.is_empty() {
+        return Some(
+            "Every configuration was run once, so nothing is known of how far a repetition would \
+             differ: no number here has an interval."
+                .to_owned(),
+        );
+    }
+    widths.sort_by(f64::total_cmp);
+    let median = widths[widths.len() / 2];
+    Some(format!(
+        "Over {} of each configuration, the interval of the throughput is ±{} wide at the median \
+         and ±{} at worst.",
+        number::count(data.repetitions(), "repetition"),
+        number::percent(median),
+        number::percent(widths[widths.len() - 1])
+    ))
+}
+
+fn clean(data: &Data) -> Option<String> {
+    let all = data.configurations.iter().map(Configuration::counts);
+    let (completed, errors, hits, misses) = all.fold((0, 0, 0, 0), |sum, c| {
+        (sum.0 + c.completed, sum.1 + c.errors, sum.2 + c.hits, sum.3 + c.misses)
+    });
+    let errors = kendall_units::ratio(errors, completed + errors)?;
+    let misses = kendall_units::ratio(misses, hits + misses).filter(|share| *share > 0.0);
+    let failed = if errors > 0.0 {
+        format!("{} failed", number::percent(errors))
+    } else {
+        "none failed".to_owned()
+    };
+    let missed = misses.map_or_else(String::new, |share| {
+        format!(", and {} of the keys read were not found", number::percent(share))
+    });
+    Some(format!(
+        "Of {} requests in the measured windows {failed}{missed}.",
+        number::fixed(kendall_units::exact_f64(completed), 0)
+    ))
+}
+
+/// `2026-11-21 09:30 UTC` of a time in nanoseconds since 1970.
+pub(super) fn utc_minutes(unix_ns: u64) -> String {
+    let minutes = unix_ns / 60_000_000_000;
+    let (day, minute) = (minutes / 1440, minutes % 1440);
+    // Civil date from days: years that start in March, eras of 400 years.
+    let shifted = day + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march = (5 * of_year + 2) / 153;
+    let (date, month) =
+        (of_year - (153 * march + 2) / 5 + 1, if march < 10 { march + 3 } else { march - 9 });
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year}-{month:02}-{date:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+/// The factors' short names, for a sentence.
+pub(super) fn factor_names(data: &Data) -> String {
+    data.factors.iter().map(|factor| short(&factor.key)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc_minutes;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(utc_minutes(0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc_minutes(951_782_400_000_000_000), "2000-02-29 00:00 UTC");
+        assert_eq!(utc_minutes(1_795_253_400_000_000_000), "2026-11-21 09:30 UTC");
+    }
+}

@@ -1,0 +1,143 @@
+//! What Kendall itself noticed that could make the numbers wrong.
+
+use std::collections::BTreeMap;
+
+use kendall_store::Status;
+
+use crate::data::{Data, Repetition};
+use crate::document::{Level, Section, Table, Unit};
+use crate::number;
+
+use super::summary::utc_minutes;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let mut section = Section::new("threats", "Threats to validity");
+    rejected(&mut section, data);
+    let noticed = noticed(data);
+    if noticed.is_empty() {
+        section.note(Level::Good, "No run that counts carries a doubt of its own.");
+    } else {
+        section.text("Noticed in runs that count, by how many runs carry it:");
+        section.table(table(&noticed));
+    }
+    generator(&mut section, data);
+    standing(&mut section, data);
+    Some(section)
+}
+
+fn rejected(section: &mut Section, data: &Data) {
+    let mut table = Table::new("unusable-runs", "Runs that are not in the numbers")
+        .column("position", "Place", Unit::Count)
+        .column("started", "Started", Unit::Text)
+        .column("levels", "Levels", Unit::Text)
+        .column("status", "Status", Unit::Text)
+        .column("reasons", "Why", Unit::Text);
+    for run in data.unusable() {
+        let levels: Vec<String> = run
+            .factors
+            .iter()
+            .map(|l| format!("{} {}", crate::data::short(&l.factor), l.text))
+            .collect();
+        table.push(vec![
+            f64::from(run.position + 1).into(),
+            utc_minutes(run.started_unix_ns).into(),
+            levels.join(", ").into(),
+            run.status.as_str().into(),
+            run.reasons.join("; ").into(),
+        ]);
+    }
+    let of = |status| data.runs.iter().filter(|run| run.status == status).count();
+    let (failed, rejected) = (of(Status::Failed), of(Status::Rejected));
+    if failed + rejected > 0 {
+        section.note(
+            Level::Doubt,
+            format!(
+                "{} failed and {rejected} were rejected. They are stored with their reasons and \
+                 left out of every number; if they share a load or a level, what is left is not a \
+                 fair sample.",
+                number::count(failed, "run")
+            ),
+        );
+    } else {
+        section.note(
+            Level::Good,
+            format!(
+                "None of the {} failed or was rejected.",
+                number::count(data.runs.len(), "run")
+            ),
+        );
+    }
+    section.table(table);
+}
+
+/// Doubts by their text with the figures left out of the key, so that equal ones are counted.
+fn noticed(data: &Data) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    let runs = data.configurations.iter().flat_map(|c| &c.repetitions);
+    for caveat in runs.flat_map(|repetition| &repetition.run.caveats) {
+        let kind: String = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
+        counts.entry(kind).or_insert_with(|| (caveat.clone(), 0)).1 += 1;
+    }
+    let mut noticed: Vec<(String, usize)> = counts.into_values().collect();
+    noticed.sort_by(|a, b| b.1.cmp(&a.1));
+    noticed
+}
+
+fn table(noticed: &[(String, usize)]) -> Table {
+    let mut table = Table::new("caveats", "Doubts, the first of each kind with its figures")
+        .column("caveat", "Doubt", Unit::Text)
+        .column("runs", "Runs", Unit::Count);
+    for (caveat, runs) in noticed {
+        table.push(vec![caveat.as_str().into(), kendall_units::exact_f64(*runs).into()]);
+    }
+    table
+}
+
+fn generator(section: &mut Section, data: &Data) {
+    let worst = |value: fn(&Repetition) -> Option<f64>| {
+        data.configurations
+            .iter()
+            .flat_map(|c| &c.repetitions)
+            .filter_map(value)
+            .max_by(f64::total_cmp)
+    };
+    let mut facts = Vec::new();
+    if let Some(busy) = worst(|repetition| repetition.generator_busy) {
+        facts.push(format!("its busiest thread used {} of a core", number::percent(busy)));
+    }
+    if let Some(late) = worst(|repetition| repetition.lateness_p99_s) {
+        facts.push(format!("99 % of requests were sent within {} of when due", number::time(late)));
+    }
+    if !facts.is_empty() {
+        section.text(format!("The load generator at its worst run: {}.", facts.join("; ")));
+    }
+}
+
+/// What no check can see.
+fn standing(section: &mut Section, data: &Data) {
+    let mut items = Vec::new();
+    let hosts: Vec<f64> = data.configurations.iter().map(|c| c.point.host_cores).collect();
+    if let Some(cores) = hosts.iter().copied().find(|cores| *cores > 0.0) {
+        items.push(format!(
+            "Load generators and tiers shared one machine with {}: they disturb one another, \
+             most where the processor is busy, and the network is the loopback device with the \
+             delays that the study asked for.",
+            number::count(usize::try_from(kendall_units::whole_u64(cores)).unwrap_or(0), "core")
+        ));
+    }
+    if data.repetitions() < 5 {
+        items.push(format!(
+            "With {} the t interval rests on few numbers: it is right on average and says little \
+             about any single one.",
+            number::count(data.repetitions(), "repetition")
+        ));
+    }
+    items.push(
+        "Percentiles are taken over all requests of the measured windows; requests that follow \
+         one another are not independent, so their uncertainty is better judged from the spread \
+         over repetitions than from their number."
+            .to_owned(),
+    );
+    section.heading("What no check can see");
+    section.list(items);
+}

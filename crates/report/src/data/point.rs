@@ -1,0 +1,176 @@
+//! From the stored window of a run to the operating point that the laws and models take.
+
+use kendall_predict::measured::{OperatingPoint, ProcessView, TierView, View};
+use kendall_protocols::snapshot::stage;
+use kendall_stats::histogram::Histogram;
+use kendall_store::{Measured, MeasuredTier};
+use kendall_units::exact_f64;
+
+/// Kind of tier that relays and is modeled as a delay.
+const LINK: &str = "link";
+
+/// Name of the tier that clients speak to: the first of those that report stages.
+pub(super) fn first_tier(measured: &Measured) -> Option<&str> {
+    measured.tiers.iter().find(|tier| is_station(tier)).map(|tier| tier.tier.as_str())
+}
+
+fn is_station(tier: &MeasuredTier) -> bool {
+    tier.kind != LINK && !tier.period.requests.is_empty()
+}
+
+/// The operating point of one run.
+pub(super) fn of(measured: &Measured) -> OperatingPoint {
+    let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
+    let mut names: Vec<&str> = Vec::new();
+    for tier in measured.tiers.iter().filter(|tier| is_station(tier)) {
+        if !names.contains(&tier.tier.as_str()) {
+            names.push(&tier.tier);
+        }
+    }
+    let (client_link, backend_link) = links(measured, names.first().copied());
+    let host = match measured.hosts.as_slice() {
+        [host] => Some(host),
+        _ => None,
+    };
+    OperatingPoint {
+        duration_s: measured.window.length_s(),
+        population: closed.then(|| exact_f64(measured.clients)),
+        think_time_s: measured.think_time_mean_s,
+        arrival_rate_per_s: measured.arrival_rate_per_s,
+        client: View {
+            throughput_per_s: measured.throughput_per_s,
+            response_time_s: measured.response_time.mean().unwrap_or(0.0) / 1e9,
+        },
+        client_link_round_trip_s: 2.0 * client_link,
+        backend_link_round_trip_s: 2.0 * backend_link,
+        tiers: names.into_iter().map(|name| tier_view(measured, name)).collect(),
+        processes: processes(measured),
+        host_cores: host.map_or(0.0, |host| f64::from(host.cores)),
+        host_busy_cores: host.map(|host| host.utilization() * f64::from(host.cores)),
+    }
+}
+
+/// Delay one way of the link before the first tier, and of the one behind it.
+fn links(measured: &Measured, first: Option<&str>) -> (f64, f64) {
+    let Some(links) = measured.run.setting("links").and_then(|links| links.as_object()) else {
+        return (0.0, 0.0);
+    };
+    let mut delays = (0.0, 0.0);
+    for (ends, link) in links {
+        let Some((from, to)) = ends.split_once("->") else { continue };
+        let delay = link.get("delay").and_then(|delay| delay.as_str());
+        let delay =
+            delay.and_then(|d| kendall_units::parse_seconds(d).ok()).map_or(0.0, |d| d.get());
+        if from.trim() == "clients" {
+            delays.0 += delay;
+        } else if first.is_none_or(|first| from.trim() == first || to.trim() != first) {
+            delays.1 += delay;
+        }
+    }
+    delays
+}
+
+fn tier_view(measured: &Measured, name: &str) -> TierView {
+    let instances: Vec<&MeasuredTier> =
+        measured.tiers.iter().filter(|tier| tier.tier == name).collect();
+    let merged = |stage: &str| {
+        let mut histogram = Histogram::new();
+        for instance in &instances {
+            histogram.add(&instance.period.stage(stage));
+        }
+        histogram.mean().map(|ns| ns / 1e9)
+    };
+    let sum = |value: fn(&MeasuredTier) -> f64| instances.iter().map(|tier| value(tier)).sum();
+    TierView {
+        name: name.to_owned(),
+        instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
+        workers: instances.iter().map(|tier| tier.period.workers).sum(),
+        view: View {
+            throughput_per_s: sum(MeasuredTier::throughput_per_s),
+            response_time_s: merged(stage::RESPONSE_TIME).unwrap_or(0.0),
+        },
+        waiting_time_s: merged(stage::WAITING_TIME).unwrap_or(0.0),
+        service_time_s: merged(stage::SERVICE_TIME).unwrap_or(0.0),
+        backend_time_s: merged(stage::BACKEND_TIME),
+        queue_length: sum(|tier| tier.period.queue_length.mean),
+        workers_busy: sum(|tier| tier.period.workers_busy.mean),
+    }
+}
+
+fn processes(measured: &Measured) -> Vec<ProcessView> {
+    let cores: f64 = measured.hosts.iter().map(|host| f64::from(host.cores)).sum();
+    let generator_threads: usize =
+        measured.generators.iter().map(|generator| generator.threads.len()).sum();
+    let mut views: Vec<ProcessView> = Vec::new();
+    for process in measured.processes.iter().filter(|process| process.length_s > 0.0) {
+        let waited = process.run_queue_wait_s / process.length_s;
+        if let Some(view) = views.iter_mut().find(|view| view.role == process.role) {
+            view.instances += 1;
+            view.cpu_cores += process.cores_busy();
+            view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
+            continue;
+        }
+        let generator = process.role == kendall_predict::bottleneck::GENERATOR;
+        let threads =
+            if generator && generator_threads > 0 { exact_f64(generator_threads) } else { cores };
+        views.push(ProcessView {
+            role: process.role.clone(),
+            instances: 1,
+            cpu_cores: process.cores_busy(),
+            cpu_cores_limit: threads.min(cores),
+            run_queue_wait: Some(waited),
+        });
+    }
+    views
+}
+
+/// Mean of several runs of one configuration, field by field.
+pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
+    let Some(&first) = points.first() else { return OperatingPoint::default() };
+    let count = exact_f64(points.len());
+    let of = |value: &dyn Fn(&OperatingPoint) -> f64| {
+        points.iter().map(|point| value(point)).sum::<f64>() / count
+    };
+    let tier = |place: usize, value: fn(&TierView) -> f64| {
+        of(&|point| point.tiers.get(place).map_or(0.0, value))
+    };
+    let tiers = first.tiers.iter().enumerate().map(|(place, tier_first)| TierView {
+        name: tier_first.name.clone(),
+        instances: tier_first.instances,
+        workers: tier_first.workers,
+        view: View {
+            throughput_per_s: tier(place, |t| t.view.throughput_per_s),
+            response_time_s: tier(place, |t| t.view.response_time_s),
+        },
+        waiting_time_s: tier(place, |t| t.waiting_time_s),
+        service_time_s: tier(place, |t| t.service_time_s),
+        backend_time_s: tier_first
+            .backend_time_s
+            .map(|_| tier(place, |t| t.backend_time_s.unwrap_or(0.0))),
+        queue_length: tier(place, |t| t.queue_length),
+        workers_busy: tier(place, |t| t.workers_busy),
+    });
+    let processes = first.processes.iter().map(|view| {
+        let find = |point: &OperatingPoint, value: fn(&ProcessView) -> f64| {
+            point.processes.iter().find(|p| p.role == view.role).map_or(0.0, value)
+        };
+        ProcessView {
+            cpu_cores: of(&|point| find(point, |p| p.cpu_cores)),
+            run_queue_wait: Some(of(&|point| find(point, |p| p.run_queue_wait.unwrap_or(0.0)))),
+            ..view.clone()
+        }
+    });
+    OperatingPoint {
+        duration_s: of(&|point| point.duration_s),
+        client: View {
+            throughput_per_s: of(&|point| point.client.throughput_per_s),
+            response_time_s: of(&|point| point.client.response_time_s),
+        },
+        tiers: tiers.collect(),
+        processes: processes.collect(),
+        host_busy_cores: first
+            .host_busy_cores
+            .map(|_| of(&|point| point.host_busy_cores.unwrap_or(0.0))),
+        ..first.clone()
+    }
+}

@@ -1,0 +1,361 @@
+//! A folder of results without running anything: a closed system of links, two proxies with
+//! workers, and three servers, whose numbers follow the operational laws exactly, with a little
+//! noise between repetitions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kendall_stats::histogram::Histogram;
+use kendall_store::{
+    Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Results, Run, RunId, RunRecord,
+    Status, Study, Tier, TierBackend, TierPeriod, TierRequests,
+};
+use kendall_units::{exact_f64, whole_u64};
+
+const SECOND: u64 = 1_000_000_000;
+/// Seconds of load, of which the first and the last are cut.
+const SECONDS: u64 = 8;
+const WINDOW: (u64, u64) = (SECOND, 7 * SECOND);
+
+/// What to make.
+pub(crate) struct Synthetic {
+    pub(crate) name: &'static str,
+    pub(crate) title: String,
+    pub(crate) design: &'static str,
+    /// Factors and their levels, as in a study file.
+    pub(crate) factors: Vec<(&'static str, Vec<f64>)>,
+    pub(crate) repetitions: u32,
+    pub(crate) open: bool,
+}
+
+impl Synthetic {
+    /// Workers 8, 16, 32, 64 × clients 6 … 198, as in the published study.
+    pub(crate) fn writes() -> Self {
+        Self {
+            name: "memcached-writes",
+            title: "Throughput for writes: two proxies before three memcached servers".to_owned(),
+            design: "full",
+            factors: vec![
+                ("system.workers", vec![8.0, 16.0, 32.0, 64.0]),
+                ("workload.clients", (0..9_u32).map(|i| f64::from(6 + 24 * i)).collect()),
+            ],
+            repetitions: 3,
+            open: false,
+        }
+    }
+
+    /// 2^3 r: servers 2|3, proxies 1|2, workers 8|32.
+    pub(crate) fn two_level() -> Self {
+        Self {
+            name: "memcached-2k",
+            title: "What matters for writes: servers, proxies or workers?".to_owned(),
+            design: "2kr",
+            factors: vec![
+                ("system.servers", vec![2.0, 3.0]),
+                ("system.proxies", vec![1.0, 2.0]),
+                ("system.workers", vec![8.0, 32.0]),
+            ],
+            repetitions: 3,
+            open: false,
+        }
+    }
+
+    /// Stores all runs in `folder`.
+    pub(crate) fn store(&self, folder: &Path) {
+        let mut results = Results::create(folder, &self.study()).unwrap();
+        let combinations = self.combinations();
+        let mut position = 0;
+        for repetition in 0..self.repetitions {
+            // A fixed shuffle: multiply by a number that has no factor in common with the count.
+            let count = combinations.len();
+            for place in 0..count {
+                let configuration = (place * 7 + usize::try_from(repetition).unwrap() * 3) % count;
+                let levels = &combinations[configuration];
+                let run = self.run(configuration, repetition, position, levels);
+                results.store_run(&record(run, self.open)).unwrap();
+                position += 1;
+            }
+        }
+    }
+
+    fn study(&self) -> Study {
+        Study {
+            name: self.name.to_owned(),
+            title: self.title.clone(),
+            file_name: format!("{}.toml", self.name),
+            file: format!("name = \"{}\"\n[system]\nkind = \"memcached-proxy\"\n", self.name),
+            fingerprint: "0f1e2d3c".to_owned(),
+            seed: 42,
+            design: self.design.to_owned(),
+            confidence: 0.95,
+            planned_runs: None,
+            created_unix_ns: 1_795_253_400 * SECOND,
+        }
+    }
+
+    fn combinations(&self) -> Vec<Vec<f64>> {
+        self.factors.iter().fold(vec![Vec::new()], |made, (_, levels)| {
+            made.iter()
+                .flat_map(|head| {
+                    levels.iter().map(move |&level| {
+                        let mut next = head.clone();
+                        next.push(level);
+                        next
+                    })
+                })
+                .collect()
+        })
+    }
+
+    fn run(&self, configuration: usize, repetition: u32, position: u32, levels: &[f64]) -> Run {
+        let factors = self.factors.iter().zip(levels).map(|((key, all), &value)| FactorLevel {
+            factor: (*key).to_owned(),
+            level: u32::try_from(all.iter().position(|l| *l == value).unwrap()).unwrap(),
+            text: value.to_string(),
+            number: Some(value),
+        });
+        let started = 1_795_253_400 * SECOND + u64::from(position) * 10 * SECOND;
+        Run {
+            id: RunId::default(),
+            configuration: u32::try_from(configuration).unwrap(),
+            repetition,
+            position,
+            attempt: 0,
+            status: Status::Done,
+            reasons: Vec::new(),
+            caveats: vec!["generator and tiers share 2 cores: they disturb each other".to_owned()],
+            factors: factors.collect(),
+            settings: serde_json::json!({
+                "links": {
+                    "clients -> proxies": { "delay": "0.5ms" },
+                    "proxies -> servers": { "delay": "0.5ms" },
+                },
+            }),
+            environment: serde_json::json!({
+                "machine": { "cpu": "synthetic", "cores": 2, "kernel": "6.1" },
+                "revision": "none",
+            }),
+            started_unix_ns: started,
+            ended_unix_ns: started + SECONDS * SECOND,
+            started_ns: 0,
+            ended_ns: SECONDS * SECOND,
+            measured: Some(MeasuredWindow {
+                from_ns: WINDOW.0,
+                to_ns: WINDOW.1,
+                rule: "1 s cut at either end".to_owned(),
+            }),
+        }
+    }
+}
+
+/// The numbers of one run, which satisfy the laws.
+struct Truth {
+    clients: f64,
+    throughput: f64,
+    response: f64,
+    tier_response: f64,
+    waiting: f64,
+    service: f64,
+    proxies: u32,
+    servers: usize,
+    workers: u32,
+}
+
+impl Truth {
+    fn of(run: &Run) -> Self {
+        let level =
+            |key: &str, default: f64| run.factor(key).and_then(|l| l.number).unwrap_or(default);
+        let clients = level("workload.clients", 198.0);
+        let workers = level("system.workers", 32.0);
+        let proxies = level("system.proxies", 2.0);
+        let servers = level("system.servers", 3.0);
+        let noise = 1.0 + 0.01 * (noise(run.configuration * 31 + run.repetition) - 0.5);
+        // Lightly loaded: 1 ms of links, 2 ms of service. A smooth minimum of what clients,
+        // workers and processors allow.
+        let limits = [clients / 0.003_1, workers * proxies / 0.002, 21_000.0 / servers.sqrt()];
+        let throughput =
+            limits.iter().map(|limit| limit.powi(-6)).sum::<f64>().powf(-1.0 / 6.0) * noise;
+        let response = clients / throughput;
+        let tier_response = response - 0.001_05;
+        let service = 0.002_f64.min(tier_response);
+        Self {
+            clients,
+            throughput,
+            response,
+            tier_response,
+            waiting: tier_response - service,
+            service,
+            proxies: u32::try_from(whole_u64(proxies)).unwrap(),
+            servers: usize::try_from(whole_u64(servers)).unwrap(),
+            workers: u32::try_from(whole_u64(workers)).unwrap(),
+        }
+    }
+}
+
+/// From 0 to 1, the same for the same number.
+fn noise(number: u32) -> f64 {
+    let mixed = number.wrapping_mul(2_654_435_761).rotate_left(13).wrapping_mul(0x85eb_ca6b);
+    f64::from(mixed >> 8) / f64::from(1_u32 << 24)
+}
+
+/// `count` times around `mean`: half constant, half exponential.
+fn times(mean: f64, count: u64) -> Histogram {
+    const STEPS: u32 = 400;
+    let mut histogram = Histogram::new();
+    for step in 0..STEPS {
+        let quantile = (f64::from(step) + 0.5) / f64::from(STEPS);
+        let value = mean * (0.5 - 0.5 * (1.0 - quantile).ln());
+        let share =
+            count / u64::from(STEPS) + u64::from(u64::from(step) < count % u64::from(STEPS));
+        if share > 0 {
+            histogram.record_n(whole_u64(value * 1e9), share);
+        }
+    }
+    histogram
+}
+
+fn record(run: Run, open: bool) -> RunRecord {
+    let truth = Truth::of(&run);
+    RunRecord {
+        generators: vec![generator(&truth, open)],
+        tiers: (0..truth.proxies).map(|instance| proxy(&truth, instance)).collect(),
+        processes: processes(&truth),
+        hosts: hosts(&truth),
+        run,
+    }
+}
+
+fn generator(truth: &Truth, open: bool) -> Generator {
+    let period = |extent, from_ns: u64, to_ns: u64| {
+        let completed = whole_u64(truth.throughput * exact_f64(to_ns - from_ns) / 1e9);
+        OperationPeriod {
+            extent,
+            from_ns,
+            to_ns,
+            operation: "set".to_owned(),
+            counts: OperationCounts {
+                sent: completed,
+                completed,
+                response_time: times(truth.response, completed),
+                ..OperationCounts::default()
+            },
+        }
+    };
+    let mut operations: Vec<OperationPeriod> =
+        (0..SECONDS).map(|s| period(Extent::Second, s * SECOND, (s + 1) * SECOND)).collect();
+    operations.push(period(Extent::Measured, WINDOW.0, WINDOW.1));
+    Generator {
+        host: "localhost".to_owned(),
+        protocol: "memcached".to_owned(),
+        r#loop: if open { "open" } else { "closed" }.to_owned(),
+        arrival_rate_per_s: open.then_some(truth.throughput),
+        clients: whole_u64(truth.clients),
+        ended_ns: SECONDS * SECOND,
+        lateness: times(0.000_02, 1000),
+        threads: vec![GeneratorThread {
+            cpu_user_ns: SECOND,
+            cpu_system_ns: SECOND,
+            wall_ns: SECONDS * SECOND,
+            run_queue_wait_ns: SECOND / 10,
+        }],
+        operations,
+        ..Generator::default()
+    }
+}
+
+fn proxy(truth: &Truth, instance: u32) -> Tier {
+    let share = 1.0 / f64::from(truth.proxies);
+    let rate = truth.throughput * share;
+    let completions = whole_u64(rate * exact_f64(WINDOW.1 - WINDOW.0) / 1e9);
+    let stage = |name: &str, mean: f64| (name.to_owned(), times(mean, completions));
+    let level = |mean: f64| Level { mean, maximum: whole_u64(mean * 3.0) };
+    let requests = TierRequests {
+        arrivals: completions,
+        completions,
+        stages: BTreeMap::from([
+            stage("waiting_time", truth.waiting),
+            stage("service_time", truth.service),
+            stage("backend_time", truth.service * 0.8),
+            stage("response_time", truth.tier_response),
+        ]),
+    };
+    let backend = |number: usize| TierBackend {
+        address: format!("127.0.0.1:{}", 20_000 + number),
+        requests: completions,
+        keys: completions,
+        errors: 0,
+        backend_time: times(truth.service * (0.7 + 0.02 * exact_f64(number)), completions),
+    };
+    let period = TierPeriod {
+        extent: Extent::Measured,
+        from_ns: WINDOW.0,
+        to_ns: WINDOW.1,
+        workers: truth.workers,
+        queue_length: level(rate * truth.waiting),
+        workers_busy: level(rate * truth.service),
+        connections: level(truth.clients * share),
+        bytes_in: completions * 1100,
+        bytes_out: completions * 8,
+        cpu_user_ns: SECOND,
+        cpu_system_ns: SECOND,
+        outcomes: BTreeMap::new(),
+        limits_hit: BTreeMap::new(),
+        requests: BTreeMap::from([("set".to_owned(), requests)]),
+        backends: (0..truth.servers).map(backend).collect(),
+    };
+    Tier {
+        tier: "proxies".to_owned(),
+        instance,
+        kind: "memcached-proxy".to_owned(),
+        host: "localhost".to_owned(),
+        periods: vec![period],
+        ..Tier::default()
+    }
+}
+
+/// CPU by role, microseconds a request.
+const CPU_US: [(&str, f64); 3] = [("generator", 20.0), ("proxies", 60.0), ("servers", 45.0)];
+
+fn processes(truth: &Truth) -> Vec<Process> {
+    CPU_US
+        .iter()
+        .map(|(role, us)| {
+            let cpu = |seconds: u64| whole_u64(us * 1e3 * truth.throughput * exact_f64(seconds));
+            let sample = |seconds: u64| ProcessSample {
+                at_ns: seconds * SECOND,
+                cpu_user_ns: cpu(seconds) / 3,
+                cpu_system_ns: cpu(seconds) - cpu(seconds) / 3,
+                run_queue_wait_ns: cpu(seconds) / 5,
+                resident_bytes: 20_000_000,
+                threads: 4,
+                ..ProcessSample::default()
+            };
+            Process {
+                role: (*role).to_owned(),
+                host: "localhost".to_owned(),
+                samples: (0..=SECONDS).map(sample).collect(),
+                ..Process::default()
+            }
+        })
+        .collect()
+}
+
+fn hosts(truth: &Truth) -> Vec<HostSample> {
+    let busy_us: f64 = CPU_US.iter().map(|(_, us)| us).sum::<f64>() + 5.0;
+    let busy = (busy_us * truth.throughput / 1e6).min(2.0);
+    (0..=SECONDS)
+        .map(|second| {
+            let spent = whole_u64(busy * 1e9 * exact_f64(second));
+            HostSample {
+                host: "localhost".to_owned(),
+                at_ns: second * SECOND,
+                cores: 2,
+                cpu_user_ns: spent / 2,
+                cpu_system_ns: spent - spent / 2,
+                cpu_idle_ns: 2 * SECOND * second - spent,
+                ..HostSample::default()
+            }
+        })
+        .collect()
+}
