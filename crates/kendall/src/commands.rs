@@ -1,6 +1,7 @@
 //! The command line: one module a command, and one line here.
 
 mod completions;
+mod report;
 mod serve;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -19,6 +20,7 @@ pub(crate) struct Kendall {
 #[derive(Debug, Subcommand)]
 enum Command {
     Completions(completions::Completions),
+    Report(report::ReportCommand),
     Serve(serve::Serve),
 }
 
@@ -34,6 +36,7 @@ impl Kendall {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.command {
             Command::Completions(command) => command.run(),
+            Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
         }
     }

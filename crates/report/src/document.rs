@@ -173,6 +173,8 @@ pub enum Unit {
     SignedPercent,
     /// A whole number.
     Count,
+    /// A level or a load: as short as four figures allow.
+    Level,
 }
 
 /// One cell.
@@ -228,7 +230,7 @@ impl Unit {
             Self::Milliseconds => 1e3,
             Self::Microseconds => 1e6,
             Self::Percent | Self::SignedPercent => 100.0,
-            Self::Text | Self::Plain(_) | Self::PerSecond | Self::Count => 1.0,
+            Self::Text | Self::Plain(_) | Self::PerSecond | Self::Count | Self::Level => 1.0,
         }
     }
 
@@ -243,6 +245,7 @@ impl Unit {
             Self::Percent => number::percent(value).trim_end_matches(" %").to_owned(),
             Self::SignedPercent => number::signed_percent(value).trim_end_matches(" %").to_owned(),
             Self::Count => number::fixed(scaled, 0),
+            Self::Level => number::plain(scaled),
         }
     }
 

@@ -231,7 +231,7 @@ fn values(plot: &Plot) -> Table {
     };
     let with_interval =
         plot.series.iter().flat_map(|s| &s.points).any(|point| point.interval.is_some());
-    let x_unit = if categories.is_some() { Unit::Text } else { Unit::Plain(4) };
+    let x_unit = if categories.is_some() { Unit::Text } else { Unit::Level };
     let mut table = Table::new("", format!("Values of: {}", plot.title))
         .column("series", "Series", Unit::Text)
         .column("x", plot.x.label.clone(), x_unit)

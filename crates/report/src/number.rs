@@ -26,6 +26,17 @@ pub(crate) fn significant(value: f64, figures: i32) -> String {
     grouped(&text)
 }
 
+/// `value` as short as four figures allow: a level, a load.
+#[must_use]
+pub(crate) fn plain(value: f64) -> String {
+    let text = significant(value, 4);
+    if text.contains('.') && !text.contains('e') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
 /// `value` with `decimals` digits after the point, thousands separated by a narrow space.
 #[must_use]
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {

@@ -134,7 +134,7 @@ fn shape_in_words(data: &Data) -> String {
                 "{}: highest {} at {}",
                 curve.name,
                 number::rate(best.throughput()),
-                number::significant(load_of(data, best), 4)
+                number::plain(load_of(data, best))
             ))
         })
         .take(4)

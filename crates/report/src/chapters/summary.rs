@@ -115,9 +115,9 @@ fn range_of_curves(data: &Data) -> Option<String> {
     let (low, high) =
         knees.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), &k| (l.min(k), h.max(k)));
     let at = if low < high {
-        format!("{} to {}", number::significant(low, 4), number::significant(high, 4))
+        format!("{} to {}", number::plain(low), number::plain(high))
     } else {
-        number::significant(low, 4)
+        number::plain(low)
     };
     let overloaded = saturated.iter().filter(|(_, s)| s.shape == Shape::Overloaded).count();
     let fall = if overloaded > 0 {
