@@ -5,6 +5,8 @@
 
 pub mod distribution;
 pub mod model;
+mod numeric;
+pub mod station;
 
 pub use distribution::{Distribution, DistributionError};
 pub use model::{Model, ModelError};

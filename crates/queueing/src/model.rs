@@ -485,6 +485,32 @@ impl Batch {
             Self::Table(probabilities) => weighted(probabilities, 2),
         }
     }
+
+    /// E\[B³\].
+    #[must_use]
+    pub fn third_moment(&self) -> f64 {
+        match self {
+            Self::Fixed(size) => kendall_units::exact_f64(*size).powi(3),
+            // Geometric from 1 with p = 1/mean: (p² − 6p + 6)/p³.
+            Self::Geometric { mean } => mean * (1.0 - 6.0 * mean + 6.0 * mean * mean),
+            Self::Table(probabilities) => weighted(probabilities, 3),
+        }
+    }
+
+    /// P(B ≥ n).
+    #[must_use]
+    pub fn at_least(&self, n: u64) -> f64 {
+        match self {
+            Self::Fixed(size) => f64::from(u8::from(n <= *size)),
+            Self::Geometric { mean } => {
+                (1.0 - 1.0 / mean).powf(kendall_units::exact_f64(n.saturating_sub(1)))
+            }
+            Self::Table(probabilities) => {
+                let from = usize::try_from(n.saturating_sub(1)).unwrap_or(usize::MAX);
+                probabilities.iter().skip(from).rev().sum()
+            }
+        }
+    }
 }
 
 fn weighted(probabilities: &[f64], power: i32) -> f64 {

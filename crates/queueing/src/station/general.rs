@@ -1,0 +1,495 @@
+//! One server (M/D/m: several) with Poisson arrivals and any service distribution; batches.
+
+use kendall_units::exact_f64;
+use nalgebra::{DMatrix, DVector};
+
+use super::law::{StateLaw, TimeLaw, service_transform};
+use super::{
+    Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, positive, servers_of,
+    stable,
+};
+use crate::Distribution;
+use crate::model::Batch;
+use crate::numeric::{Complex, poisson_window};
+
+/// Most states of an embedded chain that are listed before the geometric tail takes over.
+const MOST_EMBEDDED: usize = 4_000;
+/// Most servers of M/D/m: its states solve a dense system of linear equations.
+const MOST_DETERMINISTIC_SERVERS: u64 = 200;
+
+/// M/G/1, first come, first served: Pollaczek–Khinchine.
+///
+/// Variances need the third moment of service time; without it they are left out. Percentiles are
+/// exact for exponential and deterministic service, by numerical inversion (about 1e-8) for
+/// Erlang, gamma and hyper-exponential service, and else from a gamma distribution that has the
+/// right two moments, which `StationSolution::waiting_law` says ([`TimeLaw::is_exact`]).
+///
+/// # Errors
+/// [`StationError::Unstable`] when λ·E\[S\] ≥ 1.
+///
+/// # Source
+/// [Jain91 table 31.5]; variance of wait [Kleinrock75 §5.7].
+pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution, StationError> {
+    let (lambda, mean, second) = checked(arrival_rate, service)?;
+    let rho = lambda * mean;
+    let idle = 1.0 - rho;
+    let third = service.moment(3);
+    let wait = lambda * second / (2.0 * idle);
+    let var_wait = third.map(|third| lambda * third / (3.0 * idle) + wait * wait);
+    let var_response = var_wait.map(|var| var + service.variance());
+    let queue = lambda * wait;
+    let number = rho + queue;
+    // Distributional Little's law of a FCFS queue: E[n(n−1)] = λ²·E[r²].
+    let var_number = var_response.map(|var| lambda * lambda * var + number);
+    let var_queue = var_wait.map(|var| lambda * lambda * var + queue);
+    let (waiting_law, response_law) = laws(lambda, service, wait, var_wait);
+    let letter = service.letter();
+    Ok(StationSolution {
+        notation: format!("M/{letter}/1"),
+        method: "M/G/1, Pollaczek–Khinchine [Jain91 table 31.5]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: rho,
+        utilization: rho,
+        p0: Some(idle),
+        ln_p0: Some(idle.ln()),
+        p_queueing: Some(rho),
+        loss_probability: 0.0,
+        number: Moments { mean: number, variance: var_number },
+        number_waiting: Moments { mean: queue, variance: var_queue },
+        response_time: Moments { mean: mean + wait, variance: var_response },
+        waiting_time: Moments { mean: wait, variance: var_wait },
+        busy_period: Some(busy_period(lambda, mean, second)),
+        states: embedded_states(lambda, service),
+        response_law,
+        waiting_law,
+        more: vec![("service_time_scv", service.scv())],
+    })
+}
+
+fn checked(rate: f64, service: &Distribution) -> Result<(f64, f64, f64), StationError> {
+    let lambda = positive("arrival rate", rate)?;
+    let mean = positive("mean service time", service.mean())?;
+    stable(lambda * mean, 1, lambda)?;
+    let second = mean * mean * (1.0 + service.scv());
+    positive("second moment of service time", second)?;
+    Ok((lambda, mean, second))
+}
+
+fn busy_period(lambda: f64, mean: f64, second: f64) -> BusyPeriod {
+    let rho = lambda * mean;
+    let idle = 1.0 - rho;
+    let duration = mean / idle;
+    let served = 1.0 / idle;
+    BusyPeriod {
+        duration: Moments::new(duration, second / idle.powi(3) - duration * duration),
+        served: Moments::new(served, (rho * idle + lambda * lambda * second) / idle.powi(3)),
+    }
+}
+
+fn laws(
+    lambda: f64,
+    service: &Distribution,
+    wait: f64,
+    var_wait: Option<f64>,
+) -> (Option<TimeLaw>, Option<TimeLaw>) {
+    let mean = service.mean();
+    let rho = lambda * mean;
+    if service.is_exponential() {
+        let rate = 1.0 / mean - lambda;
+        return (
+            Some(TimeLaw::Exponential { weight: rho, rate }),
+            Some(TimeLaw::Exponential { weight: 1.0, rate }),
+        );
+    }
+    if matches!(service, Distribution::Deterministic { .. }) {
+        let Some(states) = embedded_states(lambda, service) else { return (None, None) };
+        let law = |and_service| deterministic_law(lambda, mean, 1, &states, and_service);
+        return (Some(law(false)), Some(law(true)));
+    }
+    if service_transform(service, Complex::new(1.0, 0.0)).is_some() {
+        let law = |and_service| TimeLaw::PollaczekKhinchine {
+            arrival_rate: lambda,
+            service: service.clone(),
+            and_service,
+        };
+        return (Some(law(false)), Some(law(true)));
+    }
+    let Some(var_wait) = var_wait else { return (None, None) };
+    let var_response = var_wait + service.variance();
+    (
+        Some(TimeLaw::TwoMoments { weight: rho, mean: wait, variance: var_wait }),
+        Some(TimeLaw::TwoMoments { weight: 1.0, mean: mean + wait, variance: var_response }),
+    )
+}
+
+fn deterministic_law(
+    lambda: f64,
+    d: f64,
+    servers: u64,
+    states: &StateLaw,
+    and_service: bool,
+) -> TimeLaw {
+    let mut waiting = Vec::new();
+    let mut n = servers;
+    while waiting.len() < 200_000 {
+        let above = states.at_least(n + 1);
+        waiting.push(1.0 - above);
+        if above < 1e-17 {
+            break;
+        }
+        n += 1;
+    }
+    TimeLaw::DeterministicService {
+        arrival_rate: lambda,
+        service_time: d,
+        servers,
+        waiting,
+        and_service,
+    }
+}
+
+/// Probabilities of the number of arrivals in one service time, where they have a closed form.
+fn arrivals_in_service(lambda: f64, service: &Distribution, count: usize) -> Option<Vec<f64>> {
+    let rho = lambda * service.mean();
+    let negative_binomial = |shape: f64, load: f64| {
+        let go = load / shape / (1.0 + load / shape);
+        let mut p = (-shape * (load / shape).ln_1p()).exp();
+        let mut list = Vec::with_capacity(count);
+        for n in 0..count {
+            list.push(p);
+            p *= go * (shape + exact_f64(n)) / (exact_f64(n) + 1.0);
+        }
+        list
+    };
+    Some(match service {
+        Distribution::Deterministic { .. } => {
+            let (first, window) = poisson_window(rho);
+            let mut list = vec![0.0; usize::try_from(first).ok()?];
+            list.extend(window);
+            list.resize(count, 0.0);
+            list
+        }
+        Distribution::Exponential { .. } => negative_binomial(1.0, rho),
+        Distribution::Erlang { stages, .. } => negative_binomial(f64::from(*stages), rho),
+        Distribution::Gamma { scv, .. } => negative_binomial(1.0 / scv, rho),
+        Distribution::Hyperexponential { probabilities, means_s } => {
+            let mut list = vec![0.0; count];
+            for (p, mean) in probabilities.iter().zip(means_s) {
+                for (sum, x) in list.iter_mut().zip(negative_binomial(1.0, lambda * mean)) {
+                    *sum += p * x;
+                }
+            }
+            list
+        }
+        _ => return None,
+    })
+}
+
+/// States of M/G/1 by a recursion that only adds: balance of the flow across each level of the
+/// chain embedded at departures.
+///
+/// # Source
+/// The stable form of the M/G/1 recursion, [Ramaswami88].
+fn embedded_states(lambda: f64, service: &Distribution) -> Option<StateLaw> {
+    let rho = lambda * service.mean();
+    if service.is_exponential() {
+        return Some(StateLaw::new(vec![1.0 - rho], rho));
+    }
+    let arrivals = arrivals_in_service(lambda, service, MOST_EMBEDDED)?;
+    let first = arrivals[0];
+    if first < 1e-290 {
+        return None;
+    }
+    // above[n] = P(more than n arrivals), from the far end, so that nothing cancels.
+    let mut above = vec![0.0; MOST_EMBEDDED];
+    for n in (0..MOST_EMBEDDED - 1).rev() {
+        above[n] = above[n + 1] + arrivals[n + 1];
+    }
+    let mut table = vec![1.0 - rho];
+    let mut ratio = 0.0;
+    let mut steady = 0;
+    for n in 0..MOST_EMBEDDED - 1 {
+        let mut sum = table[0] * above[n];
+        for j in 1..=n {
+            sum += table[j] * above[n + 1 - j];
+        }
+        let next = sum / first;
+        let last = table[table.len() - 1];
+        let now = if last > 0.0 { next / last } else { 0.0 };
+        steady = if (now - ratio).abs() < 1e-14 { steady + 1 } else { 0 };
+        ratio = now;
+        table.push(next);
+        if steady >= 5 || next < 1e-300 {
+            break;
+        }
+    }
+    (ratio < 1.0).then(|| StateLaw::new(table, ratio))
+}
+
+/// M/D/1.
+///
+/// # Errors
+/// As [`mg1`].
+///
+/// # Source
+/// [Jain91 table 31.7]; waiting time distribution \[Franx01\].
+pub fn md1(arrival_rate: f64, service_time: f64) -> Result<StationSolution, StationError> {
+    mg1(arrival_rate, &Distribution::deterministic(service_time)?)
+}
+
+/// M/D/m, exact, by its state equations with a geometric tail.
+///
+/// # Errors
+/// [`StationError::TooLarge`] beyond 200 servers: `ggm` approximates those.
+///
+/// # Source
+/// [Tijms03 §9.6.2]: p(n) = Σ_{j≤m} p(j)·a(n) + Σ_{j>m} p(j)·a(n−j+m), a Poisson with mean λ·D.
+pub fn mdm(
+    arrival_rate: f64,
+    service_time: f64,
+    servers: u64,
+) -> Result<StationSolution, StationError> {
+    if servers == 1 {
+        return md1(arrival_rate, service_time);
+    }
+    let lambda = positive("arrival rate", arrival_rate)?;
+    let d = positive("service time", service_time)?;
+    at_most("servers", servers_of(servers)?, MOST_DETERMINISTIC_SERVERS)?;
+    let a = lambda * d;
+    stable(a, servers, lambda)?;
+    let m = exact_f64(servers);
+    let states = deterministic_states(a, servers)?;
+    let (mut number, mut queue, mut second) = (0.0, 0.0, 0.0);
+    let mut n = 0;
+    loop {
+        let p = states.probability(n);
+        let x = exact_f64(n);
+        number += p * x;
+        second += p * x * x;
+        queue += p * (x - m).max(0.0);
+        if n > servers && states.at_least(n + 1) * x * x < 1e-16 * second {
+            break;
+        }
+        n += 1;
+    }
+    let waits = states.at_least(servers);
+    let wait = queue / lambda;
+    let law = |and_service| Some(deterministic_law(lambda, d, servers, &states, and_service));
+    Ok(StationSolution {
+        notation: format!("M/D/{servers}"),
+        method: "M/D/m, state equations [Tijms03 §9.6]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: a,
+        utilization: a / m,
+        p0: Some(states.probability(0)),
+        ln_p0: Some(states.probability(0).ln()),
+        p_queueing: Some(waits),
+        loss_probability: 0.0,
+        number: Moments::new(a + queue, second - number * number),
+        number_waiting: Moments::mean_only(queue),
+        response_time: Moments::mean_only(d + wait),
+        waiting_time: Moments::mean_only(wait),
+        busy_period: None,
+        response_law: law(true),
+        waiting_law: law(false),
+        states: Some(states),
+        more: Vec::new(),
+    })
+}
+
+/// States of M/D/m: dense equations up to where only the geometric tail is left.
+fn deterministic_states(a: f64, servers: u64) -> Result<StateLaw, StationError> {
+    let m = usize::try_from(servers).unwrap_or(usize::MAX);
+    let tail = deterministic_tail(a, exact_f64(servers));
+    let size = 3 * m + 120;
+    let (first, window) = poisson_window(a);
+    let arrivals = |n: i64| -> f64 {
+        let index = n - i64::try_from(first).unwrap_or(0);
+        usize::try_from(index).ok().and_then(|i| window.get(i)).copied().unwrap_or(0.0)
+    };
+    let int = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    // Row n: p(n) − Σ… = 0; states beyond the table are the last one times powers of `tail`.
+    let mut matrix = DMatrix::<f64>::identity(size, size);
+    for n in 0..size {
+        for j in 0..size {
+            let step = if j <= m { int(n) } else { int(n) - int(j) + int(m) };
+            matrix[(n, j)] -= arrivals(step);
+        }
+        let mut power = tail;
+        for j in size..=n + m {
+            matrix[(n, size - 1)] -= power * arrivals(int(n) - int(j) + int(m));
+            power *= tail;
+        }
+    }
+    // One equation is spare: the sum of all is 1.
+    for j in 0..size {
+        matrix[(size - 1, j)] = if j == size - 1 { 1.0 / (1.0 - tail) } else { 1.0 };
+    }
+    let mut right = DVector::<f64>::zeros(size);
+    right[size - 1] = 1.0;
+    let solved = matrix.lu().solve(&right).ok_or(StationError::Number {
+        name: "utilization",
+        value: a / exact_f64(servers),
+        expected: "a little further from 1: the state equations are singular",
+    })?;
+    Ok(StateLaw::new(solved.iter().map(|p| p.max(0.0)).collect(), tail))
+}
+
+/// τ = 1/z for the root z > 1 of a·(z − 1) = m·ln z.
+fn deterministic_tail(a: f64, m: f64) -> f64 {
+    // In y = ln z: a·(e^y − 1) − m·y has one positive root, beyond ln(m/a).
+    let f = |y: f64| a * y.exp_m1() - m * y;
+    let mut low = (m / a).ln();
+    let mut high = 2.0 * low + 1e-12;
+    while f(high) < 0.0 {
+        high *= 1.5;
+    }
+    for _ in 0..200 {
+        let middle = f64::midpoint(low, high);
+        if f(middle) < 0.0 { low = middle } else { high = middle }
+    }
+    (-f64::midpoint(low, high)).exp()
+}
+
+/// M/G/1 with processor sharing: all customers share the server alike. The mean response depends
+/// on the mean service time only, a customer with service x takes x/(1−ρ) on average.
+///
+/// # Errors
+/// As [`mg1`].
+///
+/// # Source
+/// [Kleinrock76 §4.4]; variance for exponential service: Coffman, Muntz, Trotter 1970 \[CMT70\].
+pub fn mg1_ps(arrival_rate: f64, service: &Distribution) -> Result<StationSolution, StationError> {
+    let (lambda, mean, second) = checked(arrival_rate, service)?;
+    let rho = lambda * mean;
+    let idle = 1.0 - rho;
+    let response = mean / idle;
+    let var_response =
+        service.is_exponential().then(|| response * response * (2.0 + rho) / (2.0 - rho));
+    let wait = response * rho;
+    Ok(StationSolution {
+        notation: format!("M/{}/1/∞/∞/PS", service.letter()),
+        method: "M/G/1-PS [Kleinrock76 §4.4]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: rho,
+        utilization: rho,
+        p0: Some(idle),
+        ln_p0: Some(idle.ln()),
+        p_queueing: Some(rho),
+        loss_probability: 0.0,
+        number: Moments::new(rho / idle, rho / (idle * idle)),
+        number_waiting: Moments::mean_only(rho * rho / idle),
+        response_time: Moments { mean: response, variance: var_response },
+        waiting_time: Moments::mean_only(wait),
+        busy_period: Some(busy_period(lambda, mean, second)),
+        states: Some(StateLaw::new(vec![idle], rho)),
+        response_law: None,
+        waiting_law: None,
+        more: vec![("slowdown", 1.0 / idle)],
+    })
+}
+
+/// M/G/1, last come first served, pre-empting and resuming: a response time is a busy period
+/// started by the customer's own service.
+///
+/// # Errors
+/// As [`mg1`].
+///
+/// # Source
+/// [HB13 §30.3]: E\[r\] = E\[S\]/(1−ρ), Var\[r\] as of a busy period.
+pub fn mg1_lcfs_pr(
+    arrival_rate: f64,
+    service: &Distribution,
+) -> Result<StationSolution, StationError> {
+    let mut solution = mg1_ps(arrival_rate, service)?;
+    solution.notation = format!("M/{}/1/∞/∞/LCFS-PR", service.letter());
+    solution.method = "M/G/1-LCFS-PR [HB13 §30.3]";
+    solution.response_time.variance =
+        solution.busy_period.as_ref().and_then(|busy| busy.duration.variance);
+    solution.more.clear();
+    Ok(solution)
+}
+
+/// M^\[x\]/M/1: batches arrive as a Poisson stream; `arrival_rate` counts customers, not batches.
+///
+/// # Errors
+/// [`StationError::Unstable`] when λ ≥ µ.
+///
+/// # Source
+/// [Jain91 table 31.6]. The number there is a geometric sum of residual batches, which gives
+/// the variance; state probabilities from the flow across each level, which only adds.
+pub fn batch_mm1(
+    arrival_rate: f64,
+    service_rate: f64,
+    batch: &Batch,
+) -> Result<StationSolution, StationError> {
+    let lambda = positive("arrival rate", arrival_rate)?;
+    let mu = positive("service rate", service_rate)?;
+    let size = positive("mean batch size", batch.mean())?;
+    let rho = lambda / mu;
+    stable(rho, 1, lambda)?;
+    let idle = (mu - lambda) / mu;
+    let (second, third) = (batch.second_moment(), batch.third_moment());
+    // Y: place in the batch of a customer picked at random.
+    let y1 = (second + size) / (2.0 * size);
+    let y2 = (2.0 * third + 3.0 * second + size) / (6.0 * size);
+    let number = rho / idle * y1;
+    let var_number = rho / idle * (y2 - y1 * y1) + rho / (idle * idle) * y1 * y1;
+    let response = number / lambda;
+    let wait = response - 1.0 / mu;
+    Ok(StationSolution {
+        notation: "M^[x]/M/1".to_owned(),
+        method: "M^[x]/M/1 [Jain91 table 31.6]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: rho,
+        utilization: rho,
+        p0: Some(idle),
+        ln_p0: Some(idle.ln()),
+        p_queueing: None,
+        loss_probability: 0.0,
+        number: Moments::new(number, var_number),
+        number_waiting: Moments::mean_only(number - rho),
+        response_time: Moments::mean_only(response),
+        waiting_time: Moments::mean_only(wait),
+        busy_period: Some(BusyPeriod {
+            duration: Moments::mean_only(size / (mu - lambda)),
+            served: Moments::mean_only(size / idle),
+        }),
+        states: Some(batch_states(rho, size, batch, idle)),
+        response_law: None,
+        waiting_law: None,
+        more: vec![("batch_size_mean", size), ("batch_rate_per_s", lambda / size)],
+    })
+}
+
+/// p(n)·µ = λ_b·Σ_{k<n} p(k)·P(batch ≥ n − k).
+fn batch_states(rho: f64, size: f64, batch: &Batch, idle: f64) -> StateLaw {
+    const LISTED: usize = 3_000;
+    let mut at_least = Vec::with_capacity(LISTED);
+    for n in 1..=LISTED {
+        at_least.push(batch.at_least(u64::try_from(n).unwrap_or(u64::MAX)));
+    }
+    let mut table = vec![idle];
+    let mut ratio = 0.0;
+    let mut steady = 0;
+    for n in 1..LISTED {
+        let sum: f64 = table.iter().rev().zip(&at_least).map(|(p, g)| p * g).sum();
+        let next = sum * rho / size;
+        let now = next / table[n - 1];
+        steady = if (now - ratio).abs() < 1e-14 { steady + 1 } else { 0 };
+        ratio = now;
+        table.push(next);
+        if steady >= 5 || next < 1e-300 {
+            break;
+        }
+    }
+    StateLaw::new(table, ratio.min(1.0 - 1e-12))
+}

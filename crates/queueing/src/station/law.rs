@@ -1,0 +1,338 @@
+//! Distributions of what happens at a station: of the number there, and of times.
+
+use kendall_units::exact_f64;
+
+use crate::Distribution;
+use crate::numeric::{Complex, falls_to, invert_laplace, one_minus_exp_over, poisson_window};
+
+/// Probabilities of the number at a station: a table, and a geometric tail behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateLaw {
+    table: Vec<f64>,
+    /// p(n+1)/p(n) from the last entry of the table on; 0 when nothing follows.
+    ratio: f64,
+}
+
+impl StateLaw {
+    /// From the probabilities of 0, 1, … and the ratio with which they go on.
+    #[must_use]
+    pub fn new(table: Vec<f64>, ratio: f64) -> Self {
+        Self { table, ratio }
+    }
+
+    /// P(n).
+    #[must_use]
+    pub fn probability(&self, n: u64) -> f64 {
+        match usize::try_from(n).ok().and_then(|index| self.table.get(index)) {
+            Some(p) => *p,
+            None => self.last() * self.decay(n),
+        }
+    }
+
+    /// P(at least n).
+    #[must_use]
+    pub fn at_least(&self, n: u64) -> f64 {
+        let beyond = self.last() / (1.0 - self.ratio);
+        match usize::try_from(n) {
+            Ok(index) if index < self.table.len() => {
+                let rest: f64 = self.table[index..self.table.len() - 1].iter().rev().sum();
+                (rest + beyond).min(1.0)
+            }
+            _ => beyond * self.decay(n),
+        }
+    }
+
+    /// P(at most n).
+    #[must_use]
+    pub fn at_most(&self, n: u64) -> f64 {
+        let upto: f64 = self.table.iter().zip(0..=n).map(|(p, _)| p).sum();
+        if exact_f64(n) < exact_f64(self.table.len()) {
+            upto.min(1.0)
+        } else {
+            1.0 - self.at_least(n + 1)
+        }
+    }
+
+    /// Least n with P(more than n) ≤ `probability`: room that suffices but for that share.
+    /// `None` for 0 or less with an infinite tail.
+    #[must_use]
+    pub fn exceeded_with(&self, probability: f64) -> Option<u64> {
+        let beyond = self.last() / (1.0 - self.ratio);
+        let end = exact_f64(self.table.len());
+        if beyond > probability {
+            // beyond·ratio^(n+1−(len−1)) ≤ probability.
+            let steps = ((probability / beyond).ln() / self.ratio.ln()).ceil();
+            return (steps.is_finite() && steps < 1e15)
+                .then(|| kendall_units::whole_u64(end - 2.0 + steps.max(1.0)));
+        }
+        let mut above = beyond;
+        let mut n = self.table.len() - 1;
+        while n > 0 && above <= probability {
+            n -= 1;
+            above += self.table[n];
+        }
+        let least = if above <= probability { 0 } else { n };
+        Some(u64::try_from(least).unwrap_or(u64::MAX))
+    }
+
+    /// The first `count` probabilities.
+    #[must_use]
+    pub fn first(&self, count: u64) -> Vec<f64> {
+        (0..count).map(|n| self.probability(n)).collect()
+    }
+
+    fn last(&self) -> f64 {
+        self.table.last().copied().unwrap_or(0.0)
+    }
+
+    fn decay(&self, n: u64) -> f64 {
+        let steps = exact_f64(n) - (exact_f64(self.table.len()) - 1.0);
+        if self.ratio == 0.0 { 0.0 } else { self.ratio.powf(steps) }
+    }
+}
+
+/// Distribution of a waiting or response time, in s.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum TimeLaw {
+    /// P(T > t) = `weight`·e^(−`rate`·t).
+    Exponential {
+        /// P(T > 0).
+        weight: f64,
+        /// 1/s.
+        rate: f64,
+    },
+    /// Exponential service after an exponential wait that only some have: M/M/m.
+    WaitAndServe {
+        /// Probability of waiting.
+        weight: f64,
+        /// Rate of the wait.
+        wait_rate: f64,
+        /// Rate of the service.
+        service_rate: f64,
+    },
+    /// A random number of exponential stages with the same rate.
+    Stages {
+        /// Rate of every stage.
+        rate: f64,
+        /// P(more than i stages), from i = 0.
+        tails: Vec<f64>,
+        /// Ratio with which they go on behind the table.
+        ratio: f64,
+    },
+    /// Waiting time of M/D/m, from the probabilities of its states.
+    DeterministicService {
+        /// λ.
+        arrival_rate: f64,
+        /// D.
+        service_time: f64,
+        /// m.
+        servers: u64,
+        /// P(at most i waiting), from i = 0.
+        waiting: Vec<f64>,
+        /// Whether D is added: the response time.
+        and_service: bool,
+    },
+    /// M/G/1 by inversion of the Pollaczek–Khinchine transform; about 1e-8.
+    PollaczekKhinchine {
+        /// λ.
+        arrival_rate: f64,
+        /// S.
+        service: Distribution,
+        /// Whether S is added: the response time.
+        and_service: bool,
+    },
+    /// An atom at 0 and a gamma distribution that has the right mean and variance: an
+    /// approximation.
+    TwoMoments {
+        /// P(T > 0).
+        weight: f64,
+        /// Mean of T.
+        mean: f64,
+        /// Variance of T.
+        variance: f64,
+    },
+}
+
+impl TimeLaw {
+    /// P(T ≤ t).
+    #[must_use]
+    pub fn cdf(&self, t: f64) -> f64 {
+        if t < 0.0 { 0.0 } else { 1.0 - self.survival(t) }
+    }
+
+    /// P(T > t).
+    #[must_use]
+    pub fn survival(&self, t: f64) -> f64 {
+        if t < 0.0 {
+            return 1.0;
+        }
+        match self {
+            Self::Exponential { weight, rate } => weight * (-rate * t).exp(),
+            Self::WaitAndServe { weight, wait_rate, service_rate } => {
+                // e^(−µt)·(1 − C) + C·(both), where both = e^(−µt) + ∫ of the wait's density.
+                let x = (wait_rate - service_rate) * t;
+                let late = if x >= 0.0 {
+                    (-service_rate * t).exp() * one_minus_exp_over(x)
+                } else {
+                    (-wait_rate * t).exp() * one_minus_exp_over(-x)
+                };
+                (-service_rate * t).exp()
+                    + weight
+                        * (late * wait_rate * t - (-service_rate * t).exp()
+                            + (-wait_rate * t).exp())
+            }
+            Self::Stages { rate, tails, ratio } => stages_survival(*rate * t, tails, *ratio),
+            Self::DeterministicService {
+                arrival_rate,
+                service_time,
+                servers,
+                waiting,
+                and_service,
+            } => {
+                let t = if *and_service { t - service_time } else { t };
+                if t < 0.0 {
+                    return 1.0;
+                }
+                1.0 - deterministic_cdf(*arrival_rate, *service_time, *servers, waiting, t)
+            }
+            Self::PollaczekKhinchine { arrival_rate, service, and_service } => {
+                khinchine_survival(*arrival_rate, service, *and_service, t)
+            }
+            Self::TwoMoments { weight, mean, variance } => {
+                gamma_survival(*weight, *mean, *variance, t)
+            }
+        }
+    }
+
+    /// Least t with P(T ≤ t) ≥ `quantile`; `None` outside 0 to 1.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        if !(quantile > 0.0 && quantile < 1.0) {
+            return None;
+        }
+        let level = 1.0 - quantile;
+        match self {
+            Self::Exponential { weight, rate } => {
+                Some(if *weight <= level { 0.0 } else { (weight / level).ln() / rate })
+            }
+            _ => falls_to(|t| self.survival(t), level, self.scale()),
+        }
+    }
+
+    /// Whether the numbers are right up to rounding (or up to 1e-8, for a numerical inversion).
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        !matches!(self, Self::TwoMoments { .. })
+    }
+
+    fn scale(&self) -> f64 {
+        match self {
+            Self::Exponential { rate, .. } => 1.0 / rate,
+            Self::WaitAndServe { wait_rate, service_rate, .. } => {
+                1.0 / wait_rate + 1.0 / service_rate
+            }
+            Self::Stages { rate, .. } => 1.0 / rate,
+            Self::DeterministicService { service_time, .. } => *service_time,
+            Self::PollaczekKhinchine { service, .. } => service.mean(),
+            Self::TwoMoments { mean, .. } => *mean,
+        }
+    }
+}
+
+/// P(sum of the stages > t) = Σ Poisson(i; rate·t)·P(more than i stages): all terms positive.
+fn stages_survival(mean: f64, tails: &[f64], ratio: f64) -> f64 {
+    let (first, terms) = poisson_window(mean);
+    let last = tails.last().copied().unwrap_or(0.0);
+    let end = exact_f64(tails.len());
+    terms
+        .iter()
+        .zip(first..)
+        .map(|(p, i)| {
+            let tail = match usize::try_from(i).ok().and_then(|index| tails.get(index)) {
+                Some(tail) => *tail,
+                None if ratio == 0.0 => 0.0,
+                None => last * ratio.powf(exact_f64(i) - end + 1.0),
+            };
+            p * tail
+        })
+        .sum::<f64>()
+        .min(1.0)
+}
+
+/// P(W ≤ t) of M/D/m. For (k−1)·D ≤ t < k·D, a sum over Poisson probabilities of the arrivals in
+/// k·D − t, in which all terms are positive, where the older formula of Erlang alternates.
+///
+/// # Source
+/// Franx 2001 (`docs/references.md`, \[Franx01\]).
+fn deterministic_cdf(arrival_rate: f64, d: f64, servers: u64, waiting: &[f64], t: f64) -> f64 {
+    let k = (t / d).floor() + 1.0;
+    let rest = (k * d - t).max(0.0);
+    let top = k * exact_f64(servers) - 1.0;
+    let (first, terms) = poisson_window(arrival_rate * rest);
+    let mut sum = 0.0;
+    for (p, j) in terms.iter().zip(first..) {
+        let index = top - exact_f64(j);
+        if index < 0.0 {
+            break;
+        }
+        let index = usize::try_from(kendall_units::whole_u64(index)).unwrap_or(usize::MAX);
+        sum += p * waiting.get(index).copied().unwrap_or(1.0);
+    }
+    sum.clamp(0.0, 1.0)
+}
+
+/// Laplace transform of the distributions that have a smooth one.
+pub(crate) fn service_transform(service: &Distribution, s: Complex) -> Option<Complex> {
+    let one = Complex::new(1.0, 0.0);
+    let stage = |mean: f64| one.over(one.plus(s.scaled(mean)));
+    Some(match service {
+        Distribution::Exponential { mean_s } => stage(*mean_s),
+        Distribution::Erlang { stages, mean_s } => {
+            stage(mean_s / f64::from(*stages)).power(f64::from(*stages))
+        }
+        Distribution::Gamma { mean_s, scv } => stage(mean_s * scv).power(1.0 / scv),
+        Distribution::Hyperexponential { probabilities, means_s } => probabilities
+            .iter()
+            .zip(means_s)
+            .map(|(p, mean)| stage(*mean).scaled(*p))
+            .fold(Complex::new(0.0, 0.0), Complex::plus),
+        _ => return None,
+    })
+}
+
+fn khinchine_survival(lambda: f64, service: &Distribution, and_service: bool, t: f64) -> f64 {
+    let rho = lambda * service.mean();
+    if t == 0.0 {
+        return if and_service { 1.0 } else { rho };
+    }
+    let one = Complex::new(1.0, 0.0);
+    // Transform of the survival function: (1 − W*(s))/s.
+    let transform = |s: Complex| {
+        let b = service_transform(service, s).unwrap_or(one);
+        let below = s.plus(Complex::new(-lambda, 0.0)).plus(b.scaled(lambda));
+        let wait = s.scaled(1.0 - rho).over(below);
+        let time = if and_service { wait.times(b) } else { wait };
+        one.plus(time.scaled(-1.0)).over(s)
+    };
+    invert_laplace(transform, t).clamp(0.0, 1.0)
+}
+
+fn gamma_survival(weight: f64, mean: f64, variance: f64, t: f64) -> f64 {
+    if weight <= 0.0 || mean <= 0.0 {
+        return 0.0;
+    }
+    // Moments of T given T > 0.
+    let conditional = mean / weight;
+    let second = (variance + mean * mean) / weight;
+    let spread = second - conditional * conditional;
+    if spread <= 1e-12 * second {
+        return if t < conditional { weight } else { 0.0 };
+    }
+    let shape = (conditional * conditional / spread).min(1e8);
+    let x = shape * t / conditional;
+    if x <= 0.0 {
+        return weight;
+    }
+    weight * statrs::function::gamma::checked_gamma_ur(shape, x).unwrap_or(0.0)
+}
