@@ -111,9 +111,8 @@ pub(super) struct Station {
 
 /// Mean and variance of the number and of the number waiting.
 pub(super) fn number_moments(states: &[f64], servers: u64) -> (Moments, Moments) {
-    let mean_of = |f: &dyn Fn(u64) -> f64| -> f64 {
-        states.iter().zip(0_u64..).map(|(p, n)| p * f(n)).sum()
-    };
+    let mean_of =
+        |f: &dyn Fn(u64) -> f64| -> f64 { states.iter().zip(0_u64..).map(|(p, n)| p * f(n)).sum() };
     let waiting = |n: u64| exact_f64(n.saturating_sub(servers));
     let number = mean_of(&exact_f64);
     let queue = mean_of(&waiting);
