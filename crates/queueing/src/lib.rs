@@ -6,6 +6,7 @@
 pub mod distribution;
 pub mod model;
 mod numeric;
+pub mod simulation;
 pub mod station;
 
 pub use distribution::{Distribution, DistributionError};

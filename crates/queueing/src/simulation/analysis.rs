@@ -1,0 +1,257 @@
+//! From what the replications counted to estimates: ratios of totals with their intervals, the end
+//! of the warm-up, the dependence of batches, the stopping rule.
+
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+use super::plan::Plan;
+use super::tally::{TimeHistogram, Totals};
+use super::{Doubt, Measured, Settings};
+
+/// Lag-1 correlation of batch means above which a replication counts as too short. With
+/// exponentially decaying dependence of relaxation time τ it is 0.33 for batches of 2 τ, so that 20
+/// batches below it cover 40 relaxation times and more.
+const MOST_CORRELATION: f64 = 0.3;
+/// Stations in whose series the end of the warm-up is looked for: the busiest.
+const STATIONS_WATCHED: usize = 5;
+
+/// Two-sided quantile of Student's t.
+pub(super) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
+    let p = f64::midpoint(1.0, confidence);
+    StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
+}
+
+/// The ratio of two totals over independent replications. Replications may differ in their
+/// denominators; the variance is that of the residuals numerator − ratio · denominator.
+///
+/// # Source
+/// Ratio estimator, e.g. Law 2015 §9.5; Cochran 1977 §6.3.
+pub(super) fn ratio(pairs: &[(f64, f64)], confidence: f64) -> Option<Measured> {
+    let numerator: f64 = pairs.iter().map(|(a, _)| a).sum();
+    let denominator: f64 = pairs.iter().map(|(_, b)| b).sum();
+    if denominator <= 0.0 || !numerator.is_finite() {
+        return None;
+    }
+    let center = numerator / denominator;
+    let n = kendall_units::exact_f64(pairs.len());
+    let half_width = (pairs.len() >= 2).then(|| {
+        let mean = denominator / n;
+        let squares: f64 = pairs.iter().map(|(a, b)| ((a - center * b) / mean).powi(2)).sum();
+        t_quantile(confidence, n - 1.0) * (squares / (n - 1.0) / n).sqrt()
+    });
+    Some(Measured { center, half_width })
+}
+
+/// The mean of one figure a replication around a center that all of them gave together.
+pub(super) fn around(center: f64, figures: &[f64], confidence: f64) -> Measured {
+    let n = kendall_units::exact_f64(figures.len());
+    let half_width = (figures.len() >= 2).then(|| {
+        let mean = figures.iter().sum::<f64>() / n;
+        let squares: f64 = figures.iter().map(|x| (x - mean).powi(2)).sum();
+        t_quantile(confidence, n - 1.0) * (squares / (n - 1.0) / n).sqrt()
+    });
+    Measured { center, half_width }
+}
+
+/// A quantile of all times recorded, with an interval from the replications' own.
+pub(super) fn quantile(histograms: &[TimeHistogram], p: f64, confidence: f64) -> Option<Measured> {
+    let mut all = TimeHistogram::default();
+    histograms.iter().for_each(|histogram| all.add(histogram));
+    let center = all.quantile(p)?;
+    let own: Vec<f64> = histograms.iter().filter_map(|h| h.quantile(p)).collect();
+    Some(around(center, &own, confidence))
+}
+
+/// Halves a series by joining neighbors; an odd last one is dropped.
+pub(super) fn merge_pairs(batches: &mut Vec<Vec<f64>>) {
+    let merged: Vec<Vec<f64>> = batches
+        .chunks_exact(2)
+        .map(|pair| pair[0].iter().zip(&pair[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect())
+        .collect();
+    *batches = merged;
+}
+
+/// Whether the marginal standard error rule finds the end of the warm-up in the first half of the
+/// series, averaged over replications, at each of the busiest stations.
+///
+/// # Source
+/// MSER: White 1997; batches averaged over replications as in Welch's method, Law 2015 §9.5.1.
+pub(super) fn settled(series: &[&[Vec<f64>]]) -> bool {
+    let Some(first) = series.first().and_then(|batches| batches.first()) else { return true };
+    let length = series.iter().map(|batches| batches.len()).min().unwrap_or(0);
+    let average = |station: usize| -> Vec<f64> {
+        let count = kendall_units::exact_f64(series.len());
+        (0..length)
+            .map(|b| series.iter().map(|batches| batches[b][station]).sum::<f64>() / count)
+            .collect()
+    };
+    let mut stations: Vec<(f64, Vec<f64>)> = (0..first.len())
+        .map(|station| {
+            let line = average(station);
+            (line.iter().sum::<f64>(), line)
+        })
+        .collect();
+    stations.sort_by(|a, b| b.0.total_cmp(&a.0));
+    stations.iter().take(STATIONS_WATCHED).all(|(_, line)| 2 * truncation(line) <= line.len())
+}
+
+/// Batches to cut so that the mean of the others is most certain.
+fn truncation(line: &[f64]) -> usize {
+    let n = line.len();
+    let (mut sum, mut squares) = (0.0, 0.0);
+    let mut best = (f64::INFINITY, 0);
+    // From the back, so that each step adds one value. The last five are too few to judge by.
+    for start in (0..n).rev() {
+        sum += line[start];
+        squares += line[start] * line[start];
+        let count = kendall_units::exact_f64(n - start);
+        if n - start > 5 {
+            let spread = (squares - sum * sum / count).max(0.0) / (count * count);
+            // Rounding leaves a constant series a spread of almost nothing: prefer to cut less.
+            if spread <= best.0 * (1.0 + 1e-9) {
+                best = (spread, start);
+            }
+        }
+    }
+    best.1
+}
+
+/// Lag-1 correlation of batch means, pooled over replications; the largest of the busiest stations.
+fn correlation(series: &[&[Vec<f64>]]) -> f64 {
+    let Some(first) = series.first().and_then(|batches| batches.first()) else { return 0.0 };
+    let mut stations: Vec<(f64, f64)> = (0..first.len())
+        .map(|station| {
+            let (mut level, mut products, mut squares) = (0.0, 0.0, 0.0);
+            let (mut pairs, mut singles) = (0.0, 0.0);
+            for batches in series {
+                let count = kendall_units::exact_f64(batches.len());
+                let mean = batches.iter().map(|b| b[station]).sum::<f64>() / count;
+                level += mean;
+                for pair in batches.windows(2) {
+                    products += (pair[0][station] - mean) * (pair[1][station] - mean);
+                    pairs += 1.0;
+                }
+                for batch in *batches {
+                    squares += (batch[station] - mean).powi(2);
+                    singles += 1.0;
+                }
+            }
+            let variance = squares / singles;
+            let negligible = variance <= (1e-9 * level).powi(2);
+            let value = if negligible || pairs < 1.0 { 0.0 } else { products / pairs / variance };
+            (level, value)
+        })
+        .collect();
+    stations.sort_by(|a, b| b.0.total_cmp(&a.0));
+    stations.iter().take(STATIONS_WATCHED).map(|(_, value)| *value).fold(0.0, f64::max)
+}
+
+/// What the stopping rule looks at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Verdict {
+    pub(super) precise: bool,
+    /// Largest half-width over center among the figures that the rule watches.
+    pub(super) widest: f64,
+    wanted: f64,
+    correlation: f64,
+}
+
+impl Verdict {
+    /// Narrow enough, and of batches that hardly depend on one another.
+    pub(super) fn enough(&self) -> bool {
+        self.precise && self.correlation <= MOST_CORRELATION
+    }
+
+    /// By how much to lengthen what was run.
+    pub(super) fn growth(&self) -> f64 {
+        let narrower = (self.widest / self.wanted).powi(2) * 1.1;
+        let longer = if self.correlation > MOST_CORRELATION { 2.0 } else { 1.0 };
+        let growth = narrower.max(longer);
+        if growth.is_finite() { growth.clamp(1.3, 4.0) } else { 4.0 }
+    }
+
+    pub(super) fn doubts(&self, settings: &Settings) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        if !self.precise {
+            doubts.push(Doubt::CapReached {
+                most_customers: settings.most_customers,
+                reached: self.widest,
+                wanted: self.wanted,
+            });
+        }
+        if self.correlation > MOST_CORRELATION {
+            doubts.push(Doubt::TooShort { correlation: self.correlation });
+        }
+        doubts
+    }
+}
+
+/// Judges the mean response time and the throughput of every class.
+pub(super) fn judge(
+    plan: &Plan,
+    totals: &[&Totals],
+    series: &[&[Vec<f64>]],
+    settings: &Settings,
+) -> Verdict {
+    let mut widest: f64 = 0.0;
+    for (class, class_plan) in plan.classes.iter().enumerate() {
+        if matches!(class_plan.kind, super::plan::Kind::Child) {
+            continue;
+        }
+        let pairs = |of: &dyn Fn(&Totals) -> (f64, f64)| -> Vec<(f64, f64)> {
+            totals.iter().map(|totals| of(totals)).collect()
+        };
+        let response = pairs(&|totals| {
+            let times = &totals.systems[class].response;
+            (times.sum, kendall_units::exact_f64(times.count))
+        });
+        let throughput = pairs(&|totals| {
+            (kendall_units::exact_f64(totals.systems[class].completions), totals.time)
+        });
+        let seen = totals.iter().any(|totals| totals.systems[class].offered > 0)
+            || totals.iter().any(|totals| totals.systems[class].completions > 0);
+        for pairs in [response, throughput] {
+            if let Some(measured) = ratio(&pairs, settings.confidence)
+                && let Some(half_width) = measured.half_width
+            {
+                if measured.center > 0.0 {
+                    widest = widest.max(half_width / measured.center);
+                }
+            } else if seen {
+                widest = f64::INFINITY;
+            }
+        }
+    }
+    Verdict {
+        precise: widest <= settings.relative_half_width,
+        widest,
+        wanted: settings.relative_half_width,
+        correlation: correlation(series),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rising_series_is_not_settled_and_a_flat_one_is() {
+        let rising: Vec<Vec<f64>> = (0..200).map(|b| vec![f64::from(b)]).collect();
+        let wave = |b: i32| f64::from(b * 37 % 11);
+        let flat: Vec<Vec<f64>> = (0..200).map(|b| vec![wave(b)]).collect();
+        let start: Vec<Vec<f64>> =
+            (0..200).map(|b| vec![wave(b) + if b < 20 { 50.0 } else { 0.0 }]).collect();
+        assert!(!settled(&[&rising]));
+        assert!(settled(&[&flat]));
+        assert!(settled(&[&start]));
+        let line: Vec<f64> = start.iter().map(|b| b[0]).collect();
+        assert!((18..=30).contains(&truncation(&line)));
+    }
+
+    #[test]
+    fn a_ratio_of_equal_replications_is_certain() {
+        let measured = ratio(&[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)], 0.95).unwrap();
+        assert!((measured.center - 2.0).abs() < 1e-15);
+        assert!(measured.half_width.unwrap() < 1e-12);
+        assert!(ratio(&[(0.0, 0.0)], 0.95).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! The network as the engine runs it: indices instead of names, samplers instead of descriptions,
+//! every choice made beforehand that can be.
+
+use super::streams::Sampler;
+
+/// Where a customer goes who leaves the network.
+pub(super) const EXIT: u32 = u32::MAX;
+/// No limit.
+pub(super) const UNLIMITED: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plan {
+    pub(super) stations: Vec<StationPlan>,
+    pub(super) classes: Vec<ClassPlan>,
+    /// Hops of all routes, one after the other.
+    pub(super) hops: Vec<Hop>,
+    /// Route of class `c` after station `s`, at `s · classes + c`.
+    pub(super) routes: Vec<Route>,
+}
+
+/// One way to go on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hop {
+    /// Probability of this hop and those before it.
+    pub(super) cumulative: f64,
+    /// Station, or [`EXIT`].
+    pub(super) to: u32,
+    pub(super) class: u16,
+    /// What the customer came for is done with this hop: it leaves, or its cycle ends.
+    pub(super) completes: bool,
+    /// To a pool: the hop on which the token is taken along. Out of it: where its holder goes on.
+    pub(super) then: u32,
+}
+
+/// No further hop.
+pub(super) const NO_HOP: u32 = u32::MAX;
+
+/// A stretch of [`Plan::hops`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Route {
+    pub(super) start: u32,
+    pub(super) length: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct StationPlan {
+    pub(super) servers: u32,
+    pub(super) service: Service,
+    pub(super) order: Order,
+    pub(super) preemption: Preemption,
+    /// Level of each class, 0 first.
+    pub(super) levels: Vec<u32>,
+    /// Most customers, those in service included.
+    pub(super) capacity: u32,
+    /// A customer from another station waits there until there is room, instead of being lost.
+    pub(super) blocks: bool,
+    /// Shared stations: work done per second with n customers at `speeds[n − 1]`; the last entry
+    /// holds beyond. Empty: as many servers as are busy.
+    pub(super) speeds: Vec<f64>,
+    pub(super) work: Vec<Work>,
+    pub(super) patience: Vec<Option<Sampler>>,
+    /// Probability that an arrival joins who finds n customers; the last entry holds beyond.
+    /// Empty: always.
+    pub(super) joining: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    /// A server for everybody.
+    Delay,
+    /// Each customer in service has a server of its own.
+    Dedicated,
+    /// Those in service progress alike, at a speed that depends on how many are present. At most
+    /// `slots` are in service.
+    Shared { slots: u32 },
+}
+
+/// Who is next among those of one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    FirstCome,
+    LastCome,
+    #[expect(dead_code, reason = "the model description has no name for it yet")]
+    Shortest,
+    Random,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Preemption {
+    None,
+    /// A customer of a higher level interrupts one of a lower.
+    ByLevel,
+    /// Every arrival interrupts.
+    ByArrival,
+}
+
+/// What a class wants from a station.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    /// The class never comes here.
+    Never,
+    /// Time of a server.
+    Time(Sampler),
+    /// Parallel work: a child is sent along each of these hops, `needed` of them must come back.
+    Fork { children: Vec<Hop>, needed: u32 },
+    /// Visits elsewhere while a server (a worker, a connection) is held: a child is sent along the
+    /// hop that the customer came with.
+    Hold,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ClassPlan {
+    /// Class of the model whose results these customers belong to.
+    pub(super) reported: usize,
+    pub(super) kind: Kind,
+    /// First hop of an arrival or of an initial customer.
+    pub(super) entry: Route,
+    /// Station where the class thinks: time there is not part of its response time.
+    pub(super) think: Option<u32>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Kind {
+    Open {
+        gap: Sampler,
+        batch: Batch,
+    },
+    Closed {
+        population: u32,
+    },
+    /// Sent out by a customer at a station: see [`Work::Fork`] and [`Work::Hold`].
+    Child,
+}
+
+/// Size of a batch of arrivals.
+#[derive(Debug, Clone)]
+pub(super) enum Batch {
+    Fixed(u32),
+    /// 1, 2, … with success probability 1/mean.
+    Geometric {
+        mean: f64,
+    },
+    /// Size and cumulative probability.
+    Table(Vec<(u32, f64)>),
+}
+
+impl Plan {
+    /// Adds a route; probabilities may sum to less than 1 only by rounding.
+    pub(super) fn add_route(&mut self, hops: &[Hop]) -> Route {
+        let start = u32::try_from(self.hops.len()).expect("fewer than 2^32 hops");
+        let length = u32::try_from(hops.len()).expect("fewer than 2^32 hops");
+        self.hops.extend_from_slice(hops);
+        Route { start, length }
+    }
+
+    #[inline]
+    pub(super) fn hops_of(&self, route: Route) -> &[Hop] {
+        let start = route.start as usize;
+        &self.hops[start..start + route.length as usize]
+    }
+
+    #[inline]
+    pub(super) fn cell(&self, station: u32, class: u16) -> usize {
+        station as usize * self.classes.len() + usize::from(class)
+    }
+}
+
+impl StationPlan {
+    /// A first-come first-served station without a limit.
+    pub(super) fn fcfs(servers: u32, work: Vec<Work>) -> Self {
+        let classes = work.len();
+        Self {
+            servers,
+            service: Service::Dedicated,
+            order: Order::FirstCome,
+            preemption: Preemption::None,
+            levels: vec![0; classes],
+            capacity: UNLIMITED,
+            blocks: false,
+            speeds: Vec::new(),
+            work,
+            patience: vec![None; classes],
+            joining: Vec::new(),
+        }
+    }
+
+    /// Work done per second with `present` customers in a shared station.
+    pub(super) fn speed(&self, present: u32) -> f64 {
+        if present == 0 {
+            0.0
+        } else if self.speeds.is_empty() {
+            f64::from(present.min(self.servers))
+        } else {
+            self.speeds[(present as usize - 1).min(self.speeds.len() - 1)]
+        }
+    }
+}

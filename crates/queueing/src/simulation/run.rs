@@ -1,0 +1,283 @@
+//! Replications: started, warmed up, lengthened until the intervals are narrow enough.
+
+use super::analysis::{self, Verdict};
+use super::engine::{Engine, Halt};
+use super::plan::Plan;
+use super::tally::Totals;
+use super::{Doubt, Progress, Settings, SimulationError};
+
+/// Events of each replication in the first look for the end of the warm-up.
+const FIRST_EVENTS: u64 = 20_000;
+/// Batches of a series in which the end of the warm-up is looked for.
+const WARM_UP_BATCHES: usize = 200;
+/// Batches of a replication whose dependence is judged, at least.
+const BATCHES: usize = 20;
+/// Fewest replications from which an interval is made of their means.
+const FEWEST_REPLICATIONS: u32 = 5;
+/// Batches that stand for replications where fewer were asked for.
+const BATCH_MEANS: u32 = 32;
+/// Share of the customers that the warm-up may take.
+const WARM_UP_SHARE: f64 = 0.25;
+
+/// What the replications counted after the warm-up, and how it ended.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub(super) totals: Vec<Totals>,
+    pub(super) warm_up_s: f64,
+    pub(super) precise: bool,
+    pub(super) doubts: Vec<Doubt>,
+    pub(super) batch_means: bool,
+    pub(super) events: u64,
+}
+
+/// One replication and what is kept of it.
+struct Replication<'p> {
+    engine: Engine<'p>,
+    totals: Totals,
+    /// Mean number at each station, batch by batch, since the warm-up.
+    batches: Vec<Vec<f64>>,
+    batch_time: f64,
+    failed: Option<Halt>,
+}
+
+pub(super) fn run(
+    plan: &Plan,
+    settings: &Settings,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Sample, SimulationError> {
+    let batch_means = settings.replications < FEWEST_REPLICATIONS;
+    let count = if batch_means { 1 } else { settings.replications };
+    let first = FIRST_EVENTS.max(5 * population(plan));
+    let mut pilot = Engine::new(plan, settings.seed, 0, settings.most_present);
+    pilot.run_events(first).map_err(|halt| failure(halt, settings))?;
+    if pilot.now <= 0.0 || !pilot.now.is_finite() {
+        return Err(SimulationError::NothingHappens);
+    }
+    let length = pilot.now;
+    drop(pilot);
+    let mut replications: Vec<Replication<'_>> = (0..count)
+        .map(|index| Replication {
+            engine: Engine::new(plan, settings.seed, index, settings.most_present),
+            totals: Totals::default(),
+            batches: Vec::new(),
+            batch_time: 0.0,
+            failed: None,
+        })
+        .collect();
+    let mut doubts = Vec::new();
+    let warm_up_s = warm_up(&mut replications, length, settings, &mut doubts)?;
+    let mut sample =
+        Sample { totals: Vec::new(), warm_up_s, precise: false, doubts, batch_means, events: 0 };
+    if batch_means {
+        by_batches(&mut replications[0], plan, settings, &mut sample, progress)?;
+    } else {
+        by_replications(&mut replications, plan, settings, &mut sample, progress)?;
+    }
+    Ok(sample)
+}
+
+fn population(plan: &Plan) -> u64 {
+    plan.classes
+        .iter()
+        .map(|class| match class.kind {
+            super::plan::Kind::Closed { population } => u64::from(population),
+            _ => 0,
+        })
+        .sum()
+}
+
+/// Runs until the number of customers at the busiest stations looks stationary in the second half
+/// of what was run, and forgets all of it.
+fn warm_up(
+    replications: &mut [Replication<'_>],
+    length: f64,
+    settings: &Settings,
+    doubts: &mut Vec<Doubt>,
+) -> Result<f64, SimulationError> {
+    let mut batch = length / kendall_units::exact_f64(WARM_UP_BATCHES);
+    let mut time = 0.0;
+    let share = WARM_UP_SHARE / kendall_units::exact_f64(replications.len());
+    let budget = share * kendall_units::exact_f64(settings.most_customers);
+    loop {
+        let missing = WARM_UP_BATCHES - replications[0].batches.len();
+        advance(replications, settings, missing, batch)?;
+        time += batch * kendall_units::exact_f64(missing);
+        let series: Vec<&[Vec<f64>]> = replications.iter().map(|r| r.batches.as_slice()).collect();
+        let settled = analysis::settled(&series);
+        let completed = completed(&replications[0].totals);
+        if settled || completed >= budget {
+            if !settled {
+                doubts.push(Doubt::WarmUpNotFound { simulated_s: time });
+            }
+            break;
+        }
+        for replication in replications.iter_mut() {
+            analysis::merge_pairs(&mut replication.batches);
+        }
+        batch *= 2.0;
+    }
+    for replication in replications.iter_mut() {
+        replication.totals = Totals::default();
+        replication.batches.clear();
+        replication.batch_time = batch;
+    }
+    Ok(time)
+}
+
+fn completed(totals: &Totals) -> f64 {
+    kendall_units::exact_f64(totals.systems.iter().map(|system| system.completions).sum::<u64>())
+}
+
+fn by_replications(
+    replications: &mut [Replication<'_>],
+    plan: &Plan,
+    settings: &Settings,
+    sample: &mut Sample,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<(), SimulationError> {
+    // The first round is as long as the warm-up, in as many batches as dependence is judged on.
+    let mut batch = 2.0 * sample.warm_up_s / kendall_units::exact_f64(2 * BATCHES);
+    let mut wanted = 2 * BATCHES;
+    loop {
+        let more = wanted - replications[0].batches.len();
+        advance(replications, settings, more, batch)?;
+        let totals: Vec<&Totals> = replications.iter().map(|r| &r.totals).collect();
+        let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
+        let series: Vec<&[Vec<f64>]> = replications.iter().map(|r| r.batches.as_slice()).collect();
+        let verdict = analysis::judge(plan, &totals, &series, settings);
+        report(progress, settings, done, &verdict);
+        let most = kendall_units::exact_f64(settings.most_customers);
+        if verdict.enough() || done >= most {
+            sample.precise = verdict.precise;
+            sample.doubts.extend(verdict.doubts(settings));
+            sample.events = totals.iter().map(|totals| totals.events).sum();
+            break;
+        }
+        let now = replications[0].batches.len();
+        let factor = verdict.growth().min((most / done.max(1.0)).max(1.05));
+        let batches = kendall_units::exact_f64(now) * factor;
+        wanted = usize::try_from(kendall_units::whole_u64(batches.ceil())).unwrap_or(now) + 1;
+        while wanted > 8 * BATCHES {
+            replications.iter_mut().for_each(|r| analysis::merge_pairs(&mut r.batches));
+            batch *= 2.0;
+            wanted = wanted.div_ceil(2);
+        }
+        wanted = wanted.max(replications[0].batches.len() + 1);
+    }
+    sample.totals = replications.iter_mut().map(|r| std::mem::take(&mut r.totals)).collect();
+    Ok(())
+}
+
+/// One long replication, cut into batches that double in length as often as is needed.
+fn by_batches(
+    replication: &mut Replication<'_>,
+    plan: &Plan,
+    settings: &Settings,
+    sample: &mut Sample,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<(), SimulationError> {
+    let half = BATCH_MEANS as usize / 2;
+    let mut length = 2.0 * sample.warm_up_s / kendall_units::exact_f64(half);
+    let mut batches: Vec<Totals> = Vec::new();
+    loop {
+        while batches.len() < 2 * half {
+            let one = std::slice::from_mut(replication);
+            one[0].totals = Totals::default();
+            advance(one, settings, 1, length)?;
+            batches.push(std::mem::take(&mut replication.totals));
+        }
+        let totals: Vec<&Totals> = batches.iter().collect();
+        let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
+        let from = replication.batches.len() - 2 * half;
+        let verdict = analysis::judge(plan, &totals, &[&replication.batches[from..]], settings);
+        report(progress, settings, done, &verdict);
+        if verdict.enough() || 2.0 * done > kendall_units::exact_f64(settings.most_customers) {
+            sample.precise = verdict.precise;
+            sample.doubts.extend(verdict.doubts(settings));
+            sample.events = totals.iter().map(|totals| totals.events).sum();
+            break;
+        }
+        let mut merged = Vec::with_capacity(2 * half);
+        let mut pairs = batches.into_iter();
+        while let (Some(mut first), Some(second)) = (pairs.next(), pairs.next()) {
+            first.add(second);
+            merged.push(first);
+        }
+        batches = merged;
+        analysis::merge_pairs(&mut replication.batches);
+        length *= 2.0;
+    }
+    sample.totals = batches;
+    Ok(())
+}
+
+fn report(
+    progress: &mut dyn FnMut(&Progress),
+    settings: &Settings,
+    completed: f64,
+    verdict: &Verdict,
+) {
+    progress(&Progress {
+        completed_customers: kendall_units::whole_u64(completed),
+        most_customers: settings.most_customers,
+        relative_half_width: verdict.widest,
+        wanted: settings.relative_half_width,
+    });
+}
+
+/// Runs every replication for `count` batches of `batch` seconds, on the threads that were given.
+/// Which thread runs which does not matter to the outcome.
+fn advance(
+    replications: &mut [Replication<'_>],
+    settings: &Settings,
+    count: usize,
+    batch: f64,
+) -> Result<(), SimulationError> {
+    let threads = usize::try_from(settings.threads).unwrap_or(1).clamp(1, replications.len());
+    if threads == 1 {
+        replications.iter_mut().for_each(|replication| replication.advance(count, batch));
+    } else {
+        let mut shares: Vec<Vec<&mut Replication<'_>>> = (0..threads).map(|_| vec![]).collect();
+        for (index, replication) in replications.iter_mut().enumerate() {
+            shares[index % threads].push(replication);
+        }
+        std::thread::scope(|scope| {
+            for share in shares {
+                scope.spawn(move || {
+                    share.into_iter().for_each(|replication| replication.advance(count, batch));
+                });
+            }
+        });
+    }
+    match replications.iter().find_map(|replication| replication.failed) {
+        Some(halt) => Err(failure(halt, settings)),
+        None => Ok(()),
+    }
+}
+
+impl Replication<'_> {
+    fn advance(&mut self, count: usize, batch: f64) {
+        for _ in 0..count {
+            let until = self.engine.now + batch;
+            if let Err(halt) = self.engine.run(until) {
+                self.failed = Some(halt);
+                return;
+            }
+            let numbers = self.engine.stations.iter().map(|station| station.tally.area);
+            // Areas since the tallies were taken; `take` below starts them anew.
+            self.batches.push(numbers.map(|area| area / batch).collect());
+            self.totals.add(self.engine.take());
+        }
+    }
+}
+
+fn failure(halt: Halt, settings: &Settings) -> SimulationError {
+    match halt {
+        Halt::TooManyCustomers { time } => {
+            SimulationError::Overflow { time_s: time, customers: settings.most_present }
+        }
+        Halt::Deadlock { time } => SimulationError::Deadlock { time_s: time },
+        Halt::ClockStands { time } => SimulationError::ClockStands { time_s: time },
+        Halt::TooManyEvents { time } => SimulationError::TooManyEvents { time_s: time },
+    }
+}

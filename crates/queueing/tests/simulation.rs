@@ -1,0 +1,371 @@
+//! The simulator against what is known exactly. Every comparison is with the simulator's own
+//! interval at 99.9 %: seeds are fixed, so what holds once holds always.
+
+use kendall_queueing::Distribution;
+use kendall_queueing::model::{
+    Balking, Batch, Class, Discipline, Fork, Leg, Model, Place, Pool, Station, Workload,
+};
+use kendall_queueing::simulation::{Measured, Settings, Simulated, SimulationError, simulate};
+
+fn settings(model: &Model, width: f64) -> Settings {
+    Settings {
+        confidence: 0.999,
+        relative_half_width: width,
+        most_customers: 3_000_000,
+        ..Settings::of(model)
+    }
+}
+
+fn run(model: &Model) -> Simulated {
+    simulate(model, &settings(model, 0.02), &mut |_| {}).unwrap()
+}
+
+#[track_caller]
+fn covers(measured: Option<Measured>, truth: f64) {
+    let measured = measured.expect("observed");
+    let slack = 1e-9 * truth.abs();
+    assert!(
+        (measured.center - truth).abs() <= measured.half_width.unwrap() + slack,
+        "{measured:?} for {truth}"
+    );
+}
+
+fn one(station: Station, rate: f64) -> Model {
+    Model::new("one", vec![Class::open("c", rate)], vec![station]).unwrap()
+}
+
+#[test]
+fn mm1_has_its_means_variances_percentiles_and_probabilities() {
+    let s = run(&one(Station::queue("q", 1).with_service_time(0, 0.8), 1.0));
+    let station = &s.stations[0];
+    covers(station.utilization, 0.8);
+    covers(station.number_mean, 4.0);
+    covers(station.number_variance, 0.8 / 0.04);
+    covers(station.all.response_time_mean_s, 4.0);
+    covers(station.all.response_time_variance_s2, 16.0);
+    covers(station.all.waiting_time_mean_s, 3.2);
+    covers(s.classes[0].throughput_per_s, 1.0);
+    covers(s.classes[0].response_time_mean_s, 4.0);
+    for (p, measured) in &s.classes[0].response_time_quantiles_s {
+        // Half a cell of the histogram beside the interval.
+        let truth = -4.0 * (1.0 - p).ln();
+        let slack = measured.half_width.unwrap() + 0.004 * truth;
+        assert!((measured.center - truth).abs() <= slack, "{p} {measured:?} {truth}");
+    }
+    for (n, p) in station.number_probabilities.iter().take(5).enumerate() {
+        let truth = 0.2 * 0.8_f64.powi(i32::try_from(n).unwrap());
+        assert!((p - truth).abs() < 0.01, "{n} {p} {truth}");
+    }
+}
+
+#[test]
+fn one_seed_is_one_answer_whatever_the_threads() {
+    let model = one(Station::queue("q", 1).with_service_time(0, 0.5), 1.0);
+    let with = |threads, seed| {
+        let settings = Settings { threads, seed, ..settings(&model, 0.05) };
+        simulate(&model, &settings, &mut |_| {}).unwrap()
+    };
+    let first = with(1, 1);
+    assert_eq!(first, with(2, 1));
+    assert_eq!(first, with(7, 1));
+    assert_ne!(first.classes, with(1, 2).classes);
+}
+
+/// Pollaczek–Khinchine, [Jain91 §31.5].
+#[test]
+fn mg1_waits_as_pollaczek_and_khinchine_say() {
+    for scv in [0.0, 0.25, 1.0, 4.0] {
+        let service = Distribution::general(0.7, scv, None).unwrap();
+        let s = run(&one(Station::queue("q", 1).with_service(0, service), 1.0));
+        covers(s.stations[0].all.waiting_time_mean_s, 0.7 * 0.7 * (1.0 + scv) / 2.0 / 0.3);
+    }
+}
+
+#[test]
+fn processor_sharing_does_not_care_about_the_distribution_of_service() {
+    for scv in [0.0, 1.0, 5.0] {
+        let service = Distribution::general(0.7, scv, None).unwrap();
+        let mut station = Station::queue("q", 1).with_service(0, service);
+        station.discipline = Discipline::Ps;
+        let s = run(&one(station.clone(), 1.0));
+        covers(s.classes[0].response_time_mean_s, 0.7 / 0.3);
+        covers(s.stations[0].utilization, 0.7);
+        station.discipline = Discipline::LcfsPr;
+        let s = run(&one(station, 1.0));
+        covers(s.classes[0].response_time_mean_s, 0.7 / 0.3);
+    }
+}
+
+/// The order of service does not change the mean, as long as it does not look at service times.
+#[test]
+fn orders_that_ignore_service_times_share_one_mean() {
+    for discipline in [Discipline::Lcfs, Discipline::Siro, Discipline::Fcfs] {
+        let service = Distribution::erlang(2, 0.7).unwrap();
+        let mut station = Station::queue("q", 1).with_service(0, service);
+        station.discipline = discipline;
+        let s = run(&one(station, 1.0));
+        covers(s.stations[0].all.waiting_time_mean_s, 0.7 * 0.7 * 1.5 / 2.0 / 0.3);
+    }
+}
+
+fn erlang_b(servers: u32, load: f64) -> f64 {
+    (1..=servers).fold(1.0, |b, m| load * b / (f64::from(m) + load * b))
+}
+
+#[test]
+fn many_servers_wait_and_lose_as_erlang_says() {
+    let (m, load) = (8, 6.0);
+    let b = erlang_b(m, load);
+    let c = b / (1.0 - load / f64::from(m) * (1.0 - b));
+    let s = run(&one(Station::queue("q", u64::from(m)).with_service_time(0, 1.0), load));
+    covers(s.stations[0].all.waiting_time_mean_s, c / (f64::from(m) - load));
+    covers(s.stations[0].utilization, load / f64::from(m));
+    // Losses do not depend on the distribution of service.
+    let service = Distribution::lognormal(1.0, 2.0).unwrap();
+    let mut station = Station::queue("q", u64::from(m)).with_service(0, service);
+    station.capacity = Some(u64::from(m));
+    let s = run(&one(station, load));
+    covers(s.stations[0].all.loss_probability, b);
+    covers(s.classes[0].abandoned_share, b);
+    covers(s.classes[0].throughput_per_s, load * (1.0 - b));
+}
+
+/// Erlang A by its birth and death process: death rate min(n, m)·µ + max(n − m, 0)·θ.
+#[test]
+fn impatient_customers_leave_as_the_birth_and_death_process_says() {
+    let (m, rate, theta) = (3_u32, 4.0, 0.5);
+    let mut weights = vec![1.0];
+    for n in 1..200_u32 {
+        let death = f64::from(n.min(m)) + f64::from(n.saturating_sub(m)) * theta;
+        weights.push(weights.last().unwrap() * rate / death);
+    }
+    let sum: f64 = weights.iter().sum();
+    let waiting: f64 =
+        (0_u32..).zip(&weights).map(|(n, w)| f64::from(n.saturating_sub(m)) * w / sum).sum();
+    let mut station = Station::queue("q", u64::from(m)).with_service_time(0, 1.0);
+    station.patience = Some(Distribution::exponential(1.0 / theta).unwrap());
+    let s = run(&one(station, rate));
+    covers(s.stations[0].all.reneging_probability, theta * waiting / rate);
+    covers(s.stations[0].all.number_waiting_mean, waiting);
+}
+
+/// With joining probability 1/(n + 1), M/M/1 becomes Poisson with mean λ/µ.
+#[test]
+fn discouraged_arrivals_leave_a_poisson_number() {
+    let mut station = Station::queue("q", 1).with_service_time(0, 1.0);
+    station.balking = Balking::Reciprocal;
+    let s = run(&one(station, 2.0));
+    covers(s.stations[0].number_mean, 2.0);
+    covers(s.stations[0].utilization, 1.0 - (-2.0_f64).exp());
+    covers(s.stations[0].all.balking_probability, 1.0 - (1.0 - (-2.0_f64).exp()) / 2.0);
+}
+
+/// [Kleinrock76 §3]: Cobham's formula; with pre-emption the high class sees itself alone.
+#[test]
+fn priorities_wait_as_cobham_says() {
+    let model = |discipline| {
+        let (mut high, mut low) = (Class::open("high", 0.4), Class::open("low", 0.4));
+        (high.priority, low.priority) = (1, 2);
+        let mut s = Station::queue("q", 1).with_service_time(0, 1.0).with_service_time(1, 1.0);
+        s.discipline = discipline;
+        Model::new("priorities", vec![high, low], vec![s]).unwrap()
+    };
+    let s = run(&model(Discipline::PriorityNonPreemptive));
+    covers(s.stations[0].classes[0].waiting_time_mean_s, 0.8 / 0.6);
+    covers(s.stations[0].classes[1].waiting_time_mean_s, 0.8 / (0.6 * 0.2));
+    let s = run(&model(Discipline::PriorityPreemptive));
+    covers(s.stations[0].classes[0].response_time_mean_s, 1.0 / 0.6);
+    // S₂/(1 − ρ₁) + R/((1 − ρ₁)(1 − ρ₁ − ρ₂)) with R = Σ λE[S²]/2 = 0.8.
+    covers(s.stations[0].classes[1].response_time_mean_s, 1.0 / 0.6 + 0.8 / (0.6 * 0.2));
+    covers(s.stations[0].classes[1].utilization, 0.4);
+}
+
+/// Mean value analysis, [LZGS84 §6.4.2].
+fn mva(demands: &[f64], z: f64, n: u32) -> (f64, Vec<f64>) {
+    let mut q = vec![0.0; demands.len()];
+    let mut x = 0.0;
+    for k in 1..=n {
+        let r: Vec<f64> = demands.iter().zip(&q).map(|(d, q)| d * (1.0 + q)).collect();
+        x = f64::from(k) / (z + r.iter().sum::<f64>());
+        q = r.iter().map(|r| x * r).collect();
+    }
+    (x, q)
+}
+
+#[test]
+fn a_closed_network_with_and_without_thinking_is_mean_value_analysis() {
+    for z in [15.0, 0.0] {
+        let demands = [0.605, 2.1, 1.35];
+        let stations = demands
+            .iter()
+            .zip(["cpu", "a", "b"])
+            .map(|(d, name)| Station::queue(name, 1).with_service_time(0, *d))
+            .collect();
+        let model = Model::new("closed", vec![Class::closed("c", 6, z)], stations).unwrap();
+        let s = run(&model);
+        let (x, q) = mva(&demands, z, 6);
+        covers(s.classes[0].throughput_per_s, x);
+        covers(s.classes[0].response_time_mean_s, 6.0 / x - z);
+        for (station, q) in s.stations.iter().zip(q) {
+            covers(station.number_mean, q);
+        }
+    }
+}
+
+/// [Jain91 ch. 34]: S .125 .3 .2, V 16 10 5, N 20, Z 4.
+#[test]
+fn visits_above_one_give_the_forced_flow() {
+    let stations = vec![
+        Station::queue("cpu", 1).with_service_time(0, 0.125).with_visits(0, 16.0),
+        Station::queue("a", 1).with_service_time(0, 0.3).with_visits(0, 10.0),
+        Station::queue("b", 1).with_service_time(0, 0.2).with_visits(0, 5.0),
+    ];
+    let model = Model::new("jain", vec![Class::closed("users", 20, 4.0)], stations).unwrap();
+    let s = run(&model);
+    let x = 0.333_246_512_220_576_3;
+    covers(s.classes[0].throughput_per_s, x);
+    covers(s.stations[1].all.response_time_mean_s, 4.854_259_693_196_409);
+    covers(s.stations[0].all.throughput_per_s, 16.0 * x);
+}
+
+#[test]
+fn load_dependence_and_several_servers_agree() {
+    let plain = Station::queue("q", 3).with_service_time(0, 1.0);
+    let mut dependent = Station::queue("q", 1).with_service_time(0, 1.0);
+    dependent.rate_multipliers = vec![1.0, 2.0, 3.0];
+    let mut sharing = plain.clone();
+    sharing.discipline = Discipline::Ps;
+    let b = erlang_b(3, 2.4);
+    let c = b / (1.0 - 0.8 * (1.0 - b));
+    for station in [plain, dependent, sharing] {
+        let s = run(&one(station, 2.4));
+        covers(s.stations[0].number_mean, 2.4 + c * 0.8 / 0.2);
+    }
+}
+
+/// [Nelson and Tantawi 1988]: two branches exactly, R = (12 − ρ)/8 · S/(1 − ρ).
+#[test]
+fn a_fork_of_two_is_as_nelson_and_tantawi_say() {
+    let mut station = Station::queue("q", 1).with_service_time(0, 1.0);
+    station.fork = Some(Fork { branches: 2, needed: 2 });
+    let s = run(&one(station.clone(), 0.5));
+    covers(s.classes[0].response_time_mean_s, (12.0 - 0.5) / 8.0 * 2.0);
+    covers(s.stations[0].utilization, 0.5);
+    // The first of two: never slower than one alone.
+    station.fork = Some(Fork { branches: 2, needed: 1 });
+    let s = run(&one(station, 0.5));
+    assert!(s.classes[0].response_time_mean_s.unwrap().center < 2.0);
+    covers(s.stations[0].utilization, 0.5);
+}
+
+fn pool(name: &str, tokens: u64, stations: Vec<usize>) -> Pool {
+    Pool { name: name.to_owned(), tokens, stations, classes: vec![0], queue_capacity: None }
+}
+
+/// Workers that are held during a pure delay are M/M/m.
+#[test]
+fn a_pool_around_a_delay_is_a_station_with_as_many_servers() {
+    let delay = Station::delay("backend").with_service_time(0, 1.0);
+    let model = one(delay, 2.4).with_pools(vec![pool("workers", 3, vec![0])]).unwrap();
+    let s = run(&model);
+    let b = erlang_b(3, 2.4);
+    let c = b / (1.0 - 0.8 * (1.0 - b));
+    covers(s.pools[0].all.waiting_time_mean_s, c / 0.6);
+    covers(s.pools[0].utilization, 0.8);
+    covers(s.classes[0].response_time_mean_s, 1.0 + c / 0.6);
+    covers(s.stations[0].number_mean, 2.4);
+}
+
+/// A closed class through two nested pools: with as many tokens as customers nothing changes.
+#[test]
+fn pools_that_nobody_waits_for_change_nothing() {
+    for z in [3.0, 0.0] {
+        let stations = vec![
+            Station::queue("cpu", 1).with_service_time(0, 0.5),
+            Station::queue("disk", 1).with_service_time(0, 1.0),
+        ];
+        let pools = vec![pool("connections", 4, vec![1]), pool("workers", 4, vec![0, 1])];
+        let model = Model::new("pools", vec![Class::closed("c", 4, z)], stations)
+            .unwrap()
+            .with_pools(pools)
+            .unwrap();
+        let s = run(&model);
+        let (x, q) = mva(&[0.5, 1.0], z, 4);
+        covers(s.classes[0].throughput_per_s, x);
+        covers(s.stations[1].number_mean, q[1]);
+        covers(s.pools[1].number_mean, q[0] + q[1]);
+    }
+}
+
+#[test]
+fn class_switching_keeps_the_flow() {
+    let stations = vec![
+        Station::queue("a", 1).with_service_time(0, 0.2).with_service_time(1, 0.2),
+        Station::queue("b", 2).with_service_time(1, 0.5),
+    ];
+    let leg =
+        |class, from, to_class, to, probability| Leg { class, from, to_class, to, probability };
+    let (a, b, out) = (Place::Station(0), Place::Station(1), Place::Outside);
+    let classes = vec![Class::open("first", 1.0), Class::open("second", 0.0)];
+    let model = Model::new("switch", classes, stations)
+        .unwrap()
+        .with_routes(vec![
+            leg(0, out, 0, a, 1.0),
+            leg(0, a, 0, out, 0.5),
+            leg(0, a, 1, b, 0.5),
+            leg(1, b, 1, a, 1.0),
+            leg(1, a, 1, out, 1.0),
+        ])
+        .unwrap();
+    let s = run(&model);
+    // Product form: 1.5 visits/s of 0.2 s.
+    covers(s.stations[0].number_mean, 0.3 / 0.7);
+    covers(s.stations[0].all.throughput_per_s, 1.5);
+    covers(s.stations[1].classes[1].throughput_per_s, 0.5);
+}
+
+/// M^[x]/M/1 with fixed batches of B: E[n] = ρ(1 + B)/(2(1 − ρ)).
+#[test]
+fn batches_of_arrivals_wait_as_the_formula_says() {
+    let mut class = Class::open("c", 0.7);
+    let Workload::Open { interarrival, batch, .. } = &mut class.workload else { panic!("open") };
+    *interarrival = Distribution::exponential(4.0 / 0.7).unwrap();
+    *batch = Batch::Fixed(4);
+    let station = Station::queue("q", 1).with_service_time(0, 1.0);
+    let model = Model::new("batches", vec![class], vec![station]).unwrap();
+    covers(run(&model).stations[0].number_mean, 0.7 * 5.0 / (2.0 * 0.3));
+}
+
+#[test]
+fn what_has_no_steady_state_or_cannot_be_simulated_is_refused_with_its_figures() {
+    let refused = |model: &Model| simulate(model, &settings(model, 0.05), &mut |_| {}).unwrap_err();
+    let error = refused(&one(Station::queue("q", 2).with_service_time(0, 3.0), 1.0));
+    assert!(error.to_string().contains("offered 1.5000 times"), "{error}");
+    let closed = |n, s| {
+        let station = Station::queue("q", 1).with_service_time(0, s);
+        Model::new("closed", vec![Class::closed("c", n, 0.0)], vec![station]).unwrap()
+    };
+    let error = refused(&closed(1 << 39, 1.0));
+    assert!(matches!(error, SimulationError::TooLarge { .. }), "{error}");
+    let error = refused(&closed(2, 0.0));
+    assert!(matches!(error, SimulationError::NothingHappens), "{error}");
+}
+
+#[test]
+fn a_cap_ends_it_and_says_so() {
+    let model = one(Station::queue("q", 1).with_service_time(0, 0.99), 1.0);
+    let settings = Settings { most_customers: 300_000, ..settings(&model, 0.001) };
+    let s = simulate(&model, &settings, &mut |_| {}).unwrap();
+    assert!(!s.precise);
+    assert!(!s.doubts.is_empty());
+}
+
+/// Batch means of one long run instead of replications.
+#[test]
+fn one_replication_is_cut_into_batches() {
+    let model = one(Station::queue("q", 1).with_service_time(0, 0.5), 1.0);
+    let settings = Settings { replications: 1, ..settings(&model, 0.02) };
+    let s = simulate(&model, &settings, &mut |_| {}).unwrap();
+    assert!(s.batch_means && s.precise);
+    covers(s.classes[0].response_time_mean_s, 1.0);
+}
