@@ -1,12 +1,17 @@
 //! The chapters of a report: one module each, and one line here.
 
+mod backends;
+mod histograms;
 mod laws;
 mod load;
+mod maximum;
 mod method;
 mod saturation;
 mod setup;
 mod summary;
 mod threats;
+mod tiers;
+mod trace;
 
 use crate::data::{Configuration, Curve, Data};
 use crate::document::Section;
@@ -23,8 +28,13 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     summary::chapter,
     setup::chapter,
     load::chapter,
+    trace::chapter,
+    tiers::chapter,
     laws::chapter,
     saturation::chapter,
+    maximum::chapter,
+    histograms::chapter,
+    backends::chapter,
     threats::chapter,
     method::chapter,
 ];

@@ -61,7 +61,6 @@ pub(crate) struct Curve {
 /// All usable repetitions of one combination of levels.
 #[derive(Debug)]
 pub(crate) struct Configuration {
-    pub(crate) index: u32,
     pub(crate) levels: Vec<FactorLevel>,
     pub(crate) repetitions: Vec<Repetition>,
     /// Mean over the repetitions.
@@ -206,7 +205,6 @@ impl Configuration {
         }
         let points: Vec<&OperatingPoint> = repetitions.iter().map(|r| &r.point).collect();
         Ok(Self {
-            index: runs.first().map_or(0, |run| run.configuration),
             levels: runs.first().map(|run| run.factors.clone()).unwrap_or_default(),
             point: point::mean(&points),
             client: Distribution::of(&client),

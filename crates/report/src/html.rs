@@ -18,6 +18,9 @@ const TEMPLATE: &str = include_str!("../templates/report.html");
 const STYLE: &str = include_str!("../templates/report.css");
 const SCRIPT: &str = include_str!("../templates/report.js");
 
+/// Rows of a table on the page at most; the CSV file has all.
+const MOST_ROWS: usize = 300;
+
 /// The report as one HTML file.
 ///
 /// # Errors
@@ -92,17 +95,22 @@ struct CellView {
 
 impl TableView {
     fn new(table: &Table) -> Self {
+        let mut caption = table.caption.clone();
+        if table.rows.len() > MOST_ROWS {
+            let all = table.rows.len();
+            caption = format!("{caption}: the first {MOST_ROWS} of {all} rows, the file has all");
+        }
         let columns = table.columns.iter().map(|column| ColumnView {
             label: column.label.clone(),
             numeric: column.unit != Unit::Text,
         });
         let units: Vec<Unit> = table.columns.iter().map(|column| column.unit).collect();
-        let rows = table.rows.iter().map(|row| {
+        let rows = table.rows.iter().take(MOST_ROWS).map(|row| {
             row.iter().zip(&units).map(|(cell, unit)| CellView::new(cell, *unit)).collect()
         });
         Self {
             id: table.id.clone(),
-            caption: table.caption.clone(),
+            caption,
             folded: table.folded,
             columns: columns.collect(),
             rows: rows.collect(),
@@ -145,8 +153,11 @@ fn plot_view(plot: &Plot) -> Value {
     let legend: Vec<Value> = plot
         .series
         .iter()
-        .map(|series| {
+        .enumerate()
+        .filter(|(_, series)| !series.name.is_empty())
+        .map(|(index, series)| {
             minijinja::context! {
+                index,
                 name => series.name.as_str(),
                 color => series.color % COLORS,
                 dash => (series.color / COLORS) % 3,
@@ -239,7 +250,7 @@ fn values(plot: &Plot) -> Table {
     if with_interval {
         table = table.column("low", "from", Unit::Plain(4)).column("high", "to", Unit::Plain(4));
     }
-    for series in &plot.series {
+    for series in plot.series.iter().filter(|series| !series.name.is_empty()) {
         for point in &series.points {
             let name = |names: &Vec<String>| {
                 let place =

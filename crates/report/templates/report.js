@@ -25,7 +25,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     const digits = size >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size || 1)));
     return value.toLocaleString("en", { maximumFractionDigits: Math.min(digits, 8) }).replace(/,/g, "\u202f");
   };
-  const shown = () => data.series.map((series, index) => ({ series, index })).filter(({ index }) => !hidden.has(index));
+  const shown = () => data.series.map((series, index) => ({ series, index })).filter(({ series, index }) => series.name && !hidden.has(index));
 
   // Place of a point in the drawing's own units, with the zoom applied.
   function place(svg, point) {

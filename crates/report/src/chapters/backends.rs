@@ -1,0 +1,154 @@
+//! How the load spreads over the backends.
+
+use std::collections::BTreeMap;
+
+use crate::data::{BackendLoad, Configuration, Data, short};
+use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+use super::load::levels;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let fastest = data.fastest()?;
+    if loads(fastest).is_empty() {
+        return None;
+    }
+    let mut section = Section::new("backends", "Load of each backend");
+    let (worst, name) = data
+        .configurations
+        .iter()
+        .filter_map(|c| Some((imbalance(&loads(c))?, data.name_of(c))))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
+    /// Below it, the spread is what counting to a few thousand gives anyway.
+    const EVEN: f64 = 0.02;
+    if worst <= EVEN {
+        section.note(
+            Level::Good,
+            format!(
+                "The load is even: no backend's share of the requests differs from the mean by \
+                 more than {} in any configuration.",
+                number::percent(worst)
+            ),
+        );
+    } else {
+        section.note(
+            Level::Doubt,
+            format!(
+                "The load is uneven: at worst ({name}) a backend's share of the requests differs \
+                 from the mean by {}.",
+                number::percent(worst)
+            ),
+        );
+    }
+    section.plot(plot(data, fastest));
+    section.table(table(data));
+    Some(section)
+}
+
+/// Sums over the repetitions by backend and instance.
+fn loads(configuration: &Configuration) -> BTreeMap<(usize, u32), BackendLoad> {
+    let mut sums: BTreeMap<(usize, u32), BackendLoad> = BTreeMap::new();
+    for load in configuration.repetitions.iter().flat_map(|r| &r.backends) {
+        match sums.get_mut(&(load.backend, load.instance)) {
+            Some(sum) => {
+                let mean = |load: &BackendLoad| load.backend_time_mean_s.unwrap_or(0.0);
+                let all = kendall_units::exact_f64(sum.requests + load.requests).max(1.0);
+                let weighted = mean(sum) * kendall_units::exact_f64(sum.requests)
+                    + mean(load) * kendall_units::exact_f64(load.requests);
+                sum.backend_time_mean_s = Some(weighted / all);
+                sum.requests += load.requests;
+                sum.keys += load.keys;
+                sum.errors += load.errors;
+            }
+            None => {
+                sums.insert((load.backend, load.instance), load.clone());
+            }
+        }
+    }
+    sums
+}
+
+/// Requests by backend, over all instances.
+fn by_backend(loads: &BTreeMap<(usize, u32), BackendLoad>) -> BTreeMap<usize, f64> {
+    let mut sums = BTreeMap::new();
+    for ((backend, _), load) in loads {
+        *sums.entry(*backend).or_insert(0.0) += kendall_units::exact_f64(load.requests);
+    }
+    sums
+}
+
+/// Largest relative distance of a backend's requests from the mean.
+fn imbalance(loads: &BTreeMap<(usize, u32), BackendLoad>) -> Option<f64> {
+    let sums = by_backend(loads);
+    let mean = sums.values().sum::<f64>() / kendall_units::exact_f64(sums.len().max(1));
+    (mean > 0.0).then(|| sums.values().map(|sum| (sum / mean - 1.0).abs()).fold(0.0, f64::max))
+}
+
+fn plot(data: &Data, configuration: &Configuration) -> Plot {
+    let loads = loads(configuration);
+    let total: f64 = by_backend(&loads).values().sum();
+    let mut instances: BTreeMap<u32, Vec<Point>> = BTreeMap::new();
+    let mut backends = 0;
+    for ((backend, instance), load) in &loads {
+        backends = backends.max(*backend + 1);
+        let share = 100.0 * kendall_units::exact_f64(load.requests) / total.max(1.0);
+        let place = kendall_units::exact_f64(*backend);
+        instances.entry(*instance).or_default().push(Point::new(place, share));
+    }
+    let series = instances.into_iter().map(|(instance, points)| Series {
+        name: format!("from instance {}", instance + 1),
+        mark: Mark::Bars,
+        color: usize::try_from(instance).unwrap_or(0),
+        points,
+    });
+    Plot {
+        id: "plot-backends".to_owned(),
+        title: "Requests to each backend".to_owned(),
+        description: format!(
+            "Share of all requests that went to each backend, at the highest throughput ({}).",
+            data.name_of(configuration)
+        ),
+        x: Axis::categories(
+            "backend",
+            (1..=backends).map(|backend| format!("backend {backend}")).collect(),
+        ),
+        y: Axis::from_zero("share of requests (%)"),
+        series: series.collect(),
+    }
+}
+
+fn table(data: &Data) -> Table {
+    let mut table = Table::new("backends", "Requests and keys sent to each backend");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    table = table
+        .column("instance", "Instance", Unit::Count)
+        .column("backend", "Backend", Unit::Count)
+        .column("requests", "Requests", Unit::Count)
+        .column("keys", "Keys", Unit::Count)
+        .column("share", "Share (%)", Unit::Percent)
+        .column("errors", "Errors", Unit::Count)
+        .column("backend_time_mean_s", "Mean answer (ms)", Unit::Milliseconds)
+        .folded();
+    for configuration in &data.configurations {
+        let loads = loads(configuration);
+        let total: f64 = by_backend(&loads).values().sum();
+        for load in loads.values() {
+            let mut row = levels(data, configuration);
+            let requests = kendall_units::exact_f64(load.requests);
+            row.extend([
+                f64::from(load.instance + 1).into(),
+                kendall_units::exact_f64(load.backend + 1).into(),
+                requests.into(),
+                kendall_units::exact_f64(load.keys).into(),
+                (requests / total.max(1.0)).into(),
+                kendall_units::exact_f64(load.errors).into(),
+                Cell::number_or(load.backend_time_mean_s, "no request"),
+            ]);
+            table.push(row);
+        }
+    }
+    table
+}

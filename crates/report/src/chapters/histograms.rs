@@ -1,0 +1,120 @@
+//! Histograms of the response time in steps of 0.1 ms, clients and tier side by side.
+
+use crate::data::{Configuration, Data, Distribution};
+use crate::document::{Block, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+use super::saturation::interesting;
+
+/// Steps drawn at most; more are drawn together.
+const MOST_STEPS: u64 = 240;
+
+/// Pairs drawn at most.
+const MOST_PAIRS: usize = 6;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let shown = shown(data);
+    if shown.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("histograms", "Histograms of the response time");
+    section.text(
+        "All requests of all repetitions, in steps of 0.1 ms (drawn coarser where the range is \
+         wide), as shares of their number. Both axes of a pair are the same. The drawing ends at \
+         the 99th percentile of the clients; the share beyond is stated.",
+    );
+    let mut table = Table::new("histograms", "The histograms in steps of 0.1 ms")
+        .column("configuration", "Configuration", Unit::Text)
+        .column("seen_from", "Seen from", Unit::Text)
+        .column("from_s", "From (ms)", Unit::Milliseconds)
+        .column("requests", "Requests", Unit::Count)
+        .folded();
+    for (place, (name, configuration)) in shown.iter().enumerate() {
+        add(&mut section, place, name, configuration);
+        rows(&mut table, name, "clients", &configuration.client);
+        if let Some(tier) = &configuration.tier {
+            rows(&mut table, name, "tier", tier);
+        }
+    }
+    section.table(table);
+    Some(section)
+}
+
+/// The maximum of each curve; without curves, each configuration.
+fn shown(data: &Data) -> Vec<(String, &Configuration)> {
+    let mut shown = if data.curves.is_empty() {
+        data.configurations.iter().map(|c| (data.name_of(c), c)).collect()
+    } else {
+        interesting(data)
+    };
+    shown.retain(|(_, c)| c.client.count > 0);
+    shown.truncate(MOST_PAIRS);
+    shown
+}
+
+fn add(section: &mut Section, place: usize, name: &str, configuration: &Configuration) {
+    let last = configuration.client.step_of_p99().max(4);
+    let together = last / MOST_STEPS + 1;
+    let client = bins(&configuration.client, last, together);
+    let tier = configuration.tier.as_ref().map(|tier| bins(tier, last, together));
+    let most = client.iter().chain(tier.iter().flatten()).map(|p| p.y).fold(0.0, f64::max);
+    let plot = |seen: &str, distribution: &Distribution, mut points: Vec<Point>, color| {
+        // A point without height at the top makes both axes of the pair alike.
+        let invisible = Series {
+            name: String::new(),
+            mark: Mark::Dashed,
+            color,
+            points: vec![Point::new(0.0, most)],
+        };
+        points.push(Point::new(kendall_units::exact_f64(last + 1) / 10.0, 0.0));
+        let beyond = distribution.shares(last).1;
+        let series = Series { name: seen.to_owned(), mark: Mark::Steps, color, points };
+        Plot {
+            id: format!("plot-histogram-{place}-{color}"),
+            title: format!("{name}, at the {seen}"),
+            description: format!(
+                "Mean {}, median {}, 99th percentile {}; {} beyond the drawing.",
+                number::time(distribution.mean_s),
+                number::time(distribution.percentiles_s[1]),
+                number::time(distribution.percentiles_s[5]),
+                number::percent(beyond)
+            ),
+            x: Axis::from_zero("response time (ms)"),
+            y: Axis::from_zero("share of requests (%)"),
+            series: vec![series, invisible],
+        }
+    };
+    let first = plot("clients", &configuration.client, client, 0);
+    match (&configuration.tier, tier) {
+        (Some(distribution), Some(points)) => {
+            let second = plot("tier", distribution, points, 1);
+            section.blocks.push(Block::PlotPair(Box::new((first, second))));
+        }
+        _ => section.plot(first),
+    }
+}
+
+/// Shares in percent of `together` steps each.
+fn bins(distribution: &Distribution, last: u64, together: u64) -> Vec<Point> {
+    let (shares, _) = distribution.shares(last);
+    let width = usize::try_from(together).unwrap_or(1);
+    shares
+        .chunks(width)
+        .map(|chunk| {
+            let sum: f64 = chunk.iter().map(|(_, share)| share).sum();
+            Point::new(kendall_units::exact_f64(chunk[0].0) / 10.0, 100.0 * sum)
+        })
+        .collect()
+}
+
+fn rows(table: &mut Table, name: &str, seen: &str, distribution: &Distribution) {
+    for &(step, count) in &distribution.steps {
+        table.push(vec![
+            name.into(),
+            seen.into(),
+            (kendall_units::exact_f64(step) / 10_000.0).into(),
+            kendall_units::exact_f64(count).into(),
+        ]);
+    }
+}

@@ -1,0 +1,85 @@
+//! The table at maximum throughput: one row a curve.
+
+use crate::data::{Configuration, Data, Repetition};
+use crate::document::{Cell, Section, Table, Unit};
+use crate::number;
+
+use super::load_of;
+use super::saturation::interesting;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    if !data.has_tier() {
+        return None;
+    }
+    let mut section = Section::new("maximum", "At maximum throughput");
+    section.text(
+        "One row a curve, at the load of its highest throughput. The throughput is given three \
+         ways that must agree: as the tier counted it; derived from the tier's response time, \
+         N/(R of the tier + delay of the links + Z); and as the clients counted it. Where the \
+         derived figure is the highest, time is spent between clients and tier that neither the \
+         tier nor the links' stated delay holds.",
+    );
+    let mut table = table(data);
+    for (name, configuration) in interesting(data) {
+        table.push(row(data, &name, configuration));
+    }
+    if let Some(sentence) = agreement(&interesting(data)) {
+        section.text(sentence);
+    }
+    section.table(table);
+    Some(section)
+}
+
+fn table(data: &Data) -> Table {
+    let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
+    Table::new("maximum", "At the maximum of each curve")
+        .column("curve", "Curve", Unit::Text)
+        .column("load", load, Unit::Level)
+        .column("tier_throughput_per_s", "X at the tier (1/s)", Unit::PerSecond)
+        .column("derived_throughput_per_s", "X derived from R (1/s)", Unit::PerSecond)
+        .column("client_throughput_per_s", "X at the clients (1/s)", Unit::PerSecond)
+        .column("tier_response_time_s", "R at the tier (ms)", Unit::Milliseconds)
+        .column("waiting_time_s", "Time in queue (ms)", Unit::Milliseconds)
+        .column("queue_length", "Queue length", Unit::Plain(3))
+        .column("backend_time_s", "Waiting for backends (ms)", Unit::Milliseconds)
+        .column("miss_rate", "Misses (%)", Unit::Percent)
+}
+
+/// X that a closed loop has by the tier's response time.
+fn derived(repetition: &Repetition) -> Option<f64> {
+    let point = &repetition.point;
+    let cycle = point.first_tier()?.view.response_time_s
+        + point.client_link_round_trip_s
+        + point.think_time_s;
+    (cycle > 0.0).then_some(point.population? / cycle)
+}
+
+fn row(data: &Data, name: &str, configuration: &Configuration) -> Vec<Cell> {
+    let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>, why: &str| {
+        Cell::estimate_or(configuration.estimate(value).as_ref(), why)
+    };
+    vec![
+        name.into(),
+        load_of(data, configuration).into(),
+        estimate(&|r| Some(r.point.first_tier()?.view.throughput_per_s), "no tier"),
+        estimate(&derived, "open loop"),
+        estimate(&|r| Some(r.point.client.throughput_per_s), "no run"),
+        estimate(&|r| Some(r.point.first_tier()?.view.response_time_s), "no tier"),
+        estimate(&|r| Some(r.point.first_tier()?.waiting_time_s), "no tier"),
+        estimate(&|r| Some(r.point.first_tier()?.queue_length), "no tier"),
+        estimate(&|r| r.point.first_tier()?.backend_time_s, "no backend"),
+        Cell::number_or(configuration.counts().miss_rate(), "nothing read"),
+    ]
+}
+
+fn agreement(rows: &[(String, &Configuration)]) -> Option<String> {
+    let gaps = rows.iter().filter_map(|(name, c)| {
+        let derived = c.estimate(derived)?.center;
+        Some((name, derived / c.throughput() - 1.0))
+    });
+    let (name, gap) = gaps.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+    Some(format!(
+        "The derived and the clients' throughput differ most for {name}, by {}.",
+        number::signed_percent(gap)
+    ))
+}
