@@ -1,5 +1,6 @@
 //! `kendall serve`: runs one tier. One module a tier, and one line here.
 
+mod compute;
 mod link;
 mod summary;
 
@@ -19,12 +20,14 @@ pub(crate) struct Serve {
 
 #[derive(Debug, clap::Subcommand)]
 enum Tier {
+    Compute(compute::ComputeFlags),
     Link(link::LinkFlags),
 }
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.tier {
+            Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),
         }
     }

@@ -1,0 +1,192 @@
+//! `kendall serve compute`: powers of matrices and prime factors over HTTP.
+
+use std::str::FromStr;
+
+use kendall_compute::{
+    CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
+    Recorded, RequestLimits, Unbounded,
+};
+use kendall_tier::{PageRequest, PageResponse, Routes, Stop};
+use kendall_units::{Seconds, parse_bytes, parse_seconds};
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Computes powers of matrices and prime factors over HTTP
+///
+/// GET /compute?size=100&exponent=20 or POST /compute; GET /openapi.json describes both.
+///
+/// While it runs, GET /control on the metrics address tells its state, and PUT /control changes
+/// it: {"workers": 4, "cache": true, "queue": 100}, each of which may be left out. POST
+/// /recording/start begins a recording of CPU use per core, network bytes and cache hit rate, GET
+/// /recording tells it so far, POST /recording/stop ends and tells it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    kendall serve compute --listen 127.0.0.1:8080 --metrics 127.0.0.1:9100 --workers 2\n  \
+    curl 'http://127.0.0.1:8080/compute?size=100&exponent=20'\n  \
+    curl -X PUT -d '{\"cache\": true}' http://127.0.0.1:9100/control")]
+pub(crate) struct ComputeFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// Worker threads
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+
+    /// Requests that may wait, or `unbounded`; further ones are answered with 503
+    #[arg(long, value_name = "REQUESTS", default_value = "unbounded", value_parser = queue_bound)]
+    queue: QueueBound,
+
+    /// Whether whole results are cached
+    #[arg(long, value_name = "on|off", default_value = "off")]
+    cache: Switch,
+
+    /// Most results in the cache
+    #[arg(long, value_name = "RESULTS", default_value_t = CacheLimits::default().entries)]
+    cache_entries: usize,
+
+    /// Most bytes in the cache
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = parse_bytes)]
+    cache_bytes: u64,
+
+    /// Most rows of a matrix
+    #[arg(long, value_name = "ROWS", default_value_t = RequestLimits::default().size)]
+    max_size: usize,
+
+    /// Largest exponent
+    #[arg(long, value_name = "EXPONENT", default_value_t = RequestLimits::default().exponent)]
+    max_exponent: u64,
+
+    /// Most bytes of a body
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = parse_bytes)]
+    max_body: u64,
+
+    /// Most connections at a time; further ones are closed
+    #[arg(long, default_value_t = Limits::default().connections)]
+    connections: usize,
+
+    /// Time for the head of a request (and between two), and again for its body
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_seconds)]
+    read_limit: Seconds,
+
+    /// Time for one computation
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_seconds)]
+    compute_limit: Seconds,
+}
+
+/// `on` or `off`.
+#[derive(Debug, Clone, Copy)]
+struct Switch(bool);
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "on" => Ok(Self(true)),
+            "off" => Ok(Self(false)),
+            _ => Err("write `on` or `off`".to_owned()),
+        }
+    }
+}
+
+impl ComputeFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let compute = Compute::bind(&self.options()?).map_err(|error| {
+            let exit = match error {
+                ComputeError::Options(_) => Exit::Refused,
+                ComputeError::Listen { .. } | ComputeError::Start(_) => Exit::NotReady,
+            };
+            exit_with(exit, error)
+        })?;
+        let stop = Stop::on_signals()?;
+        let routes = routes(&compute.control());
+        let instruments = compute.instruments();
+        let listen = vec![compute.address()];
+        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        let serving = {
+            let stop = stop.clone();
+            std::thread::Builder::new().name("network".into()).spawn(move || {
+                let outcome = compute.run(&stop);
+                stop.request(); // a network side that failed ends the process
+                outcome
+            })?
+        };
+        running.wait();
+        match serving.join() {
+            Ok(outcome) => outcome?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        running.finish()
+    }
+
+    fn options(&self) -> anyhow::Result<ComputeOptions> {
+        Ok(ComputeOptions {
+            listen: self.tier.listen,
+            change: Change {
+                workers: Some(self.workers),
+                cache: Some(self.cache.0),
+                queue: Some(self.queue),
+            },
+            request_limits: RequestLimits {
+                size: self.max_size,
+                exponent: self.max_exponent,
+                body_bytes: usize::try_from(self.max_body)?,
+            },
+            cache_limits: CacheLimits {
+                entries: self.cache_entries,
+                bytes: usize::try_from(self.cache_bytes)?,
+            },
+            limits: Limits {
+                connections: self.connections,
+                read: self.read_limit.as_duration(),
+                compute: self.compute_limit.as_duration(),
+                ..Limits::default()
+            },
+        })
+    }
+}
+
+/// The control address.
+fn routes(control: &Control) -> Routes {
+    let on = || control.clone();
+    let (state, changes, start, so_far, stop) = (on(), on(), on(), on(), on());
+    Routes::new()
+        .with("GET", "/control", move |_| PageResponse::json(&state.state()))
+        .with("PUT", "/control", move |request| change(&changes, request))
+        .with("POST", "/recording/start", move |_| {
+            start.start_recording();
+            PageResponse::json(&start.state())
+        })
+        .with("GET", "/recording", move |_| recorded(so_far.recording()))
+        .with("POST", "/recording/stop", move |_| recorded(stop.stop_recording()))
+}
+
+fn change(control: &Control, request: &PageRequest) -> PageResponse {
+    let change: Change = match serde_json::from_slice(&request.body) {
+        Ok(change) => change,
+        Err(error) => {
+            let form = r#"{"workers": 4, "cache": true, "queue": 100}"#;
+            return PageResponse::text(400, format!("{error}; write it like {form}\n"));
+        }
+    };
+    match control.change(&change) {
+        Ok(state) => PageResponse::json(&state),
+        Err(error) => PageResponse::text(400, format!("{error}\n")),
+    }
+}
+
+fn recorded(recorded: Option<Recorded>) -> PageResponse {
+    recorded.map_or_else(
+        || PageResponse::text(409, "no recording is open; begin one with POST /recording/start\n"),
+        |recorded| PageResponse::json(&recorded),
+    )
+}
+
+fn queue_bound(text: &str) -> Result<QueueBound, String> {
+    if text == "unbounded" {
+        return Ok(QueueBound::Unbounded(Unbounded::Unbounded));
+    }
+    let bound = text.parse().map_err(|_| "write a number or `unbounded`".to_owned())?;
+    Ok(QueueBound::Bounded(bound))
+}
