@@ -2,6 +2,7 @@
 //!
 //! Pure: no input or output, no clock, and chance is an argument.
 
+pub mod analysis;
 pub mod correlated;
 pub mod design;
 pub mod distribution;
