@@ -6,6 +6,7 @@
 pub mod distribution;
 pub mod model;
 mod numeric;
+pub mod scalability;
 pub mod simulation;
 pub mod station;
 
