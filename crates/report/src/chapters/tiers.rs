@@ -44,7 +44,7 @@ fn in_words(data: &Data) -> Option<String> {
         format!("; for {} of that it waits for backends", number::time(backend))
     });
     Some(format!(
-        "{} report the stages of each request by their own clock. At the highest throughput ({}), \
+        "The tier “{}” reports the stages of each request by its own clock. At the highest throughput ({}), \
          the clients see {} on average and the tier {}: {} lie outside it{linked}. Inside, a \
          request waits {} for a worker and is then served for {}{backend}.",
         tier.name,
