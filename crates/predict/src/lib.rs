@@ -6,5 +6,6 @@
 pub mod bottleneck;
 pub mod laws;
 pub mod measured;
+pub mod models;
 pub mod saturation;
 pub mod score;

@@ -6,6 +6,7 @@ mod laws;
 mod load;
 mod maximum;
 mod method;
+mod models;
 mod saturation;
 mod setup;
 mod summary;
@@ -35,6 +36,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     maximum::chapter,
     histograms::chapter,
     backends::chapter,
+    models::chapter,
     threats::chapter,
     method::chapter,
 ];

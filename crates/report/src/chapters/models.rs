@@ -1,0 +1,305 @@
+//! Models beside the measurement.
+
+use kendall_predict::measured::OperatingPoint;
+use kendall_predict::models::compare;
+use kendall_predict::score::{Comparison, Device, Variable};
+
+use crate::data::{Curve, Data};
+use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+use super::time_axis;
+
+/// Curves with plots at most; the tables hold all.
+const MOST_PLOTTED: usize = 3;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    let compared: Vec<(&Curve, Vec<Comparison>)> = data
+        .curves
+        .iter()
+        .map(|curve| {
+            let points: Vec<OperatingPoint> = data.along(curve).map(|c| c.point.clone()).collect();
+            (curve, compare(&points))
+        })
+        .filter(|(_, comparisons)| !comparisons.is_empty())
+        .collect();
+    if compared.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("models", "Models beside the measurement");
+    section.text(
+        "Each model takes its parameters from one point of a curve and is compared with the \
+         others; the point that calibrated it counts in no error. A model that errs is told by \
+         what it assumes.",
+    );
+    section.list(ranking(&compared));
+    section.table(errors(&compared));
+    for (curve, comparisons) in best_known(data, &compared) {
+        for variable in
+            [Variable::Throughput, Variable::ClientResponseTime, Variable::TierResponseTime]
+        {
+            section.plot(plot(curve, comparisons, variable, data));
+        }
+    }
+    described(&mut section, &compared);
+    section.table(devices(&compared));
+    section.table(points(&compared));
+    Some(section)
+}
+
+type Of<'a> = (&'a Curve, Vec<Comparison>);
+
+/// Curves to plot: those of highest throughput.
+fn best_known<'a>(data: &Data, compared: &'a [Of<'a>]) -> Vec<(&'a Curve, &'a [Comparison])> {
+    let most = |curve: &Curve| data.along(curve).map(|c| c.throughput()).fold(0.0, f64::max);
+    let mut all: Vec<_> = compared.iter().map(|(curve, list)| (*curve, list.as_slice())).collect();
+    all.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
+    all.truncate(MOST_PLOTTED);
+    all
+}
+
+/// The family of a model, without the figures of one curve.
+fn family(comparison: &Comparison) -> String {
+    let letters: String =
+        comparison.model.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+    letters.replace("M/M/,", "M/M/m,").replace("M/M/ ", "M/M/1 ").trim_end_matches('/').to_owned()
+}
+
+fn ranking(compared: &[Of<'_>]) -> Vec<String> {
+    let mut families: Vec<(String, Variable, Vec<f64>, usize)> = Vec::new();
+    for comparison in compared.iter().flat_map(|(_, list)| list) {
+        let name = family(comparison);
+        let place = families
+            .iter()
+            .position(|known| known.0 == name && known.1 == comparison.variable)
+            .unwrap_or_else(|| {
+                families.push((name, comparison.variable, Vec::new(), 0));
+                families.len() - 1
+            });
+        families[place].2.extend(comparison.mean_absolute_error());
+        families[place].3 += comparison.unanswered();
+    }
+    families
+        .into_iter()
+        .map(|(name, variable, errors, unanswered)| {
+            let none = if unanswered > 0 {
+                format!("; no answer at {}", number::count(unanswered, "point"))
+            } else {
+                String::new()
+            };
+            let count = kendall_units::exact_f64(errors.len().max(1));
+            let mean = errors.iter().sum::<f64>() / count;
+            let name = if name == "M/M" { "M/M/1" } else { name.as_str() };
+            if errors.is_empty() {
+                return format!("{name}: {} at no point{none}.", variable.name());
+            }
+            format!(
+                "{name}: mean error {} for the {}{none}.",
+                number::percent(mean),
+                variable.name()
+            )
+        })
+        .collect()
+}
+
+fn errors(compared: &[Of<'_>]) -> Table {
+    let mut table = Table::new("model-errors", "Error of each model where it was not calibrated")
+        .column("curve", "Curve", Unit::Text)
+        .column("model", "Model", Unit::Text)
+        .column("variable", "What is compared", Unit::Text)
+        .column("mean_absolute_error", "Mean error (%)", Unit::Percent)
+        .column("largest_absolute_error", "Largest (%)", Unit::Percent)
+        .column("points", "Points", Unit::Count)
+        .column("unanswered", "No answer", Unit::Count)
+        .column("bottleneck", "Names as bottleneck", Unit::Text);
+    for (curve, comparison) in all(compared) {
+        let held_out = comparison.points.iter().filter(|p| p.relative_error().is_some()).count();
+        table.push(vec![
+            curve.name.as_str().into(),
+            comparison.model.as_str().into(),
+            comparison.variable.name().into(),
+            Cell::number_or(comparison.mean_absolute_error(), "no point with an answer"),
+            Cell::number_or(comparison.largest_absolute_error(), "no point with an answer"),
+            kendall_units::exact_f64(held_out).into(),
+            kendall_units::exact_f64(comparison.unanswered()).into(),
+            comparison.bottleneck.clone().unwrap_or_default().into(),
+        ]);
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+fn all<'a>(compared: &'a [Of<'a>]) -> impl Iterator<Item = (&'a Curve, &'a Comparison)> {
+    compared.iter().flat_map(|(curve, list)| list.iter().map(move |one| (*curve, one)))
+}
+
+fn plot(curve: &Curve, comparisons: &[Comparison], variable: Variable, data: &Data) -> Plot {
+    let shown: Vec<&Comparison> =
+        comparisons.iter().filter(|comparison| comparison.variable == variable).collect();
+    let measured = || shown.first().into_iter().flat_map(|comparison| &comparison.points);
+    let (label, factor) = if variable.is_time() {
+        time_axis(variable.name(), measured().map(|point| point.measured))
+    } else {
+        ("throughput (1/s)".to_owned(), 1.0)
+    };
+    // A model that runs away must not flatten what was measured.
+    let top = 2.5 * measured().map(|point| point.measured).fold(0.0, f64::max);
+    let mut series = vec![Series {
+        name: "measured".to_owned(),
+        mark: Mark::Line,
+        color: 0,
+        points: measured().map(|p| Point::new(p.load, p.measured * factor)).collect(),
+    }];
+    let mut cut = false;
+    for (place, comparison) in shown.iter().enumerate() {
+        let mut points = Vec::new();
+        for point in &comparison.points {
+            match point.predicted {
+                Ok(value) if value <= top => points.push(Point::new(point.load, value * factor)),
+                Ok(_) => {
+                    cut = true;
+                    points.push(Point::new(point.load, f64::NAN));
+                }
+                Err(_) => points.push(Point::new(point.load, f64::NAN)),
+            }
+        }
+        if points.iter().any(|point| point.y.is_finite()) {
+            series.push(Series {
+                name: comparison.model.clone(),
+                mark: Mark::Dashed,
+                color: place + 1,
+                points,
+            });
+        }
+    }
+    if series.len() == 1 {
+        series.clear();
+    }
+    let cut = if cut {
+        " Predictions beyond 2.5 times the highest measured value are left out."
+    } else {
+        ""
+    };
+    let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
+    Plot {
+        id: format!("plot-model-{}-{}", curve.configurations[0], label_of(variable)),
+        title: format!("Models and measurement: {}, {}", curve.name, variable.name()),
+        description: format!("Dashed lines are models; where one has no answer it breaks.{cut}"),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero(label),
+        series,
+    }
+}
+
+fn label_of(variable: Variable) -> &'static str {
+    match variable {
+        Variable::ClientResponseTime => "client",
+        Variable::TierResponseTime => "tier",
+        Variable::Throughput => "throughput",
+        Variable::TierWaitingTime => "waiting",
+    }
+}
+
+/// What each model assumes; once a model, with the calibration of the first curve.
+fn described(section: &mut Section, compared: &[Of<'_>]) {
+    let Some((curve, comparisons)) = compared.first() else { return };
+    section.heading("What each model assumes, and what it was calibrated on");
+    let mut told: Vec<&str> = Vec::new();
+    let mut caveats: Vec<String> = Vec::new();
+    let mut items = Vec::new();
+    for comparison in comparisons {
+        if told.contains(&comparison.model.as_str()) {
+            continue;
+        }
+        told.push(&comparison.model);
+        items.push(format!(
+            "{}: {}. For {}: {}.",
+            comparison.model, comparison.assumes, curve.name, comparison.calibrated_on
+        ));
+        for caveat in &comparison.caveats {
+            if !caveats.contains(caveat) {
+                caveats.push(caveat.clone());
+            }
+        }
+    }
+    section.list(items);
+    for caveat in caveats {
+        let mut letters = caveat.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+        section.note(Level::Doubt, format!("{first}{}.", letters.as_str()));
+    }
+}
+
+fn devices(compared: &[Of<'_>]) -> Table {
+    let mut table = Table::new(
+        "model-devices",
+        "Devices of each model at the highest load that it has an answer for",
+    )
+    .column("curve", "Curve", Unit::Text)
+    .column("model", "Model", Unit::Text)
+    .column("device", "Device", Unit::Text)
+    .column("servers", "Servers", Unit::Level)
+    .column("visits", "Visits", Unit::Plain(3))
+    .column("service_time_s", "Service time (ms)", Unit::Milliseconds)
+    .column("utilization", "Utilization predicted (%)", Unit::Percent)
+    .column("measured_utilization", "measured (%)", Unit::Percent)
+    .column("number_at_center", "Customers", Unit::Plain(3));
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for (curve, comparison) in all(compared) {
+        if told.contains(&(&curve.name, &comparison.model)) {
+            continue;
+        }
+        told.push((&curve.name, &comparison.model));
+        for device in &comparison.devices {
+            table.push(device_row(curve, comparison, device));
+        }
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+fn device_row(curve: &Curve, comparison: &Comparison, device: &Device) -> Vec<Cell> {
+    vec![
+        curve.name.as_str().into(),
+        comparison.model.as_str().into(),
+        device.name.as_str().into(),
+        Cell::number_or(device.servers, "a delay"),
+        device.visits.into(),
+        device.service_time_s.into(),
+        Cell::number_or(device.utilization, "a delay"),
+        Cell::number_or(device.measured_utilization, "not measured"),
+        Cell::number_or(device.number_at_center, "not known"),
+    ]
+}
+
+fn points(compared: &[Of<'_>]) -> Table {
+    let mut table = Table::new("model-points", "Every model at every point")
+        .column("curve", "Curve", Unit::Text)
+        .column("model", "Model", Unit::Text)
+        .column("variable", "What is compared (s or 1/s)", Unit::Text)
+        .column("load", "Load", Unit::Level)
+        .column("measured", "Measured", Unit::Plain(4))
+        .column("predicted", "Predicted", Unit::Plain(4))
+        .column("relative_error", "Error (%)", Unit::SignedPercent)
+        .column("remark", "Remark", Unit::Text)
+        .folded();
+    for (curve, comparison) in all(compared) {
+        for point in &comparison.points {
+            let remark = match (&point.predicted, point.calibration) {
+                (Err(why), _) => why.clone(),
+                (Ok(_), true) => "calibrated here".to_owned(),
+                (Ok(_), false) => String::new(),
+            };
+            table.push(vec![
+                curve.name.as_str().into(),
+                comparison.model.as_str().into(),
+                comparison.variable.name().into(),
+                point.load.into(),
+                point.measured.into(),
+                Cell::number_or(point.predicted.as_ref().ok().copied(), "no answer"),
+                Cell::number_or(point.relative_error(), "not held out"),
+                remark.into(),
+            ]);
+        }
+    }
+    table
+}
