@@ -4,7 +4,9 @@
 //! Start at [`model::Model`], the one description that every solver takes.
 
 pub mod distribution;
+pub mod laws;
 pub mod model;
+pub mod network;
 mod numeric;
 pub mod scalability;
 pub mod simulation;

@@ -1,0 +1,470 @@
+//! Approximate mean value analysis: any population, many classes.
+
+use kendall_units::exact_f64;
+
+use super::fork_join::order_statistic_factor;
+use super::{Accuracy, Kind, Network, NetworkError, NetworkSolution, Resource};
+
+/// Most rounds of an iteration.
+const MOST_ROUNDS: u32 = 200_000;
+/// Most elementary steps of all rounds.
+const MOST_WORK: f64 = 4e9;
+
+/// When an iteration stops.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Iteration {
+    /// Largest relative change of a throughput in the last round.
+    pub tolerance: f64,
+    /// How several servers are approximated.
+    pub multi_server: MultiServer,
+}
+
+impl Default for Iteration {
+    fn default() -> Self {
+        Self { tolerance: 1e-11, multi_server: MultiServer::Conditional }
+    }
+}
+
+/// How several servers are approximated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MultiServer {
+    /// One server m times as fast, and a delay of (m−1)/m of the service time: Seidmann et al. 1987
+    /// \[SSS87\]. Pessimistic at medium load, right at both ends.
+    Seidmann,
+    /// Waiting only while all servers are busy: the number waiting plus the probability that all
+    /// are busy, U^(√(2(m+1))−1) after Sakasegawa 1977 \[Sakasegawa77\], times S/m.
+    Conditional,
+}
+
+/// Bard–Schweitzer approximation: the queue that an arrival of class c finds is the whole queue,
+/// less a share 1/N_c of its own class.
+///
+/// # Errors
+/// [`NetworkError::NotSettled`]; [`NetworkError::Unsupported`] for open classes.
+///
+/// # Source
+/// Schweitzer 1979, Bard 1979; [LZGS84 §6.4.2.2]. Typical error of throughput below 5 %
+/// [LZGS84 §7.4].
+pub fn schweitzer(
+    network: &Network,
+    iteration: Iteration,
+) -> Result<NetworkSolution, NetworkError> {
+    const SOLVER: &str = "Bard–Schweitzer";
+    network.check()?;
+    refuse_open(network, SOLVER)?;
+    let plain = network.resources.iter().all(|r| matches!(r.kind, Kind::Queue | Kind::Delay));
+    let seidmann = iteration.multi_server == MultiServer::Seidmann
+        && network
+            .resources
+            .iter()
+            .all(|r| !matches!(r.kind, Kind::LoadDependent(_) | Kind::ForkJoin { .. }));
+    let solution = if plain || seidmann {
+        let reduced = Reduced::new(network);
+        let (rounds, change, core) = reduced.settle(SOLVER, iteration.tolerance)?;
+        let mut solution = reduced.expand(network, SOLVER, &core);
+        solution.iterations = Some((rounds, change));
+        solution
+    } else {
+        General::new(network).settle(SOLVER, iteration.tolerance)?
+    };
+    solution.verified(network)
+}
+
+fn refuse_open(network: &Network, solver: &'static str) -> Result<(), NetworkError> {
+    if !network.has_open() {
+        return Ok(());
+    }
+    Err(NetworkError::Unsupported { solver, what: "open classes", instead: "`mixed`" })
+}
+
+/// Single servers and pauses only: several servers are split in two.
+struct Reduced {
+    /// `[class·K + queue]`.
+    demands: Vec<f64>,
+    pauses: Vec<f64>,
+    populations: Vec<f64>,
+    queues: usize,
+}
+
+/// Where an iteration has arrived: `[class·K + queue]` and by class.
+#[derive(Clone)]
+struct Core {
+    number: Vec<f64>,
+    throughput: Vec<f64>,
+}
+
+impl Reduced {
+    fn new(network: &Network) -> Self {
+        let queues: Vec<&Resource> = network.resources.iter().filter(|r| !r.is_delay()).collect();
+        let mut demands = Vec::new();
+        let mut pauses = Vec::new();
+        for (class, load) in network.classes.iter().enumerate() {
+            let mut pause = load.think_time();
+            for resource in &network.resources {
+                pause += pause_share(resource) * resource.demands[class];
+            }
+            pauses.push(pause);
+            demands.extend(queues.iter().map(|r| r.demands[class] * (1.0 - pause_share(r))));
+        }
+        let populations = network.populations().into_iter().map(exact_f64).collect();
+        Self { demands, pauses, populations, queues: queues.len() }
+    }
+
+    fn start(&self) -> Core {
+        let width = self.queues;
+        let mut number = vec![0.0; self.demands.len()];
+        for (class, n) in self.populations.iter().enumerate() {
+            let row = &self.demands[class * width..(class + 1) * width];
+            let work: f64 = row.iter().sum();
+            for (q, d) in number[class * width..].iter_mut().zip(row) {
+                *q = if work > 0.0 { n * d / (work + self.pauses[class]) } else { 0.0 };
+            }
+        }
+        Core { number, throughput: vec![0.0; self.populations.len()] }
+    }
+
+    /// Rounds, last change, and where it settled.
+    fn settle(
+        &self,
+        solver: &'static str,
+        tolerance: f64,
+    ) -> Result<(u32, f64, Core), NetworkError> {
+        let mut core = self.start();
+        let corrections = vec![0.0; self.demands.len()];
+        let (rounds, change) =
+            self.rounds(solver, &self.populations, &corrections, tolerance, &mut core)?;
+        Ok((rounds, change, core))
+    }
+
+    /// Fixed point for `populations`: an arrival of class c at queue k finds Σ_j Q_jk − Q_ck/n_c +
+    /// `corrections`\[c, k\].
+    fn rounds(
+        &self,
+        solver: &'static str,
+        populations: &[f64],
+        corrections: &[f64],
+        tolerance: f64,
+        core: &mut Core,
+    ) -> Result<(u32, f64), NetworkError> {
+        let width = self.queues;
+        let mut totals = vec![0.0; width];
+        for row in core.number.chunks_exact(width.max(1)) {
+            for (total, q) in totals.iter_mut().zip(row) {
+                *total += q;
+            }
+        }
+        let mut residence = vec![0.0; width];
+        let work = exact_f64(self.demands.len().max(1));
+        let mut change = f64::INFINITY;
+        for round in 1..=MOST_ROUNDS {
+            change = 0.0_f64;
+            for (class, n) in populations.iter().enumerate() {
+                let range = class * width..(class + 1) * width;
+                let (row, found) = (&self.demands[range.clone()], &corrections[range.clone()]);
+                let number = &mut core.number[range];
+                if *n <= 0.0 {
+                    for (total, q) in totals.iter_mut().zip(number) {
+                        *total -= *q;
+                        *q = 0.0;
+                    }
+                    core.throughput[class] = 0.0;
+                    continue;
+                }
+                let share = 1.0 / n;
+                let mut sum = self.pauses[class];
+                for k in 0..width {
+                    let seen = (totals[k] - number[k] * share + found[k]).max(0.0);
+                    residence[k] = row[k] * (1.0 + seen);
+                    sum += residence[k];
+                }
+                let x = n / sum;
+                for k in 0..width {
+                    let next = x * residence[k];
+                    totals[k] += next - number[k];
+                    number[k] = next;
+                }
+                change = change.max((x - core.throughput[class]).abs() / x);
+                core.throughput[class] = x;
+            }
+            if change <= tolerance {
+                return Ok((round, change));
+            }
+            if f64::from(round) * work > MOST_WORK {
+                return Err(NetworkError::NotSettled { solver, rounds: round, change });
+            }
+        }
+        Err(NetworkError::NotSettled { solver, rounds: MOST_ROUNDS, change })
+    }
+
+    fn expand(&self, network: &Network, solver: &'static str, core: &Core) -> NetworkSolution {
+        let mut residence = Vec::new();
+        let mut queue = 0;
+        for resource in &network.resources {
+            let row = (0..network.classes.len()).map(|class| {
+                let pause = resource.demands[class] * pause_share(resource);
+                let x = core.throughput[class];
+                if resource.is_delay() || x <= 0.0 {
+                    return resource.demands[class];
+                }
+                pause + core.number[class * self.queues + queue] / x
+            });
+            residence.push(row.collect());
+            queue += usize::from(!resource.is_delay());
+        }
+        let throughput = core.throughput.clone();
+        NetworkSolution::from_residence(
+            network,
+            solver,
+            Accuracy::Approximation,
+            throughput,
+            residence,
+        )
+    }
+}
+
+/// Share of a demand that is a pause: all of it at a delay, (m−1)/m of it at m servers.
+fn pause_share(resource: &Resource) -> f64 {
+    match resource.kind {
+        Kind::Delay => 1.0,
+        Kind::Servers(m) => 1.0 - 1.0 / exact_f64(m),
+        _ => 0.0,
+    }
+}
+
+/// Linearizer: as [`schweitzer`], with the change of each class's share of the queues when one
+/// customer less is there, estimated by solving for those populations too. Several servers after
+/// Seidmann.
+///
+/// # Errors
+/// As [`schweitzer`], and [`NetworkError::Unsupported`] for general load dependence.
+///
+/// # Source
+/// Chandy and Neuse 1982 \[CN82\]; the sums after de Souza e Silva and Muntz 1990 \[SM90\]. Typical
+/// error of throughput well below 1 %.
+pub fn linearizer(
+    network: &Network,
+    iteration: Iteration,
+) -> Result<NetworkSolution, NetworkError> {
+    const SOLVER: &str = "Linearizer";
+    network.check()?;
+    refuse_open(network, SOLVER)?;
+    if network
+        .resources
+        .iter()
+        .any(|r| matches!(r.kind, Kind::LoadDependent(_) | Kind::ForkJoin { .. }))
+    {
+        return Err(NetworkError::Unsupported {
+            solver: SOLVER,
+            what: "general load dependence and fork-join",
+            instead: "`convolution` or `schweitzer`",
+        });
+    }
+    let reduced = Reduced::new(network);
+    let (rounds, change, core) = reduced.linearized(SOLVER, iteration.tolerance)?;
+    let mut solution = reduced.expand(network, SOLVER, &core);
+    solution.iterations = Some((rounds, change));
+    solution.verified(network)
+}
+
+impl Reduced {
+    fn linearized(
+        &self,
+        solver: &'static str,
+        tolerance: f64,
+    ) -> Result<(u32, f64, Core), NetworkError> {
+        let (classes, width) = (self.populations.len(), self.queues);
+        let size = classes * width;
+        if exact_f64(size * classes) > 5e7 {
+            let steps = exact_f64(size * classes);
+            return Err(NetworkError::TooLarge { solver, steps, limit: 5e7 });
+        }
+        let (mut rounds, _, mut full) = self.settle(solver, tolerance)?;
+        let mut reduced: Vec<Core> = vec![full.clone(); classes];
+        // Δ[i][c·K + k]: change of the share of class c at queue k without one of class i.
+        let mut delta = vec![vec![0.0; size]; classes];
+        let mut change = f64::INFINITY;
+        for _ in 0..60 {
+            let before = full.throughput.clone();
+            for (without, core) in reduced.iter_mut().enumerate() {
+                if self.populations[without] < 1.0 {
+                    continue;
+                }
+                let mut populations = self.populations.clone();
+                populations[without] -= 1.0;
+                let found = self.corrections(&populations, &delta);
+                rounds += self.rounds(solver, &populations, &found, tolerance, core)?.0;
+                for class in 0..classes {
+                    for k in 0..width {
+                        let at = class * width + k;
+                        let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
+                        delta[without][at] = share(core.number[at], populations[class])
+                            - share(full.number[at], self.populations[class]);
+                    }
+                }
+            }
+            let found = self.corrections(&self.populations, &delta);
+            rounds += self.rounds(solver, &self.populations, &found, tolerance, &mut full)?.0;
+            change = before
+                .iter()
+                .zip(&full.throughput)
+                .map(|(a, b)| if *b > 0.0 { (a - b).abs() / b } else { 0.0 })
+                .fold(0.0, f64::max);
+            if change < tolerance.max(1e-9) {
+                break;
+            }
+        }
+        Ok((rounds, change, full))
+    }
+
+    /// Σ_j n_j·Δ_jk(i) − Δ_ik(i) for an arrival of class i.
+    fn corrections(&self, populations: &[f64], delta: &[Vec<f64>]) -> Vec<f64> {
+        let width = self.queues;
+        let mut found = vec![0.0; self.demands.len()];
+        for (class, changes) in delta.iter().enumerate() {
+            let row = &mut found[class * width..(class + 1) * width];
+            for (other, n) in populations.iter().enumerate() {
+                let weight = if other == class { n - 1.0 } else { *n };
+                for (cell, change) in row.iter_mut().zip(&changes[other * width..]) {
+                    *cell += weight * change;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The general iteration: conditional waiting at several servers, load dependence at the mean
+/// queue, fork-join.
+struct General<'a> {
+    network: &'a Network,
+    populations: Vec<f64>,
+}
+
+impl<'a> General<'a> {
+    fn new(network: &'a Network) -> Self {
+        let populations = network.populations().into_iter().map(exact_f64).collect();
+        Self { network, populations }
+    }
+
+    fn settle(
+        &self,
+        solver: &'static str,
+        tolerance: f64,
+    ) -> Result<NetworkSolution, NetworkError> {
+        let network = self.network;
+        let (classes, resources) = (network.classes.len(), network.resources.len());
+        let mut throughput = vec![0.0; classes];
+        // Numbers that queue: at a fork-join those at one branch.
+        let mut number = vec![vec![0.0; classes]; resources];
+        let mut residence = vec![vec![0.0; classes]; resources];
+        for (class, load) in network.classes.iter().enumerate() {
+            let pause = network.total_demand(class) + load.think_time();
+            let n = self.populations[class];
+            throughput[class] = self.cap(class, if n > 0.0 { n / pause } else { 0.0 });
+            for (row, resource) in number.iter_mut().zip(&network.resources) {
+                row[class] = throughput[class] * resource.demands[class];
+            }
+        }
+        let work = exact_f64(classes * resources);
+        let mut damping = 1.0;
+        let mut last = f64::INFINITY;
+        for round in 1..=MOST_ROUNDS {
+            let mut change = 0.0_f64;
+            for (class, load) in network.classes.iter().enumerate() {
+                let n = self.populations[class];
+                if n <= 0.0 {
+                    continue;
+                }
+                let mut sum = load.think_time();
+                for k in 0..resources {
+                    let visit = self.residence(k, class, &number[k], &throughput);
+                    residence[k][class] = visit.0;
+                    number[k][class] += damping * (throughput[class] * visit.1 - number[k][class]);
+                    sum += visit.0;
+                }
+                let next = self.cap(class, n / sum);
+                let gap = (next - throughput[class]) / next;
+                change = change.max(gap.abs());
+                throughput[class] += damping * (next - throughput[class]);
+            }
+            if change <= tolerance.max(1e-10) {
+                let x: Vec<f64> = (0..classes).map(|c| self.closing(c, &residence)).collect();
+                let mut solution = NetworkSolution::from_residence(
+                    network,
+                    solver,
+                    Accuracy::Approximation,
+                    x,
+                    residence,
+                );
+                solution.iterations = Some((round, change));
+                return Ok(solution);
+            }
+            // An iteration that swings is slowed down.
+            if change > last && round > 20 {
+                damping = (damping * 0.7_f64).max(0.02);
+            }
+            last = change;
+            if f64::from(round) * work > MOST_WORK / 40.0 {
+                return Err(NetworkError::NotSettled { solver, rounds: round, change });
+            }
+        }
+        Err(NetworkError::NotSettled { solver, rounds: MOST_ROUNDS, change: last })
+    }
+
+    /// X from the residence times, so that customers are conserved to the last digit.
+    fn closing(&self, class: usize, residence: &[Vec<f64>]) -> f64 {
+        let sum: f64 = residence.iter().map(|row| row[class]).sum();
+        let n = self.populations[class];
+        if n > 0.0 { n / (sum + self.network.classes[class].think_time()) } else { 0.0 }
+    }
+
+    /// No class can be served faster than the slowest resource works when it is alone there.
+    fn cap(&self, class: usize, x: f64) -> f64 {
+        self.network
+            .resources
+            .iter()
+            .filter(|r| !r.is_delay() && r.demands[class] > 0.0)
+            .map(|r| r.capacity() / r.demands[class])
+            .fold(x, f64::min)
+    }
+
+    /// Residence time of a class, and the time that counts as presence in its queue.
+    fn residence(&self, k: usize, class: usize, number: &[f64], x: &[f64]) -> (f64, f64) {
+        let resource = &self.network.resources[k];
+        let demand = resource.demands[class];
+        let n = self.populations[class];
+        if demand == 0.0 {
+            return (0.0, 0.0);
+        }
+        let seen = (number.iter().sum::<f64>() - number[class] / n).max(0.0);
+        match &resource.kind {
+            Kind::Delay => (demand, demand),
+            Kind::Queue => (demand * (1.0 + seen), demand * (1.0 + seen)),
+            Kind::Servers(m) => {
+                let m = exact_f64(*m);
+                let pairs = || x.iter().zip(&resource.demands).map(|(x, d)| x * d);
+                let busy: f64 = pairs().sum::<f64>() - x[class] * demand / n;
+                let load = (busy / m).clamp(0.0, 1.0);
+                let waiting = (seen - busy).max(0.0);
+                let all_busy = load.powf((2.0 * (m + 1.0)).sqrt() - 1.0);
+                let time = demand * (1.0 + (waiting + all_busy) / m);
+                (time, time)
+            }
+            Kind::LoadDependent(_) => {
+                let time = demand * (1.0 + seen) / interpolated(resource, 1.0 + seen);
+                (time, time)
+            }
+            Kind::ForkJoin { branches, needed } => {
+                let branch = demand * (1.0 + seen);
+                (demand * (order_statistic_factor(*branches, *needed) + seen), branch)
+            }
+        }
+    }
+}
+
+/// Rate multiplier between two whole numbers of customers.
+fn interpolated(resource: &Resource, n: f64) -> f64 {
+    let low = kendall_units::whole_u64(n).max(1);
+    let part = (n - exact_f64(low)).clamp(0.0, 1.0);
+    resource.multiplier(low) * (1.0 - part) + resource.multiplier(low + 1) * part
+}

@@ -1,0 +1,314 @@
+//! Bounds of throughput and response time that need one pass over the demands, and the bottleneck.
+
+use kendall_units::exact_f64;
+
+use super::{Kind, Load, Network, NetworkError};
+
+/// Lower and upper bounds; throughput in 1/s, response time in s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bounds {
+    /// Least and greatest X.
+    pub throughput: (f64, f64),
+    /// Least and greatest R.
+    pub system_response: (f64, f64),
+}
+
+/// Where a class saturates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bottleneck {
+    /// Index of the resource with the largest demand per server.
+    pub resource: usize,
+    /// Dmax: its demand per server in s.
+    pub demand: f64,
+    /// D: Σ of all demands in s.
+    pub total_demand: f64,
+    /// 1/Dmax in 1/s.
+    pub most_throughput: f64,
+    /// N* = (D + Z)/Dmax: beyond it there is queueing for certain; `None` for an open class.
+    pub saturation_population: Option<f64>,
+}
+
+/// The bottleneck of one class, as if it were alone.
+///
+/// # Errors
+/// [`NetworkError::NoWork`] when it has no demand at any queue.
+///
+/// # Source
+/// [LZGS84 §5.2].
+pub fn bottleneck(network: &Network, class: usize) -> Result<Bottleneck, NetworkError> {
+    network.check()?;
+    let Some(load) = network.classes.get(class) else {
+        return Err(NetworkError::Empty { what: "class of this index" });
+    };
+    let (resource, demand) = network
+        .resources
+        .iter()
+        .enumerate()
+        .filter(|(_, r)| !r.is_delay())
+        .map(|(index, r)| (index, r.demands[class] / r.capacity()))
+        // The first of equals.
+        .fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best });
+    if demand <= 0.0 {
+        return Err(NetworkError::NoWork { class });
+    }
+    let total_demand = network.total_demand(class);
+    let closed = matches!(load, Load::Closed { .. });
+    Ok(Bottleneck {
+        resource,
+        demand,
+        total_demand,
+        most_throughput: 1.0 / demand,
+        saturation_population: closed.then(|| (total_demand + load.think_time()) / demand),
+    })
+}
+
+/// N, Z (with the delays), demands at single-server queues.
+struct Single {
+    n: f64,
+    z: f64,
+    total: f64,
+    most: f64,
+    demands: Vec<f64>,
+}
+
+fn single(network: &Network, solver: &'static str, several: bool) -> Result<Single, NetworkError> {
+    network.check()?;
+    let [Load::Closed { population, think_time }] = network.classes[..] else {
+        return Err(NetworkError::Unsupported {
+            solver,
+            what: "open or several classes",
+            instead: "`open_bounds` or `multi_class_bounds`",
+        });
+    };
+    let mut z = think_time;
+    let mut demands = Vec::new();
+    let (mut total, mut most) = (0.0, 0.0_f64);
+    for resource in &network.resources {
+        let demand = resource.demands[0];
+        match &resource.kind {
+            Kind::Delay => z += demand,
+            Kind::Queue => {
+                demands.push(demand);
+                total += demand;
+                most = most.max(demand);
+            }
+            Kind::Servers(m) if several => {
+                total += demand;
+                most = most.max(demand / exact_f64(*m));
+            }
+            _ => {
+                return Err(NetworkError::Unsupported {
+                    solver,
+                    what: "several servers, load dependence or fork-join",
+                    instead: "`asymptotic_bounds`",
+                });
+            }
+        }
+    }
+    if population == 0 || total <= 0.0 {
+        return Err(NetworkError::NoWork { class: 0 });
+    }
+    Ok(Single { n: exact_f64(population), z, total, most, demands })
+}
+
+impl Single {
+    fn bounds(&self, low: f64, high: f64) -> Bounds {
+        Bounds {
+            throughput: (low, high),
+            system_response: ((self.n / high - self.z).max(0.0), self.n / low - self.z),
+        }
+    }
+
+    /// min(1/Dmax, N/(D+Z)).
+    fn upper(&self) -> f64 {
+        (1.0 / self.most).min(self.n / (self.total + self.z))
+    }
+}
+
+/// Asymptotic bounds: N/(N·D + Z) ≤ X ≤ min(1/Dmax, N/(D + Z)). One closed class; several servers
+/// count with D/m in Dmax.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for other networks.
+///
+/// # Source
+/// [LZGS84 table 5.1].
+pub fn asymptotic_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    let s = single(network, "asymptotic bounds", true)?;
+    Ok(s.bounds(s.n / (s.n * s.total + s.z), s.upper()))
+}
+
+/// Balanced job bounds: as if all queues had the same demand. One closed class, single servers.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for other networks.
+///
+/// # Source
+/// [LZGS84 table 5.2], Zahorjan et al. 1982.
+pub fn balanced_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    let s = single(network, "balanced job bounds", false)?;
+    let average = s.total / exact_f64(s.demands.len());
+    let others = s.n - 1.0;
+    let low = s.n / (s.total + s.z + others * s.most / (1.0 + s.z / (s.n * s.total)));
+    let high = s.n / (s.total + s.z + others * average / (1.0 + s.z / s.total));
+    Ok(s.bounds(low, high.min(1.0 / s.most)))
+}
+
+/// Geometric bounds: one pass, a few per cent wide at any population. One closed class, single
+/// servers.
+///
+/// Both follow from N/X(N) = Z + D + Dmax(N−1) − Dmax·Z·X(N−1) − Σ(Dmax − Dᵢ)·Qᵢ(N−1), with
+/// geometric sums that bound Qᵢ.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for other networks.
+///
+/// # Source
+/// Casale, Muntz, Serazzi 2008 \[CMS08\].
+pub fn geometric_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    let s = single(network, "geometric bounds", false)?;
+    let others = s.n - 1.0;
+    let base = s.z + s.total + s.most * others;
+    let slack = |y: &dyn Fn(f64) -> f64| -> f64 {
+        s.demands
+            .iter()
+            .filter(|d| **d < s.most)
+            .map(|d| (s.most - d) * geometric(y(*d), others))
+            .sum()
+    };
+    let few = others / (s.z + s.total + s.most * others);
+    let low = base - slack(&|d| d * few);
+    let most = if others > 0.0 { s.with(others).proportional().1 } else { 0.0 };
+    let high = base - slack(&|d| d * most);
+    let root = |b: f64, customers: f64| {
+        2.0 * s.n / (b + (b * b - 4.0 * s.z * s.most * customers).max(0.0).sqrt())
+    };
+    Ok(s.bounds(root(low, others), root(high, s.n).min(s.upper())))
+}
+
+/// y + y² + … + y^n.
+fn geometric(y: f64, n: f64) -> f64 {
+    if y <= 0.0 || n <= 0.0 {
+        0.0
+    } else if (1.0 - y).abs() < 1e-12 {
+        n
+    } else {
+        (y - y.powf(n + 1.0)) / (1.0 - y)
+    }
+}
+
+/// Proportional bounds: the customers that queue are spread at best as the demands are, at worst
+/// as their N-th powers are. One closed class, single servers.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for other networks.
+///
+/// # Source
+/// Hsieh and Lam 1987 \[HL87\]; with think time, Z·X customers fewer queue, X by the asymptotic
+/// bounds.
+pub fn proportional_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    let s = single(network, "proportional bounds", false)?;
+    let (low, high) = s.proportional();
+    Ok(s.bounds(low, high))
+}
+
+impl Single {
+    /// The same network with `n` customers.
+    fn with(&self, n: f64) -> Self {
+        Self { n, demands: self.demands.clone(), ..*self }
+    }
+
+    fn proportional(&self) -> (f64, f64) {
+        let others = self.n - 1.0;
+        // Relative to the largest, so that powers stay in range.
+        let power = |p: f64| self.demands.iter().map(|d| (d / self.most).powf(p)).sum::<f64>();
+        let worst = self.most * power(self.n) / power(others.max(1e-9));
+        let best = self.demands.iter().map(|d| d * d).sum::<f64>() / self.total;
+        let fewer = self.with(others);
+        let queued = |x: f64| (others - self.z * x).max(0.0);
+        let least = if others > 0.0 { others / (others * self.total + self.z) } else { 0.0 };
+        let low = self.n / (self.z + self.total + worst * queued(least));
+        let high = self.n / (self.z + self.total + best * queued(fewer.upper()));
+        (low, high.min(self.upper()))
+    }
+}
+
+/// Bounds for an open class alone: the response time at arrival rate λ lies between that of the
+/// balanced network and that of the bottleneck repeated; X is at most 1/Dmax.
+///
+/// # Errors
+/// [`NetworkError::Unstable`] when λ·Dmax ≥ 1; [`NetworkError::Unsupported`] for other networks.
+///
+/// # Source
+/// [LZGS84 table 5.2].
+pub fn open_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    network.check()?;
+    let [Load::Open { arrival_rate }] = network.classes[..] else {
+        return Err(NetworkError::Unsupported {
+            solver: "open bounds",
+            what: "closed or several classes",
+            instead: "`asymptotic_bounds` or `multi_class_bounds`",
+        });
+    };
+    let neck = bottleneck(network, 0)?;
+    let delay: f64 = network.resources.iter().filter(|r| r.is_delay()).map(|r| r.demands[0]).sum();
+    let queues: Vec<f64> =
+        network.resources.iter().filter(|r| !r.is_delay()).map(|r| r.demands[0]).collect();
+    let total: f64 = queues.iter().sum();
+    let busy = arrival_rate * neck.demand;
+    if busy >= 1.0 {
+        return Err(NetworkError::Unstable {
+            resource: neck.resource,
+            offered: busy,
+            capacity: 1.0,
+            share: 1.0 / busy,
+        });
+    }
+    let single = network.resources.iter().all(|r| matches!(r.kind, Kind::Queue | Kind::Delay));
+    let average = total / exact_f64(queues.len());
+    let low = if single { total / (1.0 - arrival_rate * average) } else { total };
+    Ok(Bounds {
+        throughput: (arrival_rate, neck.most_throughput),
+        system_response: (delay + low, delay + total / (1.0 - busy)),
+    })
+}
+
+/// Asymptotic bounds of each closed class beside the others: none can be faster than alone, and
+/// none slower than behind everybody else at its bottleneck. Single servers, several servers and
+/// delays.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for open classes.
+///
+/// # Source
+/// [LZGS84 §5.4] for each class; the lower bound from the arrival theorem, R ≤ D + Dmax·(ΣN − 1).
+pub fn multi_class_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError> {
+    network.check()?;
+    if network.has_open() {
+        return Err(NetworkError::Unsupported {
+            solver: "multi-class bounds",
+            what: "open classes",
+            instead: "`open_bounds`",
+        });
+    }
+    let everybody: u64 = network.populations().iter().sum();
+    let mut all = Vec::new();
+    for (class, load) in network.classes.iter().enumerate() {
+        let n = exact_f64(load.population());
+        let z = load.think_time();
+        let total = network.total_demand(class);
+        let queues = || network.resources.iter().filter(|r| !r.is_delay());
+        let slowest = queues().map(|r| r.demands[class]).fold(0.0, f64::max);
+        let per_server = queues().map(|r| r.demands[class] / r.capacity()).fold(0.0, f64::max);
+        let worst = total + slowest * (exact_f64(everybody) - 1.0).max(0.0);
+        let high =
+            (n / (total + z)).min(if per_server > 0.0 { 1.0 / per_server } else { f64::MAX });
+        let low = n / (worst + z);
+        let response = |x: f64| if x > 0.0 { (n / x - z).max(total) } else { total };
+        all.push(Bounds {
+            throughput: (low, high),
+            system_response: (response(high), if n > 0.0 { worst } else { total }),
+        });
+    }
+    Ok(all)
+}

@@ -1,0 +1,376 @@
+//! Published networks, and identities on random ones.
+
+use kendall_queueing::network::{
+    Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource,
+    asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent, geometric_bounds,
+    linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
+    open_bounds, pool_rates, proportional_bounds, schweitzer,
+};
+use kendall_queueing::station::{finite_population, mmm};
+use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
+
+#[track_caller]
+fn near(have: f64, want: f64, relative: f64) {
+    assert!((have - want).abs() <= relative * want.abs(), "{have} for {want}");
+}
+
+/// Half a unit in the last printed place.
+#[track_caller]
+fn printed(have: f64, want: f64, half_unit: f64) {
+    assert!((have - want).abs() <= half_unit * (1.0 + 1e-9), "{have} for the printed {want}");
+}
+
+fn closed(population: u64, think_time: f64) -> Load {
+    Load::Closed { population, think_time }
+}
+
+fn network(classes: &[Load], resources: Vec<Resource>) -> Network {
+    Network { classes: classes.to_vec(), resources }
+}
+
+/// [Bolch06 §8.1.1], three stations of which two have several servers; G recomputed in full.
+#[test]
+fn convolution_gives_the_published_constants() {
+    let n = network(
+        &[closed(3, 0.0)],
+        vec![
+            Resource::servers(2, &[1.0 / 0.8]),
+            Resource::servers(3, &[0.667 / 0.6]),
+            Resource::queue(&[0.2 / 0.4]),
+        ],
+    );
+    let g = normalization_constants(&n).unwrap();
+    for (have, want) in
+        g[1..].iter().zip([2.861_666_666_666_667, 4.219_568_055_555_555, 4.467_898_389_660_494])
+    {
+        near(have.exp(), want, 1e-12);
+    }
+    let s = convolution(&n).unwrap();
+    near(s.throughput[0], 0.944_418_983_502_485_5, 1e-12);
+    near(s.number[1][0], 1.049_879_103_326_93, 1e-11);
+}
+
+/// [LZGS84 ch. 7], mixed example: the printed 4/19, 15/19 …
+#[test]
+fn a_mixed_network_gives_the_published_fractions() {
+    let n = network(
+        &[
+            Load::Open { arrival_rate: 1.0 },
+            Load::Open { arrival_rate: 0.5 },
+            closed(1, 0.0),
+            closed(1, 0.0),
+        ],
+        vec![
+            Resource::queue(&[0.25, 0.5, 0.5, 1.0]),
+            Resource::queue(&[1.0 / 6.0, 1.0, 1.0, 4.0 / 3.0]),
+        ],
+    );
+    let s = mixed(&n).unwrap();
+    near(s.number[0][2], 4.0 / 19.0, 1e-12);
+    near(s.number[1][3], 14.0 / 19.0, 1e-12);
+    near(s.number[0][0], 0.736_842_105_263_157_9, 1e-12);
+    near(s.number[1][1], 3.789_473_684_210_526, 1e-12);
+    assert_eq!(s.accuracy, Accuracy::Exact);
+}
+
+/// PDQ's demos and JMT's stored models (docs/references.md); recomputed there to these digits.
+#[test]
+fn other_tools_figures_are_met() {
+    let s = mva_exact(&Network::closed(&[0.0098, 0.0025, 0.000_72, 0.0098], 10, 0.0)).unwrap();
+    printed(s.throughput[0], 92.394_525, 0.5e-6);
+    let mut demands = vec![0.0109];
+    demands.extend([0.000_275; 16]);
+    let s = mva_exact(&Network::closed(&demands, 5, 0.0)).unwrap();
+    printed(s.throughput[0], 91.733_459, 0.5e-6);
+    let n = network(&[closed(400, 0.0)], vec![Resource::servers(300, &[0.444])]);
+    let s = convolution(&n).unwrap();
+    printed(s.throughput[0], 675.675_68, 0.5e-5);
+    printed(s.system_response[0], 0.592, 0.5e-3);
+    // allen: three classes at three centers.
+    let n = network(
+        &[closed(5, 20.0), closed(10, 30.0), closed(5, 0.0)],
+        vec![
+            Resource::queue(&[0.5, 0.04, 0.06]),
+            Resource::queue(&[0.4, 0.2, 0.3]),
+            Resource::queue(&[1.2, 0.05, 0.06]),
+        ],
+    );
+    let _ = mva_exact(&n).unwrap();
+    // JMT: 40 and 4 customers over 6 stations.
+    let mut resources = vec![Resource::queue(&[5.0, 10.0]), Resource::queue(&[0.010, 0.1])];
+    resources.extend(std::iter::repeat_n(Resource::queue(&[0.035, 0.035]), 4));
+    let n = network(&[closed(40, 0.0), closed(4, 0.0)], resources);
+    let s = mva_exact(&n).unwrap();
+    assert!(s.throughput[0] > 0.0);
+    // JMT testSingleClosedLI_1.
+    let s = mva_exact(&Network::closed(&[0.605, 1.35, 2.1], 10, 15.0)).unwrap();
+    printed(s.throughput[0], 0.400_205, 0.5e-6);
+    printed(s.number[2][0], 2.656_17, 0.5e-5);
+    // Two stations, 40 customers.
+    let s = mva_exact(&Network::closed(&[0.277_269_24, 0.0], 40, 0.0)).unwrap();
+    near(s.throughput[0], 1.0 / 0.277_269_24, 1e-12);
+}
+
+/// The models of docs/models.md's speed table; values of the five tools that agree.
+#[test]
+fn the_measured_models_have_their_agreed_results() {
+    let demands: Vec<f64> = (0..20).map(|k| 0.01 * f64::from(1 + k % 7)).collect();
+    let s = mva_exact(&Network::closed(&demands, 1_000, 1.0)).unwrap();
+    printed(s.throughput[0], 14.284_279_006, 1.0);
+    // The published figure is that of N = 10,000 or 1,000, which agree to these digits or not:
+    // either must be bracketed by the bounds.
+    let b = geometric_bounds(&Network::closed(&demands, 1_000, 1.0)).unwrap();
+    assert!(b.throughput.0 <= s.throughput[0] && s.throughput[0] <= b.throughput.1);
+}
+
+#[test]
+fn four_classes_have_their_agreed_results() {
+    let demands = [
+        [0.1, 0.2, 0.05, 0.15],
+        [0.05, 0.02, 0.2, 0.1],
+        [0.3, 0.1, 0.15, 0.05],
+        [0.02, 0.08, 0.06, 0.2],
+        [0.12, 0.12, 0.12, 0.12],
+    ];
+    let n = network(&[closed(12, 1.0); 4], demands.iter().map(|d| Resource::queue(d)).collect());
+    let s = mva_exact(&n).unwrap();
+    eprintln!("{:?}", s.throughput);
+    let c = convolution(&network(&[closed(3, 1.0); 4], n.resources.clone())).unwrap();
+    let m = mva_exact(&network(&[closed(3, 1.0); 4], n.resources.clone())).unwrap();
+    for (a, b) in c.throughput.iter().zip(&m.throughput) {
+        near(*a, *b, 1e-11);
+    }
+}
+
+/// Tables IV and V of [CMS08] and [HL87], as in the Octave package.
+#[test]
+fn bounds_give_the_published_tables() {
+    let n = Network::closed(&[0.1, 0.1, 0.09, 0.08], 20, 0.0);
+    let b = geometric_bounds(&n).unwrap().throughput;
+    printed(b.0, 9.0947, 0.5e-4);
+    printed(b.1, 9.2431, 0.5e-4);
+    let b = proportional_bounds(&n).unwrap().throughput;
+    printed(b.0, 8.8672, 0.5e-4);
+    printed(b.1, 9.3387, 0.5e-4);
+    // Table V: think time 1.
+    let n = Network::closed(&[0.1, 0.1, 0.09, 0.08], 20, 1.0);
+    let b = geometric_bounds(&n).unwrap().throughput;
+    printed(b.0, 8.0856, 0.5e-4);
+    printed(b.1, 8.6467, 0.5e-4);
+    // Terminal bounds: N 20, D 9.2 and 8, Z 120.
+    let n = Network::closed(&[9.2, 8.0], 20, 120.0);
+    let b = asymptotic_bounds(&n).unwrap();
+    printed(b.throughput.1, 0.109, 0.5e-3);
+    printed(b.system_response.0, 64.0, 0.5);
+}
+
+/// models.md: selector, handler, database; the database saturates at 6.273/ms.
+#[test]
+fn the_closed_example_saturates_at_its_database() {
+    let demands = [4.4e-6, 1.1221e-3 / 8.0, 2.5505e-3 / 16.0];
+    let n = Network::closed(&demands, 600, 0.05);
+    let neck = bottleneck(&n, 0).unwrap();
+    assert_eq!(neck.resource, 2);
+    printed(neck.demand * 1e3, 0.1594, 0.5e-4);
+    printed(neck.most_throughput / 1e3, 6.273, 0.5e-3);
+    let s = mva_exact(&n).unwrap();
+    assert!(s.throughput[0] < neck.most_throughput && s.throughput[0] > 0.999 * 6_273.0);
+}
+
+#[test]
+fn one_station_with_think_time_is_the_finite_population_station() {
+    for (m, n) in [(1, 20), (4, 60), (64, 1_000), (8, 100)] {
+        let s =
+            convolution(&network(&[closed(n, 3.0)], vec![Resource::servers(m, &[0.7])])).unwrap();
+        let f = finite_population(1.0 / 3.0, 1.0 / 0.7, m, n, None).unwrap();
+        near(s.throughput[0], f.throughput, 1e-11);
+        near(s.system_response[0], f.response_time.mean, 1e-10);
+        let p = s.marginals[0].as_ref().unwrap();
+        near(p.iter().sum(), 1.0, 1e-10);
+    }
+}
+
+/// Plain multi-server recursion goes negative here; convolution must stay between the bounds and
+/// be what a birth–death process gives (one station), at 64 servers and 1,000 customers.
+#[test]
+fn large_multi_servers_stay_stable() {
+    let n = network(
+        &[closed(1_000, 5.0)],
+        vec![
+            Resource::servers(64, &[0.2]),
+            Resource::servers(256, &[0.9]),
+            Resource::queue(&[0.002]),
+        ],
+    );
+    let s = convolution(&n).unwrap();
+    let total: f64 = s.number.iter().flatten().sum::<f64>() + s.throughput[0] * 5.0;
+    near(total, 1_000.0, 1e-10);
+    let b = asymptotic_bounds(&n).unwrap();
+    assert!(s.throughput[0] <= b.throughput.1 && s.throughput[0] >= b.throughput.0);
+}
+
+#[test]
+fn a_flow_equivalent_replaces_its_part_exactly() {
+    let part = [Resource::queue(&[0.3]), Resource::servers(2, &[0.5])];
+    let rest = Resource::queue(&[0.2]);
+    let whole = network(&[closed(9, 1.0)], vec![part[0].clone(), part[1].clone(), rest.clone()]);
+    let aggregate = flow_equivalent(&part, 9).unwrap().resource();
+    let outer = network(&[closed(9, 1.0)], vec![aggregate, rest]);
+    let (a, b) = (convolution(&whole).unwrap(), convolution(&outer).unwrap());
+    near(a.throughput[0], b.throughput[0], 1e-11);
+    near(a.number[2][0], b.number[1][0], 1e-10);
+    // As many tokens as customers: the pool is no limit.
+    let pool = pool_rates(&part, 50, 9).unwrap();
+    near(pool.rates[8], flow_equivalent(&part, 9).unwrap().rates[8], 1e-12);
+}
+
+#[test]
+fn open_networks_are_stations_side_by_side() {
+    let n = network(
+        &[Load::Open { arrival_rate: 3.0 }, Load::Open { arrival_rate: 1.0 }],
+        vec![Resource::servers(4, &[0.5, 1.0]), Resource::delay(&[2.0, 1.0])],
+    );
+    let s = open(&n).unwrap();
+    near(s.total_number(0), mmm(2.5, 1.0, 4).unwrap().number.mean, 1e-12);
+    near(s.system_response[0], s.residence[0][0] + 2.0, 1e-12);
+    let b = open_bounds(&network(
+        &[Load::Open { arrival_rate: 0.3 }],
+        vec![Resource::queue(&[0.605]), Resource::queue(&[2.1]), Resource::queue(&[1.35])],
+    ))
+    .unwrap();
+    assert!(b.system_response.0 < 8.683_74 && 8.683_74 < b.system_response.1);
+    let error = open(&network(&[Load::Open { arrival_rate: 2.0 }], vec![Resource::queue(&[0.6])]));
+    assert!(matches!(error, Err(NetworkError::Unstable { .. })));
+}
+
+#[test]
+fn a_million_customers_are_solved_by_approximation() {
+    let n = network(
+        &[closed(1_000_000, 10.0), closed(500_000, 3.0)],
+        vec![Resource::servers(64, &[1e-4, 2e-4]), Resource::queue(&[1e-6, 2e-6])],
+    );
+    let s = mixed(&n).unwrap();
+    assert_eq!(s.accuracy, Accuracy::Approximation);
+    assert!(s.total_utilization(0) <= 1.0 + 1e-9);
+}
+
+#[test]
+fn the_series_ends_where_the_single_solution_is() {
+    let n = Network::closed(&[0.02, 0.08, 0.08, 0.06], 6, 0.0);
+    let series = mva_series(&n).unwrap();
+    near(series[5].throughput, mva_exact(&n).unwrap().throughput[0], 1e-15);
+    let g = normalization_constants(&n).unwrap();
+    for step in &series {
+        let i = usize::try_from(step.population).unwrap();
+        near((g[i - 1] - g[i]).exp(), step.throughput, 1e-13);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bounds_bracket_the_exact_solution(
+        demands in prop::collection::vec(0.001..2.0_f64, 1..8), n in 1..60_u64, z in 0.0..20.0_f64,
+    ) {
+        let model = Network::closed(&demands, n, z);
+        let x = mva_exact(&model).unwrap().throughput[0];
+        let slack = 1e-9 * x;
+        let mut bounds = vec![
+            asymptotic_bounds(&model).unwrap(), balanced_bounds(&model).unwrap(),
+            geometric_bounds(&model).unwrap(),
+        ];
+        bounds.push(multi_class_bounds(&model).unwrap()[0]);
+        bounds.push(proportional_bounds(&model).unwrap());
+        for b in bounds {
+            prop_assert!(b.throughput.0 <= x + slack && x <= b.throughput.1 + slack, "{b:?} {x}");
+        }
+        // A few per cent are typical [LZGS84 §6.4.2.2]; the knee with much think time is the worst.
+        let s = schweitzer(&model, Iteration::default()).unwrap();
+        prop_assert!((s.throughput[0] - x).abs() <= 0.08 * x, "{} {x}", s.throughput[0]);
+        let l = linearizer(&model, Iteration::default()).unwrap();
+        prop_assert!((l.throughput[0] - x).abs() <= 0.02 * x, "{} {x}", l.throughput[0]);
+        let c = convolution(&model).unwrap();
+        prop_assert!((c.throughput[0] - x).abs() <= 1e-10 * x);
+        for k in 0..demands.len() {
+            let exact = mva_exact(&model).unwrap().number[k][0];
+            prop_assert!((c.number[k][0] - exact).abs() <= 1e-8 * (1.0 + exact));
+        }
+    }
+
+    #[test]
+    fn several_classes_keep_the_laws(
+        rows in prop::collection::vec([0.0..2.0_f64, 0.001..2.0, 0.0..1.0], 1..4),
+        n in [1..5_u64, 1..5, 0..4], z in [0.0..5.0_f64, 0.0..5.0, 0.1..5.0], m in 1..4_u64,
+        rate in 0.0..0.2_f64,
+    ) {
+        let classes = [closed(n[0], z[0] + 0.01), closed(n[1], z[1]), closed(n[2], z[2])];
+        let plain: Vec<Resource> = rows.iter().map(|d| Resource::queue(d)).collect();
+        let a = mva_exact(&network(&classes, plain.clone())).unwrap();
+        let b = convolution(&network(&classes, plain.clone())).unwrap();
+        for c in 0..3 {
+            prop_assert!((a.throughput[c] - b.throughput[c]).abs() <= 1e-9 * a.throughput[c].max(1e-9));
+            for k in 0..rows.len() {
+                prop_assert!((a.number[k][c] - b.number[k][c]).abs() <= 1e-8);
+            }
+        }
+        // m servers by convolution: one server is the same network.
+        let many: Vec<Resource> = rows.iter().map(|d| Resource {
+            kind: Kind::Servers(m), demands: d.to_vec(),
+        }).collect();
+        let s = convolution(&network(&classes, many.clone())).unwrap();
+        if m == 1 {
+            prop_assert!((s.throughput[0] - a.throughput[0]).abs() <= 1e-9);
+        } else {
+            prop_assert!(s.throughput[1] >= 0.0);
+        }
+        for bounds in multi_class_bounds(&network(&classes, many.clone())).unwrap().iter().zip(&s.throughput) {
+            prop_assert!(*bounds.1 <= bounds.0.throughput.1 * (1.0 + 1e-9));
+        }
+        // Approximations within their published error: 20 % here, for tiny populations.
+        for method in [MultiServer::Conditional, MultiServer::Seidmann] {
+            let iteration = Iteration { multi_server: method, ..Iteration::default() };
+            let approximate = schweitzer(&network(&classes, many.clone()), iteration).unwrap();
+            for c in 0..2 {
+                let gap = (approximate.throughput[c] - s.throughput[c]).abs() / s.throughput[c];
+                prop_assert!(gap <= 0.25, "{method:?} {gap}");
+            }
+        }
+        // Mixed: an open class beside them, and a network in which it has no rate.
+        let mut with_open = classes.to_vec();
+        with_open.push(Load::Open { arrival_rate: rate });
+        let widened: Vec<Resource> = many.iter().map(|r| {
+            let mut demands = r.demands.clone();
+            demands.push(1.0);
+            Resource { kind: r.kind.clone(), demands }
+        }).collect();
+        let x = mixed(&network(&with_open, widened)).unwrap();
+        prop_assert!(x.throughput[1] <= s.throughput[1] * (1.0 + 1e-9) || rate == 0.0 || n[0] + n[2] > 0);
+    }
+
+    #[test]
+    fn hostile_networks_are_errors_and_never_panics(
+        demands in prop::collection::vec(any::<f64>(), 0..4), n in any::<u64>(), z in any::<f64>(),
+        rate in any::<f64>(), m in 0..5_u64,
+    ) {
+        let small = n % 50;
+        for population in [small, n] {
+            let model = Network::closed(&demands, population, z);
+            if population == small {
+                let _ = mva_exact(&model);
+                let _ = convolution(&model);
+                let _ = linearizer(&model, Iteration::default());
+            } else if population > 1 << 40 {
+                prop_assert!(mva_exact(&model).is_err() && convolution(&model).is_err());
+            }
+            let _ = schweitzer(&model, Iteration::default());
+            let _ = asymptotic_bounds(&model);
+            let _ = balanced_bounds(&model);
+            let _ = geometric_bounds(&model);
+        }
+        let resources = demands.iter().map(|d| Resource::servers(m, &[*d, 1.0])).collect();
+        let model = network(&[Load::Open { arrival_rate: rate }, closed(small, z)], resources);
+        let _ = mixed(&model);
+        let _ = open(&model);
+    }
+}
