@@ -3,6 +3,7 @@
 mod completions;
 mod report;
 mod serve;
+mod load;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -22,6 +23,7 @@ enum Command {
     Completions(completions::Completions),
     Report(report::ReportCommand),
     Serve(serve::Serve),
+    Load(load::Load),
 }
 
 impl Kendall {
@@ -38,6 +40,7 @@ impl Kendall {
             Command::Completions(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
+            Command::Load(command) => command.run(),
         }
     }
 }

@@ -1,3 +1,16 @@
 //! Load generation: arrival schedules, closed and open loops, one driver a protocol.
+//!
+//! Start reading at [`load::run`]; the loop itself is in the private module `engine`.
 
+mod arrivals;
+mod clock;
+mod cost;
+pub mod distribution;
+pub mod driver;
+mod engine;
+pub mod load;
+pub mod memcached;
+mod pace;
+pub mod random;
+mod recorder;
 pub mod result;

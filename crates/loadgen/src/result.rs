@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub const RESULT_VERSION: u32 = 1;
 
 /// One load test.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
     /// [`RESULT_VERSION`] of the writer.
     pub version: u32,
@@ -40,6 +40,19 @@ pub struct LoadResult {
     pub lateness: EncodedHistogram,
     /// Open loop: gaps between sends.
     pub gaps: EncodedHistogram,
+    /// Open loop: due to a free connection, of the arrivals that found none free. It is part of
+    /// their response time and no part of the lateness.
+    #[serde(default)]
+    pub connection_wait: EncodedHistogram,
+    /// Open loop: arrivals that were due and could not be sent before the end.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Connections that had to be made again.
+    #[serde(default)]
+    pub reconnects: u64,
+    /// Seed of all draws.
+    #[serde(default)]
+    pub seed: u64,
     /// One per generator thread.
     pub threads: Vec<GeneratorThread>,
     /// Reasons why this test must not be used, as sentences with their figures; empty when valid.

@@ -51,6 +51,25 @@ impl Histogram {
         Self { inner }
     }
 
+    /// An empty histogram that has room for values up to `nanoseconds`, so that recording them
+    /// allocates nothing. Larger values still grow it.
+    ///
+    /// # Panics
+    /// Never: the bounds are within HdrHistogram's.
+    #[must_use]
+    pub fn with_room(nanoseconds: u64) -> Self {
+        let high = nanoseconds.clamp(2, u64::MAX >> 1);
+        let mut inner = hdrhistogram::Histogram::new_with_bounds(1, high, SIGNIFICANT_DIGITS)
+            .expect("1 ≤ 2 ≤ high, and three significant digits are within 0 to 5");
+        inner.auto(true);
+        Self { inner }
+    }
+
+    /// Forgets all values and keeps the room.
+    pub fn clear(&mut self) {
+        self.inner.reset();
+    }
+
     /// Records one value.
     pub fn record(&mut self, nanoseconds: u64) {
         self.record_n(nanoseconds, 1);

@@ -1,0 +1,33 @@
+//! `kendall load`: one load test, closed or open.
+
+mod common;
+mod human;
+mod memcached;
+
+use clap::Subcommand;
+
+use crate::exit::Exit;
+
+/// Runs one load test, closed or open
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Example:\n  kendall load memcached 127.0.0.1:11211 --clients 64 --duration 10s --prefill"
+)]
+pub(crate) struct Load {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Debug, Subcommand)]
+enum Protocol {
+    Memcached(Box<memcached::LoadMemcached>),
+}
+
+impl Load {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self.protocol {
+            Protocol::Memcached(load) => load.run(),
+        }
+    }
+}

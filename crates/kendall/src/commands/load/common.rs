@@ -1,0 +1,143 @@
+//! Options and steps that loads of every protocol share.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use kendall_loadgen::distribution::{Distribution, Unit};
+use kendall_loadgen::load::{LoadError, LoadPlan, LoadProgress, PacePlan};
+use kendall_loadgen::result::LoadResult;
+use kendall_units::{Seconds, parse_seconds};
+
+use super::human;
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Options of every load.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Closed loop: the number of clients; open loop: the limit of connections
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) clients: u32,
+
+    /// Generator threads
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: u32,
+
+    /// How long requests are sent
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_seconds)]
+    pub(crate) duration: Seconds,
+
+    /// How long a reply is waited for
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = parse_seconds)]
+    pub(crate) timeout: Seconds,
+
+    /// Closed loop: think time between a reply and the next request, such as `40ms`,
+    /// `exponential:40ms`, `uniform:10ms..70ms`, `normal:40ms,5ms` or `file:PATH`
+    #[arg(long, value_name = "DISTRIBUTION")]
+    pub(crate) think_time: Option<String>,
+
+    /// Seed of everything that is drawn
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) seed: u64,
+
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+
+    /// Print no progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// A refusal: exit code 2.
+pub(crate) fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
+    exit_with(Exit::Refused, error)
+}
+
+/// The first address of each target.
+pub(crate) fn resolve(targets: &[String]) -> anyhow::Result<Vec<SocketAddr>> {
+    targets
+        .iter()
+        .map(|target| {
+            let addresses = target.to_socket_addrs().map_err(|error| {
+                let text = format!("target `{target}`: {error}; write it like `127.0.0.1:11211`");
+                if error.kind() == std::io::ErrorKind::InvalidInput {
+                    refuse(text)
+                } else {
+                    exit_with(Exit::NotReady, text)
+                }
+            })?;
+            addresses.into_iter().next().ok_or_else(|| {
+                exit_with(Exit::NotReady, format!("target `{target}` has no address"))
+            })
+        })
+        .collect()
+}
+
+impl Common {
+    /// The part of the plan that no protocol changes.
+    pub(crate) fn plan(&self, targets: Vec<SocketAddr>) -> anyhow::Result<LoadPlan> {
+        if self.duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
+            return Err(refuse("--duration and --timeout must be above 0"));
+        }
+        let think_time = self
+            .think_time
+            .as_deref()
+            .map(|text| Distribution::parse(text, Unit::Time))
+            .transpose()
+            .map_err(refuse)?
+            .filter(|think_time| !matches!(think_time, Distribution::Constant(0.0)));
+        Ok(LoadPlan {
+            targets,
+            clients: self.clients as usize,
+            threads: self.threads as usize,
+            duration_ns: self.duration.as_nanos(),
+            timeout_ns: self.timeout.as_nanos(),
+            pace: PacePlan::Closed { think_time },
+            seed: self.seed,
+        })
+    }
+
+    /// Tells how far the load is, on standard error.
+    pub(crate) fn progress(&self) -> impl FnMut(&LoadProgress) + use<> {
+        let quiet = self.quiet;
+        move |moment| {
+            if !quiet {
+                output::note(&human::progress(moment));
+            }
+        }
+    }
+
+    /// Prints the result; the exit code says whether it may be used.
+    pub(crate) fn print(&self, result: &LoadResult) -> anyhow::Result<Exit> {
+        match self.format {
+            Format::Json => output::json(result)?,
+            Format::Human => output::result(&human::table(result)?),
+        }
+        for rejection in &result.rejections {
+            output::note(&format!("rejected: {rejection}"));
+        }
+        Ok(if result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
+    }
+}
+
+/// A server that is not there is not our failure.
+pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Connect { .. } => exit_with(Exit::NotReady, error),
+        LoadError::Thread(_) => error.into(),
+    }
+}
+
+/// Becomes true at SIGINT or SIGTERM, so that the load ends early and its result is printed; a
+/// second signal ends the program at once.
+pub(crate) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let code = i32::from(Exit::Failure as u8);
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,145 @@
+//! What a load test prints for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use kendall_loadgen::load::LoadProgress;
+use kendall_loadgen::result::{LoadResult, Operation};
+use kendall_protocols::snapshot::EncodedHistogram;
+use kendall_stats::histogram::Histogram;
+use kendall_units::{Rate, Seconds, exact_f64};
+
+/// Quantiles of the table.
+const QUANTILES: [(f64, &str); 5] =
+    [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "max")];
+
+/// One line a second.
+pub(crate) fn progress(moment: &LoadProgress) -> String {
+    let time = |nanoseconds: Option<f64>| {
+        nanoseconds.map_or_else(|| "–".to_owned(), |ns| Seconds::new(ns / 1e9).to_string())
+    };
+    format!(
+        "{:>4} s  {:>9}/s  mean {:>9}  p99 {:>9}  errors {}",
+        moment.elapsed_s,
+        moment.completed,
+        time(moment.response_time_mean_ns),
+        time(moment.response_time_p99_ns.map(exact_f64)),
+        moment.errors
+    )
+}
+
+/// The whole result.
+pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
+    let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns));
+    let mut text = format!(
+        "{} {} loop on {}: {} clients, {} threads, {seconds}\n",
+        result.protocol,
+        result.r#loop,
+        result.targets.join(", "),
+        result.clients,
+        result.threads.len(),
+    );
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let mut header =
+        vec!["operation".to_owned(), "completed".into(), "throughput".into(), "mean".into()];
+    header.extend(QUANTILES.iter().map(|(_, name)| (*name).to_owned()));
+    header.extend(["hits".into(), "misses".into(), "errors".into()]);
+    table.set_header(header);
+    let mut all = (0_u64, Histogram::new());
+    for (name, operation) in &result.operations {
+        let response_time = Histogram::decode(&operation.response_time.0)?;
+        table.add_row(row(name, operation, &response_time, seconds));
+        all.0 += operation.completed;
+        all.1.add(&response_time);
+    }
+    if result.operations.len() > 1 {
+        let sum = |pick: fn(&Operation) -> u64| result.operations.values().map(pick).sum::<u64>();
+        let total = Operation {
+            completed: all.0,
+            hits: sum(|operation| operation.hits),
+            misses: sum(|operation| operation.misses),
+            errors: [("all".to_owned(), sum(errors))].into(),
+            ..Operation::default()
+        };
+        table.add_row(row("all", &total, &all.1, seconds));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(text, "{table}")?;
+    for (name, operation) in &result.operations {
+        for (kind, count) in &operation.errors {
+            writeln!(text, "errors of {name}: {kind} {count}")?;
+        }
+    }
+    generator(&mut text, result)?;
+    Ok(text)
+}
+
+fn row(
+    name: &str,
+    operation: &Operation,
+    response_time: &Histogram,
+    duration: Seconds,
+) -> Vec<String> {
+    let time = |nanoseconds: Option<f64>| {
+        nanoseconds.map_or_else(|| "–".to_owned(), |ns| Seconds::new(ns / 1e9).to_string())
+    };
+    let throughput = exact_f64(operation.completed) / duration.get();
+    let mut row = vec![
+        name.to_owned(),
+        operation.completed.to_string(),
+        if throughput.is_finite() {
+            Rate::per_second(throughput).to_string()
+        } else {
+            "–".to_owned()
+        },
+        time(response_time.mean()),
+    ];
+    row.extend(
+        QUANTILES
+            .iter()
+            .map(|(quantile, _)| time(response_time.quantile(*quantile).map(exact_f64))),
+    );
+    row.push(operation.hits.to_string());
+    row.push(operation.misses.to_string());
+    row.push(errors(operation).to_string());
+    row
+}
+
+fn errors(operation: &Operation) -> u64 {
+    operation.errors.values().sum()
+}
+
+/// What the generator says of itself.
+fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
+    let late = |histogram: &EncodedHistogram| -> anyhow::Result<String> {
+        let histogram = Histogram::decode(&histogram.0)?;
+        let at = |quantile| {
+            histogram
+                .quantile(quantile)
+                .map_or_else(|| "–".to_owned(), |ns| Seconds::from_nanos(ns).to_string())
+        };
+        Ok(format!("median {}, 99 % {}, max {}", at(0.5), at(0.99), at(1.0)))
+    };
+    writeln!(text, "lateness (planned to sent): {}", late(&result.lateness)?)?;
+    for (number, thread) in result.threads.iter().enumerate() {
+        let cpu = thread.cpu_user_ns + thread.cpu_system_ns;
+        let share = |part: u64| {
+            kendall_units::ratio(part, thread.wall_ns)
+                .map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0))
+        };
+        writeln!(
+            text,
+            "generator thread {number}: CPU {}, waited for a core {}",
+            share(cpu),
+            share(thread.run_queue_wait_ns)
+        )?;
+    }
+    for caveat in &result.caveats {
+        writeln!(text, "caveat: {caveat}")?;
+    }
+    Ok(())
+}

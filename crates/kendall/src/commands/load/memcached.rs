@@ -1,0 +1,124 @@
+//! `kendall load memcached`.
+
+use std::sync::atomic::Ordering;
+
+use kendall_loadgen::load;
+use kendall_loadgen::memcached::{
+    KeyChoice, Keyspace, KeyspacePlan, Memcached, MemcachedPlan, PrefillError, Size, parse_mix,
+    prefill,
+};
+use kendall_loadgen::random::{Purpose, stream};
+use kendall_units::parse_share;
+
+use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+use crate::output;
+
+/// Loads memcached servers, or anything that speaks memcached's text protocol
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  kendall load memcached 127.0.0.1:11211 --clients 64 --threads 2 \
+                  --duration 10s --mix set=1,get=10 --value-size 1KiB --keys 10000 --multiget 9 --prefill"
+)]
+pub(crate) struct LoadMemcached {
+    /// Servers; the clients are spread over them in turn
+    #[arg(required = true, value_name = "HOST:PORT")]
+    targets: Vec<String>,
+
+    /// Commands with their weights: get, gets, multi-get, gat, set, add, replace, delete, touch
+    #[arg(long, default_value = "set=1,get=10", value_name = "COMMAND=WEIGHT,…")]
+    mix: String,
+
+    /// Keys of a multi-get; above 1, `get` in the mix is a multi-get
+    #[arg(long, default_value_t = 1, value_name = "KEYS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    multiget: u32,
+
+    /// Number of different keys
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    keys: u64,
+
+    /// Size of keys: `16B`, `uniform:10B..40B`, or `etc` (Facebook's ETC pool)
+    #[arg(long, default_value = "16B", value_name = "SIZE")]
+    key_size: String,
+
+    /// Size of values: `1KiB`, `uniform:10B..2KiB`, or `etc` (Facebook's ETC pool); each key keeps its own
+    #[arg(long, default_value = "1KiB", value_name = "SIZE")]
+    value_size: String,
+
+    /// How keys are chosen: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the keys get 90% of
+    /// the requests), or `fixed`
+    #[arg(long, default_value = "uniform", value_name = "CHOICE")]
+    key_distribution: String,
+
+    /// Share of retrieved keys that were never stored
+    #[arg(long, default_value = "0%", value_name = "SHARE", value_parser = parse_share)]
+    expected_misses: f64,
+
+    /// Seconds that stored values live; 0 is forever
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    expiry: u32,
+
+    /// Compare every value that comes back with the one that belongs to its key
+    #[arg(long)]
+    verify: bool,
+
+    /// Store every key on every server before the load
+    #[arg(long)]
+    prefill: bool,
+
+    /// Store every key on every server, and end
+    #[arg(long)]
+    prefill_only: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LoadMemcached {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let keyspace = Keyspace::new(KeyspacePlan {
+            keys: self.keys,
+            key_size: Size::parse(&self.key_size).map_err(refuse)?,
+            value_size: Size::parse(&self.value_size).map_err(refuse)?,
+            choice: KeyChoice::parse(&self.key_distribution).map_err(refuse)?,
+            seed: self.common.seed,
+        })
+        .map_err(refuse)?;
+        let content = MemcachedPlan {
+            mix: parse_mix(&self.mix, self.multiget as usize).map_err(refuse)?,
+            keys_per_multi_get: self.multiget as usize,
+            expected_misses: self.expected_misses,
+            verify: self.verify,
+            expiry_s: self.expiry,
+        };
+        let plan = self.common.plan(resolve(&self.targets)?)?;
+        let stop = stop_at_a_signal()?;
+        if self.prefill || self.prefill_only {
+            let timeout = self.common.timeout.as_duration();
+            for target in &plan.targets {
+                let stopped = || stop.load(Ordering::Relaxed);
+                let stored = prefill(*target, &keyspace, self.expiry, timeout, &stopped)
+                    .map_err(prefill_error)?;
+                if !self.common.quiet {
+                    output::note(&format!("stored {stored} keys on {target}"));
+                }
+            }
+        }
+        if self.prefill_only {
+            return Ok(Exit::Done);
+        }
+        let driver = |thread| {
+            Memcached::new(&keyspace, &content, stream(plan.seed, Purpose::Requests, thread))
+        };
+        let result = load::run("memcached", &plan, &driver, &stop, &mut self.common.progress())
+            .map_err(load_error)?;
+        self.common.print(&result)
+    }
+}
+
+fn prefill_error(error: PrefillError) -> anyhow::Error {
+    match error {
+        PrefillError::Connect { .. } => exit_with(Exit::NotReady, error),
+        other => other.into(),
+    }
+}

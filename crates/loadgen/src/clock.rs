@@ -1,0 +1,27 @@
+//! The clock of the measured path: `CLOCK_MONOTONIC` in nanoseconds, which all processes of one
+//! machine share.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds in one second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+/// Nanoseconds in one millisecond.
+pub(crate) const MILLISECOND_NS: u64 = 1_000_000;
+
+/// Now, in nanoseconds. Costs no system call (vDSO).
+#[must_use]
+pub(crate) fn now_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time of the calling thread, in nanoseconds.
+#[must_use]
+pub(crate) fn thread_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+#[expect(clippy::cast_sign_loss, reason = "neither clock is ever negative")]
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+    time.tv_sec as u64 * SECOND_NS + time.tv_nsec as u64
+}

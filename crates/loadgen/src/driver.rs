@@ -1,0 +1,114 @@
+//! What a protocol brings: how to write a request and how to read its reply.
+//!
+//! A driver has no clock and no counters and does no input or output; the engine has all three,
+//! once. One driver serves all connections of one generator thread, so what belongs to a single
+//! request in flight lives in [`Driver::Pending`].
+
+/// Writes requests and reads replies of one protocol.
+pub trait Driver: Send {
+    /// What the reply of one connection is read against. Reused, so that nothing is allocated.
+    type Pending: Default + Send;
+
+    /// Names of the operations; requests are counted by their index.
+    fn operations(&self) -> Vec<String>;
+
+    /// Draws the next request, appends its bytes to `out`, and returns the operation's index.
+    fn write(&mut self, pending: &mut Self::Pending, out: &mut Vec<u8>) -> usize;
+
+    /// Reads on from `input`: what came in and was not consumed before.
+    ///
+    /// Consumes all that it can, so that what is left over is a part of a line at most.
+    fn read(&mut self, pending: &mut Self::Pending, input: &[u8]) -> Progress;
+
+    /// The server closed its side while a reply was awaited. Only a protocol whose replies may end
+    /// that way returns one.
+    fn end_of_input(&mut self, _pending: &mut Self::Pending) -> Option<Reply> {
+        None
+    }
+}
+
+/// How far a driver got with what came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// The reply, once it is complete.
+    pub reply: Option<Reply>,
+}
+
+/// One complete reply.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// Keys found.
+    pub hits: u32,
+    /// Keys not found.
+    pub misses: u32,
+    /// Why this reply is no answer.
+    pub error: Option<ErrorKind>,
+    /// The connection cannot be used again.
+    pub close: bool,
+}
+
+impl Reply {
+    /// An error after which the stream is still in step.
+    #[must_use]
+    pub fn refused(kind: ErrorKind) -> Self {
+        Self { error: Some(kind), ..Self::default() }
+    }
+
+    /// An error after which nobody knows what the next bytes mean.
+    #[must_use]
+    pub fn broken(kind: ErrorKind) -> Self {
+        Self { error: Some(kind), close: true, ..Self::default() }
+    }
+}
+
+macro_rules! error_kinds {
+    ($($(#[doc = $text:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Kinds of errors that are counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum ErrorKind {
+            $($(#[doc = $text])+ $variant,)+
+        }
+
+        impl ErrorKind {
+            /// All of them, in the order of their counters.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// Name in results.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+error_kinds! {
+    /// No complete reply within the time-out.
+    TimedOut = "timed_out",
+    /// The connection could not be made.
+    ConnectFailed = "connect_failed",
+    /// The server closed the connection before the reply was complete.
+    ConnectionClosed = "connection_closed",
+    /// The connection was reset, or another failure of the socket.
+    ConnectionReset = "connection_reset",
+    /// Bytes that the protocol does not allow here.
+    Garbage = "garbage",
+    /// A value that is not the one stored under its key.
+    WrongValue = "wrong_value",
+    /// The server did not know the command (`ERROR`).
+    UnknownCommand = "unknown_command",
+    /// The server found the request wrong (`CLIENT_ERROR`).
+    ClientError = "client_error",
+    /// The server failed (`SERVER_ERROR`).
+    ServerError = "server_error",
+    /// HTTP status 1xx where an answer was due.
+    Status1xx = "status_1xx",
+    /// HTTP status 3xx.
+    Status3xx = "status_3xx",
+    /// HTTP status 4xx.
+    Status4xx = "status_4xx",
+    /// HTTP status 5xx.
+    Status5xx = "status_5xx",
+}

@@ -1,0 +1,246 @@
+//! One connection: its socket, what is in flight on it, and what is half sent or half read.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net;
+
+use crate::clock::MILLISECOND_NS;
+use crate::driver::ErrorKind;
+
+/// What a connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No request in flight; the socket may be open or not.
+    Free,
+    /// The request waits for the connection to be made.
+    Connecting,
+    /// The request is sent, or being sent.
+    Busy,
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The socket is empty.
+    Nothing,
+    /// `held` bytes lie in the inbox, of which `read` are new; `more` may follow at once.
+    Bytes { held: usize, read: usize, more: bool },
+    /// The server closed its side.
+    End,
+    /// The socket failed.
+    Failed(ErrorKind),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection<P> {
+    target: SocketAddr,
+    socket: Option<OwnedFd>,
+    pub(super) phase: Phase,
+    pub(super) pending: P,
+    pub(super) operation: usize,
+    pub(super) due: u64,
+    pub(super) sent: u64,
+    pub(super) bytes_in: u64,
+    /// A part of a line that the driver did not consume.
+    kept: Vec<u8>,
+    /// What the kernel did not take yet.
+    unsent: Vec<u8>,
+    unsent_from: usize,
+    failures: u32,
+    /// Sockets that this connection has had.
+    generation: u32,
+}
+
+impl<P: Default> Connection<P> {
+    pub(super) fn new(target: SocketAddr) -> Self {
+        Self {
+            target,
+            socket: None,
+            phase: Phase::Free,
+            pending: P::default(),
+            operation: 0,
+            due: 0,
+            sent: 0,
+            bytes_in: 0,
+            kept: Vec::with_capacity(256),
+            unsent: Vec::new(),
+            unsent_from: 0,
+            failures: 0,
+            generation: 0,
+        }
+    }
+
+    /// Connects before the load starts.
+    pub(super) fn open_and_wait(
+        &mut self,
+        epoll: &OwnedFd,
+        index: usize,
+        timeout_ns: u64,
+    ) -> std::io::Result<()> {
+        let timeout = Duration::from_nanos(timeout_ns.max(MILLISECOND_NS));
+        let stream = TcpStream::connect_timeout(&self.target, timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        self.watch(epoll, index, stream.into()).map_err(Into::into)
+    }
+
+    /// What events of the present socket carry: the connection's index and which socket it is.
+    pub(super) fn mark(&self, index: usize) -> u64 {
+        u64::from(self.generation) << 32 | index as u64
+    }
+
+    /// The index in a mark.
+    pub(super) fn index_of(mark: u64) -> usize {
+        usize::try_from(mark & 0xFFFF_FFFF).unwrap_or(usize::MAX)
+    }
+
+    /// A request goes on its way.
+    pub(super) fn begin(&mut self, operation: usize, due: u64, sent: u64) {
+        self.operation = operation;
+        self.due = due;
+        self.sent = sent;
+        self.bytes_in = 0;
+        self.phase = Phase::Busy;
+    }
+
+    /// The request is over.
+    pub(super) fn finish(&mut self) {
+        self.phase = Phase::Free;
+        self.kept.clear();
+        self.unsent.clear();
+        self.unsent_from = 0;
+    }
+
+    /// Sends a request, or keeps what the kernel does not take. Connects first where it must.
+    pub(super) fn send(
+        &mut self,
+        epoll: &OwnedFd,
+        index: usize,
+        request: &[u8],
+    ) -> Result<(), ErrorKind> {
+        let Some(socket) = &self.socket else {
+            self.unsent.extend_from_slice(request);
+            self.phase = Phase::Connecting;
+            return self.open(epoll, index).map_err(|_| ErrorKind::ConnectFailed);
+        };
+        let taken = match net::send(socket, request, net::SendFlags::NOSIGNAL) {
+            Ok(taken) => taken,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(error_kind(errno)),
+        };
+        if taken < request.len() {
+            self.unsent.extend_from_slice(&request[taken..]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unsent_from < self.unsent.len()
+    }
+
+    /// The socket takes bytes again, or the connection was made or refused.
+    pub(super) fn send_rest(&mut self) -> Result<(), ErrorKind> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        if self.phase == Phase::Connecting {
+            match net::sockopt::socket_error(socket) {
+                Ok(Ok(())) => self.phase = Phase::Busy,
+                Ok(Err(_)) | Err(_) => return Err(ErrorKind::ConnectFailed),
+            }
+        }
+        while self.unsent_from < self.unsent.len() {
+            match net::send(socket, &self.unsent[self.unsent_from..], net::SendFlags::NOSIGNAL) {
+                Ok(taken) => self.unsent_from += taken,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOTCONN) => return Err(ErrorKind::ConnectFailed),
+                Err(errno) => return Err(error_kind(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads into the inbox, behind what was kept.
+    pub(super) fn receive(&mut self, inbox: &mut [u8]) -> Input {
+        let Some(socket) = &self.socket else { return Input::Nothing };
+        let kept = self.kept.len();
+        inbox[..kept].copy_from_slice(&self.kept);
+        let received = loop {
+            match net::recv(socket, &mut inbox[kept..], net::RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        match received {
+            Ok((0, _)) => Input::End,
+            Ok((read, _)) => {
+                self.kept.clear();
+                let held = kept + read;
+                Input::Bytes { held, read, more: held == inbox.len() }
+            }
+            Err(Errno::AGAIN) => Input::Nothing,
+            Err(errno) => Input::Failed(error_kind(errno)),
+        }
+    }
+
+    /// Keeps what the driver did not consume.
+    pub(super) fn keep(&mut self, rest: &[u8]) {
+        self.kept.extend_from_slice(rest);
+    }
+
+    /// Closes the socket; the kernel takes it off the epoll instance.
+    pub(super) fn close(&mut self) {
+        self.socket = None;
+        self.generation = self.generation.wrapping_add(1);
+        self.kept.clear();
+    }
+
+    /// How long to wait before the next attempt: nothing after the first failure, then doubling.
+    pub(super) fn pause_after_failure(&mut self, longest_ns: u64) -> u64 {
+        let pause = (MILLISECOND_NS << self.failures.min(20)).min(longest_ns);
+        self.failures += 1;
+        pause
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    fn open(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), Errno> {
+        let family = if self.target.is_ipv4() {
+            net::AddressFamily::INET
+        } else {
+            net::AddressFamily::INET6
+        };
+        let flags = net::SocketFlags::NONBLOCK | net::SocketFlags::CLOEXEC;
+        let socket = net::socket_with(family, net::SocketType::STREAM, flags, None)?;
+        net::sockopt::set_tcp_nodelay(&socket, true)?;
+        match net::connect(&socket, &self.target) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.watch(epoll, index, socket)
+    }
+
+    /// Watches the socket once and for all: edge-triggered, for both directions.
+    fn watch(&mut self, epoll: &OwnedFd, index: usize, socket: OwnedFd) -> Result<(), Errno> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        epoll::add(epoll, &socket, epoll::EventData::new_u64(self.mark(index)), flags)?;
+        self.socket = Some(socket);
+        Ok(())
+    }
+}
+
+fn error_kind(errno: Errno) -> ErrorKind {
+    match errno {
+        Errno::PIPE => ErrorKind::ConnectionClosed,
+        _ => ErrorKind::ConnectionReset,
+    }
+}

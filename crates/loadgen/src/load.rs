@@ -1,0 +1,276 @@
+//! One load test: starts the threads, collects what they count, makes the result.
+
+mod collector;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use kendall_protocols::snapshot::EncodedHistogram;
+use kendall_stats::histogram::Histogram;
+
+use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use crate::cost::Account;
+use crate::distribution::Distribution;
+use crate::driver::Driver;
+use crate::engine::{Generator, ThreadPlan};
+use crate::pace::Pace;
+use crate::random::{Purpose, stream};
+use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
+use crate::result::{GeneratorThread, LoadResult, RESULT_VERSION};
+use collector::Collector;
+
+/// Windows that each thread has in reserve, and that may wait for the collector.
+const WINDOWS_IN_RESERVE: usize = 3;
+
+/// What every load has, whatever its protocol.
+#[derive(Debug, Clone)]
+pub struct LoadPlan {
+    /// Addresses; connections are spread over them in turn.
+    pub targets: Vec<SocketAddr>,
+    /// Closed loop: the population. Open loop: connections.
+    pub clients: usize,
+    /// Generator threads; at most one for each client.
+    pub threads: usize,
+    /// How long requests are sent, in nanoseconds.
+    pub duration_ns: u64,
+    /// How long a reply is waited for, in nanoseconds.
+    pub timeout_ns: u64,
+    /// When requests are due.
+    pub pace: PacePlan,
+    /// Seed of all draws.
+    pub seed: u64,
+}
+
+/// When requests are due.
+#[derive(Debug, Clone)]
+pub enum PacePlan {
+    /// Each client sends a think time after its last reply.
+    Closed {
+        /// `None` for none.
+        think_time: Option<Distribution>,
+    },
+}
+
+/// A load test that did not take place.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A target that does not answer.
+    #[error("cannot connect to {target}; is the server running?")]
+    Connect {
+        /// Its address.
+        target: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The kernel refused.
+    #[error("a generator thread failed")]
+    Thread(#[source] std::io::Error),
+}
+
+/// How far a load test is; told about once a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadProgress {
+    /// Seconds of load so far.
+    pub elapsed_s: u64,
+    /// Completions in the last second.
+    pub completed: u64,
+    /// Errors in the last second.
+    pub errors: u64,
+    /// Mean response time of the last second, in nanoseconds.
+    pub response_time_mean_ns: Option<f64>,
+    /// 99th percentile of the response times of the last second, in nanoseconds.
+    pub response_time_p99_ns: Option<u64>,
+}
+
+/// What one thread leaves behind.
+struct ThreadEnd {
+    tally: Tally,
+    cost: GeneratorThread,
+    ended_ns: u64,
+}
+
+/// Runs a load test. `driver` makes the driver of thread number n; `stop` ends it early.
+///
+/// # Errors
+/// [`LoadError`] when a target cannot be reached at the start. What happens later is counted.
+pub fn run<D: Driver>(
+    protocol: &str,
+    plan: &LoadPlan,
+    driver: &(dyn Fn(usize) -> D + Sync),
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&LoadProgress),
+) -> Result<LoadResult, LoadError> {
+    let threads = plan.threads.clamp(1, plan.clients.max(1));
+    let operations = driver(0).operations();
+    let (full, windows) = sync_channel(threads * (WINDOWS_IN_RESERVE + 1));
+    let (ready, readiness) = sync_channel(threads);
+    let mut returns = Vec::new();
+    let mut exchanges = Vec::new();
+    for thread in 0..threads {
+        let (give_back, empty) = sync_channel(WINDOWS_IN_RESERVE + 1);
+        for _ in 0..WINDOWS_IN_RESERVE {
+            give_back
+                .try_send(Box::new(WindowRecord::new(thread, operations.len())))
+                .unwrap_or_default();
+        }
+        returns.push(give_back);
+        exchanges.push(WindowExchange { full: full.clone(), empty });
+    }
+    drop(full);
+    std::thread::scope(|scope| {
+        let mut starts = Vec::new();
+        let mut handles = Vec::new();
+        for (thread, exchange) in exchanges.into_iter().enumerate() {
+            let (start, started) = sync_channel(1);
+            starts.push(start);
+            let recorder = Recorder::new(thread, operations.len(), exchange);
+            let ready = ready.clone();
+            handles.push(scope.spawn(move || {
+                let place = Place { thread, threads, plan, stop };
+                run_thread(&place, driver(thread), recorder, &ready, &started)
+            }));
+        }
+        drop(ready);
+        let prepared: Result<Vec<()>, LoadError> = readiness.iter().take(threads).collect();
+        prepared?;
+        // A moment that lies ahead, so that every thread is there when the load starts.
+        let started_ns = now_ns() + MILLISECOND_NS;
+        for start in &starts {
+            start.send(started_ns).unwrap_or_default();
+        }
+        let mut collector = Collector::new(operations, threads, started_ns, returns);
+        collect(&mut collector, &windows, progress);
+        let mut ends = Vec::new();
+        for handle in handles {
+            let end = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            ends.extend(end.map_err(LoadError::Thread)?);
+        }
+        Ok(result(protocol, plan, started_ns, collector, &ends))
+    })
+}
+
+/// Where a thread stands in the whole.
+struct Place<'a> {
+    thread: usize,
+    threads: usize,
+    plan: &'a LoadPlan,
+    stop: &'a AtomicBool,
+}
+
+impl Place<'_> {
+    /// The targets of this thread's connections: every `threads`-th of all.
+    fn connections(&self) -> Vec<SocketAddr> {
+        (self.thread..self.plan.clients)
+            .step_by(self.threads)
+            .map(|client| self.plan.targets[client % self.plan.targets.len()])
+            .collect()
+    }
+
+    fn pace(&self) -> Pace {
+        match &self.plan.pace {
+            PacePlan::Closed { think_time } => Pace::Closed {
+                think_time: think_time.clone(),
+                random: stream(self.plan.seed, Purpose::ThinkTimes, self.thread),
+                stagger_ns: self.stagger_ns(think_time.as_ref()),
+            },
+        }
+    }
+
+    /// First requests are spread over a mean think time, at least 10 ms and at most a tenth of the
+    /// load, so that the clients do not arrive as one.
+    fn stagger_ns(&self, think_time: Option<&Distribution>) -> u64 {
+        let mean = think_time.and_then(Distribution::mean).unwrap_or(0.0);
+        let mean_ns = kendall_units::Seconds::new(mean).as_nanos();
+        mean_ns.max(10 * MILLISECOND_NS).min(self.plan.duration_ns / 10)
+    }
+}
+
+/// One generator thread, from its connections to its accounts. `None` when the load was called off.
+fn run_thread<D: Driver>(
+    place: &Place<'_>,
+    driver: D,
+    recorder: Recorder,
+    ready: &SyncSender<Result<(), LoadError>>,
+    start: &Receiver<u64>,
+) -> Result<Option<ThreadEnd>, std::io::Error> {
+    // The kernel may end a wait this much later than asked, to save energy; 50 µs by default.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).unwrap_or_default();
+    let plan = ThreadPlan {
+        connections: place.connections(),
+        timeout_ns: place.plan.timeout_ns,
+        stop: place.stop,
+    };
+    let mut generator = match Generator::connect(plan, driver, place.pace(), recorder) {
+        Ok(generator) => {
+            ready.send(Ok(())).unwrap_or_default();
+            generator
+        }
+        Err((target, source)) => {
+            ready.send(Err(LoadError::Connect { target, source })).unwrap_or_default();
+            return Ok(None);
+        }
+    };
+    let Ok(started_ns) = start.recv() else { return Ok(None) };
+    let duration_ns = place.plan.duration_ns;
+    let windows = usize::try_from(duration_ns.div_ceil(SECOND_NS)).unwrap_or(usize::MAX);
+    generator.recorder.start(started_ns, windows);
+    let before = Account::of_this_thread(now_ns());
+    let (ended_ns, tally) = generator.run(started_ns, started_ns.saturating_add(duration_ns))?;
+    let cost = Account::of_this_thread(now_ns()).since(before);
+    Ok(Some(ThreadEnd { tally, cost, ended_ns }))
+}
+
+/// Takes windows until every thread has ended.
+fn collect(
+    collector: &mut Collector,
+    windows: &Receiver<Box<WindowRecord>>,
+    progress: &mut dyn FnMut(&LoadProgress),
+) {
+    for window in windows {
+        if let Some(moment) = collector.take(window) {
+            progress(&moment);
+        }
+    }
+}
+
+fn result(
+    protocol: &str,
+    plan: &LoadPlan,
+    started_ns: u64,
+    collector: Collector,
+    ends: &[ThreadEnd],
+) -> LoadResult {
+    let ended_ns = ends.iter().map(|end| end.ended_ns).max().unwrap_or(started_ns);
+    let mut lateness = Histogram::new();
+    let mut connection_wait = Histogram::new();
+    for end in ends {
+        lateness.add(&end.tally.lateness);
+        lateness.record_n(1, end.tally.on_time);
+        connection_wait.add(&end.tally.connection_wait);
+    }
+    let PacePlan::Closed { think_time } = &plan.pace;
+    let think_time_mean = think_time.as_ref().and_then(Distribution::mean).unwrap_or(0.0);
+    let (windows, operations) = collector.finish(ended_ns);
+    LoadResult {
+        version: RESULT_VERSION,
+        protocol: protocol.to_owned(),
+        targets: plan.targets.iter().map(ToString::to_string).collect(),
+        r#loop: "closed".to_owned(),
+        clients: plan.clients as u64,
+        started_ns,
+        ended_ns,
+        think_time_mean_ns: kendall_units::Seconds::new(think_time_mean).as_nanos(),
+        windows,
+        operations,
+        lateness: EncodedHistogram(lateness.encode()),
+        connection_wait: EncodedHistogram(connection_wait.encode()),
+        unsent: ends.iter().map(|end| end.tally.unsent).sum(),
+        reconnects: ends.iter().map(|end| end.tally.reconnects).sum(),
+        seed: plan.seed,
+        threads: ends.iter().map(|end| end.cost.clone()).collect(),
+        ..LoadResult::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! Puts the windows of all threads together.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+
+use kendall_protocols::snapshot::EncodedHistogram;
+use kendall_stats::histogram::Histogram;
+
+use super::LoadProgress;
+use crate::clock::SECOND_NS;
+use crate::driver::ErrorKind;
+use crate::recorder::{OperationRecord, WindowRecord};
+use crate::result::{Operation, Window};
+
+/// Collects windows; each is encoded as soon as every thread has delivered it, so that a long
+/// load does not fill the memory with histograms.
+pub(super) struct Collector {
+    names: Vec<String>,
+    threads: usize,
+    started_ns: u64,
+    returns: Vec<SyncSender<Box<WindowRecord>>>,
+    /// Windows that some threads have delivered: by index, how many, and their sum.
+    partial: BTreeMap<usize, (usize, Vec<OperationRecord>)>,
+    totals: Vec<OperationRecord>,
+    windows: Vec<Window>,
+}
+
+impl Collector {
+    pub(super) fn new(
+        names: Vec<String>,
+        threads: usize,
+        started_ns: u64,
+        returns: Vec<SyncSender<Box<WindowRecord>>>,
+    ) -> Self {
+        let totals = empty(names.len());
+        let (partial, windows) = (BTreeMap::new(), Vec::new());
+        Self { names, threads, started_ns, returns, partial, totals, windows }
+    }
+
+    /// Takes a window of one thread; the progress when it was the last to deliver it.
+    pub(super) fn take(&mut self, mut window: Box<WindowRecord>) -> Option<LoadProgress> {
+        let entry =
+            self.partial.entry(window.index).or_insert_with(|| (0, empty(self.names.len())));
+        entry.0 += 1;
+        let delivered = entry.0;
+        for (sum, more) in entry.1.iter_mut().zip(&window.operations) {
+            sum.add(more);
+        }
+        let index = window.index;
+        window.clear();
+        // A thread that has ended takes nothing back.
+        self.returns[window.thread].try_send(window).unwrap_or_default();
+        if delivered < self.threads {
+            return None;
+        }
+        let (_, records) = self.partial.remove(&index)?;
+        Some(self.close(index, &records))
+    }
+
+    /// The windows, the last of which ends with the load, and the totals.
+    pub(super) fn finish(mut self, ended_ns: u64) -> (Vec<Window>, BTreeMap<String, Operation>) {
+        for (index, (_, records)) in std::mem::take(&mut self.partial) {
+            self.close(index, &records);
+        }
+        if let Some(last) = self.windows.last_mut() {
+            last.to_ns = ended_ns.clamp(last.from_ns, last.to_ns);
+        }
+        let totals = self.operations(&self.totals);
+        (self.windows, totals)
+    }
+
+    fn close(&mut self, index: usize, records: &[OperationRecord]) -> LoadProgress {
+        for (sum, more) in self.totals.iter_mut().zip(records) {
+            sum.add(more);
+        }
+        let from_ns = self.started_ns + index as u64 * SECOND_NS;
+        let window =
+            Window { from_ns, to_ns: from_ns + SECOND_NS, operations: self.operations(records) };
+        self.windows.push(window);
+        let mut response_time = Histogram::new();
+        for record in records {
+            response_time.add(&record.response_time);
+        }
+        LoadProgress {
+            elapsed_s: index as u64 + 1,
+            completed: records.iter().map(|record| record.completed).sum(),
+            errors: records.iter().flat_map(|record| &record.errors).sum(),
+            response_time_mean_ns: response_time.mean(),
+            response_time_p99_ns: response_time.quantile(0.99),
+        }
+    }
+
+    fn operations(&self, records: &[OperationRecord]) -> BTreeMap<String, Operation> {
+        self.names.iter().cloned().zip(records.iter().map(operation)).collect()
+    }
+}
+
+fn empty(operations: usize) -> Vec<OperationRecord> {
+    (0..operations).map(|_| OperationRecord::empty()).collect()
+}
+
+fn operation(record: &OperationRecord) -> Operation {
+    let errors = ErrorKind::ALL
+        .iter()
+        .zip(record.errors)
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| (kind.name().to_owned(), count))
+        .collect();
+    Operation {
+        sent: record.sent,
+        completed: record.completed,
+        hits: record.hits,
+        misses: record.misses,
+        errors,
+        bytes_out: record.bytes_out,
+        bytes_in: record.bytes_in,
+        response_time: EncodedHistogram(record.response_time.encode()),
+    }
+}

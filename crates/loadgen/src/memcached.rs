@@ -1,0 +1,241 @@
+//! The memcached driver: text protocol, mixes of commands, keys and values that can be checked.
+
+mod keyspace;
+mod prefill;
+mod reply;
+
+use rand::Rng as _;
+
+pub use keyspace::{KeyChoice, Keyspace, KeyspaceError, KeyspacePlan, Size};
+pub use prefill::{PrefillError, prefill};
+
+use crate::driver::{Driver, Progress};
+use crate::random::Random;
+use reply::ReplyReader;
+
+/// A command that a mix may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// `get` of one key.
+    Get,
+    /// `gets` of one key.
+    Gets,
+    /// `get` of several keys.
+    MultiGet,
+    /// `gat` of one key.
+    Gat,
+    /// `set`.
+    Set,
+    /// `add`.
+    Add,
+    /// `replace`.
+    Replace,
+    /// `delete`.
+    Delete,
+    /// `touch`.
+    Touch,
+}
+
+impl Command {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Get,
+        Self::Gets,
+        Self::MultiGet,
+        Self::Gat,
+        Self::Set,
+        Self::Add,
+        Self::Replace,
+        Self::Delete,
+        Self::Touch,
+    ];
+
+    /// Name in mixes and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Gets => "gets",
+            Self::MultiGet => "multi-get",
+            Self::Gat => "gat",
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Replace => "replace",
+            Self::Delete => "delete",
+            Self::Touch => "touch",
+        }
+    }
+
+    fn is_retrieval(self) -> bool {
+        matches!(self, Self::Get | Self::Gets | Self::MultiGet | Self::Gat)
+    }
+
+    fn is_storage(self) -> bool {
+        matches!(self, Self::Set | Self::Add | Self::Replace)
+    }
+}
+
+/// What a memcached load sends.
+#[derive(Debug, Clone)]
+pub struct MemcachedPlan {
+    /// Commands with their weights.
+    pub mix: Vec<(Command, f64)>,
+    /// Keys of a multi-get.
+    pub keys_per_multi_get: usize,
+    /// Share of retrievals that ask for keys that were never stored.
+    pub expected_misses: f64,
+    /// Compare every value that comes back with the one stored under its key.
+    pub verify: bool,
+    /// Seconds that stored values live; 0 is forever.
+    pub expiry_s: u32,
+}
+
+/// Reads a mix such as `set=1,get=10`. With more than one key a multi-get, `get` means
+/// `multi-get`, unless the mix names both.
+///
+/// # Errors
+/// [`MixError`] for an unknown command, a weight that is no positive number, or an empty mix.
+pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, MixError> {
+    let refuse = || MixError { text: text.to_owned() };
+    let mut mix: Vec<(Command, f64)> = Vec::new();
+    for part in text.split(',') {
+        let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
+        let command = Command::ALL
+            .into_iter()
+            .find(|command| command.name() == name.trim())
+            .ok_or_else(refuse)?;
+        let weight: f64 = weight.trim().parse().map_err(|_| refuse())?;
+        if !(weight.is_finite() && weight >= 0.0) || mix.iter().any(|(seen, _)| *seen == command) {
+            return Err(refuse());
+        }
+        mix.push((command, weight));
+    }
+    mix.retain(|(_, weight)| *weight > 0.0);
+    if mix.is_empty() {
+        return Err(refuse());
+    }
+    if multiget > 1 && !mix.iter().any(|(command, _)| *command == Command::MultiGet) {
+        for (command, _) in &mut mix {
+            if *command == Command::Get {
+                *command = Command::MultiGet;
+            }
+        }
+    }
+    Ok(mix)
+}
+
+/// A text that is no mix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a mix; write it like `set=1,get=10`, each once, from get, gets, multi-get, \
+     gat, set, add, replace, delete, touch"
+)]
+pub struct MixError {
+    /// What was written.
+    pub text: String,
+}
+
+/// The memcached driver of one thread.
+#[derive(Debug)]
+pub struct Memcached<'a> {
+    keyspace: &'a Keyspace,
+    plan: &'a MemcachedPlan,
+    /// Bounds of the mix on the scale of 32 random bits.
+    bounds: Vec<u64>,
+    random: Random,
+}
+
+/// The request that a connection has in flight.
+#[derive(Debug, Default)]
+pub struct MemcachedPending {
+    keys: Vec<u64>,
+    reader: ReplyReader,
+}
+
+impl<'a> Memcached<'a> {
+    /// A driver that draws from `random`.
+    #[must_use]
+    pub fn new(keyspace: &'a Keyspace, plan: &'a MemcachedPlan, random: Random) -> Self {
+        const SCALE: f64 = 4_294_967_296.0; // 2^32
+        let total: f64 = plan.mix.iter().map(|(_, weight)| weight).sum();
+        let mut sum = 0.0;
+        let bounds = plan
+            .mix
+            .iter()
+            .map(|(_, weight)| {
+                sum += weight;
+                kendall_units::whole_u64((sum / total * SCALE).round())
+            })
+            .collect();
+        Self { keyspace, plan, bounds, random }
+    }
+
+    fn draw_operation(&mut self) -> usize {
+        if self.bounds.len() == 1 {
+            return 0;
+        }
+        let draw = self.random.next_u64() >> 32;
+        self.bounds.iter().position(|bound| draw < *bound).unwrap_or(self.bounds.len() - 1)
+    }
+
+    fn draw_key(&mut self, retrieval: bool) -> u64 {
+        let key = self.keyspace.choose(&mut self.random);
+        let absent = retrieval
+            && self.plan.expected_misses > 0.0
+            && crate::distribution::unit_interval(&mut self.random) < self.plan.expected_misses;
+        if absent { self.keyspace.absent(key) } else { key }
+    }
+}
+
+impl Driver for Memcached<'_> {
+    type Pending = MemcachedPending;
+
+    fn operations(&self) -> Vec<String> {
+        self.plan.mix.iter().map(|(command, _)| command.name().to_owned()).collect()
+    }
+
+    fn write(&mut self, pending: &mut MemcachedPending, out: &mut Vec<u8>) -> usize {
+        let operation = self.draw_operation();
+        let command = self.plan.mix[operation].0;
+        let keys = if command == Command::MultiGet { self.plan.keys_per_multi_get } else { 1 };
+        pending.keys.clear();
+        for _ in 0..keys {
+            pending.keys.push(self.draw_key(command.is_retrieval()));
+        }
+        pending.reader = ReplyReader::new(command, keys);
+        let verb: &[u8] = match command {
+            Command::MultiGet => b"get",
+            other => other.name().as_bytes(),
+        };
+        out.extend_from_slice(verb);
+        if command == Command::Gat {
+            write_number(out, u64::from(self.plan.expiry_s));
+        }
+        for key in &pending.keys {
+            out.push(b' ');
+            self.keyspace.write_key(*key, out);
+        }
+        if command.is_storage() {
+            out.extend_from_slice(b" 0");
+            write_number(out, u64::from(self.plan.expiry_s));
+            write_number(out, self.keyspace.value_bytes(pending.keys[0]) as u64);
+            out.extend_from_slice(b"\r\n");
+            self.keyspace.write_value(pending.keys[0], out);
+        } else if command == Command::Touch {
+            write_number(out, u64::from(self.plan.expiry_s));
+        }
+        out.extend_from_slice(b"\r\n");
+        operation
+    }
+
+    fn read(&mut self, pending: &mut MemcachedPending, input: &[u8]) -> Progress {
+        let expected = self.plan.verify.then_some((self.keyspace, pending.keys.as_slice()));
+        pending.reader.read(input, expected)
+    }
+}
+
+/// A space and a number.
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.push(b' ');
+    keyspace::write_decimal(out, number, 1);
+}

@@ -1,0 +1,133 @@
+//! Stores every key before a load starts.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::{Keyspace, keyspace};
+
+/// Requests that are sent before their replies are read.
+const BATCH_REQUESTS: u64 = 256;
+
+/// Bytes that are sent before replies are read, a single larger value excepted.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// A prefill that did not store every key.
+#[derive(Debug, thiserror::Error)]
+pub enum PrefillError {
+    /// No connection.
+    #[error("cannot connect to {target} to store keys; is the server running?")]
+    Connect {
+        /// Address.
+        target: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The connection broke.
+    #[error("{target} broke off after {stored} keys were stored")]
+    Broken {
+        /// Address.
+        target: SocketAddr,
+        /// Keys stored until then.
+        stored: u64,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A value was refused.
+    #[error("{target} refused key number {key}: `{answer}`; is it large enough for the values?")]
+    Refused {
+        /// Address.
+        target: SocketAddr,
+        /// Number of the key.
+        key: u64,
+        /// What the server said.
+        answer: String,
+    },
+}
+
+/// Stores every key of `keyspace` on `target`; stops early, and says how many it stored, once
+/// `stop` says so.
+///
+/// # Errors
+/// [`PrefillError`] when the server cannot be reached, breaks off or refuses a value.
+pub fn prefill(
+    target: SocketAddr,
+    keyspace: &Keyspace,
+    expiry_s: u32,
+    timeout: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<u64, PrefillError> {
+    let mut stream = TcpStream::connect_timeout(&target, timeout)
+        .map_err(|source| PrefillError::Connect { target, source })?;
+    let mut stored = 0;
+    let mut out = Vec::new();
+    while stored < keyspace.keys() && !stop() {
+        out.clear();
+        let mut next = stored;
+        while next < keyspace.keys() && next - stored < BATCH_REQUESTS && out.len() < BATCH_BYTES {
+            write_set(keyspace, next, expiry_s, &mut out);
+            next += 1;
+        }
+        exchange(&mut stream, &out, timeout, stored..next, target)?;
+        stored = next;
+    }
+    Ok(stored)
+}
+
+fn write_set(keyspace: &Keyspace, key: u64, expiry_s: u32, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"set ");
+    keyspace.write_key(key, out);
+    out.extend_from_slice(b" 0 ");
+    keyspace::write_decimal(out, u64::from(expiry_s), 1);
+    out.push(b' ');
+    keyspace::write_decimal(out, keyspace.value_bytes(key) as u64, 1);
+    out.extend_from_slice(b"\r\n");
+    keyspace.write_value(key, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Sends a batch and reads one `STORED` for each of its keys.
+fn exchange(
+    stream: &mut TcpStream,
+    out: &[u8],
+    timeout: Duration,
+    keys: std::ops::Range<u64>,
+    target: SocketAddr,
+) -> Result<(), PrefillError> {
+    let broken = |stored: u64| move |source| PrefillError::Broken { target, stored, source };
+    stream
+        .set_read_timeout(Some(timeout))
+        .and_then(|()| stream.set_write_timeout(Some(timeout)))
+        .and_then(|()| stream.write_all(out))
+        .map_err(broken(keys.start))?;
+    let mut input = [0; 16 << 10];
+    let mut kept = 0;
+    let mut key = keys.start;
+    while key < keys.end {
+        let read = stream.read(&mut input[kept..]).map_err(broken(key))?;
+        if read == 0 {
+            let source = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+            return Err(PrefillError::Broken { target, stored: key, source });
+        }
+        let held = kept + read;
+        let mut consumed = 0;
+        while let Some(end) = input[consumed..held].iter().position(|byte| *byte == b'\n') {
+            let line = &input[consumed..consumed + end];
+            consumed += end + 1;
+            if line != b"STORED\r" {
+                let answer = String::from_utf8_lossy(line).trim_end().to_owned();
+                return Err(PrefillError::Refused { target, key, answer });
+            }
+            key += 1;
+        }
+        input.copy_within(consumed..held, 0);
+        kept = held - consumed;
+        if kept == input.len() {
+            let answer = String::from_utf8_lossy(&input[..80]).into_owned();
+            return Err(PrefillError::Refused { target, key, answer });
+        }
+    }
+    Ok(())
+}

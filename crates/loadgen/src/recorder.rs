@@ -1,0 +1,225 @@
+//! What one generator thread counts, one window of a second at a time.
+//!
+//! A full window goes to the collector over a bounded channel, and an empty one comes back, so
+//! that the thread itself neither allocates nor takes a lock that it could wait for.
+
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use kendall_stats::histogram::Histogram;
+
+use crate::clock::SECOND_NS;
+use crate::driver::{ErrorKind, Reply};
+
+/// Histograms have room for times up to this; longer ones make them grow.
+const ROOM_NS: u64 = 10 * SECOND_NS;
+
+/// Counters of one operation in one window.
+#[derive(Debug, Clone)]
+pub(crate) struct OperationRecord {
+    pub(crate) sent: u64,
+    pub(crate) completed: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) errors: [u64; ErrorKind::ALL.len()],
+    pub(crate) response_time: Histogram,
+}
+
+impl OperationRecord {
+    fn new() -> Self {
+        Self {
+            sent: 0,
+            completed: 0,
+            hits: 0,
+            misses: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            errors: [0; ErrorKind::ALL.len()],
+            response_time: Histogram::with_room(ROOM_NS),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.completed += other.completed;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+        for (sum, more) in self.errors.iter_mut().zip(&other.errors) {
+            *sum += more;
+        }
+        self.response_time.add(&other.response_time);
+    }
+
+    fn clear(&mut self) {
+        let mut response_time = std::mem::take(&mut self.response_time);
+        response_time.clear();
+        *self = Self { response_time, ..Self::empty() };
+    }
+
+    /// Counters at zero and a histogram without room, which costs next to nothing to make.
+    pub(crate) fn empty() -> Self {
+        Self {
+            sent: 0,
+            completed: 0,
+            hits: 0,
+            misses: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            errors: [0; ErrorKind::ALL.len()],
+            response_time: Histogram::new(),
+        }
+    }
+}
+
+/// One window of one thread.
+#[derive(Debug)]
+pub(crate) struct WindowRecord {
+    /// Number of the thread.
+    pub(crate) thread: usize,
+    /// Seconds since the start of the load.
+    pub(crate) index: usize,
+    pub(crate) operations: Vec<OperationRecord>,
+}
+
+impl WindowRecord {
+    pub(crate) fn new(thread: usize, operations: usize) -> Self {
+        Self {
+            thread,
+            index: 0,
+            operations: (0..operations).map(|_| OperationRecord::new()).collect(),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.operations.iter_mut().for_each(OperationRecord::clear);
+    }
+}
+
+/// The two ends of the exchange of windows that a thread holds.
+#[derive(Debug)]
+pub(crate) struct WindowExchange {
+    pub(crate) full: SyncSender<Box<WindowRecord>>,
+    pub(crate) empty: Receiver<Box<WindowRecord>>,
+}
+
+/// What a thread keeps for the whole load.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Planned to sent, of those that were late at all.
+    pub(crate) lateness: Histogram,
+    /// Requests sent exactly when planned: kept apart, as most of a closed loop's are.
+    pub(crate) on_time: u64,
+    /// Due to a free connection, of arrivals that found none.
+    pub(crate) connection_wait: Histogram,
+    /// Arrivals that were due and never sent.
+    pub(crate) unsent: u64,
+    /// Connections made again after one broke.
+    pub(crate) reconnects: u64,
+}
+
+/// Counts what one thread does.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    window: Box<WindowRecord>,
+    window_ends_ns: u64,
+    last_window: usize,
+    exchange: WindowExchange,
+    pub(crate) tally: Tally,
+}
+
+impl Recorder {
+    /// Counts nothing before [`start`](Self::start).
+    pub(crate) fn new(thread: usize, operations: usize, exchange: WindowExchange) -> Self {
+        Self {
+            window: Box::new(WindowRecord::new(thread, operations)),
+            window_ends_ns: u64::MAX,
+            last_window: 0,
+            exchange,
+            tally: Tally {
+                lateness: Histogram::with_room(ROOM_NS),
+                on_time: 0,
+                connection_wait: Histogram::with_room(ROOM_NS),
+                unsent: 0,
+                reconnects: 0,
+            },
+        }
+    }
+
+    /// Counts from `started_ns` in `windows` windows; what completes later counts in the last.
+    pub(crate) fn start(&mut self, started_ns: u64, windows: usize) {
+        self.window_ends_ns = started_ns + SECOND_NS;
+        self.last_window = windows.saturating_sub(1);
+    }
+
+    /// Counts a request of `operation` that was handed to the kernel.
+    pub(crate) fn sent(&mut self, operation: usize, bytes: u64, lateness_ns: u64) {
+        let record = &mut self.window.operations[operation];
+        record.sent += 1;
+        record.bytes_out += bytes;
+        if lateness_ns == 0 {
+            self.tally.on_time += 1;
+        } else {
+            self.tally.lateness.record(lateness_ns);
+        }
+    }
+
+    /// Counts a complete reply. A time of 0 is kept as 1 ns, which the histogram can hold.
+    pub(crate) fn replied(
+        &mut self,
+        operation: usize,
+        bytes: u64,
+        reply: Reply,
+        due: u64,
+        done: u64,
+    ) {
+        self.roll(done);
+        let record = &mut self.window.operations[operation];
+        record.bytes_in += bytes;
+        if let Some(kind) = reply.error {
+            record.errors[kind as usize] += 1;
+            return;
+        }
+        record.completed += 1;
+        record.hits += u64::from(reply.hits);
+        record.misses += u64::from(reply.misses);
+        record.response_time.record(done.saturating_sub(due).max(1));
+    }
+
+    /// Counts a request that ended without a reply.
+    pub(crate) fn failed(&mut self, operation: usize, kind: ErrorKind, now: u64) {
+        self.roll(now);
+        self.window.operations[operation].errors[kind as usize] += 1;
+    }
+
+    /// Hands over every window that has ended by `now`.
+    pub(crate) fn roll(&mut self, now: u64) {
+        while now >= self.window_ends_ns && self.window.index < self.last_window {
+            let next = self.window.index + 1;
+            self.hand_over();
+            self.window.index = next;
+            self.window_ends_ns += SECOND_NS;
+        }
+    }
+
+    /// Hands over the window in progress, and lets go of the collector, who waits for that.
+    pub(crate) fn finish(mut self) -> Tally {
+        self.hand_over();
+        self.tally
+    }
+
+    fn hand_over(&mut self) {
+        let (thread, operations) = (self.window.thread, self.window.operations.len());
+        // The collector keeps a few empty windows ready; making one is the exception.
+        let empty = self
+            .exchange
+            .empty
+            .try_recv()
+            .unwrap_or_else(|_| Box::new(WindowRecord::new(thread, operations)));
+        let full = std::mem::replace(&mut self.window, empty);
+        // The collector lives longer than the threads; were it gone, there is nobody to tell.
+        self.exchange.full.send(full).unwrap_or_default();
+    }
+}
