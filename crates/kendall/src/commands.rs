@@ -1,9 +1,9 @@
 //! The command line: one module a command, and one line here.
 
 mod completions;
+mod load;
 mod report;
 mod serve;
-mod load;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
