@@ -18,6 +18,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-loadgen", 3),
     ("kendall-memcached-proxy", 3),
     ("kendall-message-queue", 3),
+    ("kendall-synthetic", 3),
     ("kendall-report", 4),
     ("kendall-study", 4),
     ("kendall", 6),

@@ -56,6 +56,7 @@ mod process;
 mod queue;
 mod second_log;
 mod stop;
+mod timer;
 
 pub use clock::{Clock, ManualClock};
 pub use instruments::{
@@ -67,3 +68,4 @@ pub use pool::WorkerPool;
 pub use queue::{Capacity, Full, RequestQueue};
 pub use second_log::SecondLog;
 pub use stop::{Stop, Waker};
+pub use timer::{precise_waits, time_left};

@@ -3,6 +3,7 @@
 mod compute;
 mod link;
 mod summary;
+mod synthetic;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -22,6 +23,7 @@ pub(crate) struct Serve {
 enum Tier {
     Compute(compute::ComputeFlags),
     Link(link::LinkFlags),
+    Synthetic(synthetic::SyntheticFlags),
 }
 
 impl Serve {
@@ -29,6 +31,7 @@ impl Serve {
         match self.tier {
             Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),
+            Tier::Synthetic(tier) => tier.run(),
         }
     }
 }

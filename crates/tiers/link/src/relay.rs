@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
     Clock, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stop, Waker,
+    precise_waits, time_left,
 };
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -112,8 +112,6 @@ const FRAME: u64 = 1448;
 const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 /// What a graceful stop may take beyond the delay.
 const GRACE_NS: u64 = 2_000_000_000;
-/// A wait longer than this is cut in two, because the kernel may be late by 0.1 % of it.
-const LONG_WAIT_NS: u64 = 10_000_000;
 /// Longest queue of connections that the kernel has accepted and the link has not.
 const BACKLOG: i32 = 4096;
 
@@ -297,8 +295,7 @@ impl Relay {
     }
 
     fn run(mut self) -> Result<(), LinkError> {
-        // By default the kernel may be 50 µs late to spare wake-ups.
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(io::Error::from)?;
+        precise_waits()?;
         let mut events = Vec::with_capacity(256);
         while !self.over {
             let timeout = self.timeout();
@@ -328,12 +325,7 @@ impl Relay {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let Reverse((due_ns, _)) = self.timers.peek()?;
-        let left_ns = due_ns.saturating_sub(self.clock.now_ns());
-        let wait_ns = if left_ns > LONG_WAIT_NS { left_ns - left_ns / 500 } else { left_ns };
-        Some(Timespec {
-            tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(wait_ns % 1_000_000_000).unwrap_or(0),
-        })
+        Some(time_left(*due_ns, self.clock.now_ns()))
     }
 
     fn event(&mut self, token: u64, flags: EventFlags) {

@@ -1,0 +1,76 @@
+//! `kendall serve synthetic`: a station whose service times are known.
+
+use kendall_synthetic::{Limits, ServiceTime, Synthetic, SyntheticError, SyntheticOptions};
+use kendall_tier::{Routes, Stop};
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Serves HTTP as a station of m servers whose service times are waited, not burnt
+///
+/// Every GET and POST is one visit. Its answer tells waiting and service time. What a study
+/// measures of it can be compared with M/M/1 and M/M/m.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    kendall serve synthetic --listen 127.0.0.1:8080 --workers 2 --service exponential:5ms")]
+pub(crate) struct SyntheticFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// Servers of the station, m
+    #[arg(long, default_value_t = 1)]
+    workers: u32,
+
+    /// Distribution of service times: 5ms, exponential:5ms, uniform:4ms..6ms, normal:5ms,1ms,
+    /// erlang:4,5ms, hyperexponential:5ms,4
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "exponential:5ms")]
+    service: ServiceTime,
+
+    /// Requests that may wait; further ones are answered with 503
+    #[arg(long, value_name = "REQUESTS", default_value_t = Limits::default().waiting)]
+    queue: u64,
+
+    /// Most connections at a time; further ones are closed
+    #[arg(long, default_value_t = Limits::default().connections)]
+    connections: usize,
+
+    /// Seed of the service times
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl SyntheticFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let options = SyntheticOptions {
+            listen: self.tier.listen,
+            service_time: self.service,
+            servers: self.workers,
+            seed: self.seed,
+            limits: Limits { waiting: self.queue, connections: self.connections },
+        };
+        let synthetic = Synthetic::bind(&options).map_err(|error| {
+            let exit = match error {
+                SyntheticError::NoServers => Exit::Refused,
+                SyntheticError::Listen { .. } | SyntheticError::EventLoop(_) => Exit::NotReady,
+            };
+            exit_with(exit, error)
+        })?;
+        let stop = Stop::on_signals()?;
+        let (instruments, listen) = (synthetic.instruments(), vec![synthetic.address()]);
+        let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
+        let serving = {
+            let stop = stop.clone();
+            std::thread::Builder::new().name("station".into()).spawn(move || {
+                let outcome = synthetic.run(&stop);
+                stop.request(); // a loop that failed ends the process
+                outcome
+            })?
+        };
+        running.wait();
+        match serving.join() {
+            Ok(outcome) => outcome?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        running.finish()
+    }
+}

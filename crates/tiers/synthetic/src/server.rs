@@ -1,0 +1,479 @@
+//! The event loop: one thread takes requests, asks the station when they end, and answers then.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+
+use kendall_tier::{
+    Clock, Instruments, Layout, Limit, Outcome, Recorder, RequestType, Stage, Stop, Waker,
+    precise_waits, time_left,
+};
+use rand::SeedableRng as _;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, sockopt};
+
+use crate::connection::{Alive, Connection, Found, READ_BYTES};
+use crate::service_time::ServiceTime;
+use crate::station::{Station, Visit};
+
+/// What a synthetic tier is asked to be.
+#[derive(Debug, Clone)]
+pub struct SyntheticOptions {
+    /// Where it listens; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// Distribution of service times.
+    pub service_time: ServiceTime,
+    /// m.
+    pub servers: u32,
+    /// Seed of the service times.
+    pub seed: u64,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds of the tier. Each has a counter of how often it was hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests that may wait; further ones are answered with 503.
+    pub waiting: u64,
+    /// Connections at a time; further ones are closed.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { waiting: 1_000_000, connections: 10_000 }
+    }
+}
+
+/// A synthetic tier that cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SyntheticError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; is another program there?")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A station of no servers.
+    #[error("servers: a station has at least one")]
+    NoServers,
+    /// The event loop failed.
+    #[error("the event loop failed")]
+    EventLoop(#[from] io::Error),
+}
+
+/// The generation that no connection has: tokens with it are not connections.
+const NO_CONNECTION: u32 = u32::MAX;
+const LISTENER: u32 = 0;
+const STOP: u32 = 1;
+/// Longest queue of connections that the kernel has accepted and the tier has not.
+const BACKLOG: i32 = 4096;
+/// After a failed `accept` for want of descriptors.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+/// What a graceful stop may take.
+const GRACE_NS: u64 = 10_000_000_000;
+
+const REQUEST: RequestType = RequestType(0);
+const LATENESS: Stage = Stage(0);
+const QUEUE_FULL: Outcome = Outcome(0);
+const REFUSED: Outcome = Outcome(1);
+const LIMIT_QUEUE: Limit = Limit(0);
+const LIMIT_CONNECTIONS: Limit = Limit(1);
+const LIMIT_DESCRIPTORS: Limit = Limit(2);
+
+/// A tier that listens and is ready to [`run`](Synthetic::run).
+#[derive(Debug)]
+pub struct Synthetic {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: SyntheticOptions,
+    instruments: Instruments,
+}
+
+impl Synthetic {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// [`SyntheticError`] naming what cannot be.
+    pub fn bind(options: &SyntheticOptions) -> Result<Self, SyntheticError> {
+        if options.servers == 0 {
+            return Err(SyntheticError::NoServers);
+        }
+        let listen = || {
+            let listener = TcpListener::bind(options.listen)?;
+            listener.set_nonblocking(true)?;
+            rustix::net::listen(&listener, BACKLOG)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let (listener, address) = listen()
+            .map_err(|source| SyntheticError::Listen { address: options.listen, source })?;
+        let layout = Layout {
+            tier: "synthetic",
+            request_types: &["request"],
+            stages: &["lateness"],
+            outcomes: &["queue_full", "refused"],
+            limits: &["queue", "connections", "descriptors"],
+            backends: Vec::new(),
+        };
+        let instruments = Instruments::new(layout, Clock::monotonic());
+        instruments.set_workers(options.servers);
+        Ok(Self { listener, address, options: options.clone(), instruments })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the tier counts. `lateness` is by how much an answer left after its service had
+    /// ended: the error of the tier itself.
+    #[must_use]
+    pub fn instruments(&self) -> Instruments {
+        self.instruments.clone()
+    }
+
+    /// Serves until `stop` is asked for; then answers what it accepted, and ends.
+    ///
+    /// # Errors
+    /// [`SyntheticError::EventLoop`] when the kernel refuses what the loop cannot do without.
+    pub fn run(self, stop: &Stop) -> Result<(), SyntheticError> {
+        let waker = stop.waker()?;
+        EventLoop::new(self, waker)?.run()?;
+        Ok(())
+    }
+}
+
+/// What happens at a moment; at the same moment, ends come before begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A server is done; the answer with this number leaves.
+    Ends { sequence: u64, index: usize, generation: u32, number: u64, visit: VisitTimes },
+    /// A server takes the next request.
+    Begins { sequence: u64 },
+    /// Accept again.
+    Accept,
+    /// The graceful stop has taken long enough.
+    Grace,
+}
+
+/// A [`Visit`] in an order that the heap of events can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct VisitTimes(u64, u64, u64);
+
+struct EventLoop {
+    epoll: OwnedFd,
+    clock: Clock,
+    listener: Option<TcpListener>,
+    stop: Waker,
+    station: Station,
+    service_time: ServiceTime,
+    rng: Xoshiro256PlusPlus,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    sequence: u64,
+    table: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    open: usize,
+    next_generation: u32,
+    scratch: Box<[u8]>,
+    limits: Limits,
+    recorder: Recorder,
+    stopping: bool,
+    over: bool,
+}
+
+impl EventLoop {
+    fn new(tier: Synthetic, stop: Waker) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &tier.listener, token(NO_CONNECTION, LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &stop, token(NO_CONNECTION, STOP), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            clock: tier.instruments.clock().clone(),
+            listener: Some(tier.listener),
+            stop,
+            station: Station::new(tier.options.servers),
+            service_time: tier.options.service_time,
+            rng: Xoshiro256PlusPlus::seed_from_u64(tier.options.seed),
+            events: BinaryHeap::new(),
+            sequence: 0,
+            table: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            next_generation: 0,
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
+            limits: tier.options.limits,
+            recorder: tier.instruments.recorder(),
+            stopping: false,
+            over: false,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        precise_waits()?;
+        let mut ready = Vec::with_capacity(256);
+        while !self.over {
+            let timeout = self
+                .events
+                .peek()
+                .map(|Reverse((at_ns, _))| time_left(*at_ns, self.clock.now_ns()));
+            let room = rustix::buffer::spare_capacity(&mut ready);
+            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // What has ended leaves before what has come: it is late already.
+            self.fire();
+            for event in ready.drain(..) {
+                self.announced(event.data.u64(), event.flags);
+            }
+            self.over |= self.stopping && self.open == 0;
+        }
+        Ok(())
+    }
+
+    /// Does what is due.
+    fn fire(&mut self) {
+        loop {
+            let now_ns = self.clock.now_ns();
+            let Some(Reverse((at_ns, event))) = self.events.peek().copied() else { return };
+            if at_ns > now_ns {
+                return;
+            }
+            self.events.pop();
+            match event {
+                Event::Ends { index, generation, number, visit, .. } => {
+                    self.recorder.workers_busy.subtract(at_ns, 1);
+                    let VisitTimes(arrived_ns, begins_ns, ends_ns) = visit;
+                    let visit = Visit { arrived_ns, begins_ns, ends_ns };
+                    self.with(index, generation, |tier, connection| {
+                        connection.answer(number, times(&visit), Some(visit));
+                        tier.serve(index, connection)
+                    });
+                }
+                Event::Begins { .. } => {
+                    self.recorder.queue_length.subtract(at_ns, 1);
+                    self.recorder.workers_busy.add(at_ns, 1);
+                }
+                Event::Accept => self.accept(),
+                Event::Grace => self.over = true,
+            }
+        }
+    }
+
+    fn announced(&mut self, token: u64, flags: EventFlags) {
+        let (generation, low) = parts(token);
+        if generation == NO_CONNECTION {
+            return if low == LISTENER { self.accept() } else { self.begin_stop() };
+        }
+        let index = usize::try_from(low).unwrap_or(usize::MAX);
+        self.with(index, generation, |tier, connection| {
+            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            let (readable, writable) =
+                (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
+            connection.announce(readable, writable, ending);
+            tier.serve(index, connection)
+        });
+    }
+
+    /// Reads requests, gives them to the station, and writes the answers that may leave.
+    fn serve(&mut self, index: usize, connection: &mut Connection) -> Alive {
+        loop {
+            // Requests first that were read before and had no room.
+            self.take_requests(index, connection);
+            let (clock, recorder) = (&self.clock, &mut self.recorder);
+            let mut bytes = 0;
+            let replied = |moments: &_, ends_ns| {
+                recorder.completed(REQUEST, moments);
+                recorder.stage(REQUEST, LATENESS, moments.replied_ns.saturating_sub(ends_ns));
+            };
+            let alive = connection.write(|| clock.now_ns(), replied, |count| bytes += count);
+            self.recorder.bytes_out(as_u64(bytes));
+            if alive == Alive::No {
+                return Alive::No;
+            }
+            if !connection.wants_to_read() {
+                return Alive::Yes;
+            }
+            match connection.read(&mut self.scratch) {
+                Ok(count) => self.recorder.bytes_in(as_u64(count)),
+                Err(alive) => return alive,
+            }
+        }
+    }
+
+    fn take_requests(&mut self, index: usize, connection: &mut Connection) {
+        while let Some(found) = connection.next_request() {
+            let number = connection.reserve();
+            match found {
+                Found::Visit => self.visit(index, connection, number),
+                Found::Health => {
+                    connection.answer(number, response(200, r#"{"ready":true}"#), None);
+                }
+                Found::Refused(status, why) => {
+                    self.recorder.outcome(REFUSED, 1);
+                    connection.answer(number, response(status, &problem(status, why)), None);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, index: usize, connection: &mut Connection, number: u64) {
+        if self.recorder.queue_length.current() >= self.limits.waiting {
+            self.recorder.limit_hit(LIMIT_QUEUE);
+            self.recorder.outcome(QUEUE_FULL, 1);
+            let text = problem(503, "the queue is full; ask again later");
+            return connection.answer(number, response(503, &text), None);
+        }
+        let now_ns = self.clock.now_ns();
+        self.recorder.arrived(REQUEST);
+        let visit = self.station.take(now_ns, self.service_time.draw_ns(&mut self.rng));
+        let sequence = self.sequence;
+        self.sequence += 1;
+        if visit.begins_ns > now_ns {
+            self.recorder.queue_length.add(now_ns, 1);
+            self.events.push(Reverse((visit.begins_ns, Event::Begins { sequence })));
+        } else {
+            self.recorder.workers_busy.add(now_ns, 1);
+        }
+        let generation = connection.generation;
+        let times = VisitTimes(visit.arrived_ns, visit.begins_ns, visit.ends_ns);
+        let ends = Event::Ends { sequence, index, generation, number, visit: times };
+        self.events.push(Reverse((visit.ends_ns, ends)));
+    }
+
+    fn accept(&mut self) {
+        while let Some(listener) = &self.listener {
+            match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) if self.open >= self.limits.connections => {
+                    self.recorder.limit_hit(LIMIT_CONNECTIONS);
+                    drop(socket);
+                }
+                Ok(socket) => self.accepted(socket),
+                Err(Errno::AGAIN) => return,
+                // The client went away before it was accepted.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(_) => {
+                    self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+                    let at_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
+                    return self.events.push(Reverse((at_ns, Event::Accept)));
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, socket: OwnedFd) {
+        sockopt::set_tcp_nodelay(&socket, true).unwrap_or_default(); // a matter of speed only
+        let generation = self.next_generation;
+        self.next_generation = (generation + 1) % NO_CONNECTION;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() - 1
+        });
+        let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let token = token(generation, u32::try_from(index).unwrap_or(u32::MAX));
+        if epoll::add(&self.epoll, &socket, token, interest).is_err() {
+            self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+            return self.free.push(index);
+        }
+        self.table[index] = Some(Connection::new(socket, generation));
+        self.open += 1;
+        self.recorder.connections.add(self.clock.now_ns(), 1);
+    }
+
+    fn begin_stop(&mut self) {
+        self.stop.clear();
+        self.stopping = true;
+        self.listener = None;
+        for index in 0..self.table.len() {
+            let Some(generation) = self.table[index].as_ref().map(|c| c.generation) else {
+                continue;
+            };
+            self.with(index, generation, |tier, connection| {
+                connection.close();
+                tier.serve(index, connection)
+            });
+        }
+        let at_ns = self.clock.now_ns() + GRACE_NS;
+        self.events.push(Reverse((at_ns, Event::Grace)));
+    }
+
+    /// Takes a connection out of the table, works on it, and puts it back while it lives.
+    fn with(
+        &mut self,
+        index: usize,
+        generation: u32,
+        work: impl FnOnce(&mut Self, &mut Connection) -> Alive,
+    ) {
+        let Some(mut connection) = self
+            .table
+            .get_mut(index)
+            .and_then(|place| place.take_if(|c| c.generation == generation))
+        else {
+            return;
+        };
+        if work(self, &mut connection) == Alive::Yes {
+            self.table[index] = Some(connection);
+            return;
+        }
+        self.open -= 1;
+        self.free.push(index);
+        self.recorder.connections.subtract(self.clock.now_ns(), 1);
+    }
+}
+
+/// The answer of a visit: what the station made of it.
+fn times(visit: &Visit) -> Vec<u8> {
+    let waited_ns = visit.begins_ns - visit.arrived_ns;
+    let served_ns = visit.ends_ns - visit.begins_ns;
+    response(200, &format!(r#"{{"waiting_time_ns":{waited_ns},"service_time_ns":{served_ns}}}"#))
+}
+
+fn problem(status: u16, why: &str) -> String {
+    format!(r#"{{"status":{status},"detail":"{why}"}}"#)
+}
+
+fn response(status: u16, body: &str) -> Vec<u8> {
+    let reason = match status {
+        200 => "OK",
+        400 => "Bad Request",
+        405 => "Method Not Allowed",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        431 => "Request Header Fields Too Large",
+        _ => "Service Unavailable",
+    };
+    let more = match status {
+        200 => "",
+        503 => "retry-after: 1\r\n",
+        _ => "connection: close\r\n",
+    };
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n{more}\r\n{body}"
+    )
+    .into_bytes()
+}
+
+fn token(generation: u32, low: u32) -> EventData {
+    EventData::new_u64(u64::from(generation) << 32 | u64::from(low))
+}
+
+/// Generation and the rest of a token.
+#[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
+fn parts(token: u64) -> (u32, u32) {
+    ((token >> 32) as u32, token as u32)
+}
+
+fn as_u64(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
