@@ -4,6 +4,8 @@
 //! ([`measured::OperatingPoint`]) and returns numbers with what they rest on.
 
 pub mod bottleneck;
+pub mod demands;
+pub mod distribution;
 pub mod laws;
 pub mod measured;
 pub mod models;

@@ -285,6 +285,21 @@ pub fn simulate(
     Ok(results::simulated(model, &plan, &layout, &sample, settings))
 }
 
+/// `count` independent times from a distribution; the same for the same seed.
+///
+/// # Example
+/// ```
+/// use kendall_queueing::{Distribution, simulation::draw};
+/// let times = draw(&Distribution::exponential(2.0).unwrap(), 1, 10_000);
+/// assert!((times.iter().sum::<f64>() / 10_000.0 - 2.0).abs() < 0.1);
+/// ```
+#[must_use]
+pub fn draw(distribution: &crate::Distribution, seed: u64, count: usize) -> Vec<f64> {
+    let sampler = streams::Sampler::new(distribution);
+    let mut stream = streams::streams(seed, 0, 1).remove(0);
+    (0..count).map(|_| sampler.sample(&mut stream)).collect()
+}
+
 /// Refuses open models in which a station without a way out for its surplus cannot keep up.
 fn check_stable(model: &Model) -> Result<(), SimulationError> {
     let visits = model.visits()?;
