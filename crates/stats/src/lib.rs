@@ -2,7 +2,9 @@
 //!
 //! Pure: no input or output, no clock, and chance is an argument.
 
+pub mod adaptive;
 pub mod analysis;
+pub mod compare;
 pub mod correlated;
 pub mod design;
 pub mod distribution;

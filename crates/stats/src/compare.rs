@@ -1,0 +1,686 @@
+//! Two systems compared: differences with intervals, and a verdict against a stated bound.
+//!
+//! Paired where runs are paired (block by block, measured side by side), unpaired otherwise. The
+//! independent unit is the run, never the request. Ratios are taken on the log scale, so that
+//! twice and half are equally far. Several comparisons at once are adjusted by Holm's method.
+//! An interval that holds "no change" is not called "no change": that takes an interval that lies
+//! within the bound.
+
+use std::collections::BTreeMap;
+
+use kendall_units::{exact_f64, whole_u64};
+use rand::{Rng, RngExt as _};
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::{t_p_value, t_two_sided};
+use crate::estimate::{Caveat, Estimate, Interval, figures};
+use crate::histogram::Histogram;
+use crate::sample::{
+    SampleError, check, check_confidence, check_quantile, mean, mean_interval, sorted_quantile,
+    variance,
+};
+
+/// Relabelings that are counted exactly; beyond it, as many are drawn.
+const MOST_RELABELINGS: u64 = 20_000;
+
+/// Resamples of a bootstrap interval.
+const RESAMPLES: usize = 2_000;
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// Response times, errors.
+    Lower,
+    /// Throughput.
+    Higher,
+}
+
+/// The runs of one configuration, in both result sets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Samples {
+    /// What was run, such as `workers=8, clients=66`.
+    pub configuration: String,
+    /// Response variable, such as `response_time_p99`.
+    pub metric: String,
+    /// Which way is better.
+    pub better: Better,
+    /// First result set: block, if any, and response.
+    pub before: Vec<(Option<String>, f64)>,
+    /// Second result set.
+    pub after: Vec<(Option<String>, f64)>,
+}
+
+/// How to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Of all intervals and of the verdict.
+    pub confidence: f64,
+    /// Relative change that matters, such as 0.05.
+    pub bound: f64,
+    /// Whether runs of the same block were measured side by side.
+    pub paired: bool,
+}
+
+/// What a comparison comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Worse, told from chance, by more than the bound.
+    Regression,
+    /// Better, told from chance, by more than the bound.
+    Improvement,
+    /// The whole interval lies within the bound.
+    Equivalent,
+    /// The runs do not tell.
+    Inconclusive,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Regression => "regression",
+            Self::Improvement => "improvement",
+            Self::Equivalent => "equivalent",
+            Self::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+/// One configuration and metric compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What was run.
+    pub configuration: String,
+    /// Response variable.
+    pub metric: String,
+    /// Which way is better.
+    pub better: Better,
+    /// Whether runs were compared block by block.
+    pub paired: bool,
+    /// Pairs, or runs of the first and of the second set.
+    pub runs: (u64, u64),
+    /// Mean of the first set.
+    pub before: Estimate,
+    /// Mean of the second set.
+    pub after: Estimate,
+    /// Second minus first.
+    pub difference: Estimate,
+    /// Second over first (of geometric means); `None` when a response is not positive.
+    pub ratio: Option<Estimate>,
+    /// Probability of so large a difference by chance (t test, two-sided).
+    pub p_value: Option<f64>,
+    /// The same by relabeling the runs, without assuming a distribution.
+    pub p_permutation: Option<f64>,
+    /// `p_value` adjusted for the number of comparisons (Holm).
+    pub p_adjusted: Option<f64>,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// In one sentence, with the figures.
+    pub words: String,
+    /// Doubts about it.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Result sets that cannot be compared.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CompareError {
+    /// Nothing to compare.
+    #[error("nothing to compare: the result sets have no configuration in common")]
+    Nothing,
+    /// A bound that is none.
+    #[error("a bound of {bound} is not a share above 0 and below 1, such as 0.05")]
+    Bound {
+        /// What was asked for.
+        bound: f64,
+    },
+    /// A number that is none.
+    #[error("configuration {configuration}: {source}")]
+    Sample {
+        /// Which configuration.
+        configuration: String,
+        /// What is wrong.
+        source: SampleError,
+    },
+    /// A confidence outside (0, 1).
+    #[error(transparent)]
+    Confidence(#[from] SampleError),
+}
+
+/// Compares every configuration, and adjusts for their number.
+///
+/// A change counts as told from chance when its adjusted p-value is below 1 − confidence; it is a
+/// regression or an improvement when it also exceeds the bound, and equivalent when its whole
+/// interval lies within the bound.
+///
+/// # Errors
+/// [`CompareError`] for nothing to compare, and for numbers, bounds and levels that are none.
+///
+/// # Source
+/// Paired and unpaired t [Jain91 §13.4]; Welch 1947; Fisher's permutation test; Holm 1979;
+/// equivalence by inclusion of the interval, Schuirmann 1987.
+pub fn compare(
+    samples: &[Samples],
+    options: &Options,
+    rng: &mut impl Rng,
+) -> Result<Vec<Comparison>, CompareError> {
+    check_confidence(options.confidence)?;
+    if !(options.bound > 0.0 && options.bound < 1.0) {
+        return Err(CompareError::Bound { bound: options.bound });
+    }
+    if samples.is_empty() {
+        return Err(CompareError::Nothing);
+    }
+    let mut comparisons =
+        samples.iter().map(|one| single(one, options, rng)).collect::<Result<Vec<_>, _>>()?;
+    let adjusted = holm(&comparisons.iter().map(|one| one.p_value).collect::<Vec<_>>());
+    for (comparison, p_adjusted) in comparisons.iter_mut().zip(adjusted) {
+        comparison.p_adjusted = p_adjusted;
+        (comparison.verdict, comparison.words) = judge(comparison, options);
+    }
+    Ok(comparisons)
+}
+
+/// Holm's step-down adjustment; what has no p-value is left out of the count.
+#[must_use]
+pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
+    let mut order: Vec<(usize, f64)> =
+        p_values.iter().enumerate().filter_map(|(index, p)| Some((index, (*p)?))).collect();
+    order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut adjusted = vec![None; p_values.len()];
+    let mut largest = 0.0_f64;
+    for (rank, (index, p)) in order.iter().enumerate() {
+        largest = largest.max((p * exact_f64(order.len() - rank)).min(1.0));
+        adjusted[*index] = Some(largest);
+    }
+    adjusted
+}
+
+fn single(
+    samples: &Samples,
+    options: &Options,
+    rng: &mut impl Rng,
+) -> Result<Comparison, CompareError> {
+    let values =
+        |runs: &[(Option<String>, f64)]| runs.iter().map(|run| run.1).collect::<Vec<f64>>();
+    let (before, after) = (values(&samples.before), values(&samples.after));
+    for side in [&before, &after] {
+        check(side).map_err(|source| CompareError::Sample {
+            configuration: samples.configuration.clone(),
+            source,
+        })?;
+    }
+    let mut caveats = Vec::new();
+    let pairs = if options.paired { pairs(samples, &mut caveats) } else { None };
+    let sides = match &pairs {
+        Some(pairs) => Sides::Paired(pairs.clone()),
+        None => Sides::Unpaired(before.clone(), after.clone()),
+    };
+    let difference = sides.difference(options.confidence);
+    let positive = before.iter().chain(&after).all(|value| *value > 0.0);
+    let logs = positive.then(|| sides.map(f64::ln));
+    let log_difference = logs.as_ref().map(|logs| logs.difference(options.confidence));
+    let judged = logs.as_ref().unwrap_or(&sides);
+    let shown = |values: &[f64]| {
+        mean_interval(values, options.confidence).unwrap_or_else(|_| Estimate::exact(f64::NAN))
+    };
+    let (before, after) = sides.values();
+    let runs = (whole_u64(exact_f64(before.len())), whole_u64(exact_f64(after.len())));
+    if runs.0.min(runs.1) < 2 {
+        caveats.push(Caveat::TooFewReplications { have: runs.0.min(runs.1), need: 2 });
+    }
+    Ok(Comparison {
+        configuration: samples.configuration.clone(),
+        metric: samples.metric.clone(),
+        better: samples.better,
+        paired: pairs.is_some(),
+        runs,
+        before: shown(&before),
+        after: shown(&after),
+        difference: difference.0,
+        p_value: log_difference.as_ref().map_or(difference.1, |(_, p)| *p),
+        ratio: log_difference.map(|(estimate, _)| estimate.map(f64::exp)),
+        p_permutation: judged.permutation_p(rng),
+        p_adjusted: None,
+        verdict: Verdict::Inconclusive,
+        words: String::new(),
+        caveats,
+    })
+}
+
+/// Runs matched by block; `None`, with the reason as a caveat, where they do not match.
+fn pairs(samples: &Samples, caveats: &mut Vec<Caveat>) -> Option<Vec<(f64, f64)>> {
+    let by_block = |runs: &[(Option<String>, f64)]| {
+        let mut blocks: BTreeMap<String, f64> = BTreeMap::new();
+        for (block, value) in runs {
+            if blocks.insert(block.clone()?, *value).is_some() {
+                return None;
+            }
+        }
+        Some(blocks)
+    };
+    let mut refuse = |reason: &str| {
+        caveats.push(Caveat::NotPaired { reason: reason.to_owned() });
+        None
+    };
+    let (Some(before), Some(after)) = (by_block(&samples.before), by_block(&samples.after)) else {
+        return refuse("a run has no block, or a block has two runs of this configuration");
+    };
+    let matched: Vec<(f64, f64)> =
+        before.iter().filter_map(|(block, value)| Some((*value, *after.get(block)?))).collect();
+    if matched.len() < 2 {
+        return refuse("fewer than two blocks are in both result sets");
+    }
+    let lonely = before.len() + after.len() - 2 * matched.len();
+    if lonely > 0 {
+        let text = format!("{lonely} runs have no partner in the other set and are left out");
+        caveats.push(Caveat::Note { text });
+    }
+    Some(matched)
+}
+
+/// The numbers that are compared.
+#[derive(Debug, Clone)]
+enum Sides {
+    Paired(Vec<(f64, f64)>),
+    Unpaired(Vec<f64>, Vec<f64>),
+}
+
+impl Sides {
+    fn map(&self, map: impl Fn(f64) -> f64) -> Self {
+        match self {
+            Self::Paired(pairs) => {
+                Self::Paired(pairs.iter().map(|(a, b)| (map(*a), map(*b))).collect())
+            }
+            Self::Unpaired(a, b) => Self::Unpaired(
+                a.iter().map(|x| map(*x)).collect(),
+                b.iter().map(|x| map(*x)).collect(),
+            ),
+        }
+    }
+
+    fn values(&self) -> (Vec<f64>, Vec<f64>) {
+        match self {
+            Self::Paired(pairs) => pairs.iter().copied().unzip(),
+            Self::Unpaired(a, b) => (a.clone(), b.clone()),
+        }
+    }
+
+    /// Second minus first with its interval, and the p-value of no difference.
+    fn difference(&self, confidence: f64) -> (Estimate, Option<f64>) {
+        let (center, squared_error, degrees) = match self {
+            Self::Paired(pairs) => {
+                let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+                let count = exact_f64(differences.len());
+                let spread = variance(&differences).map(|variance| variance / count);
+                (mean(&differences), spread, count - 1.0)
+            }
+            Self::Unpaired(a, b) => {
+                let (n, m) = (exact_f64(a.len()), exact_f64(b.len()));
+                let parts = variance(a).zip(variance(b)).map(|(va, vb)| (va / n, vb / m));
+                let degrees = parts.map_or(0.0, |(va, vb)| {
+                    (va + vb).powi(2) / (va * va / (n - 1.0) + vb * vb / (m - 1.0))
+                });
+                (mean(b) - mean(a), parts.map(|(va, vb)| va + vb), degrees)
+            }
+        };
+        let Some(squared_error) = squared_error else {
+            let caveat = Caveat::TooFewReplications { have: 1, need: 2 };
+            return (Estimate::exact(center).doubt(caveat), None);
+        };
+        if squared_error <= 0.0 {
+            let interval = Interval::around(center, 0.0, confidence);
+            let p_value = if center == 0.0 { 1.0 } else { 0.0 };
+            return (Estimate::with_interval(center, interval), Some(p_value));
+        }
+        let error = squared_error.sqrt();
+        let half_width = t_two_sided(confidence, degrees) * error;
+        let interval = Interval::around(center, half_width, confidence);
+        (Estimate::with_interval(center, interval), Some(t_p_value(center / error, degrees)))
+    }
+
+    /// Share of the relabelings whose difference is at least as large; the labeling at hand counts.
+    fn permutation_p(&self, rng: &mut impl Rng) -> Option<f64> {
+        match self {
+            Self::Paired(pairs) => {
+                let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+                Some(sign_flips(&differences, rng))
+            }
+            Self::Unpaired(a, b) if a.len() >= 2 && b.len() >= 2 => Some(relabelings(a, b, rng)),
+            Self::Unpaired(..) => None,
+        }
+    }
+}
+
+/// Rounding below which two sums count as the same.
+fn slack(sum: f64) -> f64 {
+    1e-9 * sum.abs()
+}
+
+fn sign_flips(differences: &[f64], rng: &mut impl Rng) -> f64 {
+    let observed = differences.iter().sum::<f64>().abs();
+    let flipped = |signs: u64| {
+        let sum: f64 = differences
+            .iter()
+            .enumerate()
+            .map(|(index, d)| if signs >> (index % 64) & 1 == 1 { -d } else { *d })
+            .sum();
+        sum.abs() >= observed - slack(observed)
+    };
+    if differences.len() <= 14 {
+        let all = 1_u64 << differences.len();
+        let extreme = (0..all).filter(|signs| flipped(*signs)).count();
+        return exact_f64(extreme) / exact_f64(all);
+    }
+    let extreme = (0..MOST_RELABELINGS).filter(|_| flipped(rng.random())).count();
+    (exact_f64(extreme) + 1.0) / (exact_f64(MOST_RELABELINGS) + 1.0)
+}
+
+fn relabelings(a: &[f64], b: &[f64], rng: &mut impl Rng) -> f64 {
+    let mut all: Vec<f64> = a.iter().chain(b).copied().collect();
+    let (n, m) = (exact_f64(a.len()), exact_f64(b.len()));
+    let total: f64 = all.iter().sum();
+    let distance = |sum: f64| (sum / n - (total - sum) / m).abs();
+    let observed = distance(a.iter().sum());
+    let is_extreme = |sum: f64| distance(sum) >= observed - slack(observed);
+    let choices =
+        (1..=a.len()).fold(1.0, |c, i| c * exact_f64(all.len() - a.len() + i) / exact_f64(i));
+    if choices <= exact_f64(MOST_RELABELINGS) {
+        let mut counts = (0_u64, 0_u64);
+        choose(&all, a.len(), 0.0, &mut |sum| {
+            counts.0 += u64::from(is_extreme(sum));
+            counts.1 += 1;
+        });
+        return exact_f64(counts.0) / exact_f64(counts.1);
+    }
+    let mut extreme = 0_u64;
+    for _ in 0..MOST_RELABELINGS {
+        // The first n of a partial shuffle are a random choice.
+        for index in 0..a.len() {
+            let other = rng.random_range(index..all.len());
+            all.swap(index, other);
+        }
+        extreme += u64::from(is_extreme(all[..a.len()].iter().sum()));
+    }
+    (exact_f64(extreme) + 1.0) / (exact_f64(MOST_RELABELINGS) + 1.0)
+}
+
+/// Visits the sum of every choice of `count` values.
+fn choose(values: &[f64], count: usize, sum: f64, visit: &mut dyn FnMut(f64)) {
+    if count == 0 {
+        visit(sum);
+        return;
+    }
+    for (index, value) in values.iter().enumerate() {
+        if values.len() - index < count {
+            return;
+        }
+        choose(&values[index + 1..], count - 1, sum + value, visit);
+    }
+}
+
+fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
+    let bound = format!("±{} %", figures(100.0 * options.bound, 3));
+    let Some(ratio) = &comparison.ratio else {
+        let words = format!(
+            "difference {}: not all responses are positive, so there is no relative bound",
+            comparison.difference
+        );
+        return (Verdict::Inconclusive, words);
+    };
+    let change = 100.0 * (ratio.center - 1.0);
+    let (Some(interval), Some(p)) = (ratio.interval, comparison.p_adjusted) else {
+        let words = format!("{change:+.1} %, from one run each: no interval; repeat");
+        return (Verdict::Inconclusive, words);
+    };
+    let range = format!(
+        "{change:+.1} % [{:+.1} %, {:+.1} %]",
+        100.0 * (interval.low - 1.0),
+        100.0 * (interval.high - 1.0)
+    );
+    let (least, most) = (1.0 / (1.0 + options.bound), 1.0 + options.bound);
+    if interval.low >= least && interval.high <= most {
+        return (Verdict::Equivalent, format!("{range}: within {bound}"));
+    }
+    let told = p < 1.0 - options.confidence && !interval.contains(1.0);
+    let beyond = ratio.center > most || ratio.center < least;
+    let worse = (ratio.center > 1.0) == (comparison.better == Better::Lower);
+    match (told, beyond, worse) {
+        (true, true, true) => {
+            (Verdict::Regression, format!("worse: {range}, beyond the bound of {bound}"))
+        }
+        (true, true, false) => {
+            (Verdict::Improvement, format!("better: {range}, beyond the bound of {bound}"))
+        }
+        (true, false, _) => {
+            let way = if worse { "worse" } else { "better" };
+            let words =
+                format!("{way}: {range}, but not told whether beyond {bound}; repeat more often");
+            (Verdict::Inconclusive, words)
+        }
+        (false, ..) => {
+            let words = format!(
+                "{range}: not told from chance, nor to lie within {bound}; repeat more often"
+            );
+            (Verdict::Inconclusive, words)
+        }
+    }
+}
+
+/// Interval of the ratio of a percentile of two runs, by resampling stretches of their windows.
+///
+/// For single runs, where a number per run is too few; it sees what varies within a run and not
+/// what varies between runs, and says so with a caveat. Stretches of `stretch` neighboring windows
+/// are drawn, so that what is correlated stays together.
+///
+/// # Errors
+/// [`SampleError`] for a run without values, and for a quantile or confidence outside (0, 1).
+///
+/// # Source
+/// Moving blocks: Künsch 1989; percentile interval: Efron, Tibshirani 1993 §13.3.
+pub fn bootstrap_quantile_ratio(
+    (before, after): (&[Histogram], &[Histogram]),
+    quantile: f64,
+    stretch: usize,
+    confidence: f64,
+    rng: &mut impl Rng,
+) -> Result<Estimate, SampleError> {
+    check_quantile(quantile)?;
+    check_confidence(confidence)?;
+    let (first, second) = (Resampled::of(before), Resampled::of(after));
+    let all = |windows: &[Histogram]| Histogram::merged(windows).quantile(quantile).map(exact_f64);
+    let (Some(a), Some(b)) = (all(before), all(after)) else { return Err(SampleError::Empty) };
+    let mut ratios: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| {
+            let b = second.quantile(quantile, stretch, rng)?;
+            Some(b / first.quantile(quantile, stretch, rng)?)
+        })
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let tail = (1.0 - confidence) / 2.0;
+    let interval = Interval {
+        low: sorted_quantile(&ratios, tail),
+        high: sorted_quantile(&ratios, 1.0 - tail),
+        confidence,
+    };
+    let caveat = Caveat::TooFewReplications { have: 1, need: 2 };
+    Ok(Estimate::with_interval(b / a, interval).doubt(caveat))
+}
+
+/// Windows as counts over a common list of cells, which adds up faster than histograms.
+struct Resampled {
+    values: Vec<u64>,
+    windows: Vec<Vec<(usize, u64)>>,
+}
+
+impl Resampled {
+    fn of(windows: &[Histogram]) -> Self {
+        let values: Vec<u64> =
+            Histogram::merged(windows).cells().map(|(_, high, _)| high).collect();
+        let place = |high: u64| values.partition_point(|value| *value < high);
+        let windows = windows
+            .iter()
+            .map(|window| window.cells().map(|(_, high, count)| (place(high), count)).collect())
+            .collect();
+        Self { values, windows }
+    }
+
+    fn quantile(&self, quantile: f64, stretch: usize, rng: &mut impl Rng) -> Option<f64> {
+        let count = self.windows.len();
+        let stretch = stretch.clamp(1, count);
+        let mut counts = vec![0_u64; self.values.len()];
+        let mut drawn = 0;
+        while drawn < count {
+            let start = rng.random_range(0..=count - stretch);
+            for window in &self.windows[start..start + stretch.min(count - drawn)] {
+                for (place, number) in window {
+                    counts[(*place).min(self.values.len() - 1)] += number;
+                }
+            }
+            drawn += stretch;
+        }
+        let wanted = quantile * exact_f64(counts.iter().sum::<u64>());
+        let mut below = 0_u64;
+        let place = counts.iter().position(|number| {
+            below += number;
+            exact_f64(below) >= wanted
+        })?;
+        Some(exact_f64(self.values[place]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    const OPTIONS: Options = Options { confidence: 0.95, bound: 0.05, paired: true };
+
+    fn samples(before: &[f64], after: &[f64]) -> Samples {
+        let blocks = |values: &[f64]| {
+            values.iter().enumerate().map(|(i, v)| (Some(i.to_string()), *v)).collect()
+        };
+        Samples {
+            configuration: "workers=8".to_owned(),
+            metric: "response_time_mean".to_owned(),
+            better: Better::Lower,
+            before: blocks(before),
+            after: blocks(after),
+        }
+    }
+
+    fn one(before: &[f64], after: &[f64], options: &Options) -> Comparison {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        compare(&[samples(before, after)], options, &mut rng).unwrap().remove(0)
+    }
+
+    /// [Jain91 §13.4.1]: six workloads on two systems; mean difference −0.32 and 90 % interval
+    /// (−7.75, 7.11) as printed.
+    #[test]
+    fn jains_paired_example_comes_out() {
+        let a = [5.4, 16.6, 0.6, 1.4, 0.6, 7.3];
+        let b = [19.1, 3.5, 3.4, 2.5, 3.6, 1.7];
+        let comparison = one(&b, &a, &Options { confidence: 0.90, ..OPTIONS });
+        assert!((comparison.difference.center + 0.32).abs() < 0.005);
+        let interval = comparison.difference.interval.unwrap();
+        assert!((interval.low + 7.75).abs() < 0.01 && (interval.high - 7.11).abs() < 0.01);
+        assert_eq!(comparison.verdict, Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn the_four_verdicts_are_told_apart() {
+        let base = [10.0, 10.1, 9.9, 10.05, 9.95];
+        let scaled = |factor: f64, wobble: f64| {
+            base.iter()
+                .enumerate()
+                .map(|(i, v)| v * factor * (1.0 + wobble * exact_f64(i % 3) - wobble))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(one(&base, &scaled(1.2, 0.005), &OPTIONS).verdict, Verdict::Regression);
+        assert_eq!(one(&base, &scaled(0.8, 0.005), &OPTIONS).verdict, Verdict::Improvement);
+        assert_eq!(one(&base, &scaled(1.001, 0.005), &OPTIONS).verdict, Verdict::Equivalent);
+        assert_eq!(one(&base, &scaled(1.0, 0.3), &OPTIONS).verdict, Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn higher_throughput_is_no_regression() {
+        let mut higher = samples(&[100.0, 101.0, 99.0, 100.5], &[120.0, 121.0, 119.0, 120.5]);
+        higher.better = Better::Higher;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let compared = compare(&[higher], &OPTIONS, &mut rng).unwrap();
+        assert_eq!(compared[0].verdict, Verdict::Improvement);
+    }
+
+    #[test]
+    fn blocks_that_do_not_match_are_compared_unpaired_and_said_to_be() {
+        let mut lost = samples(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]);
+        lost.after[1].0 = None;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let compared = compare(&[lost], &OPTIONS, &mut rng).unwrap().remove(0);
+        assert!(!compared.paired);
+        assert!(matches!(compared.caveats[0], Caveat::NotPaired { .. }));
+    }
+
+    #[test]
+    fn one_run_each_gives_no_verdict() {
+        let compared = one(&[1.0], &[9.0], &OPTIONS);
+        assert_eq!(compared.verdict, Verdict::Inconclusive);
+        assert!(compared.caveats.contains(&Caveat::TooFewReplications { have: 1, need: 2 }));
+    }
+
+    /// Three pairs that all rise: of 8 sign patterns, 2 are as extreme.
+    #[test]
+    fn permutation_counts_exactly_where_it_can() {
+        let compared = one(&[1.0, 2.0, 3.0], &[2.0, 3.5, 5.0], &OPTIONS);
+        assert!((compared.p_permutation.unwrap() - 0.25).abs() < 1e-12);
+        let unpaired = Options { paired: false, ..OPTIONS };
+        let compared = one(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], &unpaired);
+        assert!((compared.p_permutation.unwrap() - 2.0 / 20.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn holm_multiplies_by_what_is_left() {
+        let adjusted = holm(&[Some(0.01), None, Some(0.04), Some(0.03)]);
+        let wanted = [Some(0.03), None, Some(0.06), Some(0.06)];
+        for (got, want) in adjusted.iter().zip(wanted) {
+            match (got, want) {
+                (Some(got), Some(want)) => assert!((got - want).abs() < 1e-12),
+                (got, want) => assert_eq!(*got, want),
+            }
+        }
+    }
+
+    #[test]
+    fn senseless_input_is_refused() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        assert_eq!(compare(&[], &OPTIONS, &mut rng), Err(CompareError::Nothing));
+        let nan = compare(&[samples(&[f64::NAN], &[1.0])], &OPTIONS, &mut rng);
+        assert!(matches!(nan, Err(CompareError::Sample { .. })));
+        let wide = Options { bound: 0.0, ..OPTIONS };
+        assert!(compare(&[samples(&[1.0], &[1.0])], &wide, &mut rng).is_err());
+    }
+
+    #[test]
+    fn a_percentile_of_single_runs_is_compared_by_stretches() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut run = |scale: f64| -> Vec<Histogram> {
+            (0..60)
+                .map(|_| {
+                    let mut histogram = Histogram::new();
+                    for _ in 0..500 {
+                        let gap = -(1.0 - rng.random::<f64>()).ln();
+                        histogram.record(whole_u64(1e6 * scale * gap));
+                    }
+                    histogram
+                })
+                .collect()
+        };
+        let (slow, fast) = (run(1.3), run(1.0));
+        let ratio = bootstrap_quantile_ratio((&fast, &slow), 0.99, 5, 0.95, &mut rng).unwrap();
+        let interval = ratio.interval.unwrap();
+        assert!(interval.contains(1.3) && !interval.contains(1.0), "{ratio:?}");
+    }
+}
