@@ -76,7 +76,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         .or_else(|| near(ResourceKind::WorkerPool));
     let generator_suspected = resources.iter().any(|resource| {
         resource.kind == ResourceKind::ProcessCpu
-            && resource.name.starts_with(GENERATOR)
+            && resource.name.ends_with(GENERATOR)
             && resource.utilization >= LIMITING
     });
     let mut evidence = Vec::new();
@@ -103,7 +103,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     for tier in point.tiers.iter().filter(|tier| tier.workers > 0) {
         let servers = f64::from(tier.workers);
         resources.push(Resource {
-            name: format!("{} workers", tier.name),
+            name: format!("workers of {}", tier.name),
             kind: ResourceKind::WorkerPool,
             busy: tier.workers_busy,
             servers,
@@ -115,7 +115,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     }
     for process in point.processes.iter().filter(|process| process.cpu_cores_limit > 0.0) {
         resources.push(Resource {
-            name: format!("{} CPU", process.role),
+            name: format!("CPU of {}", process.role),
             kind: ResourceKind::ProcessCpu,
             busy: process.cpu_cores,
             servers: process.cpu_cores_limit,
@@ -128,7 +128,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     if let Some(busy) = point.host_busy_cores.filter(|_| point.host_cores > 0.0) {
         let waits: Option<f64> = point.processes.iter().map(|p| p.run_queue_wait).sum();
         resources.push(Resource {
-            name: "host CPU".to_owned(),
+            name: "CPU of the host".to_owned(),
             kind: ResourceKind::HostCpu,
             busy,
             servers: point.host_cores,
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_full_pool_over_idle_cores_is_the_bottleneck() {
         let found = bottleneck(&point());
-        assert_eq!(found.limiting.as_deref(), Some("proxies workers"));
+        assert_eq!(found.limiting.as_deref(), Some("workers of proxies"));
         assert!(found.evidence[0].contains("40.0 requests wait"), "{:?}", found.evidence);
         assert!(found.evidence[1].contains("75 % of it waiting for backends"));
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_full_pool_over_full_cores_is_a_symptom() {
         let point = OperatingPoint { host_busy_cores: Some(1.98), ..point() };
-        assert_eq!(bottleneck(&point).limiting.as_deref(), Some("host CPU"));
+        assert_eq!(bottleneck(&point).limiting.as_deref(), Some("CPU of the host"));
     }
 
     #[test]

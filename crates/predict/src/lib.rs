@@ -11,3 +11,4 @@ pub mod measured;
 pub mod models;
 pub mod saturation;
 pub mod score;
+pub mod trend;

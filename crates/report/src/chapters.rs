@@ -1,6 +1,7 @@
 //! The chapters of a report: one module each, and one line here.
 
 mod backends;
+mod factors;
 mod histograms;
 mod laws;
 mod load;
@@ -29,6 +30,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     summary::chapter,
     setup::chapter,
     load::chapter,
+    factors::chapter,
     trace::chapter,
     tiers::chapter,
     laws::chapter,

@@ -242,7 +242,7 @@ impl Unit {
             Self::Milliseconds | Self::Microseconds => number::significant(scaled, 3),
             Self::PerSecond | Self::Text => number::significant(scaled, 4),
             Self::Plain(figures) => number::significant(scaled, figures),
-            Self::Percent => number::percent(value).trim_end_matches(" %").to_owned(),
+            Self::Percent => number::percent_in_column(value).trim_end_matches(" %").to_owned(),
             Self::SignedPercent => number::signed_percent(value).trim_end_matches(" %").to_owned(),
             Self::Count => number::fixed(scaled, 0),
             Self::Level => number::plain(scaled),

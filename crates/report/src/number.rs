@@ -56,9 +56,15 @@ pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", significant(per_second, 4))
 }
 
-/// A share as percent.
+/// A share as percent, for a sentence: `5 %`, not `5.0 %`.
 #[must_use]
 pub(crate) fn percent(share: f64) -> String {
+    percent_in_column(share).replace(".0 %", " %")
+}
+
+/// A share as percent, for a column of a table.
+#[must_use]
+pub(crate) fn percent_in_column(share: f64) -> String {
     let value = share * 100.0;
     if !value.is_finite() {
         return "–".to_owned();
@@ -87,7 +93,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 #[must_use]
 pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
     match seconds.abs() {
-        m if m == 0.0 || !m.is_finite() || m >= 1.0 => (1.0, "s"),
+        m if m < 1e-15 || !m.is_finite() || m >= 1.0 => (1.0, "s"),
         m if m >= 1e-3 => (1e3, "ms"),
         m if m >= 1e-6 => (1e6, "µs"),
         _ => (1e9, "ns"),
@@ -150,6 +156,10 @@ mod tests {
         let printed: Vec<String> =
             [0.0, 0.000_12, 0.012, 0.5, 1.0, 2.5].into_iter().map(percent).collect();
         assert_eq!(printed, ["0 %", "0.012 %", "1.2 %", "50 %", "100 %", "250 %"]);
+        assert_eq!(
+            (percent(0.05), percent_in_column(0.05)),
+            ("5 %".to_owned(), "5.0 %".to_owned())
+        );
         assert_eq!(signed_percent(-0.034), "−3.4 %");
         assert_eq!(signed_percent(0.034), "+3.4 %");
     }

@@ -72,7 +72,7 @@ fn mmm(curve: &[OperatingPoint], calibration: usize, at: &str) -> Vec<Comparison
             Seconds::new(service_time_s),
             curve[calibration].load()
         ),
-        device: format!("{} workers", tier.name),
+        device: format!("workers of {}", tier.name),
         servers,
         service_time_s,
         solve: &|arrival_rate| solve_mmm(arrival_rate, 1.0 / service_time_s, servers),

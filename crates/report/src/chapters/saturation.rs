@@ -29,7 +29,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         explain(&mut section, &name, configuration, &found);
         rows(&mut resources, &name, &found);
     }
-    section.table(resources);
+    section.table(if resources.rows.len() > 16 { resources.folded() } else { resources });
     Some(section)
 }
 
