@@ -3,6 +3,7 @@
 //!
 //! A model is one function of a curve and one line in [`MODELS`].
 
+mod network;
 mod station;
 
 use crate::measured::OperatingPoint;
@@ -12,8 +13,13 @@ use crate::score::Comparison;
 pub type ModelOfCurve = fn(&[OperatingPoint]) -> Vec<Comparison>;
 
 /// All models, simplest first.
-pub const MODELS: &[ModelOfCurve] =
-    &[station::mm1, station::mmm_from_lowest, station::mmm_from_maximum];
+pub const MODELS: &[ModelOfCurve] = &[
+    station::mm1,
+    station::mmm_from_lowest,
+    station::mmm_from_maximum,
+    network::threads_and_workers,
+    network::pool_and_cores,
+];
 
 /// Every model of a curve. `curve` is ordered by rising load.
 #[must_use]
