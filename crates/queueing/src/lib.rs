@@ -10,6 +10,7 @@ pub mod network;
 mod numeric;
 pub mod scalability;
 pub mod simulation;
+pub mod solver;
 pub mod station;
 
 pub use distribution::{Distribution, DistributionError};

@@ -7,7 +7,7 @@ mod approximate;
 mod bounds;
 mod convolution;
 mod fork_join;
-mod layers;
+pub(crate) mod layers;
 mod mva;
 mod open;
 

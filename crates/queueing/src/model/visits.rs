@@ -106,7 +106,7 @@ impl Model {
 
     /// In which class a request of the chain starts: by arrival rate when the chain is open;
     /// when it is closed, by how often a customer comes out of thinking in that class.
-    fn start_shares(&self, chain: &[usize]) -> Vec<f64> {
+    pub(crate) fn start_shares(&self, chain: &[usize]) -> Vec<f64> {
         let mut shares = vec![0.0; self.classes.len()];
         let total: f64 = chain.iter().map(|c| self.classes[*c].arrival_rate_per_s()).sum();
         if total > 0.0 {

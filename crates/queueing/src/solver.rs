@@ -1,0 +1,380 @@
+//! From a [`Model`] to a [`Solution`]: which solver the model needs, and what its answer is worth.
+
+mod chains;
+mod layered;
+mod single;
+
+use std::str::FromStr;
+
+use crate::model::{Balking, Batch, Discipline, Model, ModelError, Station};
+use crate::network::{
+    self, Accuracy, Bottleneck, Iteration, MultiServer, NetworkError, NetworkSolution,
+};
+use crate::station::{GgmFormula, StationError, StationSolution};
+use chains::Chained;
+
+/// How a model is solved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Solver {
+    /// What the model needs: exact where that is known and affordable.
+    #[default]
+    Auto,
+    /// Exact mean value analysis.
+    Mva,
+    /// Convolution in the log domain.
+    Convolution,
+    /// Bard–Schweitzer, several servers by conditional waiting.
+    Schweitzer,
+    /// Bard–Schweitzer, several servers after Seidmann.
+    Seidmann,
+    /// Linearizer.
+    Linearizer,
+    /// A formula for one G/G/m station.
+    Ggm(GgmFormula),
+    /// Discrete-event simulation: see `simulation`, not this module.
+    Simulation,
+}
+
+impl Solver {
+    /// All of them, with their names in files and on the command line.
+    pub const ALL: [(&'static str, Self); 11] = [
+        ("auto", Self::Auto),
+        ("mva", Self::Mva),
+        ("convolution", Self::Convolution),
+        ("schweitzer", Self::Schweitzer),
+        ("seidmann", Self::Seidmann),
+        ("linearizer", Self::Linearizer),
+        ("allen-cunneen", Self::Ggm(GgmFormula::AllenCunneen)),
+        ("kraemer-langenbach-belz", Self::Ggm(GgmFormula::KraemerLangenbachBelz)),
+        ("whitt", Self::Ggm(GgmFormula::Whitt)),
+        ("kingman", Self::Ggm(GgmFormula::Kingman)),
+        ("simulation", Self::Simulation),
+    ];
+}
+
+impl FromStr for Solver {
+    type Err = SolveError;
+
+    fn from_str(name: &str) -> Result<Self, SolveError> {
+        match Self::ALL.iter().find(|(known, _)| *known == name) {
+            Some((_, solver)) => Ok(*solver),
+            None => Err(SolveError::UnknownSolver {
+                name: name.to_owned(),
+                known: Self::ALL.map(|(known, _)| known).join(", "),
+            }),
+        }
+    }
+}
+
+/// Why a model has no solution, or not this one.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SolveError {
+    /// The model makes no sense.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The single station has no solution.
+    #[error("station `{station}`: {source}")]
+    Station {
+        /// Which.
+        station: String,
+        /// Why.
+        source: StationError,
+    },
+    /// The network has no solution.
+    #[error("{source}{}", legend(.names))]
+    Network {
+        /// Names of the resources, in the order of their indices.
+        names: Vec<String>,
+        /// Why.
+        source: NetworkError,
+    },
+    /// No formula covers this.
+    #[error("no formula covers {feature} at `{station}`; use `solver = \"simulation\"`")]
+    NeedsSimulation {
+        /// What.
+        feature: &'static str,
+        /// Where.
+        station: String,
+    },
+    /// The solver is for other models.
+    #[error("solver `{solver}` is for {what}; leave it out, or use {instead}")]
+    WrongSolver {
+        /// Which.
+        solver: &'static str,
+        /// What it is for.
+        what: &'static str,
+        /// What to use.
+        instead: &'static str,
+    },
+    /// No solver has this name.
+    #[error("`{name}` is not a solver; known are {known}")]
+    UnknownSolver {
+        /// What was written.
+        name: String,
+        /// The known ones.
+        known: String,
+    },
+}
+
+fn legend(names: &[String]) -> String {
+    let listed: Vec<String> =
+        names.iter().enumerate().take(12).map(|(i, name)| format!("{i} is `{name}`")).collect();
+    format!(" (resources: {})", listed.join(", "))
+}
+
+/// Why an answer should be trusted less than its accuracy says.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Caveat {
+    /// Service times at a FCFS station differ by class or are not exponential: product-form
+    /// results are approximations there.
+    NotProductForm {
+        /// Where.
+        station: String,
+    },
+    /// Arrivals at a station inside a network are taken as Poisson.
+    PoissonAssumed {
+        /// Where.
+        station: String,
+    },
+    /// Percentiles come from a distribution that was matched to two moments.
+    MatchedPercentiles,
+    /// Inter-arrival times are not exponential, but the network solver takes them so.
+    ArrivalsTakenAsPoisson {
+        /// Which class.
+        class: String,
+    },
+    /// Tokens are held by a flow-equivalent server: exact for exponential service inside.
+    FlowEquivalent {
+        /// Which pool.
+        pool: String,
+    },
+    /// A resource is nearly saturated: small errors of the inputs become large ones.
+    NearSaturation {
+        /// Where.
+        station: String,
+        /// Its utilization.
+        utilization: f64,
+    },
+}
+
+impl std::fmt::Display for Caveat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotProductForm { station } => write!(
+                f,
+                "`{station}` is FCFS with service times that are not one exponential for all \
+                 classes: an approximation"
+            ),
+            Self::PoissonAssumed { station } => {
+                write!(f, "arrivals at `{station}` are taken as Poisson")
+            }
+            Self::MatchedPercentiles => {
+                f.write_str("percentiles come from a distribution matched to two moments")
+            }
+            Self::ArrivalsTakenAsPoisson { class } => {
+                write!(f, "arrivals of `{class}` are taken as Poisson")
+            }
+            Self::FlowEquivalent { pool } => {
+                write!(f, "`{pool}` is solved as a flow-equivalent server")
+            }
+            Self::NearSaturation { station, utilization } => write!(
+                f,
+                "`{station}` is {:.1} % busy: small errors of the inputs become large ones",
+                utilization * 100.0
+            ),
+        }
+    }
+}
+
+/// What one class sees. Rates in 1/s, times in s.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ClassResult {
+    /// Its name.
+    pub name: String,
+    /// X: completed requests.
+    pub throughput: f64,
+    /// R: from arrival to departure, think time excluded.
+    pub system_response: f64,
+    /// Mean number in the system, thinking customers excluded.
+    pub number: f64,
+    /// N* and 1/Dmax, for a class that asks something of a queue.
+    pub bottleneck: Option<Bottleneck>,
+    /// Least and greatest throughput by the asymptotic bounds (closed classes).
+    pub throughput_bounds: Option<(f64, f64)>,
+}
+
+/// What happens at one station. Lists are by class.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StationResult {
+    /// Its name.
+    pub name: String,
+    /// Visits per second.
+    pub throughput: Vec<f64>,
+    /// Busy share of one server; the mean number at a delay.
+    pub utilization: Vec<f64>,
+    /// Q.
+    pub number: Vec<f64>,
+    /// R per visit in s.
+    pub response_time: Vec<f64>,
+    /// W per visit in s: R less service.
+    pub waiting_time: Vec<f64>,
+    /// V·R per request in s.
+    pub residence_time: Vec<f64>,
+    /// P(n customers), where the solver knows it.
+    pub states: Option<Vec<f64>>,
+}
+
+/// What happens at a pool of tokens.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PoolResult {
+    /// Its name.
+    pub name: String,
+    /// Mean number of customers that wait for a token.
+    pub number_waiting: f64,
+    /// Mean time for which they wait, in s.
+    pub waiting_time: f64,
+    /// Mean number of tokens in use.
+    pub in_use: f64,
+    /// Share of the tokens in use.
+    pub utilization: f64,
+}
+
+/// A solved model, with what its answer is worth.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Solution {
+    /// Name of the model.
+    pub model: String,
+    /// Which solver gave the answer.
+    pub solver: String,
+    /// How far it can be trusted.
+    pub accuracy: Accuracy,
+    /// By class, in the order of the model.
+    pub classes: Vec<ClassResult>,
+    /// By station, in the order of the model.
+    pub stations: Vec<StationResult>,
+    /// By pool, in the order of the model.
+    pub pools: Vec<PoolResult>,
+    /// All metrics of the station, when there is one only and one class.
+    pub station: Option<StationSolution>,
+    /// Quantiles of the response time that were asked for and are known: (quantile, s).
+    pub response_quantiles: Vec<(f64, f64)>,
+    /// Quantiles of the waiting time likewise.
+    pub waiting_quantiles: Vec<(f64, f64)>,
+    /// Rounds and last change of an iteration.
+    pub iterations: Option<(u32, f64)>,
+    /// What the answer rests on.
+    pub caveats: Vec<Caveat>,
+}
+
+/// Solves a model by what it asks for (`model.solver`).
+///
+/// # Errors
+/// [`SolveError`], which says what to change.
+///
+/// # Example
+/// ```
+/// use kendall_queueing::model::{Class, Model, Station};
+/// use kendall_queueing::solver::{Solver, solve};
+///
+/// let cpu = Station::queue("cpu", 1).with_service_time(0, 0.02);
+/// let model = Model::new("one queue", vec![Class::open("requests", 25.0)], vec![cpu]).unwrap();
+/// let solution = solve(&model, Solver::Auto).unwrap();
+/// assert!((solution.classes[0].system_response - 0.04).abs() < 1e-12);
+/// ```
+pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
+    if solver == Solver::Simulation {
+        return Err(SolveError::WrongSolver {
+            solver: "simulation",
+            what: "`simulation::simulate`, which needs a source of chance",
+            instead: "that",
+        });
+    }
+    let mut solution = match single::solve(model, solver)? {
+        Some(solution) => solution,
+        None if model.pools.is_empty() => solve_network(model, solver)?,
+        None => layered::solve(model)?,
+    };
+    for (station, result) in model.stations.iter().zip(&solution.stations) {
+        let used: f64 = result.utilization.iter().sum();
+        let open = model.classes.iter().any(crate::model::Class::is_open);
+        if !station.is_delay() && open && used > 0.98 && station.capacity.is_none() {
+            let station = station.name.clone();
+            solution.caveats.push(Caveat::NearSaturation { station, utilization: used });
+        }
+    }
+    Ok(solution)
+}
+
+/// What only a simulation can do, in a network.
+fn refuse_features(model: &Model) -> Result<(), SolveError> {
+    let needs = |feature, station: &Station| {
+        Err(SolveError::NeedsSimulation { feature, station: station.name.clone() })
+    };
+    for station in &model.stations {
+        if station.capacity.is_some() {
+            return needs("a finite capacity in a network", station);
+        }
+        if station.patience.is_some() || station.balking != Balking::Never {
+            return needs("impatience in a network", station);
+        }
+        match station.discipline {
+            Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => {
+                return needs("priorities in a network", station);
+            }
+            _ => {}
+        }
+        if station.fork.is_some() && station.servers > 1 {
+            return needs("fork-join with several servers a branch", station);
+        }
+    }
+    for class in &model.classes {
+        if let crate::model::Workload::Open { batch, .. } = &class.workload
+            && *batch != Batch::Fixed(1)
+        {
+            return Err(SolveError::NeedsSimulation {
+                feature: "batch arrivals in a network",
+                station: class.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
+    refuse_features(model)?;
+    let chained = Chained::new(model)?;
+    let names: Vec<String> = model.stations.iter().map(|s| s.name.clone()).collect();
+    let failed = |source| SolveError::Network { names: names.clone(), source };
+    let mut solved = by(&chained.network, solver).map_err(failed)?;
+    let mut caveats = chained.caveats(model);
+    if caveats.iter().any(|c| matches!(c, Caveat::NotProductForm { .. })) {
+        chained.correct_open(model, &mut solved, &mut caveats)?;
+        if solved.accuracy == Accuracy::Exact {
+            solved.accuracy = Accuracy::Approximation;
+        }
+    } else if !caveats.is_empty() && solved.accuracy == Accuracy::Exact {
+        solved.accuracy = Accuracy::Approximation;
+    }
+    Ok(chained.solution(model, &solved, caveats))
+}
+
+/// Solves a product-form network by the solver that was asked for.
+///
+/// # Errors
+/// [`NetworkError`] of that solver.
+pub fn by(network: &network::Network, solver: Solver) -> Result<NetworkSolution, NetworkError> {
+    let seidmann = Iteration { multi_server: MultiServer::Seidmann, ..Iteration::default() };
+    match solver {
+        Solver::Mva => network::mva_exact(network),
+        Solver::Convolution => network::convolution(network),
+        Solver::Schweitzer => network::schweitzer(network, Iteration::default()),
+        Solver::Seidmann => network::schweitzer(network, seidmann),
+        Solver::Linearizer => network::linearizer(network, Iteration::default()),
+        _ => network::mixed(network),
+    }
+}

@@ -1,0 +1,302 @@
+//! A model as a product-form network: classes that turn into one another become one chain.
+
+use super::{Caveat, ClassResult, Solution, SolveError, StationResult};
+use crate::Distribution;
+use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
+use crate::network::{
+    Kind, Load, Network, NetworkSolution, Resource, asymptotic_bounds, bottleneck,
+    multi_class_bounds,
+};
+use crate::station::{GgmFormula, ggm};
+
+/// A model, its chains, and the network of the chains.
+pub(super) struct Chained {
+    pub(super) network: Network,
+    chains: Vec<Vec<usize>>,
+    /// V: `[station][class]`, per request of the chain.
+    visits: Vec<Vec<f64>>,
+    /// Share of the requests of its chain that start as this class.
+    starts: Vec<f64>,
+}
+
+impl Chained {
+    pub(super) fn new(model: &Model) -> Result<Self, SolveError> {
+        let visits = model.visits()?;
+        let chains = model.chains();
+        let mut starts = vec![1.0; model.classes.len()];
+        let mut classes = Vec::new();
+        for chain in &chains {
+            if chain.len() > 1 {
+                let shares = model.start_shares(chain);
+                for class in chain {
+                    starts[*class] = shares[*class];
+                }
+            }
+            classes.push(load(model, chain, &starts));
+        }
+        let resources = model
+            .stations
+            .iter()
+            .zip(&visits)
+            .map(|(station, row)| Resource {
+                kind: kind(station),
+                demands: chains
+                    .iter()
+                    .map(|chain| chain.iter().map(|c| row[*c] * service(station, *c)).sum())
+                    .collect(),
+            })
+            .collect();
+        for (index, chain) in chains.iter().enumerate() {
+            let idle = match classes[index] {
+                Load::Open { arrival_rate } => arrival_rate == 0.0,
+                Load::Closed { population, .. } => population == 0,
+            };
+            let visited = visits.iter().any(|row| chain.iter().any(|c| row[*c] > 0.0));
+            if !visited && !idle {
+                let class = model.classes[chain[0]].name.clone();
+                return Err(ModelError::VisitsNothing { class }.into());
+            }
+        }
+        Ok(Self { network: Network { classes, resources }, chains, visits, starts })
+    }
+
+    /// What keeps the product form from being exact.
+    pub(super) fn caveats(&self, model: &Model) -> Vec<Caveat> {
+        let mut caveats = Vec::new();
+        for (index, station) in model.stations.iter().enumerate() {
+            if !is_product_form(station, &self.visits[index]) {
+                caveats.push(Caveat::NotProductForm { station: station.name.clone() });
+            }
+        }
+        for class in &model.classes {
+            if let Workload::Open { interarrival, arrival_rate_per_s, .. } = &class.workload
+                && *arrival_rate_per_s > 0.0
+                && !interarrival.is_exponential()
+            {
+                let class = class.name.clone();
+                caveats.push(Caveat::ArrivalsTakenAsPoisson { class });
+            }
+        }
+        caveats
+    }
+
+    /// In open networks, FCFS stations without product form become M/G/m stations of their own.
+    pub(super) fn correct_open(
+        &self,
+        model: &Model,
+        solved: &mut NetworkSolution,
+        caveats: &mut Vec<Caveat>,
+    ) -> Result<(), SolveError> {
+        if self.network.has_closed() {
+            return Ok(());
+        }
+        for (index, station) in model.stations.iter().enumerate() {
+            let row = &self.visits[index];
+            if is_product_form(station, row) || !station.rate_multipliers.is_empty() {
+                continue;
+            }
+            let Some(wait) = self.mgm_wait(model, index, solved)? else { continue };
+            for (position, chain) in self.chains.iter().enumerate() {
+                let residence: f64 =
+                    chain.iter().map(|c| row[*c] * (service(station, *c) + wait)).sum();
+                solved.residence[index][position] = residence;
+                solved.number[index][position] = residence * solved.throughput[position];
+            }
+            caveats.push(Caveat::PoissonAssumed { station: station.name.clone() });
+        }
+        for position in 0..self.chains.len() {
+            solved.system_response[position] =
+                solved.residence.iter().map(|row| row[position]).sum();
+        }
+        Ok(())
+    }
+
+    /// Wait at a FCFS station with the mixture of the classes' service times.
+    fn mgm_wait(
+        &self,
+        model: &Model,
+        index: usize,
+        solved: &NetworkSolution,
+    ) -> Result<Option<f64>, SolveError> {
+        let station = &model.stations[index];
+        let (mut rate, mut first, mut second) = (0.0, 0.0, 0.0);
+        for (position, chain) in self.chains.iter().enumerate() {
+            for class in chain {
+                let Some(demand) = station.demand_at(*class) else { continue };
+                let x = solved.throughput[position] * self.visits[index][*class];
+                let mean = demand.service.mean();
+                rate += x;
+                first += x * mean;
+                second += x * mean * mean * (1.0 + demand.service.scv());
+            }
+        }
+        if rate <= 0.0 || first <= 0.0 {
+            return Ok(None);
+        }
+        let mean = first / rate;
+        let failed = |source| SolveError::Station { station: station.name.clone(), source };
+        let service =
+            Distribution::general(mean, (second / rate / (mean * mean) - 1.0).max(0.0), None)
+                .map_err(|error| failed(error.into()))?;
+        let gap = Distribution::Exponential { mean_s: 1.0 / rate };
+        let solution = ggm(&gap, &service, station.servers, GgmFormula::Best).map_err(failed)?;
+        Ok(Some(solution.waiting_time.mean))
+    }
+
+    /// Back from chains to classes.
+    pub(super) fn solution(
+        &self,
+        model: &Model,
+        solved: &NetworkSolution,
+        caveats: Vec<Caveat>,
+    ) -> Solution {
+        let mut chain_of = vec![0; model.classes.len()];
+        for (position, chain) in self.chains.iter().enumerate() {
+            for class in chain {
+                chain_of[*class] = position;
+            }
+        }
+        let classes = model
+            .classes
+            .iter()
+            .enumerate()
+            .map(|(index, class)| self.class_result(index, class, chain_of[index], solved))
+            .collect();
+        let stations = model
+            .stations
+            .iter()
+            .enumerate()
+            .map(|(index, station)| self.station_result(index, station, &chain_of, solved))
+            .collect();
+        Solution {
+            model: model.name.clone(),
+            solver: solved.solver.to_owned(),
+            accuracy: solved.accuracy,
+            classes,
+            stations,
+            pools: Vec::new(),
+            station: None,
+            response_quantiles: Vec::new(),
+            waiting_quantiles: Vec::new(),
+            iterations: solved.iterations,
+            caveats,
+        }
+    }
+
+    fn class_result(
+        &self,
+        index: usize,
+        class: &Class,
+        chain: usize,
+        solved: &NetworkSolution,
+    ) -> ClassResult {
+        let throughput = solved.throughput[chain] * self.starts[index];
+        let system_response = solved.system_response[chain];
+        let bounds = if self.network.has_open() {
+            None
+        } else if self.chains.len() == 1 {
+            asymptotic_bounds(&self.network).ok().map(|b| b.throughput)
+        } else {
+            multi_class_bounds(&self.network).ok().map(|all| all[chain].throughput)
+        };
+        ClassResult {
+            name: class.name.clone(),
+            throughput,
+            system_response,
+            number: throughput * system_response,
+            bottleneck: bottleneck(&self.network, chain).ok(),
+            throughput_bounds: bounds,
+        }
+    }
+
+    fn station_result(
+        &self,
+        index: usize,
+        station: &Station,
+        chain_of: &[usize],
+        solved: &NetworkSolution,
+    ) -> StationResult {
+        let classes = chain_of.len();
+        let mut result = StationResult {
+            name: station.name.clone(),
+            throughput: vec![0.0; classes],
+            utilization: vec![0.0; classes],
+            number: vec![0.0; classes],
+            response_time: vec![0.0; classes],
+            waiting_time: vec![0.0; classes],
+            residence_time: vec![0.0; classes],
+            states: solved.marginals[index].clone(),
+        };
+        for (class, chain) in chain_of.iter().enumerate() {
+            let visits = self.visits[index][class];
+            let time = service(station, class);
+            let whole = self.network.resources[index].demands[*chain];
+            if visits <= 0.0 {
+                continue;
+            }
+            // FCFS classes of a chain wait alike; elsewhere they share as their demands do.
+            let own = visits * time;
+            let share = if whole > 0.0 { own / whole } else { 0.0 };
+            let residence = solved.residence[index][*chain] * share;
+            let x = solved.throughput[*chain];
+            result.throughput[class] = x * visits;
+            result.utilization[class] = solved.utilization[index][*chain] * share;
+            result.number[class] = x * residence;
+            result.residence_time[class] = residence;
+            result.response_time[class] = residence / visits;
+            result.waiting_time[class] = (residence / visits - time).max(0.0);
+        }
+        result
+    }
+}
+
+fn load(model: &Model, chain: &[usize], starts: &[f64]) -> Load {
+    if model.classes[chain[0]].is_open() {
+        let arrival_rate = chain.iter().map(|c| model.classes[*c].arrival_rate_per_s()).sum();
+        return Load::Open { arrival_rate };
+    }
+    Load::Closed {
+        population: chain.iter().map(|c| model.classes[*c].population()).sum(),
+        think_time: chain.iter().map(|c| starts[*c] * model.classes[*c].think_time_s()).sum(),
+    }
+}
+
+pub(super) fn kind(station: &Station) -> Kind {
+    if station.is_delay() {
+        return Kind::Delay;
+    }
+    if let Some(fork) = station.fork {
+        return Kind::ForkJoin { branches: fork.branches, needed: fork.needed };
+    }
+    if !station.rate_multipliers.is_empty() {
+        return Kind::LoadDependent(station.rate_multipliers.clone());
+    }
+    if station.servers == 1 { Kind::Queue } else { Kind::Servers(station.servers) }
+}
+
+pub(super) fn service(station: &Station, class: usize) -> f64 {
+    station.demand_at(class).map_or(0.0, |demand| demand.service.mean())
+}
+
+/// PS, LCFS-PR and delays: always. FCFS: one exponential service for all classes that come.
+pub(super) fn is_product_form(station: &Station, visits: &[f64]) -> bool {
+    if station.is_delay() || matches!(station.discipline, Discipline::Ps | Discipline::LcfsPr) {
+        return true;
+    }
+    if station.fork.is_some() {
+        return true; // has an accuracy of its own
+    }
+    let mut first: Option<f64> = None;
+    for (demand, visits) in station.demands.iter().zip(visits) {
+        let Some(demand) = demand.as_ref().filter(|_| *visits > 0.0) else { continue };
+        let mean = demand.service.mean();
+        if mean > 0.0 && !demand.service.is_exponential() {
+            return false;
+        }
+        if first.is_some_and(|first| (first - mean).abs() > 1e-9 * first) {
+            return false;
+        }
+        first = Some(mean);
+    }
+    true
+}

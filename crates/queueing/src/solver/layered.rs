@@ -1,0 +1,159 @@
+//! Models with pools: tokens (workers, connections) held while stations are visited.
+
+use super::chains::{kind, service};
+use super::{Caveat, ClassResult, PoolResult, Solution, SolveError, StationResult};
+use crate::model::Model;
+use crate::network::layers::{Layer, LayerNumbers, spread_solution};
+use crate::network::{
+    Accuracy, Load, Network, NetworkError, NetworkSolution, Resource, bottleneck, convolution, open,
+};
+
+pub(super) fn solve(model: &Model) -> Result<Solution, SolveError> {
+    super::refuse_features(model)?;
+    let needs =
+        |feature| SolveError::NeedsSimulation { feature, station: model.pools[0].name.clone() };
+    if model.classes.len() > 1 {
+        return Err(needs("a pool used by several classes"));
+    }
+    if model.pools.iter().any(|pool| pool.queue_capacity.is_some()) {
+        return Err(needs("a pool with a limited queue"));
+    }
+    if model.stations.iter().any(|station| station.fork.is_some()) {
+        return Err(needs("fork-join beside a pool"));
+    }
+    let visits = model.visits()?;
+    let leaves: Vec<Resource> = model
+        .stations
+        .iter()
+        .enumerate()
+        .map(|(index, station)| Resource {
+            kind: kind(station),
+            demands: vec![visits[index][0] * service(station, 0)],
+        })
+        .collect();
+    let layers = nest(model, &leaves)?;
+    let names: Vec<String> = model.stations.iter().map(|s| s.name.clone()).collect();
+    let failed = |source: NetworkError| SolveError::Network { names: names.clone(), source };
+    let class = &model.classes[0];
+    let most = if class.is_open() {
+        model.pools.iter().map(|pool| pool.tokens).max().unwrap_or(1)
+    } else {
+        class.population()
+    };
+    let resources = layers
+        .iter()
+        .map(|layer| layer.seen_from_above(most))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    let load = if class.is_open() {
+        Load::Open { arrival_rate: class.arrival_rate_per_s() }
+    } else {
+        Load::Closed { population: class.population(), think_time: class.think_time_s() }
+    };
+    let outer = Network { classes: vec![load], resources };
+    let solved =
+        if class.is_open() { open(&outer) } else { convolution(&outer) }.map_err(failed)?;
+    let mut found = LayerNumbers {
+        resources: vec![0.0; leaves.len()],
+        waiting: vec![0.0; model.pools.len()],
+        in_use: vec![0.0; model.pools.len()],
+    };
+    spread_solution(&layers, &solved, 1.0, &mut found).map_err(failed)?;
+    Ok(answer(model, &visits, &leaves, &solved, &found))
+}
+
+/// Pools by containment: the smallest around each station first.
+fn nest(model: &Model, leaves: &[Resource]) -> Result<Vec<Layer>, SolveError> {
+    let mut order: Vec<usize> = (0..model.pools.len()).collect();
+    order.sort_by_key(|pool| model.pools[*pool].stations.len());
+    let mut top: Vec<(Vec<usize>, Layer)> = leaves
+        .iter()
+        .enumerate()
+        .map(|(index, leaf)| (vec![index], Layer::Resource(index, leaf.clone())))
+        .collect();
+    for pool in order {
+        let held = &model.pools[pool].stations;
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            top.into_iter().partition(|(stations, _)| stations.iter().all(|s| held.contains(s)));
+        if outside.iter().any(|(stations, _)| stations.iter().any(|s| held.contains(s))) {
+            return Err(SolveError::NeedsSimulation {
+                feature: "pools that overlap without one containing the other",
+                station: model.pools[pool].name.clone(),
+            });
+        }
+        let stations = inside.iter().flat_map(|(stations, _)| stations.clone()).collect();
+        let layers = inside.into_iter().map(|(_, layer)| layer).collect();
+        top = outside;
+        top.push((stations, Layer::Pool(pool, model.pools[pool].tokens, layers)));
+    }
+    Ok(top.into_iter().map(|(_, layer)| layer).collect())
+}
+
+fn answer(
+    model: &Model,
+    visits: &[Vec<f64>],
+    leaves: &[Resource],
+    solved: &NetworkSolution,
+    found: &LayerNumbers,
+) -> Solution {
+    let x = solved.throughput[0];
+    let per = |number: f64, rate: f64| if rate > 0.0 { number / rate } else { 0.0 };
+    let stations = model
+        .stations
+        .iter()
+        .enumerate()
+        .map(|(index, station)| {
+            let number = found.resources[index];
+            let rate = x * visits[index][0];
+            let response = per(number, rate);
+            StationResult {
+                name: station.name.clone(),
+                throughput: vec![rate],
+                utilization: vec![x * leaves[index].demands[0] / leaves[index].capacity()],
+                number: vec![number],
+                response_time: vec![response],
+                waiting_time: vec![(response - service(station, 0)).max(0.0)],
+                residence_time: vec![per(number, x)],
+                states: None,
+            }
+        })
+        .collect();
+    let pools = model
+        .pools
+        .iter()
+        .enumerate()
+        .map(|(index, pool)| PoolResult {
+            name: pool.name.clone(),
+            number_waiting: found.waiting[index],
+            waiting_time: per(found.waiting[index], x),
+            in_use: found.in_use[index],
+            utilization: found.in_use[index] / kendall_units::exact_f64(pool.tokens),
+        })
+        .collect();
+    let whole =
+        Network { classes: vec![Load::Open { arrival_rate: 0.0 }], resources: leaves.to_vec() };
+    Solution {
+        model: model.name.clone(),
+        solver: format!("layers: flow-equivalent pools, {}", solved.solver),
+        accuracy: Accuracy::Approximation,
+        classes: vec![ClassResult {
+            name: model.classes[0].name.clone(),
+            throughput: x,
+            system_response: solved.system_response[0],
+            number: x * solved.system_response[0],
+            bottleneck: bottleneck(&whole, 0).ok(),
+            throughput_bounds: None,
+        }],
+        stations,
+        pools,
+        station: None,
+        response_quantiles: Vec::new(),
+        waiting_quantiles: Vec::new(),
+        iterations: None,
+        caveats: model
+            .pools
+            .iter()
+            .map(|pool| Caveat::FlowEquivalent { pool: pool.name.clone() })
+            .collect(),
+    }
+}

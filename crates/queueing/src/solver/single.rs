@@ -1,0 +1,393 @@
+//! Models of one station: the formulas of `station`, with all their metrics.
+
+use super::{Caveat, ClassResult, Solution, SolveError, Solver, StationResult};
+use crate::Distribution;
+use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
+use crate::station::{
+    Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
+    batch_mm1, finite_population, ggm, mdm, mg1_lcfs_pr, mg1_priority, mg1_ps, mm_infinity, mmm,
+    mmm_balking, mmm_impatient, mmm_priority, mmmk,
+};
+
+/// The solution, or `None` when the model is a matter for network solvers.
+pub(super) fn solve(model: &Model, solver: Solver) -> Result<Option<Solution>, SolveError> {
+    let formula = match solver {
+        Solver::Auto => GgmFormula::Best,
+        Solver::Ggm(formula) => formula,
+        _ => return Ok(None),
+    };
+    let refuse = || SolveError::WrongSolver {
+        solver: formula.name(),
+        what: "one G/G/m station with one open class",
+        instead: "auto",
+    };
+    let plain = model.stations.len() == 1
+        && model.routes.is_empty()
+        && model.pools.is_empty()
+        && model.stations[0].fork.is_none()
+        && model.stations[0].demands.iter().flatten().all(|d| (d.visits - 1.0).abs() < 1e-12);
+    if !plain {
+        return if formula == GgmFormula::Best { Ok(None) } else { Err(refuse()) };
+    }
+    let station = &model.stations[0];
+    let failed = |source| SolveError::Station { station: station.name.clone(), source };
+    if model.classes.len() == 1 {
+        let solved = match &model.classes[0].workload {
+            Workload::Open { arrival_rate_per_s, .. } if *arrival_rate_per_s <= 0.0 => None,
+            Workload::Open { .. } => one_open(model, formula)?,
+            Workload::Closed { .. } => one_closed(model).map_err(failed)?,
+        };
+        return Ok(solved.map(|solved| wrap(model, solved)));
+    }
+    if model.classes.iter().all(|class| class.arrival_rate_per_s() > 0.0) {
+        return several_open(model).map_err(failed);
+    }
+    Ok(None)
+}
+
+fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution>, SolveError> {
+    let station = &model.stations[0];
+    let Workload::Open { arrival_rate_per_s, interarrival, batch } = &model.classes[0].workload
+    else {
+        return Ok(None);
+    };
+    let Some(demand) = station.demand_at(0) else { return Ok(None) };
+    let failed = |source| SolveError::Station { station: station.name.clone(), source };
+    let needs =
+        |feature| Err(SolveError::NeedsSimulation { feature, station: station.name.clone() });
+    let (lambda, service) = (*arrival_rate_per_s, &demand.service);
+    if service.mean() <= 0.0 || !station.rate_multipliers.is_empty() {
+        return Ok(None);
+    }
+    let mu = 1.0 / service.mean();
+    let poisson = interarrival.is_exponential();
+    let markov = poisson && service.is_exponential();
+    let m = station.servers;
+    if *batch != Batch::Fixed(1) {
+        let covered = markov
+            && m == 1
+            && station.capacity.is_none()
+            && station.patience.is_none()
+            && station.balking == Balking::Never
+            && !station.is_delay();
+        return if covered {
+            batch_mm1(lambda, mu, batch).map(Some).map_err(failed)
+        } else {
+            needs("batch arrivals unless M^[x]/M/1")
+        };
+    }
+    if station.is_delay() {
+        if !poisson || station.capacity.is_some() {
+            return needs("a delay with other than Poisson arrivals, or with a capacity");
+        }
+        let mut solved = mm_infinity(lambda, mu).map_err(failed)?;
+        if !service.is_exponential() {
+            // Insensitive but for the distribution of the response, which is the service itself.
+            solved.notation = format!("M/{}/∞", service.letter());
+            solved.response_time.variance = Some(service.variance());
+            solved.response_law = None;
+        }
+        return Ok(Some(solved));
+    }
+    if station.patience.is_some() || station.balking != Balking::Never {
+        return impatient(station, lambda, mu, markov);
+    }
+    if let Some(capacity) = station.capacity {
+        let loss = poisson && capacity == m;
+        if !(markov || loss) {
+            return needs("a finite capacity unless M/M/m/B or M/G/m/m");
+        }
+        let mut solved = mmmk(lambda, mu, m, capacity).map_err(failed)?;
+        if !service.is_exponential() {
+            // The loss model does not depend on the shape of service.
+            solved.notation = format!("M/{}/{m}/{capacity}", service.letter());
+            solved.response_time.variance = Some(service.variance());
+            solved.response_law = None;
+        }
+        order(&mut solved, station.discipline);
+        return Ok(Some(solved));
+    }
+    queue(station, interarrival, service, formula)
+        .map_err(failed)?
+        .map_or_else(|| needs("this discipline with these distributions"), |s| Ok(Some(s)))
+}
+
+fn impatient(
+    station: &Station,
+    lambda: f64,
+    mu: f64,
+    markov: bool,
+) -> Result<Option<StationSolution>, SolveError> {
+    let failed = |source| SolveError::Station { station: station.name.clone(), source };
+    let needs =
+        |feature| Err(SolveError::NeedsSimulation { feature, station: station.name.clone() });
+    if !markov {
+        return needs("impatience unless arrivals and service are exponential");
+    }
+    match &station.patience {
+        Some(patience) if !patience.is_exponential() || station.balking != Balking::Never => {
+            needs("patience that is not exponential, or that comes with balking")
+        }
+        Some(patience) => {
+            mmm_impatient(lambda, mu, station.servers, 1.0 / patience.mean(), station.capacity)
+                .map(Some)
+                .map_err(failed)
+        }
+        None => mmm_balking(lambda, mu, station.servers, &station.balking, station.capacity)
+            .map(Some)
+            .map_err(failed),
+    }
+}
+
+/// An endless queue without batches or impatience.
+fn queue(
+    station: &Station,
+    interarrival: &Distribution,
+    service: &Distribution,
+    formula: GgmFormula,
+) -> Result<Option<StationSolution>, StationError> {
+    let poisson = interarrival.is_exponential();
+    let (m, lambda) = (station.servers, 1.0 / interarrival.mean());
+    match station.discipline {
+        Discipline::Ps | Discipline::LcfsPr if !poisson => Ok(None),
+        Discipline::Ps if m == 1 => mg1_ps(lambda, service).map(Some),
+        Discipline::LcfsPr if m == 1 => mg1_lcfs_pr(lambda, service).map(Some),
+        Discipline::Ps | Discipline::LcfsPr => {
+            // Symmetric disciplines do not depend on the shape of service.
+            let mut solved = mmm(lambda, 1.0 / service.mean(), m)?;
+            solved.notation = format!("M/{}/{m}", service.letter());
+            order(&mut solved, station.discipline);
+            Ok(Some(solved))
+        }
+        _ => {
+            let deterministic = matches!(service, Distribution::Deterministic { .. });
+            let best = formula == GgmFormula::Best;
+            let exact = if best && poisson && deterministic && m > 1 && m <= 200 {
+                mdm(lambda, service.mean(), m).ok()
+            } else {
+                None
+            };
+            let mut solved = match exact {
+                Some(exact) => exact,
+                None => ggm(interarrival, service, m, formula)?,
+            };
+            order(&mut solved, station.discipline);
+            Ok(Some(solved))
+        }
+    }
+}
+
+/// What other orders than first come, first served change: means stay, spreads of times do not.
+fn order(solved: &mut StationSolution, discipline: Discipline) {
+    let name = match discipline {
+        Discipline::Fcfs | Discipline::Is => return,
+        Discipline::Lcfs => "LCFS",
+        Discipline::LcfsPr => "LCFS-PR",
+        Discipline::Ps => "PS",
+        Discipline::Siro => "SIRO",
+        // One class only: its priority does not matter, and nobody is interrupted.
+        Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => return,
+    };
+    solved.notation = format!("{} ({name})", solved.notation);
+    solved.response_time.variance = None;
+    solved.waiting_time.variance = None;
+    solved.response_law = None;
+    solved.waiting_law = None;
+}
+
+fn one_closed(model: &Model) -> Result<Option<StationSolution>, StationError> {
+    let station = &model.stations[0];
+    let class = &model.classes[0];
+    let Workload::Closed { population, think_time } = &class.workload else { return Ok(None) };
+    let Some(demand) = station.demand_at(0) else { return Ok(None) };
+    let covered = *population > 0
+        && *population <= 1_000_000
+        && think_time.mean() > 0.0
+        && think_time.is_exponential()
+        && demand.service.is_exponential()
+        && demand.service.mean() > 0.0
+        && !station.is_delay()
+        && station.rate_multipliers.is_empty()
+        && station.patience.is_none()
+        && station.balking == Balking::Never;
+    if !covered {
+        return Ok(None);
+    }
+    let mut solved = finite_population(
+        1.0 / think_time.mean(),
+        1.0 / demand.service.mean(),
+        station.servers,
+        *population,
+        station.capacity,
+    )?;
+    order(&mut solved, station.discipline);
+    Ok(Some(solved))
+}
+
+/// Several open classes at one station: priorities, or first come, first served with a mixture.
+fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
+    let station = &model.stations[0];
+    let simple = station.capacity.is_none()
+        && station.patience.is_none()
+        && station.balking == Balking::Never
+        && station.rate_multipliers.is_empty()
+        && !station.is_delay()
+        && model.classes.iter().all(is_poisson_one);
+    let mut order: Vec<usize> = (0..model.classes.len()).collect();
+    order.sort_by_key(|class| model.classes[*class].priority);
+    let mut classes = Vec::new();
+    for class in &order {
+        let Some(demand) = station.demand_at(*class) else { return Ok(None) };
+        let arrival_rate = model.classes[*class].arrival_rate_per_s();
+        classes.push(PriorityClass { arrival_rate, service: demand.service.clone() });
+    }
+    let scheduling = match station.discipline {
+        Discipline::PriorityNonPreemptive => Some(Scheduling::NonPreemptive),
+        Discipline::PriorityPreemptive => Some(Scheduling::PreemptiveResume),
+        Discipline::Fcfs => None,
+        _ => return Ok(None),
+    };
+    if !simple {
+        return Ok(None);
+    }
+    let first = classes[0].service.mean();
+    let equal = classes
+        .iter()
+        .all(|c| c.service.is_exponential() && (c.service.mean() - first).abs() <= 1e-12 * first);
+    let results = match (scheduling, station.servers) {
+        (Some(scheduling), 1) => mg1_priority(&classes, scheduling)?,
+        (Some(scheduling), m) if equal => {
+            let rates: Vec<f64> = classes.iter().map(|c| c.arrival_rate).collect();
+            mmm_priority(&rates, 1.0 / first, m, scheduling)?
+        }
+        // One queue for all: every class waits alike, behind the mixture.
+        (None, 1) => shared_queue(&classes)?,
+        _ => return Ok(None),
+    };
+    let method = match scheduling {
+        Some(_) => "priority M/G/1 or M/M/m [Bolch06 §6.4]",
+        None => "M/G/1 with several classes, Pollaczek–Khinchine",
+    };
+    Ok(Some(several(model, &order, &results, method)))
+}
+
+fn is_poisson_one(class: &Class) -> bool {
+    match &class.workload {
+        Workload::Open { interarrival, batch, .. } => {
+            interarrival.is_exponential() && *batch == Batch::Fixed(1)
+        }
+        Workload::Closed { .. } => false,
+    }
+}
+
+fn shared_queue(classes: &[PriorityClass]) -> Result<Vec<PriorityResult>, StationError> {
+    let load: f64 = classes.iter().map(|c| c.arrival_rate * c.service.mean()).sum();
+    let rate: f64 = classes.iter().map(|c| c.arrival_rate).sum();
+    crate::station::stable(load, 1, rate)?;
+    let residual: f64 = classes
+        .iter()
+        .map(|c| c.arrival_rate * c.service.mean().powi(2) * (1.0 + c.service.scv()) / 2.0)
+        .sum();
+    let wait = residual / (1.0 - load);
+    Ok(classes
+        .iter()
+        .map(|c| PriorityResult {
+            utilization: c.arrival_rate * c.service.mean(),
+            waiting_time: wait,
+            response_time: wait + c.service.mean(),
+            number: c.arrival_rate * (wait + c.service.mean()),
+            number_waiting: c.arrival_rate * wait,
+        })
+        .collect())
+}
+
+fn several(
+    model: &Model,
+    order: &[usize],
+    results: &[PriorityResult],
+    method: &'static str,
+) -> Solution {
+    let mut by_class = vec![results[0]; results.len()];
+    for (class, result) in order.iter().zip(results) {
+        by_class[*class] = *result;
+    }
+    let rates: Vec<f64> = model.classes.iter().map(Class::arrival_rate_per_s).collect();
+    let list = |f: fn(&PriorityResult) -> f64| by_class.iter().map(f).collect::<Vec<f64>>();
+    Solution {
+        model: model.name.clone(),
+        solver: method.to_owned(),
+        accuracy: Accuracy::Exact,
+        classes: model
+            .classes
+            .iter()
+            .zip(&by_class)
+            .map(|(class, result)| ClassResult {
+                name: class.name.clone(),
+                throughput: class.arrival_rate_per_s(),
+                system_response: result.response_time,
+                number: result.number,
+                bottleneck: None,
+                throughput_bounds: None,
+            })
+            .collect(),
+        stations: vec![StationResult {
+            name: model.stations[0].name.clone(),
+            throughput: rates,
+            utilization: list(|r| r.utilization),
+            number: list(|r| r.number),
+            response_time: list(|r| r.response_time),
+            waiting_time: list(|r| r.waiting_time),
+            residence_time: list(|r| r.response_time),
+            states: None,
+        }],
+        pools: Vec::new(),
+        station: None,
+        response_quantiles: Vec::new(),
+        waiting_quantiles: Vec::new(),
+        iterations: None,
+        caveats: Vec::new(),
+    }
+}
+
+fn wrap(model: &Model, solved: StationSolution) -> Solution {
+    let mut caveats = Vec::new();
+    let quantiles = |of: &dyn Fn(f64) -> Option<f64>| -> Vec<(f64, f64)> {
+        model.quantiles.iter().filter_map(|q| of(*q).map(|t| (*q, t))).collect()
+    };
+    let response_quantiles = quantiles(&|q| solved.response_quantile(q));
+    let waiting_quantiles = quantiles(&|q| solved.waiting_quantile(q));
+    let exact = |law: &Option<crate::station::TimeLaw>| law.as_ref().is_none_or(|l| l.is_exact());
+    if !(exact(&solved.response_law) && exact(&solved.waiting_law)) {
+        caveats.push(Caveat::MatchedPercentiles);
+    }
+    let class = &model.classes[0];
+    Solution {
+        model: model.name.clone(),
+        solver: format!("{}: {}", solved.notation, solved.method),
+        accuracy: solved.accuracy,
+        classes: vec![ClassResult {
+            name: class.name.clone(),
+            throughput: solved.throughput,
+            system_response: solved.response_time.mean,
+            number: solved.number.mean,
+            bottleneck: None,
+            throughput_bounds: None,
+        }],
+        stations: vec![StationResult {
+            name: model.stations[0].name.clone(),
+            throughput: vec![solved.throughput],
+            utilization: vec![solved.utilization],
+            number: vec![solved.number.mean],
+            response_time: vec![solved.response_time.mean],
+            waiting_time: vec![solved.waiting_time.mean],
+            residence_time: vec![solved.response_time.mean],
+            states: solved.states.as_ref().map(|states| states.first(50)),
+        }],
+        pools: Vec::new(),
+        response_quantiles,
+        waiting_quantiles,
+        station: Some(solved),
+        iterations: None,
+        caveats,
+    }
+}
