@@ -1,3 +1,4 @@
 //! Codecs and message types: bytes in, values out. No input or output, no clock.
 
+pub mod memcached;
 pub mod snapshot;

@@ -2,6 +2,7 @@
 
 mod compute;
 mod link;
+mod proxy;
 mod summary;
 mod synthetic;
 
@@ -24,6 +25,7 @@ enum Tier {
     Compute(compute::ComputeFlags),
     Link(link::LinkFlags),
     Synthetic(synthetic::SyntheticFlags),
+    Proxy(proxy::Proxy),
 }
 
 impl Serve {
@@ -32,6 +34,7 @@ impl Serve {
             Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),
             Tier::Synthetic(tier) => tier.run(),
+            Tier::Proxy(tier) => tier.run(),
         }
     }
 }

@@ -1,1 +1,26 @@
-//! The memcached middleware: one network side, bounded request queue, workers, replicated writes.
+//! The memcached middleware: clients speak the text protocol and do not know that it is there.
+//!
+//! One network thread reads requests of any number of clients and never blocks. In worker mode
+//! at most as many requests as there are workers are in service, the others wait in a bounded
+//! queue, and each worker owns one connection to every server for its whole life. In pipelined
+//! mode requests of many clients share few connections.
+//!
+//! `docs/proxy.md` says what each command does with several servers; `docs/decisions/` why a
+//! worker is a state of the network thread and not a thread.
+
+mod accept;
+mod client;
+mod conn;
+mod dispatch;
+mod engine;
+mod health;
+mod options;
+mod replies;
+mod report;
+mod request;
+mod slab;
+mod socket;
+mod unique;
+
+pub use engine::{Proxy, StartError};
+pub use options::{Mode, Options, Placement};

@@ -1,0 +1,85 @@
+//! Consistent hashing as the ketama libraries do it, so that a proxy and clients that place keys
+//! themselves find them on the same servers.
+
+use md5::{Digest as _, Md5};
+
+/// Points of one server on the circle, when all weigh the same; each hash gives four.
+const HASHES: usize = 40;
+const POINTS_OF_A_HASH: usize = 4;
+/// The port that libmemcached leaves out of a server's name.
+const DEFAULT_PORT: u16 = 11211;
+
+/// A circle of points, each of which belongs to a server. A key belongs to the first point at or
+/// behind its own hash.
+///
+/// # Source
+/// libmemcached's `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED` with equal weights, which twemproxy's
+/// `ketama` with `hash: md5` follows: points are MD5 of `host:port-n` (`host-n` at the port
+/// 11211), keys hash to the first four bytes of their MD5.
+///
+/// # Example
+/// ```
+/// use kendall_protocols::memcached::Ring;
+/// let ring = Ring::new(&[("10.0.1.1", 11211), ("10.0.1.2", 11211)], |_| true);
+/// assert!(ring.server(b"key").is_some_and(|server| server < 2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ring {
+    points: Vec<(u32, usize)>,
+}
+
+impl Ring {
+    /// The circle of those servers, given as host and port, that `is_live` accepts by their
+    /// number.
+    #[must_use]
+    pub fn new(servers: &[(&str, u16)], is_live: impl Fn(usize) -> bool) -> Self {
+        let mut points = Vec::with_capacity(servers.len() * HASHES * POINTS_OF_A_HASH);
+        for (server, (host, port)) in servers.iter().enumerate().filter(|(s, _)| is_live(*s)) {
+            let name =
+                if *port == DEFAULT_PORT { (*host).to_owned() } else { format!("{host}:{port}") };
+            for hash in 0..HASHES {
+                let digest = Md5::digest(format!("{name}-{hash}"));
+                let (quarters, _) = digest.as_slice().as_chunks::<4>();
+                points.extend(quarters.iter().map(|bytes| (u32::from_le_bytes(*bytes), server)));
+            }
+        }
+        points.sort_by_key(|point| point.0);
+        Self { points }
+    }
+
+    /// The server of a key; `None` on an empty circle.
+    #[must_use]
+    pub fn server(&self, key: &[u8]) -> Option<usize> {
+        let digest = Md5::digest(key);
+        let hash = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        let at = self.points.partition_point(|point| point.0 < hash);
+        self.points.get(at).or_else(|| self.points.first()).map(|point| point.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVERS: [(&str, u16); 3] =
+        [("10.0.0.1", 11211), ("10.0.0.2", 11212), ("10.0.0.3", 11213)];
+
+    #[test]
+    fn a_server_that_leaves_moves_its_own_keys_only() {
+        let all = Ring::new(&SERVERS, |_| true);
+        let two = Ring::new(&SERVERS, |server| server != 1);
+        let mut moved = 0;
+        for key in (0..1000).map(|key| format!("key-{key}")) {
+            let before = all.server(key.as_bytes()).unwrap();
+            let after = two.server(key.as_bytes()).unwrap();
+            if before == 1 {
+                moved += 1;
+                assert_ne!(after, 1);
+            } else {
+                assert_eq!(before, after);
+            }
+        }
+        assert!((200..500).contains(&moved), "{moved} of 1000 keys on one of three servers");
+        assert_eq!(Ring::new(&SERVERS, |_| false).server(b"key"), None);
+    }
+}

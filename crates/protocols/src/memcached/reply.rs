@@ -1,0 +1,189 @@
+//! Replies: where one ends, without keeping its values.
+
+use memchr::memchr;
+
+use super::number::whole;
+use super::request::Span;
+
+/// Longest line that a server may write before it counts as noise.
+const REPLY_LINE_BYTES: usize = 8 << 10;
+
+/// How a reply is put together; it follows from the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// One line.
+    Line,
+    /// `VALUE` blocks until `END` or an error.
+    Values,
+    /// Lines until `END` or a line that is no statistic.
+    Stats,
+    /// One line, with a value behind it when it is a `VA`.
+    Meta,
+    /// Any number of meta replies until `MN`: of a quiet command with an `mn` behind it.
+    Quiet,
+}
+
+/// What a reply says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It was done: `STORED`, `DELETED`, `OK`, a number, `HD`, …
+    Success,
+    /// The end of values or statistics, or of a quiet command.
+    End,
+    /// The key was not there: `NOT_FOUND`, `NF`, `EN`.
+    Miss,
+    /// It was not done: `NOT_STORED`, `EXISTS`, `NS`, `EX`, and other refusals.
+    Refused,
+    /// `ERROR`, `CLIENT_ERROR`.
+    ClientError,
+    /// `SERVER_ERROR`.
+    ServerError,
+}
+
+/// What a buffer begins with, in the middle of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// No whole line.
+    Incomplete,
+    /// A header of `header` bytes, then `data` bytes of value and its CR LF.
+    Value {
+        /// Bytes of the line.
+        header: usize,
+        /// Bytes of the value and the CR LF behind it.
+        data: usize,
+        /// The key, for `VALUE`.
+        key: Span,
+        /// The digits of the unique, if it shows one.
+        unique: Option<Span>,
+        /// Whether the reply ends with the value.
+        last: bool,
+    },
+    /// A line of so many bytes after which the reply goes on.
+    Part(usize),
+    /// The line that ends the reply.
+    Last {
+        /// Bytes of the line.
+        line: usize,
+        /// What it says.
+        status: Status,
+    },
+}
+
+/// A reply that this protocol does not have: the stream can no longer be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadReply {
+    /// A line without an end.
+    #[error("a reply's line is longer than {REPLY_LINE_BYTES} bytes")]
+    LongLine,
+    /// A header that is no header.
+    #[error("a header of a value has no length")]
+    Header,
+}
+
+/// Looks at what `buffer` begins with.
+///
+/// # Errors
+/// [`BadReply`] when it cannot be a reply of this framing.
+pub fn element(framing: Framing, buffer: &[u8]) -> Result<Element, BadReply> {
+    let Some(newline) = memchr(b'\n', buffer) else {
+        if buffer.len() > REPLY_LINE_BYTES {
+            return Err(BadReply::LongLine);
+        }
+        return Ok(Element::Incomplete);
+    };
+    let line = newline + 1;
+    let text = &buffer[..line];
+    match framing {
+        Framing::Values if text.starts_with(b"VALUE ") => values_header(text),
+        Framing::Meta | Framing::Quiet if text.starts_with(b"VA ") => {
+            meta_header(text, framing == Framing::Meta)
+        }
+        Framing::Stats if is_statistic(text) => Ok(Element::Part(line)),
+        Framing::Quiet if text != b"MN\r\n" => Ok(Element::Part(line)),
+        _ => Ok(Element::Last { line, status: status(text) }),
+    }
+}
+
+/// `VALUE <key> <flags> <bytes> [<unique>]`
+fn values_header(text: &[u8]) -> Result<Element, BadReply> {
+    let mut spans = [Span::default(); 5];
+    let mut count = 0;
+    let mut start = 0;
+    let end = text.len() - if text.ends_with(b"\r\n") { 2 } else { 1 };
+    while start < end && count < spans.len() {
+        let length = memchr(b' ', &text[start..end]).unwrap_or(end - start);
+        spans[count] = Span { start, end: start + length };
+        count += 1;
+        start += length + 1;
+    }
+    if count < 4 {
+        return Err(BadReply::Header);
+    }
+    Ok(Element::Value {
+        header: text.len(),
+        data: data_bytes(spans[3].of(text))?,
+        key: spans[1],
+        unique: (count == 5).then_some(spans[4]),
+        last: false,
+    })
+}
+
+/// `VA <bytes> <flags>*`
+fn meta_header(text: &[u8], last: bool) -> Result<Element, BadReply> {
+    let end = text[3..].iter().position(|byte| matches!(byte, b' ' | b'\r' | b'\n'));
+    let digits = &text[3..3 + end.unwrap_or(0)];
+    let (key, unique) = (Span::default(), meta_unique(text));
+    Ok(Element::Value { header: text.len(), data: data_bytes(digits)?, key, unique, last })
+}
+
+/// Where a meta reply's line shows a unique: the digits behind ` c`.
+fn meta_unique(text: &[u8]) -> Option<Span> {
+    let mut start = 0;
+    for token in text.split(|byte| matches!(byte, b' ' | b'\r' | b'\n')) {
+        if start > 0 && token.first() == Some(&b'c') && whole(&token[1..]).is_some() {
+            return Some(Span { start: start + 1, end: start + token.len() });
+        }
+        start += token.len() + 1;
+    }
+    None
+}
+
+impl Element {
+    /// Where a line shows a unique of a meta reply.
+    #[must_use]
+    pub fn meta_unique(line: &[u8]) -> Option<Span> {
+        meta_unique(line)
+    }
+}
+
+fn data_bytes(digits: &[u8]) -> Result<usize, BadReply> {
+    let length = whole(digits).ok_or(BadReply::Header)?;
+    usize::try_from(length).ok().and_then(|n| n.checked_add(2)).ok_or(BadReply::Header)
+}
+
+fn is_statistic(text: &[u8]) -> bool {
+    [b"STAT ".as_slice(), b"ITEM ", b"PREFIX "].iter().any(|word| text.starts_with(word))
+}
+
+impl Status {
+    /// What a reply's line says.
+    #[must_use]
+    pub fn of(line: &[u8]) -> Self {
+        status(line)
+    }
+}
+
+fn status(text: &[u8]) -> Status {
+    let word = text.split(|byte| matches!(byte, b' ' | b'\r' | b'\n')).next().unwrap_or(b"");
+    match word {
+        b"END" | b"MN" => Status::End,
+        b"NOT_FOUND" | b"NF" | b"EN" => Status::Miss,
+        b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"RESET" | b"HD" | b"VERSION" | b"ME" => {
+            Status::Success
+        }
+        b"ERROR" | b"ERROR:" | b"CLIENT_ERROR" => Status::ClientError,
+        b"SERVER_ERROR" => Status::ServerError,
+        _ if whole(word).is_some() => Status::Success,
+        _ => Status::Refused,
+    }
+}

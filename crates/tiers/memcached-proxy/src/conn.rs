@@ -1,0 +1,135 @@
+//! One connection to a server.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use kendall_protocols::memcached::Framing;
+
+use crate::options::{KEEP_BYTES, READ_BYTES};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnState {
+    Closed,
+    Connecting,
+    Open,
+}
+
+/// What becomes of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It goes to the client as it comes.
+    Relay,
+    /// It is one of several that must agree.
+    Collect,
+    /// It is waited for and dropped.
+    Discard,
+    /// It is dropped unless it is an error: another server decided.
+    Follow,
+    /// It is a part of a multi-get.
+    Gather(usize),
+    /// It shows that the server lives.
+    Probe,
+}
+
+/// A request whose reply is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InFlight {
+    pub(crate) request: usize,
+    pub(crate) role: Role,
+    pub(crate) framing: Framing,
+    /// Where it ends in what is written.
+    pub(crate) end: u64,
+    /// When its last byte was written; 0 before that.
+    pub(crate) sent_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) server: usize,
+    pub(crate) generation: u64,
+    pub(crate) state: ConnState,
+    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) out_start: usize,
+    pub(crate) appended: u64,
+    pub(crate) written: u64,
+    pub(crate) queue: VecDeque<InFlight>,
+    /// How many of the queue are written whole.
+    pub(crate) sent: usize,
+    pub(crate) input: Vec<u8>,
+    /// Bytes of a value that are still to come.
+    pub(crate) data_left: usize,
+    /// Whether the reply ends with that value.
+    pub(crate) ends_with_data: bool,
+    /// Keys found in the first reply.
+    pub(crate) found: u64,
+    /// The first reply, where it must be seen whole.
+    pub(crate) reply: Vec<u8>,
+    /// When the server last showed life, or was first asked after a silence.
+    pub(crate) progress_ns: u64,
+    pub(crate) dirty: bool,
+    pub(crate) held: bool,
+    pub(crate) wants_write: bool,
+}
+
+impl Conn {
+    pub(crate) fn new(server: usize) -> Self {
+        Self {
+            server,
+            generation: 0,
+            state: ConnState::Closed,
+            socket: None,
+            out: Vec::new(),
+            out_start: 0,
+            appended: 0,
+            written: 0,
+            queue: VecDeque::new(),
+            sent: 0,
+            input: Vec::new(),
+            data_left: 0,
+            ends_with_data: false,
+            found: 0,
+            reply: Vec::new(),
+            progress_ns: 0,
+            dirty: false,
+            held: false,
+            wants_write: false,
+        }
+    }
+
+    /// Forgets the connection, and gives what was in flight on it.
+    pub(crate) fn reset(&mut self) -> VecDeque<InFlight> {
+        let queue = std::mem::take(&mut self.queue);
+        let generation = self.generation + 1;
+        *self = Self { generation, dirty: self.dirty, ..Self::new(self.server) };
+        queue
+    }
+
+    /// Takes note of written bytes, and of the requests that are written whole.
+    pub(crate) fn wrote(&mut self, bytes: usize, now_ns: u64) {
+        if self.sent == 0 {
+            // The first request is still on its way, so the server owes nothing yet.
+            self.progress_ns = now_ns;
+        }
+        self.out_start += bytes;
+        self.written += bytes as u64;
+        while let Some(next) = self.queue.get_mut(self.sent) {
+            if next.end > self.written {
+                break;
+            }
+            next.sent_ns = now_ns;
+            self.sent += 1;
+        }
+        if self.out_start == self.out.len() {
+            self.out_start = 0;
+            if self.out.capacity() > KEEP_BYTES {
+                self.out = Vec::new();
+            } else {
+                self.out.clear();
+            }
+        } else if self.out_start > READ_BYTES && self.out_start > self.out.len() / 2 {
+            self.out.drain(..self.out_start);
+            self.out_start = 0;
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! The network thread: one loop over all sockets, which never blocks but for new events.
+//!
+//! A turn reads what there is, hands requests to servers and answers to clients, and then writes
+//! each socket once: requests and answers of a turn share their system calls.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use kendall_protocols::memcached::{Limits, Ring};
+use kendall_tier::{Clock, Instruments, Recorder, Stop, Waker};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::client::Client;
+use crate::conn::{Conn, ConnState};
+use crate::health::Backend;
+use crate::options::{GET_LINE_BYTES, Mode, Options, READ_BYTES, TICK_NS};
+use crate::report;
+use crate::request::Entry;
+use crate::slab::Slab;
+use crate::socket::{self, Moved};
+
+/// Events taken at once.
+const EVENTS: usize = 512;
+/// Time that clients have at a stop to take their last answers.
+const DRAIN_NS: u64 = 5_000_000_000;
+
+/// What an event's number says: kind, generation, index.
+const KIND_SHIFT: u32 = 60;
+const GENERATION_SHIFT: u32 = 32;
+const GENERATION_MASK: u64 = (1 << (KIND_SHIFT - GENERATION_SHIFT)) - 1;
+const INDEX_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+const CLIENT: u64 = 2;
+const CONN: u64 = 3;
+
+/// The proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken or not ours.
+    #[error("cannot listen at {address}; choose another with --listen HOST:PORT")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gives no descriptor.
+    #[error("cannot make the event queue")]
+    Events(#[source] io::Error),
+}
+
+/// A proxy that listens.
+#[derive(Debug)]
+pub struct Proxy {
+    engine: Engine,
+    address: SocketAddr,
+    instruments: Instruments,
+}
+
+impl Proxy {
+    /// Listens, and connects to the servers. A server that cannot be reached is probed until it
+    /// can.
+    ///
+    /// # Errors
+    /// [`StartError`] when the address cannot be used or the system is out of descriptors.
+    pub fn bind(options: Options, clock: Clock) -> Result<Self, StartError> {
+        raise_descriptor_limit();
+        let address = options.listen;
+        let (listener, address) = socket::listener(address)
+            .map_err(|error| StartError::Listen { address, source: error.into() })?;
+        let backends = options.servers.iter().map(ToString::to_string).collect();
+        let instruments = Instruments::new(report::layout(backends), clock);
+        if let Mode::Workers(workers) = options.mode {
+            instruments.set_workers(workers);
+        }
+        let engine = Engine::new(options, listener, &instruments)
+            .map_err(|error| StartError::Events(error.into()))?;
+        Ok(Self { engine, address, instruments })
+    }
+
+    /// Where clients connect, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// Serves until the stop is asked for, and then until every request that was read is
+    /// answered.
+    ///
+    /// # Errors
+    /// When waiting for events fails.
+    pub fn run(mut self, stop: &Stop) -> io::Result<()> {
+        stop.register(&self.engine.waker);
+        self.engine.run(stop)?;
+        Ok(())
+    }
+}
+
+/// All state of the network thread.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Recorder,
+    epoll: OwnedFd,
+    listener: Option<OwnedFd>,
+    waker: Waker,
+    pub(crate) clients: Slab<Client>,
+    generation: u64,
+    /// By lane, then by server; behind them one a server for probes.
+    pub(crate) conns: Vec<Conn>,
+    pub(crate) lanes: usize,
+    pub(crate) backends: Vec<Backend>,
+    /// Servers that are asked.
+    pub(crate) live: Vec<usize>,
+    pub(crate) ring: Option<Ring>,
+    pub(crate) entries: Slab<Entry>,
+    /// Requests that wait for a worker.
+    pub(crate) queue: VecDeque<usize>,
+    /// Workers without a request.
+    pub(crate) idle: Vec<usize>,
+    pub(crate) turn: usize,
+    pub(crate) dirty_clients: Vec<usize>,
+    pub(crate) dirty_conns: Vec<usize>,
+    /// Clients whose input is looked at again.
+    pub(crate) resuming: Vec<usize>,
+    /// Connections whose input is looked at again.
+    pub(crate) released: Vec<usize>,
+    /// Clients that hold connections up.
+    pub(crate) holding: Vec<usize>,
+    /// Bytes of answers and of unfinished requests that all clients leave with the proxy.
+    pub(crate) answer_bytes: usize,
+    pub(crate) request_bytes: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) now_ns: u64,
+    next_tick_ns: u64,
+    pub(crate) stopping: bool,
+    accepting: bool,
+}
+
+impl Engine {
+    fn new(options: Options, listener: OwnedFd, instruments: &Instruments) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Waker::new().map_err(|_| Errno::MFILE)?;
+        epoll::add(&epoll, &listener, token(LISTENER, 0, 0), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &waker, token(WAKER, 0, 0), epoll::EventFlags::IN)?;
+        let servers = options.servers.len();
+        let (lanes, idle) = match options.mode {
+            Mode::Workers(workers) => {
+                let workers = workers.max(1) as usize;
+                (workers, (0..workers).rev().collect())
+            }
+            Mode::Pipelined { connections } => (connections.max(1) as usize, Vec::new()),
+        };
+        let limits = Limits { value_bytes: options.value_bytes, get_line_bytes: GET_LINE_BYTES };
+        let mut engine = Self {
+            limits,
+            clock: instruments.clock().clone(),
+            recorder: instruments.recorder(),
+            epoll,
+            listener: Some(listener),
+            waker,
+            clients: Slab::new(),
+            generation: 0,
+            conns: (0..(lanes + 1) * servers).map(|conn| Conn::new(conn % servers)).collect(),
+            lanes,
+            backends: options.servers.iter().map(|address| Backend::new(*address)).collect(),
+            live: Vec::new(),
+            ring: None,
+            entries: Slab::new(),
+            queue: VecDeque::new(),
+            idle,
+            turn: 0,
+            dirty_clients: Vec::new(),
+            dirty_conns: Vec::new(),
+            resuming: Vec::new(),
+            released: Vec::new(),
+            holding: Vec::new(),
+            answer_bytes: 0,
+            request_bytes: 0,
+            in_flight: 0,
+            now_ns: instruments.clock().now_ns(),
+            next_tick_ns: 0,
+            stopping: false,
+            accepting: true,
+            options,
+        };
+        engine.servers_changed();
+        for conn in 0..engine.lanes * servers {
+            engine.open(conn);
+        }
+        Ok(engine)
+    }
+
+    fn run(&mut self, stop: &Stop) -> Result<(), Errno> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut scratch = vec![0_u8; READ_BYTES];
+        let mut drained_by_ns = u64::MAX;
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            }
+            for event in events.drain(..) {
+                self.handle(event, &mut scratch);
+            }
+            self.settle();
+            if timeout.is_some() {
+                self.now_ns = self.clock.now_ns();
+            }
+            if self.now_ns >= self.next_tick_ns {
+                self.tick();
+                self.settle();
+            }
+            if stop.requested() {
+                if !self.stopping {
+                    self.begin_stop();
+                    drained_by_ns = self.clock.now_ns() + DRAIN_NS;
+                    self.settle();
+                }
+                if self.clients.len() == 0 || self.clock.now_ns() >= drained_by_ns {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// How long to wait for events: without end when nothing can time out.
+    fn timeout(&self) -> Option<Timespec> {
+        let all_live = self.live.len() == self.backends.len();
+        if self.in_flight == 0 && all_live && self.holding.is_empty() && !self.stopping {
+            return None;
+        }
+        Some(Timespec { tv_sec: 0, tv_nsec: TICK_NS.cast_signed() })
+    }
+
+    fn handle(&mut self, event: epoll::Event, scratch: &mut [u8]) {
+        let number = event.data.u64();
+        let generation = (number >> GENERATION_SHIFT) & GENERATION_MASK;
+        let index = index(number & INDEX_MASK);
+        let flags = event.flags;
+        let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+        let readable = flags.contains(epoll::EventFlags::IN) || failed;
+        let writable = flags.contains(epoll::EventFlags::OUT);
+        match number >> KIND_SHIFT {
+            LISTENER => self.accept(),
+            WAKER => self.waker.clear(),
+            CLIENT => {
+                let is_this = |client: &Client| client.generation & GENERATION_MASK == generation;
+                if !self.clients.get(index).is_some_and(is_this) {
+                    return;
+                }
+                if writable {
+                    self.client_is_dirty(index);
+                }
+                if readable {
+                    self.client_readable(index, scratch, failed);
+                }
+            }
+            _ => {
+                let conn = &self.conns[index];
+                if conn.generation & GENERATION_MASK != generation {
+                    return;
+                }
+                if conn.state == ConnState::Connecting {
+                    self.connected(index);
+                } else {
+                    if writable {
+                        self.conn_is_dirty(index);
+                    }
+                    if readable && (!self.conns[index].held || failed) {
+                        self.conn_readable(index, scratch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Works off what a turn left: requests for workers, input to look at again, and all writes.
+    fn settle(&mut self) {
+        loop {
+            self.fill_workers();
+            while let Some(conn) = self.released.pop() {
+                self.conn_released(conn);
+            }
+            while let Some(client) = self.resuming.pop() {
+                self.client_resumed(client);
+            }
+            self.fill_workers();
+            while let Some(conn) = self.dirty_conns.pop() {
+                self.write_conn(conn);
+            }
+            while let Some(client) = self.dirty_clients.pop() {
+                self.write_client(client);
+            }
+            let more = !self.resuming.is_empty()
+                || !self.released.is_empty()
+                || !self.dirty_conns.is_empty()
+                || !self.dirty_clients.is_empty();
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..EVENTS {
+            let Some(listener) = &self.listener else { return };
+            if self.clients.len() >= self.options.connections {
+                self.recorder.limit_hit(report::CONNECTIONS);
+                self.stop_accepting();
+                return;
+            }
+            match socket::accept(listener) {
+                Ok(socket) => self.add_client(socket),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.recorder.limit_hit(report::CONNECTIONS);
+                    self.stop_accepting();
+                    return;
+                }
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn add_client(&mut self, socket: OwnedFd) {
+        self.generation += 1;
+        let generation = self.generation;
+        let index = self.clients.insert(Client::new(socket, generation));
+        let Some(client) = self.clients.get(index) else { return };
+        let data = token(CLIENT, generation, index);
+        if epoll::add(&self.epoll, &client.socket, data, epoll::EventFlags::IN).is_err() {
+            self.clients.remove(index);
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        self.recorder.connections.add(now_ns, 1);
+    }
+
+    /// Leaves new connections in the system's queue until one closes.
+    fn stop_accepting(&mut self) {
+        if let (true, Some(listener)) = (self.accepting, &self.listener) {
+            let none = epoll::EventFlags::empty();
+            let set = epoll::modify(&self.epoll, listener, token(LISTENER, 0, 0), none);
+            self.accepting = set.is_err();
+        }
+    }
+
+    fn start_accepting(&mut self) {
+        if let (false, Some(listener)) = (self.accepting, &self.listener) {
+            let flags = epoll::EventFlags::IN;
+            let set = epoll::modify(&self.epoll, listener, token(LISTENER, 0, 0), flags);
+            self.accepting = set.is_ok();
+        }
+    }
+
+    pub(crate) fn close_client(&mut self, index: usize) {
+        let Some(client) = self.clients.remove(index) else { return };
+        self.answer_bytes -= client.buffered.min(self.answer_bytes);
+        self.request_bytes -= client.input.len().min(self.request_bytes);
+        for id in client.pending {
+            if self.entries.get(id).is_some_and(|entry| entry.done) {
+                self.entries.remove(id);
+            }
+        }
+        for conn in client.holds {
+            self.released.push(conn);
+        }
+        self.holding.retain(|held| *held != index);
+        let now_ns = self.clock.now_ns();
+        self.recorder.connections.subtract(now_ns, 1);
+        self.start_accepting();
+    }
+
+    /// Writes what a client has to get, and closes it when that was the last.
+    fn write_client(&mut self, index: usize) {
+        let Some(client) = self.clients.get_mut(index) else { return };
+        client.dirty = false;
+        let mut blocked = false;
+        while client.out_start < client.out.len() {
+            match socket::write(&client.socket, &client.out[client.out_start..]) {
+                Moved::Bytes(count) => {
+                    self.recorder.bytes_out(count as u64);
+                    self.answer_bytes -= count.min(self.answer_bytes);
+                    client.wrote(count);
+                }
+                Moved::Later => {
+                    blocked = true;
+                    break;
+                }
+                Moved::Closed => return self.close_client(index),
+            }
+        }
+        if client.marks.front().is_some_and(|mark| mark.end <= client.written) {
+            self.now_ns = self.clock.now_ns();
+            while let Some(mark) = client.marks.front() {
+                if mark.end > client.written {
+                    break;
+                }
+                let mut moments = mark.moments;
+                moments.replied_ns = self.now_ns;
+                self.recorder.completed(mark.request, &moments);
+                client.marks.pop_front();
+            }
+        }
+        if (client.ended || client.closing) && client.is_settled() && client.input_is_done() {
+            return self.close_client(index);
+        }
+        let wants_read = client.takes_input();
+        if client.wants_write != blocked || client.wants_read != wants_read {
+            self.watch_client(index, wants_read, blocked);
+        }
+        self.client_has_room(index);
+    }
+
+    /// Tells the system which events of a client matter now.
+    pub(crate) fn watch_client(&mut self, index: usize, read: bool, write: bool) {
+        let Some(client) = self.clients.get_mut(index) else { return };
+        client.wants_read = read;
+        client.wants_write = write;
+        let data = token(CLIENT, client.generation, index);
+        if epoll::modify(&self.epoll, &client.socket, data, flags(read, write)).is_err() {
+            self.close_client(index);
+        }
+    }
+
+    pub(crate) fn watch_conn(&mut self, index: usize, add: bool, read: bool, write: bool) -> bool {
+        let conn = &mut self.conns[index];
+        conn.wants_write = write;
+        let Some(socket) = &conn.socket else { return false };
+        let data = token(CONN, conn.generation, index);
+        if add {
+            epoll::add(&self.epoll, socket, data, flags(read, write)).is_ok()
+        } else {
+            epoll::modify(&self.epoll, socket, data, flags(read, write)).is_ok()
+        }
+    }
+
+    #[inline]
+    pub(crate) fn client_is_dirty(&mut self, index: usize) {
+        if let Some(client) = self.clients.get_mut(index)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.dirty_clients.push(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn conn_is_dirty(&mut self, index: usize) {
+        if !self.conns[index].dirty {
+            self.conns[index].dirty = true;
+            self.dirty_conns.push(index);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now_ns = self.clock.now_ns();
+        self.next_tick_ns = self.now_ns + TICK_NS;
+        self.check_servers();
+        self.check_holding();
+    }
+
+    /// Accepts no more clients and no more requests; those that were read are finished.
+    fn begin_stop(&mut self) {
+        self.stopping = true;
+        self.listener = None;
+        for index in self.clients.indices() {
+            if let Some(client) = self.clients.get_mut(index) {
+                client.ended = true;
+            }
+            self.client_is_dirty(index);
+        }
+    }
+}
+
+fn flags(read: bool, write: bool) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, read);
+    flags.set(epoll::EventFlags::OUT, write);
+    flags
+}
+
+fn token(kind: u64, generation: u64, index: usize) -> epoll::EventData {
+    let generation = (generation & GENERATION_MASK) << GENERATION_SHIFT;
+    epoll::EventData::new_u64((kind << KIND_SHIFT) | generation | index as u64)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it was a usize before")]
+fn index(number: u64) -> usize {
+    number as usize
+}
+
+/// Each client and server connection is a descriptor: takes as many as the system allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap_or_default();
+}

@@ -1,0 +1,573 @@
+//! From the servers' bytes to answers.
+
+use kendall_protocols::memcached::{Command, Element, Framing, Span, Status, element, whole};
+use kendall_tier::{Exchange, Moments};
+
+use crate::client::Mark;
+use crate::conn::{ConnState, InFlight, Role};
+use crate::engine::Engine;
+use crate::health::{CLOSED, NOISE};
+use crate::options::{ANSWERS_PAUSE, ANSWERS_PAUSE_TIGHT, ANSWERS_TOTAL, GATHER_BYTES, Placement};
+use crate::report;
+use crate::request::{Stage, again, rank};
+use crate::socket::{self, Moved};
+
+const DISAGREE: &[u8] = b"SERVER_ERROR servers disagree\r\n";
+const GATHER_LIMIT: &[u8] = b"SERVER_ERROR answer too large to put together\r\n";
+const MN: &[u8] = b"MN\r\n";
+
+/// What was seen of a reply in the bytes at hand.
+struct Seen {
+    /// Bytes that belong to it.
+    bytes: usize,
+    /// How it ended, if it did.
+    ended: Option<Status>,
+}
+
+impl Engine {
+    /// Writes what a server has to get.
+    pub(crate) fn write_conn(&mut self, index: usize) {
+        let conn = &mut self.conns[index];
+        conn.dirty = false;
+        if conn.state != ConnState::Open {
+            return;
+        }
+        let mut blocked = false;
+        while conn.out_start < conn.out.len() {
+            let Some(socket) = &conn.socket else { return };
+            match socket::write(socket, &conn.out[conn.out_start..]) {
+                Moved::Bytes(count) => {
+                    self.now_ns = self.clock.now_ns();
+                    conn.wrote(count, self.now_ns);
+                }
+                Moved::Later => {
+                    blocked = true;
+                    break;
+                }
+                Moved::Closed => return self.conn_failed(index, CLOSED),
+            }
+        }
+        if conn.wants_write != blocked {
+            let read = !conn.held;
+            if !self.watch_conn(index, false, read, blocked) {
+                self.conn_failed(index, CLOSED);
+            }
+        }
+    }
+
+    pub(crate) fn conn_readable(&mut self, index: usize, scratch: &mut [u8]) {
+        let conn = &mut self.conns[index];
+        let Some(socket) = &conn.socket else { return };
+        let count = match socket::read(socket, scratch) {
+            Moved::Bytes(count) => count,
+            Moved::Later => return,
+            Moved::Closed => return self.conn_failed(index, CLOSED),
+        };
+        self.now_ns = self.clock.now_ns();
+        conn.progress_ns = self.now_ns;
+        if conn.input.is_empty() {
+            self.read_replies(index, &scratch[..count]);
+        } else {
+            let mut input = std::mem::take(&mut conn.input);
+            input.extend_from_slice(&scratch[..count]);
+            self.read_replies(index, &input);
+        }
+    }
+
+    /// A client has read what held this connection up.
+    pub(crate) fn conn_released(&mut self, index: usize) {
+        let conn = &mut self.conns[index];
+        if !conn.held {
+            return;
+        }
+        conn.held = false;
+        conn.progress_ns = self.now_ns;
+        let input = std::mem::take(&mut conn.input);
+        let write = conn.wants_write;
+        if !self.watch_conn(index, false, true, write) {
+            return self.conn_failed(index, CLOSED);
+        }
+        self.read_replies(index, &input);
+    }
+
+    /// Takes the replies that `bytes` begins with, and keeps what is no whole element yet.
+    fn read_replies(&mut self, index: usize, bytes: &[u8]) {
+        let generation = self.conns[index].generation;
+        let mut at = 0;
+        while at < bytes.len() && !self.conns[index].held {
+            let Some(head) = self.conns[index].queue.front().copied() else {
+                return self.conn_failed(index, NOISE);
+            };
+            let Some(seen) = self.read_reply(index, &head, &bytes[at..]) else {
+                return self.conn_failed(index, NOISE);
+            };
+            at += seen.bytes;
+            if self.conns[index].generation != generation {
+                return;
+            }
+            match seen.ended {
+                Some(status) => self.reply_ended(index, &head, status),
+                None if seen.bytes == 0 => break,
+                None => self.hold_if_behind(index, &head),
+            }
+            if self.conns[index].generation != generation {
+                return;
+            }
+        }
+        self.conns[index].input.extend_from_slice(&bytes[at..]);
+    }
+
+    /// Takes as much of one reply as there is. `None` when it is no reply.
+    fn read_reply(&mut self, index: usize, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
+        let server = self.conns[index].server;
+        let origin = self.origin(server);
+        let shows_unique = self.entries.get(head.request).is_some_and(|entry| {
+            entry.parsed.is_some_and(|request| {
+                request.shows_unique || matches!(request.command, Command::Gets | Command::Gats)
+            })
+        });
+        let mapped = shows_unique && origin.is_mapped();
+        let mut from = 0;
+        let mut at = 0;
+        let mut ended = None;
+        while at < bytes.len() && ended.is_none() {
+            let conn = &mut self.conns[index];
+            if conn.data_left > 0 {
+                let taken = conn.data_left.min(bytes.len() - at);
+                conn.data_left -= taken;
+                at += taken;
+                if conn.data_left == 0 && conn.ends_with_data {
+                    ended = Some(Status::Success);
+                }
+                continue;
+            }
+            let rest = &bytes[at..];
+            let (length, unique) = match element(head.framing, rest).ok()? {
+                Element::Incomplete => break,
+                Element::Value { header, data, key, unique, last } => {
+                    conn.found += 1;
+                    conn.data_left = data;
+                    conn.ends_with_data = last;
+                    if let Role::Gather(part) = head.role {
+                        self.deliver(index, head, &bytes[from..at]);
+                        from = at;
+                        self.begin_block(head.request, part, key.of(rest));
+                    }
+                    (header, unique)
+                }
+                Element::Part(line) => (line, Element::meta_unique(&rest[..line])),
+                Element::Last { line, status } => {
+                    ended = Some(status);
+                    if self.ends_unseen(head, status, &rest[..line]) {
+                        self.deliver(index, head, &bytes[from..at]);
+                        from = at + line;
+                    }
+                    let is_meta = matches!(head.framing, Framing::Meta | Framing::Quiet);
+                    (line, if is_meta { Element::meta_unique(&rest[..line]) } else { None })
+                }
+            };
+            if let (true, Some(unique)) = (mapped, unique) {
+                self.deliver(index, head, &bytes[from..at + unique.start]);
+                let shown = whole(unique.of(rest)).map(|number| origin.shown(number));
+                let shown = shown.unwrap_or(crate::unique::NEVER).to_string();
+                self.deliver(index, head, shown.as_bytes());
+                from = at + unique.end;
+            }
+            at += length;
+        }
+        if from < at {
+            self.deliver(index, head, &bytes[from..at]);
+        }
+        Some(Seen { bytes: at, ended })
+    }
+
+    /// Whether a reply's last line is not part of the answer: the mark behind a quiet command,
+    /// and the end or the error of a part of a multi-get.
+    fn ends_unseen(&mut self, head: &InFlight, status: Status, line: &[u8]) -> bool {
+        if head.framing == Framing::Quiet {
+            return line == MN;
+        }
+        let Role::Gather(_) = head.role else { return false };
+        if status != Status::End
+            && let Some(entry) = self.entries.get_mut(head.request)
+            && let Some(gather) = &mut entry.gather
+        {
+            gather.error.get_or_insert_with(|| line.to_vec());
+        }
+        true
+    }
+
+    fn deliver(&mut self, index: usize, head: &InFlight, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        match head.role {
+            Role::Relay => self.emit(head.request, bytes),
+            Role::Collect | Role::Follow => self.conns[index].reply.extend_from_slice(bytes),
+            Role::Discard | Role::Probe => {}
+            Role::Gather(number) => {
+                let Some(entry) = self.entries.get_mut(head.request) else { return };
+                let Some(gather) = &mut entry.gather else { return };
+                gather.bytes += bytes.len();
+                if gather.bytes > GATHER_BYTES {
+                    if gather.error.is_none() {
+                        self.recorder.limit_hit(report::GATHERED_ANSWER);
+                    }
+                    gather.error.get_or_insert_with(|| GATHER_LIMIT.to_vec());
+                    gather.parts[number].data = Vec::new();
+                    gather.parts[number].blocks.clear();
+                } else if gather.error.is_none() {
+                    gather.parts[number].data.extend_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    /// A value of a part of a multi-get begins: finds which of the client's keys it belongs to.
+    fn begin_block(&mut self, id: usize, number: usize, key: &[u8]) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let (Some(request), Some(gather)) = (entry.parsed, entry.gather.as_mut()) else { return };
+        let part = &mut gather.parts[number];
+        let wanted = &part.keys[part.next.min(part.keys.len())..];
+        let mut passed = 0;
+        let mut found = None;
+        let mut wanted = wanted.iter().peekable();
+        for (ordinal, text) in
+            kendall_protocols::memcached::keys(&request, &entry.bytes).enumerate()
+        {
+            if wanted.next_if(|next| **next == ordinal).is_some() {
+                passed += 1;
+                if text == key {
+                    found = Some(ordinal);
+                    break;
+                }
+            }
+        }
+        if let Some(ordinal) = found {
+            part.next += passed;
+            part.blocks.push((ordinal, part.data.len()));
+        } else {
+            gather.error.get_or_insert_with(|| NOISE.to_vec());
+        }
+    }
+
+    /// Puts bytes behind those that the client gets for this request.
+    fn emit(&mut self, id: usize, bytes: &[u8]) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        if entry.instead.is_some() || entry.is_silent() {
+            return;
+        }
+        let is_its = |client: &&mut crate::client::Client| client.generation == entry.generation;
+        let Some(client) = self.clients.get_mut(entry.client).filter(is_its) else { return };
+        entry.begun = true;
+        self.answer_bytes += bytes.len();
+        if client.pending.front() == Some(&id) {
+            client.append(bytes);
+            let index = entry.client;
+            self.client_is_dirty(index);
+        } else {
+            entry.reply.extend_from_slice(bytes);
+            client.buffered += bytes.len();
+        }
+    }
+
+    /// Lets a server wait for a client that is behind in reading.
+    fn hold_if_behind(&mut self, index: usize, head: &InFlight) {
+        if head.role != Role::Relay {
+            return;
+        }
+        let Some(entry) = self.entries.get(head.request) else { return };
+        let (owner, generation) = (entry.client, entry.generation);
+        let limit =
+            if self.answer_bytes > ANSWERS_TOTAL { ANSWERS_PAUSE_TIGHT } else { ANSWERS_PAUSE };
+        let Some(client) = self.clients.get_mut(owner) else { return };
+        if client.generation != generation || client.buffered <= limit {
+            return;
+        }
+        if client.holds.is_empty() {
+            client.held_since_ns = self.now_ns;
+            self.holding.push(owner);
+            self.recorder.limit_hit(report::CLIENT_ANSWERS);
+        }
+        client.holds.push(index);
+        let conn = &mut self.conns[index];
+        conn.held = true;
+        let write = conn.wants_write;
+        if !self.watch_conn(index, false, false, write) {
+            self.conn_failed(index, CLOSED);
+        }
+    }
+
+    fn reply_ended(&mut self, index: usize, head: &InFlight, status: Status) {
+        let conn = &mut self.conns[index];
+        conn.queue.pop_front();
+        conn.sent = conn.sent.saturating_sub(1);
+        let server = conn.server;
+        let found = std::mem::take(&mut conn.found);
+        conn.data_left = 0;
+        conn.ends_with_data = false;
+        let reply = std::mem::take(&mut conn.reply);
+        // A quiet command ends with its mark; what stands before it is the answer.
+        let quiet_answer = head.framing == Framing::Quiet && !reply.is_empty();
+        let status = if quiet_answer { Status::of(&reply) } else { status };
+        self.in_flight -= 1;
+        self.backends[server].failures = 0;
+        if head.role == Role::Probe {
+            return self.readmit(server);
+        }
+        let sent_ns = if head.sent_ns == 0 { self.now_ns } else { head.sent_ns };
+        self.recorder.backend_answered(server, self.now_ns.saturating_sub(sent_ns));
+        if status == Status::ServerError {
+            self.recorder.outcome(report::SERVER_ERRORS, 1);
+        }
+        let Some(entry) = self.entries.get_mut(head.request) else { return };
+        entry.sent_ns = entry.sent_ns.max(sent_ns);
+        if matches!(head.role, Role::Relay | Role::Gather(_)) {
+            self.count_keys(head, status, found);
+        }
+        let follows = head.role == Role::Follow && status == Status::ServerError;
+        if head.role == Role::Collect || follows {
+            self.vote(head.request, server, status, &reply);
+            // Its memory is of use for the next reply.
+            let conn = &mut self.conns[index];
+            conn.reply = reply;
+            conn.reply.clear();
+        }
+        self.part_ended(head.request);
+    }
+
+    fn count_keys(&mut self, head: &InFlight, status: Status, found: u64) {
+        let Some(entry) = self.entries.get(head.request) else { return };
+        let Some(request) = entry.parsed else { return };
+        match (request.command, status) {
+            (Command::Get | Command::Gets | Command::Gat | Command::Gats, Status::End) => {
+                let keys = match (head.role, &entry.gather) {
+                    (Role::Gather(part), Some(gather)) => gather.parts[part].keys.len(),
+                    _ => request.keys,
+                };
+                self.recorder.outcome(report::HITS, found);
+                self.recorder.outcome(report::MISSES, (keys as u64).saturating_sub(found));
+            }
+            (Command::MetaGet, Status::Success) => self.recorder.outcome(report::HITS, 1),
+            (Command::MetaGet, Status::Miss) => self.recorder.outcome(report::MISSES, 1),
+            _ => {}
+        }
+    }
+
+    /// Takes one of several answers that must agree.
+    fn vote(&mut self, id: usize, server: usize, status: Status, reply: &[u8]) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let new = (rank(status), server);
+        match entry.verdict.rank {
+            None => {
+                entry.verdict.rank = Some(new);
+                entry.vote.extend_from_slice(reply);
+            }
+            Some(best) => {
+                let same = entry.vote == reply;
+                let differ = new.0 == 4 && best.0 == 4 && !same;
+                let shows = entry.parsed.is_some_and(|request| request.shows_unique);
+                entry.verdict.disagree |= differ && !shows;
+                if new < best {
+                    entry.verdict.rank = Some(new);
+                    if !same {
+                        entry.vote.clear();
+                        entry.vote.extend_from_slice(reply);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server did not answer its part of a request. `torn` says that it broke off within a
+    /// value that is with the client already.
+    pub(crate) fn part_failed(
+        &mut self,
+        id: usize,
+        role: Role,
+        server: usize,
+        torn: bool,
+        why: &'static [u8],
+    ) {
+        if role == Role::Probe {
+            return;
+        }
+        self.recorder.backend_failed(server);
+        let elsewhere = self.live.iter().copied().find(|other| *other != server);
+        let replicated = self.options.placement == Placement::Replicate;
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        match role {
+            Role::Relay => {
+                let fresh = entry.is_read && !entry.begun && !entry.retried && replicated;
+                if let (true, Some(other), Some(lane)) = (fresh, elsewhere, entry.lane) {
+                    entry.retried = true;
+                    entry.waiting -= 1;
+                    let bytes = std::mem::take(&mut entry.bytes);
+                    self.recorder.outcome(report::RETRIES, 1);
+                    let request = again(&bytes, &self.limits);
+                    return self.send(id, lane, other, Role::Relay, &request, &bytes);
+                }
+                if torn {
+                    let (index, generation) = (entry.client, entry.generation);
+                    if self.clients.get(index).is_some_and(|c| c.generation == generation) {
+                        self.close_client(index);
+                    }
+                } else {
+                    self.emit(id, why);
+                }
+            }
+            Role::Collect | Role::Follow => self.vote(id, server, Status::ServerError, why),
+            Role::Gather(number) => {
+                let Some(gather) = &mut entry.gather else { return };
+                let part = &mut gather.parts[number];
+                if let (true, false, Some(other)) = (replicated, part.retried, elsewhere) {
+                    gather.bytes -= part.data.len();
+                    part.retried = true;
+                    part.data.clear();
+                    part.blocks.clear();
+                    part.next = 0;
+                    self.recorder.outcome(report::RETRIES, 1);
+                    return self.send_part_again(id, number, other);
+                }
+                gather.error.get_or_insert_with(|| why.to_vec());
+            }
+            Role::Discard | Role::Probe => {}
+        }
+        self.part_ended(id);
+    }
+
+    /// One server has done its part.
+    fn part_ended(&mut self, id: usize) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.waiting = entry.waiting.saturating_sub(1);
+        if entry.waiting > 0 {
+            return;
+        }
+        entry.received_ns = self.now_ns;
+        if entry.stage == Stage::First && entry.verdict.rank.is_some_and(|rank| rank.0 == 4) {
+            return self.second_stage(id);
+        }
+        if entry.gather.is_some() {
+            self.put_together(id);
+        } else if entry.verdict.rank.is_some() {
+            let vote = std::mem::take(&mut entry.vote);
+            let succeeded = entry.verdict.rank.is_some_and(|rank| rank.0 == 4);
+            if entry.verdict.disagree && succeeded {
+                self.recorder.outcome(report::SERVERS_DISAGREE, 1);
+                self.emit(id, DISAGREE);
+            } else {
+                self.emit(id, &vote);
+            }
+        }
+        self.finish(id);
+    }
+
+    /// The server that decides agreed: the others follow.
+    fn second_stage(&mut self, id: usize) {
+        let others: Vec<usize> = self.live.iter().skip(1).copied().collect();
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(lane) = entry.lane else { return };
+        entry.stage = Stage::Second;
+        let bytes = std::mem::take(&mut entry.bytes);
+        let decided = entry.verdict.rank.map(|rank| rank.1);
+        let request = again(&bytes, &self.limits);
+        let others: Vec<usize> =
+            others.into_iter().filter(|server| Some(*server) != decided).collect();
+        if others.is_empty() {
+            let vote = std::mem::take(&mut entry.vote);
+            self.emit(id, &vote);
+            return self.finish(id);
+        }
+        entry.waiting = others.len();
+        for server in others {
+            self.send_follow(id, lane, server, &request, &bytes);
+        }
+    }
+
+    /// Writes the answer of a multi-get in the order of the client's keys.
+    fn put_together(&mut self, id: usize) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(gather) = entry.gather.take() else { return };
+        if let Some(error) = &gather.error {
+            return self.emit(id, error);
+        }
+        let mut blocks: Vec<(usize, usize, Span)> = Vec::new();
+        for (number, part) in gather.parts.iter().enumerate() {
+            for (position, (ordinal, start)) in part.blocks.iter().enumerate() {
+                let end = part.blocks.get(position + 1).map_or(part.data.len(), |next| next.1);
+                blocks.push((*ordinal, number, Span { start: *start, end }));
+            }
+        }
+        blocks.sort_unstable_by_key(|block| block.0);
+        for (_, number, span) in blocks {
+            self.emit(id, span.of(&gather.parts[number].data));
+        }
+        self.emit(id, b"END\r\n");
+    }
+
+    /// Answers with an error of the proxy's own.
+    pub(crate) fn finish_with(&mut self, id: usize, answer: &'static [u8]) {
+        self.emit(id, answer);
+        self.finish(id);
+    }
+
+    /// The answer is whole: the worker is free, and the client gets it in its turn.
+    fn finish(&mut self, id: usize) {
+        if let Some(instead) = self.entries.get_mut(id).and_then(|entry| entry.instead.take()) {
+            self.emit(id, instead);
+        }
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        entry.done = true;
+        if let Some(lane) = entry.lane.take() {
+            if let crate::options::Mode::Workers(_) = self.options.mode {
+                self.idle.push(lane);
+            }
+            self.recorder.workers_busy.subtract(self.now_ns, 1);
+        }
+        let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
+        match self.clients.get_mut(index).filter(|client| client.generation == generation) {
+            Some(client) => {
+                if is_read {
+                    client.reads -= 1;
+                } else {
+                    client.writes -= 1;
+                }
+                client.exclusive = false;
+                self.advance(index);
+            }
+            None => {
+                self.entries.remove(id);
+            }
+        }
+    }
+
+    /// Moves whole answers to the client, in the order of its requests.
+    pub(crate) fn advance(&mut self, index: usize) {
+        let Some(client) = self.clients.get_mut(index) else { return };
+        while let Some(id) = client.pending.front().copied() {
+            let Some(entry) = self.entries.get_mut(id) else { break };
+            if !entry.reply.is_empty() {
+                // Counted as buffered when it came.
+                client.buffered -= entry.reply.len();
+                client.append(&entry.reply);
+                entry.reply = Vec::new();
+            }
+            if !entry.done {
+                break;
+            }
+            let backend = (entry.sent_ns > 0)
+                .then_some(Exchange { sent_ns: entry.sent_ns, received_ns: entry.received_ns });
+            let moments = Moments {
+                arrived_ns: entry.arrived_ns,
+                dequeued_ns: entry.dequeued_ns,
+                backend,
+                replied_ns: 0,
+            };
+            client.marks.push_back(Mark { end: client.appended, request: entry.kind, moments });
+            client.pending.pop_front();
+            self.entries.remove(id);
+        }
+        self.client_is_dirty(index);
+        self.client_has_room(index);
+    }
+}

@@ -1,0 +1,146 @@
+//! A request between its client and the servers.
+
+use kendall_protocols::memcached::{Command, Parsed, Request, Status};
+use kendall_tier::RequestType;
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) client: usize,
+    pub(crate) generation: u64,
+    pub(crate) kind: RequestType,
+    pub(crate) parsed: Option<Request>,
+    /// The request, where it is needed again: it waits for a worker, may be sent to another
+    /// server, or goes to several one after the other.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) arrived_ns: u64,
+    pub(crate) dequeued_ns: u64,
+    pub(crate) sent_ns: u64,
+    pub(crate) received_ns: u64,
+    /// The worker that serves it.
+    pub(crate) lane: Option<usize>,
+    /// Replies that are awaited.
+    pub(crate) waiting: usize,
+    pub(crate) stage: Stage,
+    /// What there is of the answer and not yet with the client.
+    pub(crate) reply: Vec<u8>,
+    /// Whether bytes of the answer went to the client already.
+    pub(crate) begun: bool,
+    pub(crate) retried: bool,
+    pub(crate) done: bool,
+    pub(crate) is_read: bool,
+    /// Answers that had to agree did not.
+    pub(crate) verdict: Verdict,
+    pub(crate) vote: Vec<u8>,
+    pub(crate) gather: Option<Box<Gather>>,
+    /// An answer that takes the place of the servers'.
+    pub(crate) instead: Option<&'static [u8]>,
+}
+
+/// How far a request has come that goes to one server first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// All servers at once.
+    Only,
+    /// The server that decides.
+    First,
+    /// The others, which follow.
+    Second,
+}
+
+/// The best answer so far of servers that must agree: an error stands before a success, and the
+/// first server before the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Verdict {
+    /// Rank of the answer in the entry's `vote`; none yet.
+    pub(crate) rank: Option<(u8, usize)>,
+    /// Two successes differ.
+    pub(crate) disagree: bool,
+}
+
+/// A multi-get that is put together from several servers.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) bytes: usize,
+    /// The first error, which is the answer.
+    pub(crate) error: Option<Vec<u8>>,
+}
+
+/// What one server was asked for and gave.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) server: usize,
+    pub(crate) retried: bool,
+    /// Which of the client's keys.
+    pub(crate) keys: Vec<usize>,
+    /// Which of them were looked at when matching what came back.
+    pub(crate) next: usize,
+    pub(crate) data: Vec<u8>,
+    /// Where in `data` the value of which key begins.
+    pub(crate) blocks: Vec<(usize, usize)>,
+}
+
+impl Entry {
+    pub(crate) fn new(client: usize, generation: u64, kind: RequestType, arrived_ns: u64) -> Self {
+        Self {
+            client,
+            generation,
+            kind,
+            parsed: None,
+            bytes: Vec::new(),
+            arrived_ns,
+            dequeued_ns: arrived_ns,
+            sent_ns: 0,
+            received_ns: 0,
+            lane: None,
+            waiting: 0,
+            stage: Stage::Only,
+            reply: Vec::new(),
+            begun: false,
+            retried: false,
+            done: false,
+            is_read: false,
+            verdict: Verdict::default(),
+            vote: Vec::new(),
+            gather: None,
+            instead: None,
+        }
+    }
+
+    /// Whether the client wants no answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.parsed.is_some_and(|request| request.noreply)
+    }
+}
+
+/// Whether a request only reads, so that it may overtake other reads of its client, and may be
+/// asked again elsewhere.
+pub(crate) fn is_read(request: &Request) -> bool {
+    match request.command {
+        Command::Get | Command::Gets | Command::MetaDebug | Command::Version | Command::Stats => {
+            true
+        }
+        Command::MetaGet => !request.writes,
+        _ => false,
+    }
+}
+
+/// Errors before refusals, refusals before misses, misses before successes.
+pub(crate) fn rank(status: Status) -> u8 {
+    match status {
+        Status::ServerError => 0,
+        Status::ClientError => 1,
+        Status::Refused => 2,
+        Status::Miss => 3,
+        Status::Success | Status::End => 4,
+    }
+}
+
+/// The request that `bytes` is; it was one before.
+pub(crate) fn again(bytes: &[u8], limits: &kendall_protocols::memcached::Limits) -> Request {
+    match kendall_protocols::memcached::parse(bytes, limits) {
+        Parsed::Request(request) => request,
+        other => unreachable!("a kept request is a request still: {other:?}"),
+    }
+}
