@@ -1,6 +1,7 @@
 //! The chapters of a report: one module each, and one line here.
 
 mod backends;
+mod effects;
 mod factors;
 mod histograms;
 mod laws;
@@ -30,6 +31,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     summary::chapter,
     setup::chapter,
     load::chapter,
+    effects::chapter,
     factors::chapter,
     trace::chapter,
     tiers::chapter,

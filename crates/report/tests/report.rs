@@ -55,3 +55,20 @@ fn no_results_is_an_error_that_says_what_to_do() {
     let error = kendall_report::analyze(folder.path()).unwrap_err();
     assert!(error.to_string().contains("kendall run"), "{error}");
 }
+
+#[test]
+fn a_two_level_design_gets_its_effects_and_their_shares() {
+    let (folder, _guard) = folder("two-level");
+    Synthetic::two_level().store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let effects = report.sections.iter().find(|section| section.id == "effects").unwrap();
+    let table = effects.tables().find(|table| table.id == "effects-throughput").unwrap();
+    let json = serde_json::to_value(table).unwrap();
+    // The mean, seven terms and the error; their shares are all of the variation.
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    let shares: f64 = rows.iter().filter_map(|row| row["share"].as_f64()).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(html.contains("Residuals against normal quantiles"));
+}

@@ -1,0 +1,397 @@
+//! Effects of the factors and their share of the variation: 2^k r designs, and analysis of variance
+//! for more levels.
+
+use kendall_stats::analysis::{
+    Analysis, Fit, InteractionPlot, Model, Observation, Options, SumsKind, Table as Experiment,
+    Term, Verdict, analyze,
+};
+
+use crate::data::{Data, Repetition, short};
+use crate::document::{Block, Cell, Level, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+/// A response variable: key in file names, name for people, unit, and its value in SI.
+struct Response {
+    key: &'static str,
+    name: &'static str,
+    unit: Unit,
+    label: &'static str,
+    value: fn(&Repetition) -> f64,
+}
+
+const RESPONSES: [Response; 2] = [
+    Response {
+        key: "throughput",
+        name: "throughput",
+        unit: Unit::PerSecond,
+        label: "1/s",
+        value: |r| r.point.client.throughput_per_s,
+    },
+    Response {
+        key: "response-time",
+        name: "mean response time",
+        unit: Unit::Milliseconds,
+        label: "ms",
+        value: |r| r.point.client.response_time_s,
+    },
+];
+
+/// Interaction plots at most.
+const MOST_INTERACTIONS: usize = 6;
+
+/// Bars at most; what explains less is in the table.
+const MOST_BARS: usize = 14;
+
+pub(crate) fn chapter(data: &Data) -> Option<Section> {
+    // An adaptive search measures where it pays, not where effects could be told apart.
+    if data.factors.is_empty() || data.study.design == "adaptive" {
+        return None;
+    }
+    let mut section = Section::new("effects", "Effects of the factors, and variation");
+    section.text(
+        "What the factors do to the response, and how much of the variation between runs each of \
+         them explains. An effect is half the difference between the two levels (for more levels: \
+         an effect a level, in the analysis of variance); an interaction is what one factor \
+         changes about the effect of another; the rest is the error between repetitions.",
+    );
+    let mut any = false;
+    for response in &RESPONSES {
+        section.heading(format!("Effects on the {}", response.name));
+        match analyze(&experiment(data, response), &options(data)) {
+            Ok(analysis) => {
+                any = true;
+                explain(&mut section, response, &analysis);
+            }
+            Err(error) => section.note(Level::Doubt, format!("Not analyzed: {error}.")),
+        }
+    }
+    (any || data.load.is_none()).then_some(section)
+}
+
+fn options(data: &Data) -> Options {
+    Options { confidence: data.study.confidence, ..Options::default() }
+}
+
+fn experiment(data: &Data, response: &Response) -> Experiment {
+    let observations = data.configurations.iter().flat_map(|configuration| {
+        let levels: Vec<String> = data
+            .factors
+            .iter()
+            .map(|factor| {
+                configuration.level(&factor.key).map_or_else(String::new, |l| l.text.clone())
+            })
+            .collect();
+        configuration.repetitions.iter().map(move |repetition| Observation {
+            levels: levels.clone(),
+            block: Some(repetition.run.repetition.to_string()),
+            order: Some(f64::from(repetition.run.position)),
+            value: (response.value)(repetition),
+        })
+    });
+    Experiment {
+        factors: data.factors.iter().map(|factor| short(&factor.key).to_owned()).collect(),
+        observations: observations.collect(),
+    }
+}
+
+fn explain(section: &mut Section, response: &Response, analysis: &Analysis) {
+    section.text(in_words(response, analysis));
+    section.text(format!(
+        "The {} model is used: {}.",
+        analysis.model,
+        analysis.recommendation.reasons.join("; ")
+    ));
+    section.plot(shares(response, &analysis.fit));
+    section.table(table(response, analysis));
+    for plot in interactions(response, &analysis.fit) {
+        section.plot(plot);
+    }
+    section.table(levels(response, analysis));
+    section.text("The intervals and tests rest on these assumptions:");
+    for check in &analysis.fit.checks {
+        let level = match check.verdict {
+            Verdict::Holds => Level::Good,
+            Verdict::Doubtful | Verdict::NotTestable => Level::Doubt,
+        };
+        section.note(level, format!("{}: {}", capital(&check.assumption.to_string()), check.words));
+    }
+    for caveat in &analysis.layout.caveats {
+        section.note(Level::Doubt, format!("{}.", capital(&caveat.to_string())));
+    }
+    if analysis.fit.residuals.iter().any(|residual| residual.residual != 0.0) {
+        let pair = (residuals(response, analysis), quantiles(response, &analysis.fit));
+        section.blocks.push(Block::PlotPair(Box::new(pair)));
+    }
+    section.table(cells(response, analysis));
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn by_share(fit: &Fit) -> Vec<&Term> {
+    let mut terms: Vec<&Term> = fit.terms.iter().collect();
+    terms.sort_by(|a, b| b.share.total_cmp(&a.share));
+    terms
+}
+
+fn in_words(response: &Response, analysis: &Analysis) -> String {
+    let fit = &analysis.fit;
+    let most: Vec<String> = by_share(fit)
+        .iter()
+        .take(3)
+        .map(|term| {
+            let told =
+                if term.significant == Some(false) { ", not told from the error" } else { "" };
+            format!("{} {}{told}", term.label, number::percent(term.share))
+        })
+        .collect();
+    let error = fit.error.as_ref().map_or_else(
+        || "There are as many terms as runs, so nothing is left to judge the error by.".to_owned(),
+        |error| format!("Repetitions differ by {} of it.", number::percent(error.share)),
+    );
+    let sums = match analysis.layout.sums {
+        SumsKind::Balanced => "",
+        SumsKind::TypeThree => {
+            " The design is unbalanced: each share is given all other terms, and they do not add up."
+        }
+    };
+    format!(
+        "Of the variation of the {}, the largest shares are: {}. {error}{sums}",
+        response.name,
+        most.join("; ")
+    )
+}
+
+fn shares(response: &Response, fit: &Fit) -> Plot {
+    let mut bars: Vec<(String, f64)> = by_share(fit)
+        .iter()
+        .take(MOST_BARS)
+        .map(|term| (term.label.clone(), 100.0 * term.share))
+        .collect();
+    bars.extend(fit.error.as_ref().map(|error| ("error".to_owned(), 100.0 * error.share)));
+    let points = bars
+        .iter()
+        .enumerate()
+        .map(|(place, (_, share))| Point::new(kendall_units::exact_f64(place), *share));
+    Plot {
+        id: format!("plot-shares-{}", response.key),
+        title: format!("Share of the variation of the {}", response.name),
+        description: "Largest first; the last bar is what repetitions differ by.".to_owned(),
+        series: vec![Series {
+            name: "share of the variation".to_owned(),
+            mark: Mark::Bars,
+            color: 0,
+            points: points.collect(),
+        }],
+        x: Axis::categories("term", bars.into_iter().map(|(name, _)| name).collect()),
+        y: Axis::from_zero("share (%)"),
+    }
+}
+
+fn table(response: &Response, analysis: &Analysis) -> Table {
+    let multiplicative = analysis.model == Model::Multiplicative;
+    let (unit, label) = effect_unit(response, analysis.model);
+    let mut table = Table::new(
+        format!("effects-{}", response.key),
+        format!("Effects on the {}, and allocation of variation", response.name),
+    )
+    .column("term", "Term", Unit::Text)
+    .column("factors", "Factors", Unit::Text)
+    .column("effect", format!("Effect ({label})"), unit);
+    if multiplicative {
+        table = table.column("multiplier", "Times", Unit::Plain(3));
+    }
+    table = table
+        .column("share", "Variation (%)", Unit::Percent)
+        .column("degrees", "df", Unit::Count)
+        .column("f_ratio", "F", Unit::Plain(3))
+        .column("p_value", "p", Unit::Plain(2))
+        .column("significant", "Told from error", Unit::Text)
+        .column("aliases", "Confounded with", Unit::Text);
+    let mut mean = vec!["q0".into(), "mean".into(), Cell::Estimate(analysis.fit.mean.clone())];
+    if multiplicative {
+        mean.push(Cell::Estimate(analysis.fit.mean.map(|mean| 10_f64.powf(mean))));
+    }
+    mean.resize(table.columns.len(), Cell::Empty(String::new()));
+    table.push(mean);
+    for term in &analysis.fit.terms {
+        let mut row = vec![
+            term.name.as_str().into(),
+            term.label.as_str().into(),
+            Cell::estimate_or(term.effect.as_ref(), "more than two levels: see the levels"),
+        ];
+        if multiplicative {
+            row.push(Cell::estimate_or(term.multiplier.as_ref(), "more than two levels"));
+        }
+        let told = term.significant.map_or("", |yes| if yes { "yes" } else { "no" });
+        row.extend([
+            term.share.into(),
+            kendall_units::exact_f64(term.degrees).into(),
+            Cell::number_or(term.f_ratio, "no error term"),
+            Cell::number_or(term.p_value, "no error term"),
+            told.into(),
+            term.aliases.join(", ").into(),
+        ]);
+        table.push(row);
+    }
+    error_row(&mut table, &analysis.fit, multiplicative);
+    table
+}
+
+fn error_row(table: &mut Table, fit: &Fit, multiplicative: bool) {
+    let Some(error) = &fit.error else { return };
+    let mut row = vec!["e".into(), "error".into(), Cell::Empty(String::new())];
+    if multiplicative {
+        row.push(Cell::Empty(String::new()));
+    }
+    row.extend([error.share.into(), kendall_units::exact_f64(error.degrees).into()]);
+    row.resize(table.columns.len(), Cell::Empty(String::new()));
+    table.push(row);
+}
+
+fn effect_unit(response: &Response, model: Model) -> (Unit, &'static str) {
+    match model {
+        Model::Additive => (response.unit, response.label),
+        Model::Multiplicative => (Unit::Plain(4), "log₁₀"),
+    }
+}
+
+/// Effects of single levels, where a factor has more than two.
+fn levels(response: &Response, analysis: &Analysis) -> Table {
+    let (unit, label) = effect_unit(response, analysis.model);
+    let mut table = Table::new(
+        format!("level-effects-{}", response.key),
+        format!("Effect of every level on the {}, against the mean", response.name),
+    )
+    .column("term", "Term", Unit::Text)
+    .column("levels", "Levels", Unit::Text)
+    .column("effect", format!("Effect ({label})"), unit)
+    .folded();
+    for term in &analysis.fit.terms {
+        for level in &term.level_effects {
+            table.push(vec![
+                term.label.as_str().into(),
+                level.levels.join(", ").into(),
+                Cell::Estimate(level.effect.clone()),
+            ]);
+        }
+    }
+    table
+}
+
+fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
+    let plot = |(place, found): (usize, &InteractionPlot)| {
+        let scale = response.unit.scale();
+        let series = found.line_levels.iter().zip(&found.means).enumerate().map(
+            |(color, (level, means))| Series {
+                name: format!("{} {level}", found.lines),
+                mark: Mark::Line,
+                color,
+                points: means
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, mean)| {
+                        Some(Point::new(kendall_units::exact_f64(at), (*mean)? * scale))
+                    })
+                    .collect(),
+            },
+        );
+        Plot {
+            id: format!("plot-interaction-{}-{place}", response.key),
+            title: format!("Interaction of {} and {}", found.along, found.lines),
+            description: format!(
+                "Mean {}; parallel lines mean that the two do not interact.",
+                response.name
+            ),
+            x: Axis::categories(found.along.clone(), found.along_levels.clone()),
+            y: Axis::from_zero(format!("{} ({})", response.name, response.label)),
+            series: series.collect(),
+        }
+    };
+    fit.interactions.iter().take(MOST_INTERACTIONS).enumerate().map(plot).collect()
+}
+
+fn residuals(response: &Response, analysis: &Analysis) -> Plot {
+    let (unit, label) = effect_unit(response, analysis.model);
+    let points = analysis
+        .fit
+        .residuals
+        .iter()
+        .map(|r| Point::new(r.predicted * unit.scale(), r.residual * unit.scale()));
+    Plot {
+        id: format!("plot-residuals-{}", response.key),
+        title: "Residuals against predicted".to_owned(),
+        description: "A trend speaks against the model, a funnel against equal variance."
+            .to_owned(),
+        x: Axis::around_data(format!("predicted ({label})")),
+        y: Axis::around_data(format!("residual ({label})")),
+        series: vec![Series {
+            name: "one run".to_owned(),
+            mark: Mark::Points,
+            color: 0,
+            points: points.collect(),
+        }],
+    }
+}
+
+fn quantiles(response: &Response, fit: &Fit) -> Plot {
+    let (unit, label) = effect_unit(response, fit.model);
+    let scale = unit.scale();
+    let band = |end: fn(&kendall_stats::analysis::QuantilePoint) -> f64| Series {
+        name: "95 % of normal ones".to_owned(),
+        mark: Mark::Dashed,
+        color: 7,
+        points: fit.quantiles.iter().map(|p| Point::new(p.normal, end(p) * scale)).collect(),
+    };
+    Plot {
+        id: format!("plot-quantiles-{}", response.key),
+        title: "Residuals against normal quantiles".to_owned(),
+        description: "Normal residuals lie on a straight line, within the dashed band.".to_owned(),
+        x: Axis::around_data("normal quantile"),
+        y: Axis::around_data(format!("residual ({label})")),
+        series: vec![
+            band(|point| point.band_low),
+            band(|point| point.band_high),
+            Series {
+                name: "one run".to_owned(),
+                mark: Mark::Points,
+                color: 0,
+                points: fit
+                    .quantiles
+                    .iter()
+                    .map(|p| Point::new(p.normal, p.residual * scale))
+                    .collect(),
+            },
+        ],
+    }
+}
+
+fn cells(response: &Response, analysis: &Analysis) -> Table {
+    let mut table = Table::new(
+        format!("cells-{}", response.key),
+        format!("Every combination of levels: {} measured, and by the model", response.name),
+    );
+    for factor in &analysis.layout.factors {
+        table = table.column(factor.name.clone(), factor.name.clone(), Unit::Text);
+    }
+    table = table
+        .column("replications", "Runs", Unit::Count)
+        .column("mean", format!("Mean ({})", response.label), response.unit)
+        .column("deviation", format!("Std. dev. ({})", response.label), response.unit)
+        .column("predicted", format!("By the model ({})", response.label), response.unit)
+        .folded();
+    for cell in &analysis.fit.cells {
+        let mut row: Vec<Cell> = cell.levels.iter().map(|level| level.as_str().into()).collect();
+        row.extend([
+            kendall_units::exact_f64(cell.replications).into(),
+            cell.mean.into(),
+            Cell::number_or(cell.deviation, "one run"),
+            Cell::Estimate(cell.predicted.clone()),
+        ]);
+        table.push(row);
+    }
+    table
+}
