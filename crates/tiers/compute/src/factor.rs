@@ -36,7 +36,7 @@ pub fn prime_factors(
     assert!(number > 0, "0 is no product of primes");
     let mut primes = Vec::new();
     for divisor in 2..=DIVIDED_UP_TO {
-        while number % divisor == 0 {
+        while number.is_multiple_of(divisor) {
             primes.push(divisor);
             number /= divisor;
         }
@@ -168,7 +168,7 @@ mod tests {
         let mut primes = Vec::new();
         let mut divisor = 2;
         while divisor * divisor <= number {
-            while number % divisor == 0 {
+            while number.is_multiple_of(divisor) {
                 primes.push(divisor);
                 number /= divisor;
             }

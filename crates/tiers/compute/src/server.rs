@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -215,8 +216,7 @@ fn server(tasks: &TaskTracker, limits: &Limits) -> Builder<Tasks> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.read)
-        .max_buf_size(HEAD_BYTES)
-        .half_close(true);
+        .max_buf_size(HEAD_BYTES);
     server.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
     server
 }
@@ -233,9 +233,11 @@ fn serve_connection(
     let pending = Pending::default();
     let io = TokioIo::new(Stamped::new(stream, Arc::clone(&pending), Arc::clone(shared)));
     let (shared, server) = (Arc::clone(shared), Arc::clone(server));
+    let begun = Arc::new(AtomicBool::new(false));
     let handler = {
-        let shared = Arc::clone(&shared);
+        let (shared, begun) = (Arc::clone(&shared), Arc::clone(&begun));
         service_fn(move |request| {
+            begun.store(true, Ordering::Relaxed);
             let (shared, pending) = (Arc::clone(&shared), Arc::clone(&pending));
             async move { Ok::<_, Infallible>(answer(&shared, &pending, limits.read, request).await) }
         })
@@ -244,8 +246,15 @@ fn serve_connection(
     async move {
         let now_ns = shared.clock.now_ns();
         shared.network().connections.add(now_ns, 1);
-        // Whatever ends a connection, its client has seen; there is nobody else to tell.
-        connection.await.unwrap_or_default();
+        let mut connection = pin!(connection);
+        // The library's own limit begins when it knows which HTTP it speaks. Whatever ends a
+        // connection, its client has seen; there is nobody else to tell.
+        let ended = tokio::time::timeout(limits.read, &mut connection).await;
+        if ended.is_err() && begun.load(Ordering::Relaxed) {
+            connection.await.unwrap_or_default();
+        } else if ended.is_err() {
+            shared.network().limit_hit(LIMIT_READ_TIME);
+        }
         let now_ns = shared.clock.now_ns();
         shared.network().connections.subtract(now_ns, 1);
     }

@@ -270,15 +270,13 @@ fn work(job: Job, dequeued_ns: u64, compute_ns: u64, clock: &Clock, recorder: &m
         return recorder.outcome(ABANDONED, 1);
     }
     let end_ns = dequeued_ns.saturating_add(compute_ns);
-    let result = job.asked.compute(|| clock.now_ns() < end_ns).map(Bytes::from);
+    let go_on = || clock.now_ns() < end_ns && !job.reply.is_closed();
+    let result = job.asked.compute(go_on).map(Bytes::from);
     let computed_ns = clock.now_ns();
     recorder.stage(job.asked.request_type(), COMPUTE_TIME, computed_ns.saturating_sub(dequeued_ns));
-    match &result {
-        Ok(_) => {}
-        Err(Interrupted) => {
-            recorder.limit_hit(LIMIT_COMPUTE_TIME);
-            recorder.outcome(TOO_LONG, 1);
-        }
+    if result.is_err() && !job.reply.is_closed() {
+        recorder.limit_hit(LIMIT_COMPUTE_TIME);
+        recorder.outcome(TOO_LONG, 1);
     }
     if job.reply.send(Done { result, dequeued_ns, computed_ns }).is_err() {
         recorder.outcome(ABANDONED, 1);
