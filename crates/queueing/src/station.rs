@@ -14,7 +14,7 @@ mod markov;
 mod priority;
 
 pub use birth_death::{BirthDeath, birth_death};
-pub use general::{batch_mm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
+pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub use ggm::{GgmFormula, ggm};
 pub use impatient::{mmm_balking, mmm_impatient};
 pub use law::{StateLaw, TimeLaw};

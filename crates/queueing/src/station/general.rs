@@ -416,6 +416,82 @@ pub fn mg1_lcfs_pr(
     Ok(solution)
 }
 
+/// G/M/1: independent inter-arrival times of any distribution, exponential service.
+///
+/// # Errors
+/// [`StationError::Unstable`] when µ·E\[gap\] ≤ 1; [`StationError::Number`] for a distribution
+/// without a Laplace transform in closed form (exponential, Erlang, gamma, hyper-exponential,
+/// deterministic and uniform have one).
+///
+/// # Source
+/// [Kleinrock75 §6.4]: an arrival finds n with probability (1−σ)·σⁿ, σ = A*(µ − µσ).
+pub fn gm1(
+    interarrival: &Distribution,
+    service_rate: f64,
+) -> Result<StationSolution, StationError> {
+    let gap = positive("mean inter-arrival time", interarrival.mean())?;
+    let mu = positive("service rate", service_rate)?;
+    let lambda = 1.0 / gap;
+    let rho = lambda / mu;
+    stable(rho, 1, lambda)?;
+    let no_transform = StationError::Number {
+        name: "inter-arrival distribution (scv)",
+        value: interarrival.scv(),
+        expected: "one with a Laplace transform: use `ggm`",
+    };
+    let transform = |s: f64| real_transform(interarrival, s);
+    if transform(mu).is_none() {
+        return Err(no_transform);
+    }
+    // δ = 1 − σ: A*(µδ) − 1 + δ is negative below the root and positive above it.
+    let excess = |delta: f64| transform(mu * delta).unwrap_or(0.0) - 1.0 + delta;
+    let (mut low, mut high) = (1e-14, 1.0);
+    for _ in 0..200 {
+        let middle = f64::midpoint(low, high);
+        if excess(middle) < 0.0 { low = middle } else { high = middle }
+    }
+    let delta = f64::midpoint(low, high);
+    let sigma = 1.0 - delta;
+    let rate = mu * delta;
+    let queue = rho * sigma / delta;
+    Ok(StationSolution {
+        notation: format!("{}/M/1", interarrival.letter()),
+        method: "G/M/1 [Kleinrock75 §6.4]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: rho,
+        utilization: rho,
+        p0: Some(1.0 - rho),
+        ln_p0: Some((1.0 - rho).ln()),
+        p_queueing: Some(sigma),
+        loss_probability: 0.0,
+        number: Moments::new(rho / delta, rho * (1.0 + sigma - rho) / (delta * delta)),
+        number_waiting: Moments::new(
+            queue,
+            rho * sigma * (1.0 + sigma) / (delta * delta) - queue * queue,
+        ),
+        response_time: Moments::new(1.0 / rate, 1.0 / (rate * rate)),
+        waiting_time: Moments::new(sigma / rate, sigma * (2.0 - sigma) / (rate * rate)),
+        busy_period: None,
+        states: Some(StateLaw::new(vec![1.0 - rho, rho * delta], sigma)),
+        response_law: Some(TimeLaw::Exponential { weight: 1.0, rate }),
+        waiting_law: Some(TimeLaw::Exponential { weight: sigma, rate }),
+        more: vec![("sigma", sigma), ("interarrival_time_scv", interarrival.scv())],
+    })
+}
+
+fn real_transform(distribution: &Distribution, s: f64) -> Option<f64> {
+    match distribution {
+        Distribution::Deterministic { value_s } => Some((-s * value_s).exp()),
+        Distribution::Uniform { low_s, high_s } => {
+            let width = s * (high_s - low_s);
+            Some((-s * low_s).exp() * crate::numeric::one_minus_exp_over(width))
+        }
+        other => service_transform(other, Complex::new(s, 0.0)).map(|value| value.re),
+    }
+}
+
 /// M^\[x\]/M/1: batches arrive as a Poisson stream; `arrival_rate` counts customers, not batches.
 ///
 /// # Errors

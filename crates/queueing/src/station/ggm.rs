@@ -83,7 +83,10 @@ fn exact(
     servers: u64,
 ) -> Option<Result<StationSolution, StationError>> {
     if !interarrival.is_exponential() {
-        return None;
+        let exponential = servers == 1 && service.is_exponential();
+        return exponential
+            .then(|| super::gm1(interarrival, 1.0 / service.mean()))
+            .filter(Result::is_ok);
     }
     if service.is_exponential() {
         return Some(mmm(lambda, 1.0 / service.mean(), servers));
