@@ -1,1 +1,41 @@
-//! Runs a study: study file to design to runs on a place to stored rows.
+//! Study file to design to runs on this machine to stored rows.
+//!
+//! Start with [`StudyFile::read`], which checks a file as a whole; [`Plan::of`] says which runs it
+//! asks for; [`run`] runs them, each stored when it ends, and goes on where an earlier session
+//! stopped. Tiers and load generators are processes (`kendall serve …`, `kendall load …`, or the
+//! user's own commands): a study never links a tier, so neither memory nor allocator is shared.
+//!
+//! To add a system, write one file in `system/` and one line in [`system::SYSTEMS`]; to add a
+//! protocol, the same in `workload/`.
+
+mod clock;
+mod cut;
+mod environment;
+mod factor;
+mod file;
+mod http;
+mod instance;
+mod judge;
+pub mod keep;
+mod lines;
+mod observe;
+mod place;
+mod plan;
+mod record;
+mod sample;
+mod search;
+mod section;
+mod settings;
+mod study;
+pub mod system;
+mod template;
+pub mod topology;
+pub mod workload;
+
+pub use factor::Factor;
+pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
+pub use observe::Live;
+pub use plan::{Ended, Levels, Plan, Planned};
+pub use section::{Problem, Section};
+pub use settings::{Cut, Link, Measure, Repetitions, Settings};
+pub use study::{Event, Options, StudyError, Summary, run};

@@ -1,0 +1,147 @@
+//! Which part of a run counts: the same moments for clients, tiers and resources.
+
+use kendall_loadgen::result::{LoadResult, Window};
+use kendall_stats::histogram::Histogram;
+use kendall_stats::steady::{Truncation, drift, mser5};
+use kendall_store::MeasuredWindow;
+use kendall_units::{Seconds, exact_f64};
+
+use crate::settings::{Cut, Measure};
+
+/// A window shorter than this share of the longest is the rest at the end of a load.
+const WHOLE_SHARE: f64 = 0.9;
+
+/// The part that counts, and doubts about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cutting {
+    pub(crate) window: MeasuredWindow,
+    pub(crate) caveats: Vec<String>,
+}
+
+/// Cuts warm-up and cool-down. An error says in words why nothing is left.
+pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting, String> {
+    let series = Series::of(results)?;
+    let mut caveats = Vec::new();
+    let (mut from, mut to) = (0, series.throughput.len());
+    let mut rule = Vec::new();
+    if measure.warm_up == Cut::Auto || measure.cool_down == Cut::Auto {
+        let found = [mser5(&series.throughput), mser5(&series.response_time)];
+        let found: Vec<Truncation> = found.into_iter().filter_map(Result::ok).collect();
+        for truncation in &found {
+            for caveat in &truncation.caveats {
+                let text = caveat.to_string();
+                if !caveats.contains(&text) {
+                    caveats.push(text);
+                }
+            }
+        }
+        if measure.warm_up == Cut::Auto {
+            from = found.iter().map(|cut| cut.from).max().unwrap_or(0);
+            rule.push(format!("warm-up: {from} windows by MSER-5"));
+        }
+        if measure.cool_down == Cut::Auto {
+            to = found.iter().map(|cut| cut.to).min().unwrap_or(to);
+            let cut = series.throughput.len().saturating_sub(to);
+            rule.push(format!("cool-down: {cut} windows by MSER-5"));
+        }
+    }
+    let mut limits = series.limits(from, to).ok_or("warm-up and cool-down overlap")?;
+    if let Cut::Fixed(time) = measure.warm_up {
+        let earliest = results.iter().map(|result| result.started_ns).max().unwrap_or(0);
+        limits.0 = limits.0.max(earliest + time.as_nanos());
+        rule.push(format!("warm-up: {time} as stated"));
+    }
+    if let Cut::Fixed(time) = measure.cool_down {
+        // The end that was planned: the last answers may come later.
+        let latest = results.iter().map(|r| r.started_ns + measure.duration.as_nanos()).min();
+        limits.1 = limits.1.min(latest.unwrap_or(0).saturating_sub(time.as_nanos()));
+        rule.push(format!("cool-down: {time} as stated"));
+    }
+    let inside = results.iter().flat_map(|result| inside(result, limits));
+    let ends: Vec<(u64, u64)> = inside.map(|window| (window.from_ns, window.to_ns)).collect();
+    let from_ns = ends.iter().map(|ends| ends.0).min();
+    let to_ns = ends.iter().map(|ends| ends.1).max();
+    let (Some(from_ns), Some(to_ns)) = (from_ns, to_ns) else {
+        return Err(format!(
+            "no whole window of a second is left between warm-up and cool-down ({}); let the run last longer",
+            rule.join("; ")
+        ));
+    };
+    let kept = series.between(from_ns, to_ns);
+    caveats.extend(drift(&kept).and_then(|drift| drift.caveat()).map(|caveat| caveat.to_string()));
+    Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule: rule.join("; ") }, caveats })
+}
+
+/// The windows of one generator that lie wholly between two moments.
+pub(crate) fn inside(result: &LoadResult, limits: (u64, u64)) -> impl Iterator<Item = &Window> {
+    // A window's edge and a stated cut may fall on the same moment, give or take rounding.
+    let slack = Seconds::from_millis(1.0).as_nanos();
+    whole(result)
+        .filter(move |window| window.from_ns + slack >= limits.0 && window.to_ns <= limits.1 + slack)
+}
+
+fn whole(result: &LoadResult) -> impl Iterator<Item = &Window> {
+    let longest = result.windows.iter().map(length).max().unwrap_or(0);
+    let least = kendall_units::whole_u64(exact_f64(longest) * WHOLE_SHARE);
+    result.windows.iter().filter(move |window| length(window) >= least)
+}
+
+fn length(window: &Window) -> u64 {
+    window.to_ns.saturating_sub(window.from_ns)
+}
+
+/// The whole windows of all generators, added up by their number.
+struct Series {
+    throughput: Vec<f64>,
+    response_time: Vec<f64>,
+    from_ns: Vec<u64>,
+    to_ns: Vec<u64>,
+}
+
+impl Series {
+    fn of(results: &[&LoadResult]) -> Result<Self, String> {
+        let windows: Vec<Vec<&Window>> =
+            results.iter().map(|result| whole(result).collect()).collect();
+        let count = windows.iter().map(Vec::len).min().unwrap_or(0);
+        if count == 0 {
+            return Err("the load has no whole window of a second; let the run last longer".into());
+        }
+        let mut series = Self {
+            throughput: Vec::new(),
+            response_time: Vec::new(),
+            from_ns: Vec::new(),
+            to_ns: Vec::new(),
+        };
+        for number in 0..count {
+            let mut throughput = 0.0;
+            let mut times = Histogram::new();
+            for window in windows.iter().map(|windows| windows[number]) {
+                let seconds = Seconds::from_nanos(length(window)).get();
+                for operation in window.operations.values() {
+                    throughput += exact_f64(operation.completed) / seconds.max(1e-9);
+                    times.add(&Histogram::decode(&operation.response_time.0).unwrap_or_default());
+                }
+            }
+            series.throughput.push(throughput);
+            series.response_time.push(times.mean().unwrap_or(0.0));
+            let edges = windows.iter().map(|windows| windows[number]);
+            series.from_ns.push(edges.clone().map(|window| window.from_ns).min().unwrap_or(0));
+            series.to_ns.push(edges.map(|window| window.to_ns).max().unwrap_or(0));
+        }
+        Ok(series)
+    }
+
+    fn limits(&self, from: usize, to: usize) -> Option<(u64, u64)> {
+        Some((*self.from_ns.get(from)?, *self.to_ns.get(to.checked_sub(1)?)?))
+            .filter(|limits| limits.0 < limits.1)
+    }
+
+    fn between(&self, from_ns: u64, to_ns: u64) -> Vec<f64> {
+        self.throughput
+            .iter()
+            .zip(self.from_ns.iter().zip(&self.to_ns))
+            .filter(|(_, (from, to))| **from >= from_ns && **to <= to_ns)
+            .map(|(value, _)| *value)
+            .collect()
+    }
+}

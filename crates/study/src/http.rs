@@ -1,0 +1,57 @@
+//! As much of an HTTP client as asking a tier for its state takes: one GET, one answer.
+
+use std::io::{Error, ErrorKind, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+/// Longest answer that is read.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Status and body of `GET http://ADDRESS/PATH`.
+pub(crate) fn get(address: &str, path: &str, deadline: Duration) -> std::io::Result<(u16, Vec<u8>)> {
+    let resolved = address
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("{address} has no address")))?;
+    let mut stream = TcpStream::connect_timeout(&resolved, deadline)?;
+    stream.set_read_timeout(Some(deadline))?;
+    stream.set_write_timeout(Some(deadline))?;
+    // 1.0, so that the answer ends with the connection and is not sent in chunks.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(MOST_BYTES).read_to_end(&mut answer)?;
+    parse(&answer).ok_or_else(|| Error::new(ErrorKind::InvalidData, "not an HTTP answer"))
+}
+
+fn parse(answer: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
+    let body = &answer[end + 4..];
+    let length = head
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, length)| length.trim().parse::<usize>().ok());
+    match length {
+        Some(length) if length > body.len() => None,
+        Some(length) => Some((status, body[..length].to_vec())),
+        None => Some((status, body.to_vec())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_cut_at_its_length_and_one_cut_short_is_refused() {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nabc";
+        assert_eq!(parse(answer), Some((200, b"ab".to_vec())));
+        assert_eq!(parse(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"), None);
+        assert_eq!(parse(b"HTTP/1.0 503 No\r\n\r\nbody"), Some((503, b"body".to_vec())));
+        for noise in [&b""[..], b"x\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 \xff\xff\r\n\r\n"] {
+            assert_eq!(parse(noise), None);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! One process that a study started: from the spawn, over being ready, to its end.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use crate::clock::monotonic_ns;
+use crate::http;
+use crate::keep::Keeper;
+use crate::topology::{AddressFrom, Ready, Started, StopSignal};
+
+/// Time between two looks at something that is waited for.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// How long one connection or request of a ready check may take.
+const CHECK_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Bytes of a log's end that an error quotes.
+const TAIL_BYTES: usize = 400;
+
+/// Why a process could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started at all.
+    #[error("{name} cannot be started")]
+    Spawn {
+        /// Name of the process.
+        name: String,
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It ended although it was to serve.
+    #[error("{name} ended with {status}{tail}")]
+    Ended {
+        /// Name of the process.
+        name: String,
+        /// How it ended.
+        status: String,
+        /// The end of its log.
+        tail: String,
+    },
+    /// It was not ready in time.
+    #[error("{name} was not ready after {seconds} s ({check}){tail}")]
+    NotReady {
+        /// Name of the process.
+        name: String,
+        /// The deadline.
+        seconds: u64,
+        /// What was waited for.
+        check: String,
+        /// The end of its log.
+        tail: String,
+    },
+    /// A placeholder in a command that stands for nothing.
+    #[error("{name}: `{{{placeholder}}}` in its command stands for nothing; known are {known}")]
+    Placeholder {
+        /// Name of the process.
+        name: String,
+        /// The placeholder.
+        placeholder: String,
+        /// What can be written.
+        known: String,
+    },
+    /// The user asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What a process is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// For messages: `proxies 0`.
+    pub(crate) name: String,
+    /// Program and arguments, placeholders filled.
+    pub(crate) command: Vec<String>,
+    /// Environment variables, placeholders filled.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Folder for what it says and leaves.
+    pub(crate) folder: PathBuf,
+}
+
+/// A process that was started.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: String,
+    pub(crate) command: String,
+    pub(crate) folder: PathBuf,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Instance {
+    pub(crate) fn spawn(keeper: &mut Keeper, launch: &Launch) -> Result<Self, ProcessError> {
+        let failed = |source| ProcessError::Spawn { name: launch.name.clone(), source };
+        std::fs::create_dir_all(&launch.folder).map_err(failed)?;
+        let output = File::create(launch.folder.join("output")).map_err(failed)?;
+        let error = File::create(launch.folder.join("log")).map_err(failed)?;
+        let child = keeper
+            .spawn(&launch.command, &launch.environment, output, error)
+            .map_err(failed)?;
+        Ok(Self {
+            name: launch.name.clone(),
+            command: launch.command.join(" "),
+            folder: launch.folder.clone(),
+            child,
+            status: None,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().ok().flatten();
+        }
+        self.status
+    }
+
+    /// How it ended, in words.
+    pub(crate) fn end_in_words(&mut self) -> String {
+        self.ended().map_or_else(|| "no end".to_owned(), |status| status.to_string())
+    }
+
+    /// The error of having ended, if it has.
+    pub(crate) fn check_alive(&mut self) -> Result<(), ProcessError> {
+        match self.ended() {
+            None => Ok(()),
+            Some(status) => Err(ProcessError::Ended {
+                name: self.name.clone(),
+                status: status.to_string(),
+                tail: self.tail(),
+            }),
+        }
+    }
+
+    /// Returns what `look` finds, looking again until the deadline.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        deadline: Duration,
+        check: &str,
+        interrupted: &dyn Fn() -> bool,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Result<T, ProcessError> {
+        let until = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
+        loop {
+            if let Some(found) = look() {
+                return Ok(found);
+            }
+            self.check_alive()?;
+            if interrupted() {
+                return Err(ProcessError::Interrupted);
+            }
+            if monotonic_ns() > until {
+                return Err(ProcessError::NotReady {
+                    name: self.name.clone(),
+                    seconds: deadline.as_secs(),
+                    check: check.to_owned(),
+                    tail: self.tail(),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The end of its log, for an error.
+    pub(crate) fn tail(&self) -> String {
+        let text = ["log", "output"]
+            .iter()
+            .filter_map(|file| std::fs::read(self.folder.join(file)).ok())
+            .find(|bytes| !bytes.is_empty())
+            .unwrap_or_default();
+        let start = text.len().saturating_sub(TAIL_BYTES);
+        let tail = String::from_utf8_lossy(&text[start..]);
+        let tail = tail.trim();
+        let path = self.folder.display();
+        if tail.is_empty() { format!("; see {path}") } else { format!(": {tail} (see {path})") }
+    }
+
+    /// Asks for a graceful stop.
+    pub(crate) fn ask_to_stop(&mut self, signal: StopSignal) {
+        if self.ended().is_none() {
+            let signal = match signal {
+                StopSignal::Terminate => Signal::TERM,
+                StopSignal::Interrupt => Signal::INT,
+                StopSignal::Quit => Signal::QUIT,
+            };
+            if let Some(pid) = self.raw_pid() {
+                rustix::process::kill_process(pid, signal).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Waits for the end until the deadline, then kills; says whether it had to.
+    pub(crate) fn finish(mut self, keeper: &mut Keeper, deadline: Duration) -> bool {
+        let until = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
+        while self.ended().is_none() && monotonic_ns() < until {
+            std::thread::sleep(LOOK);
+        }
+        let killed = self.ended().is_none();
+        self.end_group();
+        keeper.ended(self.pid());
+        killed
+    }
+
+    /// Kills what is left of the process and of those that it started.
+    fn end_group(&mut self) {
+        if let Some(pid) = self.raw_pid() {
+            let alive = self.ended().is_none();
+            if alive || test_kill_process_group(pid).is_ok() {
+                kill_process_group(pid, Signal::KILL).unwrap_or_default();
+            }
+            if alive {
+                self.status = self.child.wait().ok();
+            }
+        }
+    }
+
+    fn raw_pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+}
+
+impl Drop for Instance {
+    /// The way out of errors and panics; [`finish`](Self::finish) is the graceful one.
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.end_group();
+        }
+    }
+}
+
+/// Addresses that an instance announced.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Announced {
+    pub(crate) listen: Vec<String>,
+    pub(crate) metrics: Option<String>,
+}
+
+/// Waits until an instance may be used, and returns where it listens.
+pub(crate) fn wait_ready(
+    instance: &mut Instance,
+    started: &Started,
+    chosen: &str,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Announced, ProcessError> {
+    let deadline = started.ready_deadline;
+    let folder = instance.folder.clone();
+    let announced = match started.address {
+        AddressFrom::ReadyLine => {
+            instance.wait_for(deadline, "its ready line", interrupted, || ready_line(&folder))?
+        }
+        AddressFrom::PortFile => {
+            instance.wait_for(deadline, "its port file", interrupted, || port_file(&folder))?
+        }
+        AddressFrom::Chosen => Announced { listen: vec![chosen.to_owned()], metrics: None },
+    };
+    let address = announced.listen.first().cloned().unwrap_or_default();
+    match &started.ready {
+        Ready::Tcp => instance.wait_for(deadline, "a TCP connection", interrupted, || {
+            connects(&address).then_some(())
+        })?,
+        Ready::Http(path) => {
+            let check = format!("GET {path}");
+            instance.wait_for(deadline, &check, interrupted, || {
+                let (status, _) = http::get(&address, path, CHECK_DEADLINE).ok()?;
+                (200..400).contains(&status).then_some(())
+            })?;
+        }
+        Ready::Command(command) => {
+            let check = command.join(" ");
+            instance.wait_for(deadline, &check, interrupted, || succeeds(command).then_some(()))?;
+        }
+    }
+    // What answers may be another program that took the port; ours must be alive.
+    instance.check_alive()?;
+    Ok(announced)
+}
+
+fn connects(address: &str) -> bool {
+    let resolved = address.parse::<SocketAddr>();
+    resolved.is_ok_and(|address| TcpStream::connect_timeout(&address, CHECK_DEADLINE).is_ok())
+}
+
+fn succeeds(command: &[String]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let output = std::process::Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// `ready tier=NAME listen=HOST:PORT … metrics=HOST:PORT pid=N` in the log.
+fn ready_line(folder: &Path) -> Option<Announced> {
+    let log = std::fs::read_to_string(folder.join("log")).ok()?;
+    let end = log.rfind('\n')?;
+    let line = log[..end].lines().find(|line| line.starts_with("ready "))?;
+    let values = |key: &str| {
+        line.split_whitespace()
+            .filter_map(|word| word.split_once('='))
+            .filter(|(name, _)| *name == key)
+            .map(|(_, value)| value.to_owned())
+            .collect::<Vec<_>>()
+    };
+    Some(Announced { listen: values("listen"), metrics: values("metrics").into_iter().next() })
+}
+
+/// `TCP INET: PORT` in the file that memcached writes.
+fn port_file(folder: &Path) -> Option<Announced> {
+    let text = std::fs::read_to_string(folder.join("port")).ok()?;
+    let line = text.split_inclusive('\n').find(|line| line.starts_with("TCP INET:"))?;
+    let port = line.strip_suffix('\n')?.rsplit(' ').next()?;
+    Some(Announced { listen: vec![format!("127.0.0.1:{port}")], metrics: None })
+}
+
+/// A port on loopback that nobody listens on now.
+pub(crate) fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_are_read_when_they_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("log", "ready tier=link listen=127.0.0.1:1");
+        assert_eq!(ready_line(folder.path()), None);
+        write("log", "note\nready tier=link listen=a:1 listen=b:2 metrics=c:3 pid=4\nmore\n");
+        let found = ready_line(folder.path()).unwrap();
+        assert_eq!(found.listen, ["a:1", "b:2"]);
+        assert_eq!(found.metrics.as_deref(), Some("c:3"));
+        write("port", "TCP INET: 12");
+        assert_eq!(port_file(folder.path()), None);
+        write("port", "TCP INET: 1234\nUDP INET: 5\n");
+        assert_eq!(port_file(folder.path()).unwrap().listen, ["127.0.0.1:1234"]);
+    }
+}

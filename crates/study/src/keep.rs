@@ -1,0 +1,137 @@
+//! Nothing that a study starts outlives it, however it ends.
+//!
+//! Two nets, since each has a hole that the other closes. The *guard* runs first in every child:
+//! it asks the kernel to kill the child when its parent dies, and then becomes the command. The
+//! kernel forgets that wish when a program changes its user, as memcached does for root, and it
+//! does not reach grandchildren. The *reaper* is one process beside the study: it is told each
+//! process group that was started and each that has ended, and when its input ends (because the
+//! study has died) it kills the groups that are left. Neither needs `unsafe`, which running
+//! code between fork and exec would.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
+
+/// Hidden command of the program that becomes another command.
+pub const GUARD: &str = "guard";
+
+/// Hidden command of the program that kills what a dead study has left.
+pub const REAPER: &str = "reaper";
+
+/// Becomes `command`, which dies when the process `parent` does. Returns only when it cannot.
+#[must_use]
+pub fn guard(parent: u32, command: &[String]) -> std::io::Error {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return error.into();
+    }
+    // The parent may have died before the wish was made.
+    let alive = getppid().is_some_and(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(parent));
+    if !alive {
+        return std::io::Error::other("the study that wanted this process is gone");
+    }
+    let Some((program, arguments)) = command.split_first() else {
+        return std::io::Error::other("no command");
+    };
+    Command::new(program).args(arguments).exec()
+}
+
+/// Reads `+GROUP` and `-GROUP` lines until the input ends, then kills the groups that are left.
+pub fn reap(input: impl BufRead) {
+    let mut groups = BTreeSet::new();
+    for line in input.lines().map_while(Result::ok) {
+        let (sign, number) = line.split_at(usize::from(!line.is_empty()));
+        let Some(group) = number.parse().ok().and_then(Pid::from_raw) else { continue };
+        match sign {
+            "+" => groups.insert(group.as_raw_nonzero()),
+            _ => groups.remove(&group.as_raw_nonzero()),
+        };
+    }
+    for group in groups.into_iter().filter_map(|group| Pid::from_raw(group.get())) {
+        // A group that has ended in the meantime is no failure.
+        kill_process_group(group, Signal::KILL).unwrap_or_default();
+    }
+}
+
+/// Starts processes that cannot outlive the study.
+#[derive(Debug)]
+pub struct Keeper {
+    program: PathBuf,
+    reaper: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// `program` is the `kendall` binary, which has the commands [`GUARD`] and [`REAPER`].
+    ///
+    /// # Errors
+    /// When the reaper cannot be started.
+    pub fn start(program: &Path) -> std::io::Result<Self> {
+        let mut reaper = Command::new(program)
+            .arg(REAPER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // A group of its own: Ctrl-C on the terminal must not reach it.
+            .process_group(0)
+            .spawn()?;
+        let input = reaper.stdin.take();
+        Ok(Self { program: program.to_owned(), reaper, input })
+    }
+
+    /// The `kendall` binary.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Starts a command in a process group of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started. A program that is not there shows as an exit with 127.
+    pub fn spawn(
+        &mut self,
+        command: &[String],
+        environment: &[(String, String)],
+        output: std::fs::File,
+        error: std::fs::File,
+    ) -> std::io::Result<Child> {
+        let child = Command::new(&self.program)
+            .arg(GUARD)
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(command)
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(error)
+            .process_group(0)
+            .spawn()?;
+        self.tell('+', child.id());
+        Ok(child)
+    }
+
+    /// The group has ended.
+    pub fn ended(&mut self, group: u32) {
+        self.tell('-', group);
+    }
+
+    fn tell(&mut self, sign: char, group: u32) {
+        // Without a reaper the guard is still there; a study does not fail for it.
+        if let Some(input) = &mut self.input
+            && writeln!(input, "{sign}{group}").and_then(|()| input.flush()).is_err()
+        {
+            tracing::warn!("the reaper is gone: a killed study may leave processes behind");
+            self.input = None;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        self.reaper.wait().map(drop).unwrap_or_default();
+    }
+}

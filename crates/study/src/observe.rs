@@ -1,0 +1,338 @@
+//! One run: starts the system, fills it, loads it, watches it, stops it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kendall_loadgen::result::LoadResult;
+use kendall_protocols::snapshot::TierSnapshot;
+use kendall_store::{HostSample, Process, ProcessSample};
+
+use crate::clock::monotonic_ns;
+use crate::http;
+use crate::instance::{Instance, Launch, ProcessError};
+use crate::keep::Keeper;
+use crate::place::{Running, Starter};
+use crate::sample;
+use crate::settings::Settings;
+use crate::topology::{CLIENTS, StopSignal};
+
+/// Between two looks at what runs.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Longest time between two snapshots; shorter in short runs.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a snapshot may take.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// How long filling may take.
+const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
+
+/// How much longer than its duration a load may take: connecting, and the last answers.
+const LOAD_GRACE: Duration = Duration::from_secs(60);
+
+/// The name of this machine in the rows.
+pub(crate) const HOST: &str = "localhost";
+
+/// A run without numbers.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A process of the system or a generator.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A generator ended without a result.
+    #[error("{name} gave no result: {what}{tail}")]
+    NoResult {
+        /// Which generator.
+        name: String,
+        /// What is wrong with what it printed.
+        what: String,
+        /// The end of its log.
+        tail: String,
+    },
+}
+
+/// What was seen in one run.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) generators: Vec<(String, LoadResult)>,
+    pub(crate) members: Vec<ObservedMember>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) hosts: Vec<HostSample>,
+    /// Names of those that did not stop when asked to.
+    pub(crate) killed: Vec<String>,
+}
+
+/// A tier instance or link, and what it said.
+#[derive(Debug, Clone)]
+pub(crate) struct ObservedMember {
+    pub(crate) tier: String,
+    pub(crate) kind: String,
+    pub(crate) number: u32,
+    pub(crate) address: String,
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    metrics: Option<String>,
+    pub(crate) snapshots: Vec<TierSnapshot>,
+}
+
+/// How the run in progress does; told about once a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Live {
+    /// Seconds of load so far.
+    pub elapsed_s: f64,
+    /// Requests per second just now, as the tier nearest the clients says.
+    pub throughput_per_s: Option<f64>,
+    /// Mean response time just now, in seconds, as that tier says.
+    pub response_time_mean_s: Option<f64>,
+}
+
+/// What a run needs.
+pub(crate) struct Observer<'a> {
+    pub(crate) keeper: &'a mut Keeper,
+    pub(crate) settings: &'a Settings,
+    pub(crate) folder: &'a Path,
+    pub(crate) seed: u64,
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
+    pub(crate) live: &'a mut dyn FnMut(Live),
+}
+
+impl Observer<'_> {
+    /// The whole run. Whatever happens, nothing that it started is left.
+    pub(crate) fn run(mut self) -> Result<Observed, RunError> {
+        let mut running = Starter {
+            keeper: self.keeper,
+            settings: self.settings,
+            folder: self.folder,
+            seed: self.seed,
+            interrupted: self.interrupted,
+        }
+        .start()?;
+        let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
+        let killed = running.stop(self.keeper);
+        outcome.map(|observed| Observed { killed, ..observed })
+    }
+
+    fn prefill(&mut self, running: &mut Running) -> Result<(), RunError> {
+        for tier in &self.settings.topology.filled {
+            // Straight to the servers: no link slows it down, and every one of them is filled.
+            for (number, address) in running.reach(tier, tier).to_vec().into_iter().enumerate() {
+                let Some(arguments) = self.settings.workload.prefill(&address) else { continue };
+                let mut filler = self.generator(&format!("prefill {tier} {number}"), arguments)?;
+                let interrupted = self.interrupted;
+                let deadline = PREFILL_DEADLINE;
+                let mut status = None;
+                while status.is_none() {
+                    running.check_alive()?;
+                    if interrupted() {
+                        return Err(ProcessError::Interrupted.into());
+                    }
+                    status = filler.ended();
+                    std::thread::sleep(LOOK);
+                }
+                if status.is_some_and(|status| !status.success()) {
+                    filler.check_alive()?;
+                }
+                filler.finish(self.keeper, deadline);
+            }
+        }
+        Ok(())
+    }
+
+    fn generator(&mut self, name: &str, arguments: Vec<String>) -> Result<Instance, RunError> {
+        let mut command = vec![self.keeper.program().display().to_string(), "load".to_owned()];
+        command.extend(arguments);
+        let folder = self.folder.join(name.replace(' ', "-"));
+        let launch = Launch { name: name.to_owned(), command, environment: Vec::new(), folder };
+        Ok(Instance::spawn(self.keeper, &launch)?)
+    }
+
+    fn load(&mut self, running: &mut Running) -> Result<Observed, RunError> {
+        let workload = &self.settings.workload;
+        let targets = running.reach(CLIENTS, &self.settings.topology.entry).to_vec();
+        let duration = self.settings.measure.duration;
+        let text = format!("{}ns", duration.as_nanos());
+        let mut generators = Vec::new();
+        for number in 0..workload.generators {
+            let seed = mixed(self.seed, u64::from(number) + 1);
+            let arguments = workload.arguments(number, &targets, &text, seed);
+            generators.push(self.generator(&format!("generator {number}"), arguments)?);
+        }
+        let mut watch = Watch::new(running, &generators, duration.as_duration());
+        let outcome = self.watch(running, &mut generators, &mut watch);
+        watch.look();
+        let outcome = outcome.and_then(|()| results(&mut generators));
+        for mut generator in generators {
+            generator.ask_to_stop(StopSignal::Interrupt);
+            generator.finish(self.keeper, Duration::from_secs(2));
+        }
+        let Watch { members, processes, hosts, .. } = watch;
+        Ok(Observed {
+            generators: outcome?,
+            members,
+            processes: processes.into_iter().map(|(_, process)| process).collect(),
+            hosts,
+            killed: Vec::new(),
+        })
+    }
+
+    /// Until all generators have ended.
+    fn watch(
+        &mut self,
+        running: &mut Running,
+        generators: &mut [Instance],
+        watch: &mut Watch,
+    ) -> Result<(), RunError> {
+        let started = monotonic_ns();
+        let limit = self.settings.measure.duration.as_duration() + LOAD_GRACE;
+        let mut next = started;
+        while generators.iter_mut().any(|generator| generator.ended().is_none()) {
+            running.check_alive()?;
+            if (self.interrupted)() {
+                return Err(ProcessError::Interrupted.into());
+            }
+            let now = monotonic_ns();
+            if u128::from(now - started) > limit.as_nanos() {
+                return Err(ProcessError::NotReady {
+                    name: "the load".to_owned(),
+                    seconds: limit.as_secs(),
+                    check: "its end".to_owned(),
+                    tail: generators.first().map(Instance::tail).unwrap_or_default(),
+                }
+                .into());
+            }
+            if now >= next {
+                watch.look();
+                (self.live)(watch.live(started));
+                next = now.max(next) + watch.interval_ns;
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(running.check_alive()?)
+    }
+}
+
+/// What the generators printed.
+fn results(generators: &mut [Instance]) -> Result<Vec<(String, LoadResult)>, RunError> {
+    let mut results = Vec::new();
+    for generator in generators {
+        let end = generator.end_in_words();
+        let no_result = |what: String| RunError::NoResult {
+            name: generator.name.clone(),
+            what,
+            tail: generator.tail(),
+        };
+        let text = std::fs::read(generator.folder.join("output"))
+            .map_err(|error| no_result(error.to_string()))?;
+        if text.is_empty() {
+            return Err(no_result(format!("it ended with {end}")));
+        }
+        let result: LoadResult =
+            serde_json::from_slice(&text).map_err(|error| no_result(error.to_string()))?;
+        results.push((generator.command.clone(), result));
+    }
+    Ok(results)
+}
+
+/// Collects snapshots and counters.
+struct Watch {
+    members: Vec<ObservedMember>,
+    processes: Vec<(crate::topology::Accounting, Process)>,
+    hosts: Vec<HostSample>,
+    interval_ns: u64,
+}
+
+impl Watch {
+    fn new(running: &Running, generators: &[Instance], duration: Duration) -> Self {
+        let interval = (duration / 10).clamp(Duration::from_millis(100), SNAPSHOT_INTERVAL);
+        let members: Vec<ObservedMember> = running
+            .members
+            .iter()
+            .map(|member| ObservedMember {
+                tier: member.tier.clone(),
+                kind: member.kind.clone(),
+                number: member.number,
+                address: member.address.clone(),
+                pid: member.process.as_ref().map_or(0, Instance::pid),
+                command: member.process.as_ref().map(|p| p.command.clone()).unwrap_or_default(),
+                metrics: member.metrics.clone(),
+                snapshots: Vec::new(),
+            })
+            .collect();
+        let process = |role: &str, instance: u32, pid: u32| Process {
+            role: role.to_owned(),
+            instance,
+            host: HOST.to_owned(),
+            pid,
+            samples: Vec::new(),
+        };
+        let of_tiers = running.members.iter().map(|member| {
+            let pid = member.process.as_ref().map_or(0, Instance::pid);
+            (member.accounting.clone(), process(&member.tier, member.number, pid))
+        });
+        let of_generators = (0..).zip(generators).map(|(number, generator)| {
+            let accounting = crate::topology::Accounting::Process(generator.pid());
+            (accounting, process("generator", number, generator.pid()))
+        });
+        let itself = std::iter::once((
+            crate::topology::Accounting::Process(std::process::id()),
+            process("study", 0, std::process::id()),
+        ));
+        let processes = of_tiers.chain(of_generators).chain(itself).collect();
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        Self { members, processes, hosts: Vec::new(), interval_ns }
+    }
+
+    /// Takes a snapshot of everything.
+    fn look(&mut self) {
+        for member in &mut self.members {
+            let Some(metrics) = &member.metrics else { continue };
+            let answer = http::get(metrics, "/snapshot", SNAPSHOT_DEADLINE).ok();
+            let body = answer.filter(|(status, _)| *status == 200).map(|(_, body)| body);
+            let snapshot = body.and_then(|body| serde_json::from_slice(&body).ok());
+            match snapshot {
+                Some(snapshot) => member.snapshots.push(snapshot),
+                None => tracing::debug!(tier = member.tier, "no snapshot"),
+            }
+        }
+        for (accounting, process) in &mut self.processes {
+            let own = process.role == "study";
+            let found = if own { own_process() } else { sample::accounting(accounting) };
+            process.samples.extend(found);
+        }
+        self.hosts.extend(sample::host(HOST));
+    }
+
+    /// How it goes, by the last two snapshots of the tier nearest the clients.
+    fn live(&self, started_ns: u64) -> Live {
+        let elapsed_s =
+            kendall_units::Seconds::from_nanos(monotonic_ns().saturating_sub(started_ns)).get();
+        let mut live = Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None };
+        let nearest = self.members.iter().rev().find(|m| m.kind != "link" && m.snapshots.len() > 1);
+        let Some([.., before, now]) = nearest.map(|member| member.snapshots.as_slice()) else {
+            return live;
+        };
+        let Ok(period) = crate::record::period(before, now, kendall_store::Extent::Second) else {
+            return live;
+        };
+        let completions = kendall_units::exact_f64(period.completions());
+        live.throughput_per_s = Some(completions / period.length_s().max(1e-9));
+        let response = period.stage(kendall_protocols::snapshot::stage::RESPONSE_TIME);
+        live.response_time_mean_s = response.mean().map(|mean| mean / 1e9);
+        live
+    }
+}
+
+/// The study itself, without the processes below it, which are counted by themselves.
+fn own_process() -> Option<ProcessSample> {
+    sample::process_alone(std::process::id())
+}
+
+/// Two numbers mixed into one: SplitMix64's finaliser.
+pub(crate) fn mixed(a: u64, b: u64) -> u64 {
+    let mut x = a ^ b.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    // 53 bits, so that every number that is printed or stored is exact anywhere.
+    (x ^ (x >> 31)) >> 11
+}

@@ -1,0 +1,409 @@
+//! Which runs a study asks for, in which order, and which of them come next.
+//!
+//! The next run is a function of the study file and of the runs that have ended, so a study that
+//! was killed goes on exactly where it would have gone on.
+
+use kendall_stats::design::fraction::Fraction;
+use kendall_stats::design::{Design, DesignError, Factor as DesignFactor, block_order};
+use kendall_stats::stopping::{Decision, StoppingRule};
+use kendall_store::Status;
+
+use crate::file::{DesignKind, StudyFile};
+use crate::search::{self, Point};
+use crate::section::Problem;
+use crate::settings::Repetitions;
+
+/// Levels of all factors, by index; `None` for the value that the study file has by itself.
+pub type Levels = Vec<Option<usize>>;
+
+/// The combinations of a study, and how often each is run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Every combination that may be run, by its index.
+    pub configurations: Vec<Levels>,
+    /// What a fraction cannot tell apart, in words.
+    pub confounding: Vec<String>,
+    repetitions: Repetitions,
+    confidence: f64,
+    retries: u32,
+    seed: u64,
+    search: Option<Search>,
+}
+
+/// How an adaptive design walks through the combinations.
+#[derive(Debug, Clone)]
+struct Search {
+    /// Indices of configurations that differ in the searched factor only, by ascending level.
+    lines: Vec<Vec<usize>>,
+    /// The level of the searched factor of each, as a number.
+    values: Vec<f64>,
+    max_runs: usize,
+}
+
+/// A run that comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Planned {
+    /// Index of the combination.
+    pub configuration: usize,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Attempt, from 0.
+    pub attempt: u32,
+}
+
+/// A run that has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ended {
+    /// Index of the combination.
+    pub configuration: usize,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Attempt, from 0.
+    pub attempt: u32,
+    /// How it ended.
+    pub status: Status,
+    /// What it measured, if it did.
+    pub throughput_per_s: Option<f64>,
+}
+
+impl Plan {
+    /// The plan of a study file.
+    ///
+    /// # Errors
+    /// [`Problem`] for a design that its factors do not allow.
+    pub fn of(study: &StudyFile) -> Result<Self, Problem> {
+        let measure = &study.base.measure;
+        let mut plan = Self {
+            configurations: vec![vec![None; study.factors.len()]],
+            confounding: Vec::new(),
+            repetitions: measure.repetitions,
+            confidence: measure.confidence,
+            retries: measure.retries,
+            seed: study.seed,
+            search: None,
+        };
+        if study.factors.is_empty() {
+            return Ok(plan);
+        }
+        let design = design(study).map_err(|error| Problem {
+            key: "design".to_owned(),
+            what: error.to_string(),
+        })?;
+        plan.configurations = design
+            .configurations
+            .iter()
+            .filter_map(|configuration| configuration.levels.as_ref())
+            .map(|levels| levels.iter().copied().map(Some).collect())
+            .collect();
+        if let Some(fraction) = &design.fraction {
+            plan.confounding = confounding(fraction);
+        }
+        if let DesignKind::Adaptive(adaptive) = &study.design.kind {
+            let searched = study.factors.iter().position(|factor| factor.key == adaptive.factor);
+            plan.search = searched.map(|searched| Search::new(study, &plan, searched, adaptive.max_runs));
+        }
+        Ok(plan)
+    }
+
+    /// How many runs there will be, where that is known beforehand.
+    #[must_use]
+    pub fn total(&self) -> Option<usize> {
+        match (self.repetitions, &self.search) {
+            (Repetitions::Fixed(count), None) => {
+                Some(self.configurations.len() * usize::try_from(count).ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// The most runs that there may be, retries left out.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        let repetitions = match self.repetitions {
+            Repetitions::Fixed(count) => count,
+            Repetitions::Until { max, .. } => max,
+        };
+        let configurations = match &self.search {
+            None => self.configurations.len(),
+            Some(search) => {
+                search.lines.iter().map(|line| line.len().min(search.max_runs)).sum()
+            }
+        };
+        configurations * usize::try_from(repetitions).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a design that the data steer looks at throughputs at all.
+    #[must_use]
+    pub fn looks_at_results(&self) -> bool {
+        self.total().is_none()
+    }
+
+    /// What comes next; `None` when the study is done.
+    #[must_use]
+    pub fn next(&self, ended: &[Ended]) -> Option<Planned> {
+        match &self.search {
+            None => self.next_in(&(0..self.configurations.len()).collect::<Vec<_>>(), ended),
+            Some(search) => self.next_of_search(search, ended),
+        }
+    }
+
+    /// The runs of a fixed design in their order, for people.
+    #[must_use]
+    pub fn list(&self) -> Vec<Planned> {
+        let mut ended = Vec::new();
+        let mut list = Vec::new();
+        while let Some(planned) = self.total().and_then(|_| self.next(&ended)) {
+            list.push(planned);
+            ended.push(Ended {
+                configuration: planned.configuration,
+                repetition: planned.repetition,
+                attempt: planned.attempt,
+                status: Status::Done,
+                throughput_per_s: None,
+            });
+        }
+        list
+    }
+
+    /// The next run among some configurations: block by block, each in its random order.
+    fn next_in(&self, configurations: &[usize], ended: &[Ended]) -> Option<Planned> {
+        let blocks = match self.repetitions {
+            Repetitions::Fixed(count) => count,
+            Repetitions::Until { max, .. } => max,
+        };
+        for repetition in 0..blocks {
+            let wanted = configurations
+                .iter()
+                .copied()
+                .filter(|configuration| self.wants(*configuration, repetition, ended))
+                .collect();
+            for configuration in block_order(wanted, u64::from(repetition) + 1, self.seed) {
+                if let Some(attempt) = self.next_attempt(configuration, repetition, ended) {
+                    return Some(Planned { configuration, repetition, attempt });
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a repetition is wanted, by what earlier ones have shown.
+    fn wants(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> bool {
+        let Repetitions::Until { min, max, precision } = self.repetitions else { return true };
+        if repetition < min {
+            return true;
+        }
+        let values: Vec<f64> = ended
+            .iter()
+            .filter(|run| run.configuration == configuration && run.repetition < repetition)
+            .filter(|run| run.status == Status::Done)
+            .filter_map(|run| run.throughput_per_s)
+            .collect();
+        let rule = StoppingRule {
+            min: u64::from(min),
+            max: u64::from(max),
+            relative_half_width: precision,
+            confidence: self.confidence,
+        };
+        matches!(rule.decide(&values), Ok(Decision::Continue { .. }))
+    }
+
+    /// The number of the attempt that is due, if one is.
+    fn next_attempt(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> Option<u32> {
+        let mut attempts = 0;
+        for run in ended {
+            if run.configuration == configuration && run.repetition == repetition {
+                if run.status == Status::Done {
+                    return None;
+                }
+                attempts += 1;
+            }
+        }
+        (attempts <= self.retries).then_some(attempts)
+    }
+
+    /// All repetitions at the points chosen so far, line by line; then the next point.
+    fn next_of_search(&self, search: &Search, ended: &[Ended]) -> Option<Planned> {
+        // The lines are searched side by side, so that drift does not pose as their difference.
+        let mut chosen = Vec::new();
+        for line in &search.lines {
+            chosen.push(search.next_point(line, ended, |configuration| {
+                self.next_in(&[configuration], ended).is_none()
+            }));
+        }
+        let open: Vec<usize> = chosen.into_iter().flatten().collect();
+        self.next_in(&open, ended)
+    }
+
+    /// Allows one more attempt at everything that has failed or was rejected.
+    #[must_use]
+    pub fn allowing(mut self, more: u32) -> Self {
+        self.retries = self.retries.saturating_add(more);
+        self
+    }
+}
+
+impl Search {
+    fn new(study: &StudyFile, plan: &Plan, searched: usize, max_runs: u32) -> Self {
+        let value = |configuration: usize| -> f64 {
+            let level = plan.configurations[configuration][searched].unwrap_or(0);
+            study.factors[searched].level(level).number.unwrap_or(0.0)
+        };
+        let rest = |configuration: usize| {
+            let mut levels = plan.configurations[configuration].clone();
+            levels[searched] = None;
+            levels
+        };
+        let mut lines: Vec<Vec<usize>> = Vec::new();
+        for configuration in 0..plan.configurations.len() {
+            match lines.iter_mut().find(|line| rest(line[0]) == rest(configuration)) {
+                Some(line) => line.push(configuration),
+                None => lines.push(vec![configuration]),
+            }
+        }
+        for line in &mut lines {
+            line.sort_by(|a, b| value(*a).total_cmp(&value(*b)));
+        }
+        let values = (0..plan.configurations.len()).map(value).collect();
+        Self { lines, values, max_runs: usize::try_from(max_runs).unwrap_or(usize::MAX) }
+    }
+
+    /// The configuration of a line that is measured next; `None` when the line is done.
+    fn next_point(
+        &self,
+        line: &[usize],
+        ended: &[Ended],
+        is_done: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let mut points: Vec<Point> = Vec::new();
+        for (index, configuration) in line.iter().enumerate() {
+            let runs = || ended.iter().filter(|run| run.configuration == *configuration);
+            if runs().next().is_none() {
+                continue;
+            }
+            if !is_done(*configuration) {
+                return Some(*configuration);
+            }
+            let values: Vec<f64> = runs()
+                .filter(|run| run.status == Status::Done)
+                .filter_map(|run| run.throughput_per_s)
+                .collect();
+            let throughput = (!values.is_empty()).then(|| kendall_stats::sample::mean(&values));
+            points.push(Point { index, throughput });
+        }
+        let positions: Vec<f64> = line.iter().map(|c| self.values[*c]).collect();
+        search::next(&positions, &points, self.max_runs).map(|index| line[index])
+    }
+}
+
+fn design(study: &StudyFile) -> Result<Design, DesignError> {
+    let factors: Vec<DesignFactor> = study
+        .factors
+        .iter()
+        .map(|factor| {
+            let texts = (0..factor.levels.len()).map(|level| factor.level(level).text);
+            DesignFactor::new(&factor.key, texts)
+        })
+        .collect();
+    match &study.design.kind {
+        DesignKind::Full | DesignKind::Adaptive(_) => Design::full(factors),
+        DesignKind::OneAtATime => Design::one_at_a_time(factors),
+        DesignKind::TwoLevel => Design::two_level(factors),
+        DesignKind::Fractional { generators, resolution } => {
+            let fraction = if generators.is_empty() {
+                Fraction::smallest(factors.len(), *resolution)?
+            } else {
+                let texts: Vec<&str> = generators.iter().map(String::as_str).collect();
+                Fraction::from_generators(factors.len(), &texts)?
+            };
+            Design::fractional(factors, fraction)
+        }
+    }
+}
+
+/// Effects of up to two factors, and what each stands for besides itself.
+fn confounding(fraction: &Fraction) -> Vec<String> {
+    fraction
+        .alias_table(2)
+        .into_iter()
+        .map(|(effect, aliases)| {
+            let others: Vec<String> = aliases.iter().map(ToString::to_string).collect();
+            if others.is_empty() { effect.to_string() } else { format!("{effect} = {}", others.join(" = ")) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn plan(rest: &str) -> Plan {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'memcached'\n[workload]\nmix = {{ get = 1 }}\n{rest}"
+        );
+        Plan::of(&StudyFile::parse("x.toml", text, false).unwrap()).unwrap()
+    }
+
+    fn ended(planned: Planned, status: Status, throughput: f64) -> Ended {
+        Ended {
+            configuration: planned.configuration,
+            repetition: planned.repetition,
+            attempt: planned.attempt,
+            status,
+            throughput_per_s: Some(throughput),
+        }
+    }
+
+    #[test]
+    fn blocks_hold_every_configuration_once_and_a_killed_study_goes_on() {
+        let plan = plan(
+            "[measure]\nrepetitions = 3\n[factors]\n'workload.clients' = [1, 2, 3]\n'system.servers' = [1, 2]",
+        );
+        let list = plan.list();
+        assert_eq!(list.len(), 18);
+        for block in list.chunks(6) {
+            assert_eq!(block.iter().map(|run| run.configuration).collect::<BTreeSet<_>>().len(), 6);
+            assert!(block.iter().all(|run| run.repetition == block[0].repetition));
+        }
+        let done: Vec<Ended> = list[..7].iter().map(|run| ended(*run, Status::Done, 1.0)).collect();
+        assert_eq!(plan.next(&done), Some(list[7]));
+    }
+
+    #[test]
+    fn a_failed_run_is_tried_again_as_often_as_stated() {
+        let plan = plan("[measure]\nrepetitions = 1\nretries = 1");
+        let first = plan.next(&[]).unwrap();
+        let mut runs = vec![ended(first, Status::Failed, 0.0)];
+        let second = plan.next(&runs).unwrap();
+        assert_eq!(second.attempt, 1);
+        runs.push(ended(second, Status::Rejected, 0.0));
+        assert_eq!(plan.next(&runs), None);
+        assert_eq!(plan.allowing(1).next(&runs).map(|run| run.attempt), Some(2));
+    }
+
+    #[test]
+    fn repetitions_end_when_the_interval_is_narrow_enough() {
+        let plan = plan("[measure]\nrepetitions = { min = 3, max = 9, until = '5%' }");
+        assert_eq!((plan.total(), plan.most()), (None, 9));
+        let count = |value: fn(u32) -> f64| {
+            let mut runs = Vec::new();
+            while let Some(planned) = plan.next(&runs) {
+                runs.push(ended(planned, Status::Done, value(planned.repetition)));
+            }
+            runs.len()
+        };
+        assert!(count(|repetition| 1_000.0 + f64::from(repetition % 2)) <= 4);
+        assert_eq!(count(|repetition| 1_000.0 + 500.0 * f64::from(repetition % 2)), 9);
+    }
+
+    #[test]
+    fn a_fraction_states_what_it_confounds() {
+        let plan = plan(
+            "[measure]\nrepetitions = 1\n[factors]\n'workload.clients' = [2, 4]\n'system.servers' = [1, 2]\n\
+             'workload.threads' = [1, 2]\n[design]\nkind = 'fractional'\ngenerators = ['C=AB']",
+        );
+        assert_eq!(plan.configurations.len(), 4);
+        assert!(plan.confounding.iter().any(|text| text.contains('=')), "{:?}", plan.confounding);
+    }
+}

@@ -1,0 +1,325 @@
+//! What was seen in a run, as rows.
+
+use std::collections::BTreeMap;
+
+use kendall_loadgen::result::{LoadResult, Operation};
+use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot};
+use kendall_stats::histogram::{DecodeError, Histogram};
+use kendall_store::{
+    Extent, Generator, GeneratorThread, Level, MeasuredWindow, OperationCounts, OperationPeriod,
+    Tier, TierBackend, TierPeriod, TierRequests,
+};
+use kendall_units::exact_f64;
+
+use crate::cut::inside;
+use crate::observe::{HOST, ObservedMember};
+
+/// Numbers that do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// A histogram that cannot be read.
+    #[error(transparent)]
+    Histogram(#[from] DecodeError),
+    /// A counter that went back.
+    #[error("two snapshots of {tier} contradict each other: {what} went back")]
+    Backwards {
+        /// Which tier.
+        tier: String,
+        /// Which counter.
+        what: String,
+    },
+}
+
+/// One generator's rows. `window` is absent where the run has no measured part.
+pub(crate) fn generator(
+    number: u32,
+    command: &str,
+    result: &LoadResult,
+    window: Option<&MeasuredWindow>,
+) -> Result<Generator, RecordError> {
+    let mut operations = Vec::new();
+    for window in &result.windows {
+        for (name, operation) in &window.operations {
+            let counts = counts(operation)?;
+            operations.push(row(Extent::Second, (window.from_ns, window.to_ns), name, counts));
+        }
+    }
+    if let Some(window) = window {
+        operations.extend(measured(result, window)?);
+    }
+    for (name, operation) in &result.operations {
+        let ends = (result.started_ns, result.ended_ns);
+        operations.push(row(Extent::Whole, ends, name, counts(operation)?));
+    }
+    Ok(Generator {
+        generator: number,
+        host: HOST.to_owned(),
+        command: command.to_owned(),
+        protocol: result.protocol.clone(),
+        targets: result.targets.clone(),
+        r#loop: result.r#loop.clone(),
+        clients: result.clients,
+        started_ns: result.started_ns,
+        ended_ns: result.ended_ns,
+        think_time_mean_ns: result.think_time_mean_ns,
+        arrival_rate_per_s: result.arrival_rate_per_s,
+        lateness: decode(&result.lateness)?,
+        gaps: decode(&result.gaps)?,
+        threads: result
+            .threads
+            .iter()
+            .map(|thread| GeneratorThread {
+                cpu_user_ns: thread.cpu_user_ns,
+                cpu_system_ns: thread.cpu_system_ns,
+                wall_ns: thread.wall_ns,
+                run_queue_wait_ns: thread.run_queue_wait_ns,
+            })
+            .collect(),
+        operations,
+    })
+}
+
+fn measured(
+    result: &LoadResult,
+    window: &MeasuredWindow,
+) -> Result<Vec<OperationPeriod>, RecordError> {
+    let mut sums: BTreeMap<&str, OperationCounts> = BTreeMap::new();
+    let mut ends = (u64::MAX, 0);
+    for inside in inside(result, (window.from_ns, window.to_ns)) {
+        ends = (ends.0.min(inside.from_ns), ends.1.max(inside.to_ns));
+        for (name, operation) in &inside.operations {
+            sums.entry(name).or_default().add(&counts(operation)?);
+        }
+    }
+    Ok(sums.into_iter().map(|(name, sum)| row(Extent::Measured, ends, name, sum)).collect())
+}
+
+fn row(extent: Extent, ends: (u64, u64), name: &str, counts: OperationCounts) -> OperationPeriod {
+    OperationPeriod { extent, from_ns: ends.0, to_ns: ends.1, operation: name.to_owned(), counts }
+}
+
+fn counts(operation: &Operation) -> Result<OperationCounts, RecordError> {
+    Ok(OperationCounts {
+        sent: operation.sent,
+        completed: operation.completed,
+        hits: operation.hits,
+        misses: operation.misses,
+        errors: operation.errors.clone(),
+        bytes_out: operation.bytes_out,
+        bytes_in: operation.bytes_in,
+        response_time: decode(&operation.response_time)?,
+    })
+}
+
+fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
+    Histogram::decode(&encoded.0)
+}
+
+/// One member's rows; doubts about them go to `caveats`.
+pub(crate) fn tier(
+    member: &ObservedMember,
+    window: Option<&MeasuredWindow>,
+    caveats: &mut Vec<String>,
+) -> Tier {
+    let mut periods = Vec::new();
+    let mut add = |pair: Option<(&TierSnapshot, &TierSnapshot)>, extent| {
+        let Some((from, to)) = pair.filter(|(from, to)| from.at_ns < to.at_ns) else { return };
+        match period(from, to, extent) {
+            Ok(period) => periods.push(with_maxima(period, &member.snapshots)),
+            Err(error) => {
+                let text = format!("{} {}: {error}", member.tier, member.number);
+                if !caveats.contains(&text) {
+                    caveats.push(text);
+                }
+            }
+        }
+    };
+    for pair in member.snapshots.windows(2) {
+        add(Some((&pair[0], &pair[1])), Extent::Second);
+    }
+    if let Some(window) = window {
+        let near = |at: u64| member.snapshots.iter().min_by_key(|s| s.at_ns.abs_diff(at));
+        add(near(window.from_ns).zip(near(window.to_ns)), Extent::Measured);
+    }
+    add(member.snapshots.first().zip(member.snapshots.last()), Extent::Whole);
+    Tier {
+        tier: member.tier.clone(),
+        instance: member.number,
+        kind: member.kind.clone(),
+        host: HOST.to_owned(),
+        address: member.address.clone(),
+        pid: member.pid,
+        command: member.command.clone(),
+        periods,
+    }
+}
+
+/// The highest of the recent maxima that the snapshots within the period told.
+fn with_maxima(mut period: TierPeriod, snapshots: &[TierSnapshot]) -> TierPeriod {
+    let inside =
+        || snapshots.iter().filter(|s| period.from_ns < s.at_ns && s.at_ns <= period.to_ns);
+    let maximum = |level: fn(&TierSnapshot) -> &LevelSnapshot| {
+        inside().map(|snapshot| level(snapshot).recent_maximum).max().unwrap_or(0)
+    };
+    let (queue, busy, connections) = (
+        maximum(|snapshot| &snapshot.queue_length),
+        maximum(|snapshot| &snapshot.workers_busy),
+        maximum(|snapshot| &snapshot.connections),
+    );
+    period.queue_length.maximum = queue;
+    period.workers_busy.maximum = busy;
+    period.connections.maximum = connections;
+    period
+}
+
+/// What a tier did between two snapshots.
+pub(crate) fn period(
+    from: &TierSnapshot,
+    to: &TierSnapshot,
+    extent: Extent,
+) -> Result<TierPeriod, RecordError> {
+    let difference = Difference { tier: &to.tier };
+    let length = to.at_ns.saturating_sub(from.at_ns);
+    let level = |name: &str, a: &LevelSnapshot, b: &LevelSnapshot| {
+        let integral = difference.count(name, a.integral_ns, b.integral_ns)?;
+        let mean = kendall_units::ratio(integral, length).unwrap_or(0.0);
+        Ok::<_, RecordError>(Level { mean, maximum: b.recent_maximum })
+    };
+    Ok(TierPeriod {
+        extent,
+        from_ns: from.at_ns,
+        to_ns: to.at_ns,
+        workers: to.workers,
+        queue_length: level("queue_length", &from.queue_length, &to.queue_length)?,
+        workers_busy: level("workers_busy", &from.workers_busy, &to.workers_busy)?,
+        connections: level("connections", &from.connections, &to.connections)?,
+        bytes_in: difference.count("bytes_in", from.bytes_in, to.bytes_in)?,
+        bytes_out: difference.count("bytes_out", from.bytes_out, to.bytes_out)?,
+        cpu_user_ns: difference.count("cpu_user_ns", from.cpu_user_ns, to.cpu_user_ns)?,
+        cpu_system_ns: difference.count("cpu_system_ns", from.cpu_system_ns, to.cpu_system_ns)?,
+        outcomes: difference.counts(&from.outcomes, &to.outcomes)?,
+        limits_hit: difference.counts(&from.limits_hit, &to.limits_hit)?,
+        requests: difference.requests(from, to)?,
+        backends: difference.backends(from, to)?,
+    })
+}
+
+struct Difference<'a> {
+    tier: &'a str,
+}
+
+impl Difference<'_> {
+    fn backwards(&self, what: &str) -> RecordError {
+        RecordError::Backwards { tier: self.tier.to_owned(), what: what.to_owned() }
+    }
+
+    fn count(&self, what: &str, from: u64, to: u64) -> Result<u64, RecordError> {
+        to.checked_sub(from).ok_or_else(|| self.backwards(what))
+    }
+
+    fn counts(
+        &self,
+        from: &BTreeMap<String, u64>,
+        to: &BTreeMap<String, u64>,
+    ) -> Result<BTreeMap<String, u64>, RecordError> {
+        to.iter()
+            .map(|(name, count)| {
+                let before = from.get(name).copied().unwrap_or(0);
+                Ok((name.clone(), self.count(name, before, *count)?))
+            })
+            .collect()
+    }
+
+    fn histogram(
+        &self,
+        what: &str,
+        from: Option<&EncodedHistogram>,
+        to: &EncodedHistogram,
+    ) -> Result<Histogram, RecordError> {
+        let after = decode(to)?;
+        match from {
+            None => Ok(after),
+            Some(from) => after.since(&decode(from)?).ok_or_else(|| self.backwards(what)),
+        }
+    }
+
+    fn requests(
+        &self,
+        from: &TierSnapshot,
+        to: &TierSnapshot,
+    ) -> Result<BTreeMap<String, TierRequests>, RecordError> {
+        let mut requests = BTreeMap::new();
+        for (name, after) in &to.requests {
+            let before = from.requests.get(name);
+            let mut stages = BTreeMap::new();
+            for (stage, histogram) in &after.stages {
+                let earlier = before.and_then(|before| before.stages.get(stage));
+                stages.insert(stage.clone(), self.histogram(stage, earlier, histogram)?);
+            }
+            let earlier = before.map_or((0, 0), |before| (before.arrivals, before.completions));
+            let row = TierRequests {
+                arrivals: self.count("arrivals", earlier.0, after.arrivals)?,
+                completions: self.count("completions", earlier.1, after.completions)?,
+                stages,
+            };
+            if row.arrivals > 0 || row.completions > 0 {
+                requests.insert(name.clone(), row);
+            }
+        }
+        Ok(requests)
+    }
+
+    fn backends(
+        &self,
+        from: &TierSnapshot,
+        to: &TierSnapshot,
+    ) -> Result<Vec<TierBackend>, RecordError> {
+        let mut backends = Vec::new();
+        for (number, after) in to.backends.iter().enumerate() {
+            let before = from.backends.get(number).filter(|b| b.address == after.address);
+            let earlier = before.map_or((0, 0, 0), |b| (b.requests, b.keys, b.errors));
+            backends.push(TierBackend {
+                address: after.address.clone(),
+                requests: self.count("requests", earlier.0, after.requests)?,
+                keys: self.count("keys", earlier.1, after.keys)?,
+                errors: self.count("errors", earlier.2, after.errors)?,
+                backend_time: self.histogram(
+                    "backend_time",
+                    before.map(|before| &before.backend_time),
+                    &after.backend_time,
+                )?,
+            });
+        }
+        Ok(backends)
+    }
+}
+
+/// Requests of one generator in its measured windows: completed, failed, keys missed, keys read,
+/// and the sum of response times in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Totals {
+    pub(crate) throughput_per_s: f64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) misses: u64,
+    pub(crate) reads: u64,
+    pub(crate) response_time_sum_s: f64,
+}
+
+/// Sums over all generators.
+pub(crate) fn totals(generators: &[Generator]) -> Totals {
+    let mut totals = Totals::default();
+    let measured = generators.iter().flat_map(|generator| &generator.operations);
+    for row in measured.filter(|row| row.extent == Extent::Measured) {
+        let counts = &row.counts;
+        let length = kendall_units::Seconds::from_nanos(row.to_ns.saturating_sub(row.from_ns));
+        totals.throughput_per_s += exact_f64(counts.completed) / length.get().max(1e-9);
+        totals.completed += counts.completed;
+        totals.failed += counts.errors.values().sum::<u64>();
+        totals.misses += counts.misses;
+        totals.reads += counts.hits + counts.misses;
+        let mean = counts.response_time.mean().unwrap_or(0.0) / 1e9;
+        totals.response_time_sum_s += mean * exact_f64(counts.response_time.count());
+    }
+    totals
+}

@@ -1,0 +1,178 @@
+//! What processes and hosts use, from the operating system's accounting.
+
+use std::time::Duration;
+
+use kendall_store::{HostSample, ProcessSample};
+use kendall_units::{exact_f64, whole_u64};
+use procfs::process::Process;
+use procfs::{Current as _, CurrentSI as _, KernelStats};
+
+use crate::clock::monotonic_ns;
+use crate::http;
+use crate::topology::Accounting;
+
+/// Processes below one that is observed: a fork bomb is not followed further.
+const MOST_PROCESSES: usize = 4_096;
+
+/// How long a Prometheus page may take.
+const PAGE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Counters of an instance, or `None` where there are none to be had.
+pub(crate) fn accounting(source: &Accounting) -> Option<ProcessSample> {
+    match source {
+        Accounting::None => None,
+        Accounting::Process(pid) => process(*pid),
+        Accounting::ControlGroup(folder) => control_group(folder),
+        Accounting::Prometheus(page) => prometheus(page),
+    }
+}
+
+/// Counters of a process with all its threads and the processes below it.
+pub(crate) fn process(pid: u32) -> Option<ProcessSample> {
+    let mut total = Total::default();
+    let mut waiting = vec![pid];
+    let mut seen = 0;
+    while let Some(pid) = waiting.pop().filter(|_| seen < MOST_PROCESSES) {
+        seen += 1;
+        let found = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
+        match found.and_then(|process| total.add(&process)) {
+            Some(children) => waiting.extend(children),
+            // The process itself is gone; of those below it, some always are.
+            None if seen == 1 => return None,
+            None => {}
+        }
+    }
+    Some(total.sample())
+}
+
+/// Counters of a process with all its threads, without the processes below it.
+pub(crate) fn process_alone(pid: u32) -> Option<ProcessSample> {
+    let mut total = Total::default();
+    total.add(&Process::new(i32::try_from(pid).ok()?).ok()?)?;
+    Some(total.sample())
+}
+
+#[derive(Default)]
+struct Total {
+    user_ticks: u64,
+    system_ticks: u64,
+    reaped_ticks: u64,
+    on_cpu_ns: u64,
+    sample: ProcessSample,
+}
+
+impl Total {
+    /// Adds one process, and returns those below it.
+    fn add(&mut self, process: &Process) -> Option<Vec<u32>> {
+        let stat = process.stat().ok()?;
+        let reaped_user = u64::try_from(stat.cutime).unwrap_or(0);
+        let reaped_system = u64::try_from(stat.cstime).unwrap_or(0);
+        self.user_ticks += stat.utime + reaped_user;
+        self.system_ticks += stat.stime + reaped_system;
+        self.reaped_ticks += reaped_user + reaped_system;
+        self.sample.resident_bytes += stat.rss_bytes().get();
+        let mut children = Vec::new();
+        for task in process.tasks().ok()?.filter_map(Result::ok) {
+            self.sample.threads += 1;
+            if let Ok(schedstat) = task.schedstat() {
+                self.on_cpu_ns += schedstat.sum_exec_runtime;
+                self.sample.run_queue_wait_ns += schedstat.run_delay;
+            }
+            if let Ok(status) = task.status() {
+                self.sample.voluntary_switches += status.voluntary_ctxt_switches.unwrap_or(0);
+                self.sample.involuntary_switches += status.nonvoluntary_ctxt_switches.unwrap_or(0);
+            }
+            children.extend(task.children().unwrap_or_default());
+        }
+        Some(children)
+    }
+
+    /// The scheduler counts nanoseconds, but only of threads that live; the ticks of 10 ms count
+    /// all, and know user from system. The finer figure is divided as the coarser one is.
+    fn sample(mut self) -> ProcessSample {
+        let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
+        let ticks = self.user_ticks + self.system_ticks;
+        let total = (self.on_cpu_ns + self.reaped_ticks * tick_ns).max(ticks * tick_ns);
+        let user_share = kendall_units::ratio(self.user_ticks, ticks).unwrap_or(0.0);
+        self.sample.cpu_user_ns = whole_u64(exact_f64(total) * user_share);
+        self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
+        self.sample.at_ns = monotonic_ns();
+        self.sample
+    }
+}
+
+/// Counters of a control group (version 2), by its folder below `/sys/fs/cgroup`.
+fn control_group(folder: &str) -> Option<ProcessSample> {
+    let folder = std::path::Path::new("/sys/fs/cgroup").join(folder.trim_start_matches('/'));
+    let stat = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
+    let microseconds = |name: &str| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let memory = std::fs::read_to_string(folder.join("memory.current"));
+    Some(ProcessSample {
+        at_ns: monotonic_ns(),
+        cpu_user_ns: microseconds("user_usec ")? * 1_000,
+        cpu_system_ns: microseconds("system_usec ")? * 1_000,
+        resident_bytes: memory.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0),
+        ..ProcessSample::default()
+    })
+}
+
+/// Counters of a process from its own Prometheus page, by the standard names.
+fn prometheus(page: &str) -> Option<ProcessSample> {
+    let rest = page.strip_prefix("http://").unwrap_or(page);
+    let (address, path) = rest.split_once('/').unwrap_or((rest, "metrics"));
+    let (status, body) = http::get(address, &format!("/{path}"), PAGE_DEADLINE).ok()?;
+    let text = String::from_utf8(body).ok().filter(|_| status == 200)?;
+    let value = |name: &str| -> Option<f64> {
+        let found = text.lines().filter_map(|line| line.strip_prefix(name)).find_map(|rest| {
+            // Labels, if there are any, end before the value.
+            let rest = rest.rsplit_once('}').map_or(rest, |(_, rest)| rest);
+            rest.strip_prefix(' ')?.split_whitespace().next()?.parse().ok()
+        });
+        found.filter(|value: &f64| value.is_finite())
+    };
+    Some(ProcessSample {
+        at_ns: monotonic_ns(),
+        // The page does not tell user from system.
+        cpu_user_ns: whole_u64(value("process_cpu_seconds_total")? * 1e9),
+        resident_bytes: whole_u64(value("process_resident_memory_bytes").unwrap_or(0.0)),
+        ..ProcessSample::default()
+    })
+}
+
+/// Counters of this host.
+pub(crate) fn host(name: &str) -> Option<HostSample> {
+    let kernel = KernelStats::current().ok()?;
+    let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
+    let cpu = &kernel.total;
+    let system = cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0);
+    let devices = procfs::net::dev_status().unwrap_or_default();
+    Some(HostSample {
+        host: name.to_owned(),
+        at_ns: monotonic_ns(),
+        cores: u32::try_from(kernel.cpu_time.len()).unwrap_or(u32::MAX),
+        cpu_user_ns: (cpu.user + cpu.nice) * tick_ns,
+        cpu_system_ns: system * tick_ns,
+        cpu_idle_ns: (cpu.idle + cpu.iowait.unwrap_or(0)) * tick_ns,
+        cpu_steal_ns: cpu.steal.unwrap_or(0) * tick_ns,
+        context_switches: kernel.ctxt,
+        network_in_bytes: devices.values().map(|device| device.recv_bytes).sum(),
+        network_out_bytes: devices.values().map(|device| device.sent_bytes).sum(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_and_this_host_have_counters() {
+        let sample = process(std::process::id()).unwrap();
+        assert!(sample.threads >= 1 && sample.resident_bytes > 0);
+        let host = host("here").unwrap();
+        assert!(host.cores >= 1 && host.cpu_idle_ns + host.cpu_user_ns > 0);
+        assert_eq!(process(u32::MAX), None);
+    }
+}

@@ -1,0 +1,449 @@
+//! The whole study: run after run, each stored when it ends.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kendall_loadgen::result::LoadResult;
+use kendall_store::{Results, Run, RunId, RunRecord, Status, StoreError, Study};
+use serde_json::Value as Json;
+
+use crate::clock::{monotonic_ns, unix_ns};
+use crate::cut::cut;
+use crate::environment;
+use crate::file::{Refusal, StudyFile};
+use crate::instance::ProcessError;
+use crate::judge::Judgement;
+use crate::keep::Keeper;
+use crate::observe::{Live, Observed, Observer, RunError, mixed};
+use crate::plan::{Ended, Plan, Planned};
+use crate::record;
+use crate::settings::Settings;
+
+/// Runs that may fail one after the other before the study gives up.
+const FAILURES_IN_A_ROW: u32 = 3;
+
+/// What the caller decides.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Folder of the results.
+    pub folder: PathBuf,
+    /// The `kendall` binary.
+    pub program: PathBuf,
+    /// Tries every failed or rejected run once more.
+    pub retry_failed: bool,
+}
+
+/// How a study ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Runs that may be used, earlier sessions included.
+    pub done: usize,
+    /// Runs whose last attempt was rejected.
+    pub rejected: usize,
+    /// Runs whose last attempt failed.
+    pub failed: usize,
+    /// Runs that had ended in earlier sessions.
+    pub earlier: usize,
+    /// The user stopped it; the same command goes on.
+    pub interrupted: bool,
+}
+
+/// What happens during a study.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The folder is open.
+    Opened {
+        /// All runs, where that is known; else the most there may be.
+        runs: usize,
+        /// Whether it is known.
+        exact: bool,
+        /// Runs that have ended already.
+        ended: usize,
+    },
+    /// A run starts.
+    Started {
+        /// Which.
+        planned: Planned,
+        /// Its levels.
+        run: &'a Run,
+    },
+    /// A run is under way.
+    Live(Live),
+    /// A run has ended and is stored.
+    Ended {
+        /// Its row.
+        run: &'a Run,
+        /// Requests per second, if it was measured.
+        throughput_per_s: Option<f64>,
+        /// Mean response time in seconds, if it was measured.
+        response_time_mean_s: Option<f64>,
+    },
+}
+
+/// A study that could not go on. What was stored is whole.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// The file.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The folder belongs to another study.
+    #[error(
+        "{folder} holds the results of another study, or of this one before its file was changed; \
+         choose another folder with --out, or remove that one"
+    )]
+    OtherStudy {
+        /// The folder.
+        folder: String,
+    },
+    /// Another program runs a study there.
+    #[error("{folder} is in use by another kendall")]
+    InUse {
+        /// The folder.
+        folder: String,
+    },
+    /// A program that the system needs is not installed.
+    #[error("{program} is not installed; install it with `apt-get install {package}`")]
+    NotInstalled {
+        /// The program.
+        program: String,
+        /// Debian's package.
+        package: String,
+    },
+    /// Run after run failed.
+    #[error("{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed")]
+    Failing {
+        /// How many.
+        count: u32,
+        /// Why the last one failed.
+        reason: String,
+    },
+    /// The results.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something around it.
+    #[error("{what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Runs a study, or goes on with it.
+///
+/// Call it on a thread that lives until the end of the program: the kernel ends the study's
+/// processes when the thread that started them ends.
+///
+/// # Errors
+/// [`StudyError`]; a run that fails is no error, but a stored row.
+pub fn run(
+    study: &StudyFile,
+    options: &Options,
+    interrupted: &AtomicBool,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Summary, StudyError> {
+    check_programs(study)?;
+    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let _lock = lock(&options.folder)?;
+    let mut session = Session::open(study, options, plan)?;
+    let ended = session.ended.len();
+    let exact = session.plan.total();
+    let runs = exact.unwrap_or_else(|| session.plan.most());
+    on_event(Event::Opened { runs, exact: exact.is_some(), ended });
+    let mut failures = 0;
+    while let Some(planned) = session.plan.next(&session.ended) {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(session.summary(ended, true));
+        }
+        match session.run(planned, interrupted, on_event)? {
+            None => return Ok(session.summary(ended, true)),
+            Some(reason) if reason.is_empty() => failures = 0,
+            Some(reason) => {
+                failures += 1;
+                if failures >= FAILURES_IN_A_ROW {
+                    return Err(StudyError::Failing { count: failures, reason });
+                }
+            }
+        }
+    }
+    Ok(session.summary(ended, false))
+}
+
+struct Session<'a> {
+    study: &'a StudyFile,
+    plan: Plan,
+    results: Results,
+    ended: Vec<Ended>,
+    keeper: Keeper,
+    folder: PathBuf,
+    environment: Json,
+}
+
+impl<'a> Session<'a> {
+    fn open(study: &'a StudyFile, options: &Options, plan: Plan) -> Result<Self, StudyError> {
+        let results = open_results(study, &options.folder, &plan)?;
+        let runs = results.runs()?;
+        let mut ended = Vec::new();
+        for run in &runs {
+            // Only a design that the data steer needs the numbers of earlier sessions.
+            let measured = plan.looks_at_results() && run.is_usable();
+            let throughput =
+                if measured { Some(results.measured(run.id)?.throughput_per_s) } else { None };
+            ended.push(ended_row(run, throughput));
+        }
+        let more = if options.retry_failed { attempts_so_far(&ended) } else { 0 };
+        let keeper = Keeper::start(&options.program).map_err(|source| StudyError::System {
+            what: format!("{} cannot be started", options.program.display()),
+            source,
+        })?;
+        let around = Path::new(&study.name).parent().filter(|p| p.exists()).unwrap_or(Path::new("."));
+        let environment = environment::describe(study.base.kind, study.seed, around);
+        let plan = plan.allowing(more);
+        Ok(Self { study, plan, results, ended, keeper, folder: options.folder.clone(), environment })
+    }
+
+    fn summary(&self, earlier: usize, interrupted: bool) -> Summary {
+        let mut last: std::collections::BTreeMap<(usize, u32), &Ended> =
+            std::collections::BTreeMap::new();
+        for run in &self.ended {
+            last.insert((run.configuration, run.repetition), run);
+        }
+        let count = |status| last.values().filter(|run| run.status == status).count();
+        Summary {
+            done: count(Status::Done),
+            rejected: count(Status::Rejected),
+            failed: count(Status::Failed),
+            earlier,
+            interrupted,
+        }
+    }
+
+    /// One run. `None` when the user stopped it, else why it failed, or nothing.
+    fn run(
+        &mut self,
+        planned: Planned,
+        interrupted: &AtomicBool,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<String>, StudyError> {
+        let levels = self.plan.configurations[planned.configuration].clone();
+        let settings = self.study.settings(&levels)?;
+        let mut run = self.row(planned, &settings);
+        on_event(Event::Started { planned, run: &run });
+        let name = format!(
+            "c{:03}-r{:02}-a{}",
+            planned.configuration, planned.repetition, planned.attempt
+        );
+        let folder = self.folder.join("logs").join(name);
+        let is_interrupted = || interrupted.load(Ordering::Relaxed);
+        let observed = Observer {
+            keeper: &mut self.keeper,
+            settings: &settings,
+            folder: &folder,
+            seed: run_seed(self.study.seed, planned),
+            interrupted: &is_interrupted,
+            live: &mut |live| on_event(Event::Live(live)),
+        }
+        .run();
+        run.ended_unix_ns = unix_ns();
+        run.ended_ns = monotonic_ns();
+        let mut record = match observed {
+            Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
+            Err(error) => failed(run, chain(&error)),
+            Ok(observed) => make_record(run, &settings, observed),
+        };
+        record.run.id = self.results.store_run(&record)?;
+        tidy(&folder);
+        Ok(Some(self.report(&record, on_event)))
+    }
+
+    /// Tells how a stored run ended; returns why it failed, or nothing.
+    fn report(&mut self, record: &RunRecord, on_event: &mut dyn FnMut(Event<'_>)) -> String {
+        let totals = record::totals(&record.generators);
+        let measured = totals.completed > 0;
+        let throughput_per_s = measured.then_some(totals.throughput_per_s);
+        let completed = kendall_units::exact_f64(totals.completed);
+        let response_time_mean_s = measured.then(|| totals.response_time_sum_s / completed);
+        self.ended.push(ended_row(&record.run, throughput_per_s));
+        on_event(Event::Ended { run: &record.run, throughput_per_s, response_time_mean_s });
+        match record.run.status {
+            Status::Failed => record.run.reasons.join("; "),
+            Status::Done | Status::Rejected => String::new(),
+        }
+    }
+
+    fn row(&self, planned: Planned, settings: &Settings) -> Run {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let levels = &self.plan.configurations[planned.configuration];
+        let factors = self.study.factors.iter().zip(levels);
+        Run {
+            id: RunId::default(),
+            configuration: small(planned.configuration),
+            repetition: planned.repetition,
+            position: small(self.ended.len()),
+            attempt: planned.attempt,
+            status: Status::Done,
+            reasons: Vec::new(),
+            caveats: Vec::new(),
+            factors: factors.filter_map(|(f, level)| level.map(|level| f.level(level))).collect(),
+            settings: settings.effective.clone(),
+            environment: self.environment.clone(),
+            started_unix_ns: unix_ns(),
+            ended_unix_ns: 0,
+            started_ns: monotonic_ns(),
+            ended_ns: 0,
+            measured: None,
+        }
+    }
+}
+
+fn failed(mut run: Run, reason: String) -> RunRecord {
+    run.status = Status::Failed;
+    run.reasons = vec![reason];
+    RunRecord { run, generators: vec![], tiers: vec![], processes: vec![], hosts: vec![] }
+}
+
+/// Cuts, judges, and makes rows.
+fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> RunRecord {
+    let results: Vec<&LoadResult> = observed.generators.iter().map(|(_, result)| result).collect();
+    let mut judgement = Judgement::default();
+    judgement.generators(&results);
+    match cut(&results, &settings.measure) {
+        Ok(cutting) => {
+            judgement.caveats.extend(cutting.caveats);
+            run.measured = Some(cutting.window);
+        }
+        Err(reason) => judgement.rejections.push(reason),
+    }
+    let window = run.measured.as_ref();
+    let mut generators = Vec::new();
+    for (number, (command, result)) in (0..).zip(&observed.generators) {
+        match record::generator(number, command, result, window) {
+            Ok(generator) => generators.push(generator),
+            Err(error) => judgement.rejections.push(format!("generator {number}: {error}")),
+        }
+    }
+    let tiers = observed
+        .members
+        .iter()
+        .map(|member| record::tier(member, window, &mut judgement.caveats))
+        .collect();
+    if let Some(window) = window {
+        judgement.numbers(settings, &generators);
+        judgement.machine(&observed.hosts, &observed.processes, window);
+    }
+    let killed = observed.killed.iter();
+    judgement.caveats.extend(killed.map(|name| format!("{name} had to be killed at the end")));
+    if !judgement.rejections.is_empty() {
+        run.status = Status::Rejected;
+    }
+    run.reasons = judgement.rejections;
+    run.caveats = judgement.caveats;
+    let (processes, hosts) = (observed.processes, observed.hosts);
+    RunRecord { run, generators, tiers, processes, hosts }
+}
+
+fn ended_row(run: &Run, throughput_per_s: Option<f64>) -> Ended {
+    Ended {
+        configuration: usize::try_from(run.configuration).unwrap_or(usize::MAX),
+        repetition: run.repetition,
+        attempt: run.attempt,
+        status: run.status,
+        throughput_per_s,
+    }
+}
+
+/// Attempts that the run tried most often has had: one more than that is one more for each.
+fn attempts_so_far(ended: &[Ended]) -> u32 {
+    ended.iter().map(|run| run.attempt + 1).max().unwrap_or(0)
+}
+
+/// Chance of one run: other runs, other numbers; the same run again, the same ones.
+fn run_seed(seed: u64, planned: Planned) -> u64 {
+    let configuration = u64::try_from(planned.configuration).unwrap_or(u64::MAX);
+    let within = mixed(u64::from(planned.repetition) + 1, u64::from(planned.attempt) + 1);
+    mixed(mixed(seed, configuration + 1), within)
+}
+
+/// The results are in the database; what the generators printed would double them.
+fn tidy(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("generator-") {
+            std::fs::remove_file(entry.path().join("output")).unwrap_or_default();
+        }
+    }
+}
+
+fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for (program, package) in study.base.kind.programs {
+        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            let (program, package) = ((*program).to_owned(), (*package).to_owned());
+            return Err(StudyError::NotInstalled { program, package });
+        }
+    }
+    Ok(())
+}
+
+fn lock(folder: &Path) -> Result<File, StudyError> {
+    let system = |source| StudyError::System {
+        what: format!("the folder {} cannot be used", folder.display()),
+        source,
+    };
+    std::fs::create_dir_all(folder).map_err(system)?;
+    let file = File::create(folder.join("lock")).map_err(system)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(StudyError::InUse { folder: folder.display().to_string() })
+        }
+        Err(std::fs::TryLockError::Error(source)) => Err(system(source)),
+    }
+}
+
+fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results, StudyError> {
+    let fingerprint = study.fingerprint();
+    if Results::exists(folder) {
+        let results = Results::open(folder)?;
+        if results.study()?.fingerprint != fingerprint {
+            return Err(StudyError::OtherStudy { folder: folder.display().to_string() });
+        }
+        return Ok(results);
+    }
+    std::fs::write(folder.join("study.toml"), &study.text).map_err(|source| StudyError::System {
+        what: format!("the study file cannot be copied to {}", folder.display()),
+        source,
+    })?;
+    let file_name = Path::new(&study.name).file_name();
+    let row = Study {
+        name: study.study.clone(),
+        title: study.title.clone(),
+        file_name: file_name.unwrap_or_default().to_string_lossy().into_owned(),
+        file: study.text.clone(),
+        fingerprint,
+        seed: study.seed,
+        design: study.design.kind.name().to_owned(),
+        confidence: study.base.measure.confidence,
+        planned_runs: plan.total().and_then(|total| u64::try_from(total).ok()),
+        created_unix_ns: unix_ns(),
+    };
+    Ok(Results::create(folder, &row)?)
+}
+
+/// An error with what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(next) = below {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        below = next.source();
+    }
+    text
+}

@@ -1,0 +1,42 @@
+//! The systems that a study can measure. One file a system below this folder, and one line here.
+
+mod attached;
+mod memcached;
+mod memcached_proxy;
+mod processes;
+
+use crate::section::{Problem, Section};
+use crate::topology::Topology;
+
+/// A kind of system.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemKind {
+    /// `system.kind` in the study file.
+    pub name: &'static str,
+    /// Protocol of its clients, where the workload does not say.
+    pub protocol: &'static str,
+    /// Reads the other keys of `[system]`.
+    pub read: fn(&mut Section<'_>) -> Result<Topology, Problem>,
+    /// Programs that must be installed, and the Debian package that has each.
+    pub programs: &'static [(&'static str, &'static str)],
+}
+
+/// All of them.
+pub const SYSTEMS: &[SystemKind] =
+    &[memcached::KIND, memcached_proxy::KIND, processes::KIND, attached::KIND];
+
+/// Reads `[system]`.
+pub(crate) fn read(
+    mut section: Section<'_>,
+) -> Result<(&'static SystemKind, Topology, serde_json::Value), Problem> {
+    let choices: Vec<(&str, &'static SystemKind)> =
+        SYSTEMS.iter().map(|kind| (kind.name, kind)).collect();
+    let kind = section.choice("kind", &choices, None)?;
+    let topology = (kind.read)(&mut section)?;
+    let path = section.path_of("");
+    topology.start_order().map_err(|tier| Problem {
+        key: path.trim_end_matches('.').to_owned(),
+        what: format!("tier `{tier}` talks to itself, in a circle, or to a tier that is not there"),
+    })?;
+    Ok((kind, topology, section.finish()?))
+}

@@ -1,0 +1,140 @@
+//! Placeholders in commands: `{port}`, `{system.workers}`, `{each:servers}`.
+
+use std::collections::BTreeMap;
+
+/// What placeholders stand for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Values {
+    single: BTreeMap<String, String>,
+    lists: BTreeMap<String, Vec<String>>,
+}
+
+impl Values {
+    pub(crate) fn set(&mut self, name: &str, value: String) {
+        self.single.insert(name.to_owned(), value);
+    }
+
+    pub(crate) fn set_list(&mut self, name: &str, values: Vec<String>) {
+        self.set(name, values.join(","));
+        self.lists.insert(name.to_owned(), values);
+    }
+
+    /// Every effective value by its dotted key.
+    pub(crate) fn set_settings(&mut self, settings: &serde_json::Value) {
+        self.set_below("", settings);
+    }
+
+    fn set_below(&mut self, path: &str, value: &serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (key, value) in fields {
+                    self.set_below(&crate::lines::join(path, key), value);
+                }
+            }
+            serde_json::Value::String(text) => self.set(path, text.clone()),
+            serde_json::Value::Number(number) => self.set(path, number.to_string()),
+            serde_json::Value::Bool(flag) => self.set(path, flag.to_string()),
+            _ => {}
+        }
+    }
+
+    /// The names that may be written, for an error; settings by one example only.
+    pub(crate) fn names(&self) -> String {
+        let mut names: Vec<String> = self
+            .single
+            .keys()
+            .filter(|name| !name.contains('.'))
+            .map(|name| format!("{{{name}}}"))
+            .collect();
+        names.extend(self.lists.keys().map(|name| format!("{{each:{name}}}")));
+        names.push("any dotted key, such as {workload.clients}".to_owned());
+        names.join(", ")
+    }
+
+    /// All words; one with `{each:NAME}` is repeated for each value of the list.
+    ///
+    /// # Errors
+    /// The placeholder that stands for nothing.
+    pub(crate) fn fill_all(&self, words: &[String]) -> Result<Vec<String>, String> {
+        let mut filled = Vec::new();
+        for word in words {
+            match each(word) {
+                None => filled.push(self.fill(word)?),
+                Some(name) => {
+                    let placeholder = format!("{{each:{name}}}");
+                    let list =
+                        self.lists.get(name).ok_or_else(|| format!("each:{name}"))?;
+                    for value in list {
+                        filled.push(self.fill(&word.replace(&placeholder, value))?);
+                    }
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    /// One text; `{{` and `}}` stand for braces.
+    ///
+    /// # Errors
+    /// The placeholder that stands for nothing.
+    pub(crate) fn fill(&self, text: &str) -> Result<String, String> {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            filled.push_str(&rest[..at]);
+            let tail = &rest[at..];
+            if let Some(after) = tail.strip_prefix("{{") {
+                filled.push('{');
+                rest = after;
+            } else if let Some(after) = tail.strip_prefix("}}") {
+                filled.push('}');
+                rest = after;
+            } else if let Some((name, after)) =
+                tail.strip_prefix('{').and_then(|tail| tail.split_once('}'))
+            {
+                filled.push_str(self.single.get(name).ok_or_else(|| name.to_owned())?);
+                rest = after;
+            } else {
+                return Err(tail.trim_start_matches('{').to_owned());
+            }
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+}
+
+fn each(word: &str) -> Option<&str> {
+    let (_, rest) = word.split_once("{each:")?;
+    rest.split_once('}').map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values() -> Values {
+        let mut values = Values::default();
+        values.set("port", "80".to_owned());
+        values.set_list("servers", vec!["a:1".to_owned(), "b:2".to_owned()]);
+        values.set_settings(&serde_json::json!({ "system": { "workers": 8 } }));
+        values
+    }
+
+    #[test]
+    fn words_are_filled_and_repeated() {
+        let words = ["-p{port}", "--server={each:servers}", "{servers}", "{system.workers}", "{{x}}"];
+        let filled = values().fill_all(&words.map(str::to_owned)).unwrap();
+        assert_eq!(
+            filled,
+            ["-p80", "--server=a:1", "--server=b:2", "a:1,b:2", "8", "{x}"]
+        );
+    }
+
+    #[test]
+    fn what_stands_for_nothing_is_named() {
+        assert_eq!(values().fill("{prt}"), Err("prt".to_owned()));
+        assert_eq!(values().fill("{port"), Err("port".to_owned()));
+        assert_eq!(values().fill_all(&["{each:x}".to_owned()]), Err("each:x".to_owned()));
+        assert!(values().names().contains("{each:servers}"));
+    }
+}

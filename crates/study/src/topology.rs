@@ -1,0 +1,184 @@
+//! What a system is made of: tiers, the commands that start them, and who talks to whom.
+
+use std::time::Duration;
+
+/// Name that links use for the load generators.
+pub const CLIENTS: &str = "clients";
+
+/// A system, ready to be started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Topology {
+    /// Tiers; the study starts each after those that it talks to.
+    pub tiers: Vec<TierSpec>,
+    /// The tier that the clients talk to.
+    pub entry: String,
+    /// Tiers whose every instance is filled before a run, where the workload fills at all.
+    pub filled: Vec<String>,
+}
+
+/// One tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierSpec {
+    /// Name in the topology, such as `proxies`.
+    pub name: String,
+    /// What it is, such as `memcached-proxy`.
+    pub kind: String,
+    /// Tiers that it talks to.
+    pub backends: Vec<String>,
+    /// How its instances come about.
+    pub source: Source,
+}
+
+/// How the instances of a tier come about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// The study starts them.
+    Started(Started),
+    /// They run already.
+    Attached(Vec<Attached>),
+}
+
+/// Instances that the study starts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Started {
+    /// How many.
+    pub instances: u32,
+    /// Program and arguments, with placeholders.
+    pub command: Vec<String>,
+    /// Environment variables, with placeholders.
+    pub environment: Vec<(String, String)>,
+    /// How the study learns where an instance listens.
+    pub address: AddressFrom,
+    /// When an instance may be used.
+    pub ready: Ready,
+    /// How long it may take until then.
+    pub ready_deadline: Duration,
+    /// How it is asked to stop.
+    pub stop: StopSignal,
+    /// How long it may take to stop, before it is killed.
+    pub stop_deadline: Duration,
+}
+
+/// How the study learns where an instance listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressFrom {
+    /// From the line `ready … listen=HOST:PORT metrics=HOST:PORT` on its standard error.
+    ReadyLine,
+    /// From the file that memcached writes where `MEMCACHED_PORT_FILENAME` says.
+    PortFile,
+    /// The study chooses a free port, and the command takes it by `{port}` or `{address}`.
+    Chosen,
+}
+
+/// When an instance may be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ready {
+    /// It accepts a connection.
+    Tcp,
+    /// `GET` of this path answers 2xx or 3xx.
+    Http(String),
+    /// This command ends with 0.
+    Command(Vec<String>),
+}
+
+/// The signal that asks a process to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT.
+    Interrupt,
+    /// SIGQUIT: what nginx takes as a graceful stop.
+    Quit,
+}
+
+/// An instance that runs already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// Where its resources are read.
+    pub accounting: Accounting,
+    /// `HOST:PORT` whose `GET /snapshot` is that of a Kendall tier.
+    pub metrics: Option<String>,
+}
+
+/// Where the resources of an instance are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accounting {
+    /// Nowhere.
+    None,
+    /// The process with this id and its children, on this machine.
+    Process(u32),
+    /// A control group's folder below `/sys/fs/cgroup`.
+    ControlGroup(String),
+    /// A Prometheus page with `process_cpu_seconds_total`.
+    Prometheus(String),
+}
+
+impl Topology {
+    /// A tier by its name.
+    #[must_use]
+    pub fn tier(&self, name: &str) -> Option<&TierSpec> {
+        self.tiers.iter().find(|tier| tier.name == name)
+    }
+
+    /// Names of all pairs that may carry a link, as the study file writes them.
+    #[must_use]
+    pub fn edges(&self) -> Vec<(String, String)> {
+        let clients = (CLIENTS.to_owned(), self.entry.clone());
+        let inner = self.tiers.iter().flat_map(|tier| {
+            tier.backends.iter().map(|backend| (tier.name.clone(), backend.clone()))
+        });
+        std::iter::once(clients).chain(inner).collect()
+    }
+
+    /// The tiers in the order of starting: each after those that it talks to. `None` where they
+    /// talk in a circle or to a tier that does not exist; then also the culprit's name.
+    ///
+    /// # Errors
+    /// The name of a tier that cannot be placed.
+    pub fn start_order(&self) -> Result<Vec<&TierSpec>, String> {
+        let mut order: Vec<&TierSpec> = Vec::new();
+        while order.len() < self.tiers.len() {
+            let started = |name: &String| order.iter().any(|tier| tier.name == *name);
+            let next = self.tiers.iter().find(|tier| {
+                !started(&tier.name) && tier.backends.iter().all(started)
+            });
+            match next {
+                Some(tier) => order.push(tier),
+                None => {
+                    let stuck = self.tiers.iter().find(|tier| !started(&tier.name));
+                    return Err(stuck.map_or_else(String::new, |tier| tier.name.clone()));
+                }
+            }
+        }
+        Ok(order)
+    }
+}
+
+impl Started {
+    /// A tier of Kendall itself: `kendall serve …` on a port of its own choice.
+    #[must_use]
+    pub fn kendall(instances: u32, arguments: Vec<String>) -> Self {
+        let mut command: Vec<String> = ["{kendall}", "serve"].map(str::to_owned).into();
+        command.extend(arguments);
+        command.extend(["--metrics", "127.0.0.1:0"].map(str::to_owned));
+        Self { address: AddressFrom::ReadyLine, ..Self::command(instances, command) }
+    }
+
+    /// Any program that listens on a port that the study chooses.
+    #[must_use]
+    pub fn command(instances: u32, command: Vec<String>) -> Self {
+        Self {
+            instances,
+            command,
+            environment: Vec::new(),
+            address: AddressFrom::Chosen,
+            ready: Ready::Tcp,
+            ready_deadline: Duration::from_secs(10),
+            stop: StopSignal::Terminate,
+            stop_deadline: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What loads the system. One file a protocol below this folder, and one line here.
+
+mod http;
+mod memcached;
+
+use kendall_units::{Seconds, exact_f64};
+
+use crate::section::{Problem, Section};
+
+/// A protocol that `kendall load` speaks.
+#[derive(Debug, Clone, Copy)]
+pub struct Protocol {
+    /// `workload.protocol`, and the word after `kendall load`.
+    pub name: &'static str,
+    /// Reads the keys of its own.
+    pub read: fn(&mut Section<'_>) -> Result<Driver, Problem>,
+}
+
+/// All of them.
+pub const PROTOCOLS: &[Protocol] = &[memcached::PROTOCOL, http::PROTOCOL];
+
+/// Arguments of `kendall load` that are the protocol's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Driver {
+    /// Options of a load.
+    pub options: Vec<String>,
+    /// Options of the filling before a load; `None` where there is nothing to fill.
+    pub prefill: Option<Vec<String>>,
+    /// Put around an address: `http://ADDRESS/path`.
+    pub target: TargetForm,
+}
+
+/// How an address becomes a target of `kendall load`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TargetForm {
+    /// `HOST:PORT`.
+    #[default]
+    Address,
+    /// `SCHEME://HOST:PORT/PATH`.
+    Url {
+        /// `http` or `https`.
+        scheme: &'static str,
+        /// With its leading slash.
+        path: String,
+    },
+}
+
+/// The load of one configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Word after `kendall load`.
+    pub protocol: &'static str,
+    /// How requests come about.
+    pub arrivals: Arrivals,
+    /// Clients over all generators (closed loop), or connections (open loop).
+    pub clients: u64,
+    /// Generator processes.
+    pub generators: u32,
+    /// Threads of each generator.
+    pub threads: u32,
+    /// What the protocol adds.
+    pub driver: Driver,
+}
+
+/// How requests come about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arrivals {
+    /// Each client waits for its answer, thinks, and sends the next request.
+    Closed {
+        /// Think time as `kendall load` takes it.
+        think_time: String,
+        /// Its mean, where it is a plain time.
+        mean: Option<Seconds>,
+    },
+    /// Requests are due whatever the answers do.
+    Open {
+        /// Word for `--arrivals`.
+        process: String,
+        /// Requests per second over all generators.
+        rate_per_s: f64,
+    },
+}
+
+/// Reads `[workload]`.
+pub(crate) fn read(
+    mut section: Section<'_>,
+    protocol: &str,
+) -> Result<(Workload, serde_json::Value), Problem> {
+    let choices: Vec<(&str, &'static Protocol)> =
+        PROTOCOLS.iter().map(|protocol| (protocol.name, protocol)).collect();
+    let protocol = section.choice("protocol", &choices, Some(protocol))?;
+    let open = section.choice("loop", &[("closed", false), ("open", true)], Some("closed"))?;
+    let arrivals = if open { self::open(&mut section)? } else { closed(&mut section)? };
+    let clients = section.count("clients", Some(1), 1..=1_000_000)?;
+    let generators = section.small("generators", Some(1), 1..=64)?;
+    let threads = section.small("threads", Some(1), 1..=256)?;
+    if clients < u64::from(generators) {
+        let what = format!("{clients} clients are fewer than {generators} generators");
+        return Err(section.problem("clients", what));
+    }
+    let driver = (protocol.read)(&mut section)?;
+    let workload =
+        Workload { protocol: protocol.name, arrivals, clients, generators, threads, driver };
+    Ok((workload, section.finish()?))
+}
+
+fn closed(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
+    let think_time = section.text("think_time", Some("0ms"))?;
+    // A distribution is written `exponential:50ms`; kendall load knows them.
+    let time = think_time.rsplit(':').next().unwrap_or(&think_time);
+    let mean = kendall_units::parse_seconds(time)
+        .map_err(|error| section.problem("think_time", error.to_string()))?;
+    Ok(Arrivals::Closed { think_time, mean: Some(mean) })
+}
+
+fn open(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
+    let process = section.text("arrivals", Some("poisson"))?;
+    let rate = section.rate("rate", None)?;
+    if rate.get() <= 0.0 {
+        return Err(section.problem("rate", "must be above zero; write it like `250/s`"));
+    }
+    Ok(Arrivals::Open { process, rate_per_s: rate.get() })
+}
+
+impl Workload {
+    /// Clients of one generator: as even as possible, the first ones taking what is left over.
+    #[must_use]
+    pub fn clients_of(&self, generator: u32) -> u64 {
+        let generators = u64::from(self.generators);
+        let extra = u64::from(u64::from(generator) < self.clients % generators);
+        self.clients / generators + extra
+    }
+
+    /// Arguments of one generator, after `kendall load`.
+    #[must_use]
+    pub fn arguments(&self, generator: u32, targets: &[String], duration: &str, seed: u64) -> Vec<String> {
+        let mut arguments = vec![self.protocol.to_owned()];
+        arguments.extend(targets.iter().map(|address| self.target(address)));
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("clients", self.clients_of(generator).to_string());
+        option("threads", u64::from(self.threads).min(self.clients_of(generator)).to_string());
+        option("duration", duration.to_owned());
+        option("seed", seed.to_string());
+        match &self.arrivals {
+            Arrivals::Closed { think_time, .. } => option("think-time", think_time.clone()),
+            Arrivals::Open { process, rate_per_s } => {
+                option("arrivals", process.clone());
+                option("rate", format!("{}/s", rate_per_s / exact_f64(self.generators)));
+            }
+        }
+        option("format", "json".to_owned());
+        arguments.extend(self.driver.options.iter().cloned());
+        arguments
+    }
+
+    /// Arguments that fill one server, after `kendall load`; `None` where there is nothing to do.
+    #[must_use]
+    pub fn prefill(&self, address: &str) -> Option<Vec<String>> {
+        let options = self.driver.prefill.as_ref()?;
+        let mut arguments = vec![self.protocol.to_owned(), self.target(address)];
+        arguments.extend(options.iter().cloned());
+        Some(arguments)
+    }
+
+    fn target(&self, address: &str) -> String {
+        match &self.driver.target {
+            TargetForm::Address => address.to_owned(),
+            TargetForm::Url { scheme, path } => format!("{scheme}://{address}{path}"),
+        }
+    }
+}
