@@ -2,7 +2,10 @@
 
 mod completions;
 mod load;
+mod demo;
+mod keep;
 mod report;
+mod run;
 mod serve;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -20,6 +23,10 @@ pub(crate) struct Kendall {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
+    Run(run::RunCommand),
+    Guard(keep::Guard),
+    Reaper(keep::Reaper),
     Completions(completions::Completions),
     Report(report::ReportCommand),
     Serve(serve::Serve),
@@ -37,6 +44,10 @@ impl Kendall {
     /// Runs the command that was asked for.
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.command {
+            Command::Demo(command) => command.run(),
+            Command::Run(command) => command.run(),
+            Command::Guard(command) => command.run(),
+            Command::Reaper(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
     OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, Status, Study,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    Tier, TierBackend, TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -233,7 +233,7 @@ impl Results {
         let mut rows =
             statement.query(params![id.0, key.extent, tier.tier, tier.instance, key.from])?;
         while let Some(row) = rows.next()? {
-            let requests = period.requests.entry(row.get(0)?).or_insert_with(TierRequests::default);
+            let requests = period.requests.entry(row.get(0)?).or_default();
             requests.arrivals = count(row, 1)?;
             requests.completions = count(row, 2)?;
         }
@@ -244,7 +244,7 @@ impl Results {
         let mut rows =
             statement.query(params![id.0, key.extent, tier.tier, tier.instance, key.from])?;
         while let Some(row) = rows.next()? {
-            let requests = period.requests.entry(row.get(0)?).or_insert_with(TierRequests::default);
+            let requests = period.requests.entry(row.get(0)?).or_default();
             requests.stages.insert(row.get(1)?, histogram(row, 2)?);
         }
         Ok(())

@@ -76,8 +76,9 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
 pub(crate) fn inside(result: &LoadResult, limits: (u64, u64)) -> impl Iterator<Item = &Window> {
     // A window's edge and a stated cut may fall on the same moment, give or take rounding.
     let slack = Seconds::from_millis(1.0).as_nanos();
-    whole(result)
-        .filter(move |window| window.from_ns + slack >= limits.0 && window.to_ns <= limits.1 + slack)
+    whole(result).filter(move |window| {
+        window.from_ns + slack >= limits.0 && window.to_ns <= limits.1 + slack
+    })
 }
 
 fn whole(result: &LoadResult) -> impl Iterator<Item = &Window> {

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use procfs::{Current as _, CurrentSI as _};
+use procfs::Current as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::system::SystemKind;
 
 /// Programs beside those of the system whose versions matter.
-const PROGRAMS: &[(&str, &str)] = &[("memcached", "--version"), ("nginx", "-v"), ("postgres", "--version")];
+const PROGRAMS: &[(&str, &str)] =
+    &[("memcached", "--version"), ("nginx", "-v"), ("postgres", "--version")];
 
 /// One JSON object; what cannot be found out is left out.
 pub(crate) fn describe(kind: &SystemKind, seed: u64, folder: &Path) -> Json {

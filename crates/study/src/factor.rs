@@ -92,14 +92,19 @@ fn steps(mut range: Section<'_>) -> Result<Vec<Value>, Problem> {
         let value = range.raw(key).cloned();
         value.as_ref().and_then(plain_number).ok_or_else(|| {
             let form = "a number, as in { from = 6, to = 198, step = 24 }";
-            range.problem(key, value.map_or(format!("is missing; write {form}"), |value| {
-                format!("`{value}` is not {form}")
-            }))
+            range.problem(
+                key,
+                value.map_or(format!("is missing; write {form}"), |value| {
+                    format!("`{value}` is not {form}")
+                }),
+            )
         })
     };
     let (from, to, step) = (read("from")?, read("to")?, read("step")?);
     if step <= 0.0 || to < from {
-        let what = format!("from {from} to {to} step {step} gives no levels; let step be positive and to ≥ from");
+        let what = format!(
+            "from {from} to {to} step {step} gives no levels; let step be positive and to ≥ from"
+        );
         return Err(range.problem("step", what));
     }
     let whole = [from, to, step].iter().all(|number| number.fract() == 0.0);
@@ -112,7 +117,10 @@ fn steps(mut range: Section<'_>) -> Result<Vec<Value>, Problem> {
         .collect())
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "whole numbers of a study file, far below 2^53")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "whole numbers of a study file, far below 2^53"
+)]
 fn integer(value: f64) -> i64 {
     value as i64
 }
@@ -126,7 +134,11 @@ fn plain_number(value: &Value) -> Option<f64> {
 }
 
 fn first_duplicate(levels: &[Value]) -> Option<&Value> {
-    levels.iter().enumerate().find(|(index, level)| levels[..*index].contains(level)).map(|(_, l)| l)
+    levels
+        .iter()
+        .enumerate()
+        .find(|(index, level)| levels[..*index].contains(level))
+        .map(|(_, l)| l)
 }
 
 /// A value as written, without the quotes of a text.

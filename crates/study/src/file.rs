@@ -179,7 +179,9 @@ impl StudyFile {
         Settings::read(&file).map_err(|problem| {
             // A value that comes from a level stands in [factors], not under its own key.
             let applied = self.factors.iter().zip(levels).find(|(factor, level)| {
-                level.is_some() && (problem.key == factor.key || problem.key.starts_with(&format!("{}.", factor.key)))
+                level.is_some()
+                    && (problem.key == factor.key
+                        || problem.key.starts_with(&format!("{}.", factor.key)))
             });
             match applied {
                 Some((factor, _)) => {
@@ -240,9 +242,10 @@ impl StudyFile {
     #[must_use]
     pub fn fingerprint(&self) -> String {
         // FNV-1a: stable over versions of compiler and library, and not a matter of security.
-        let hash = self.effective().to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash =
+            self.effective().to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
         format!("{hash:016x}")
     }
 
@@ -351,11 +354,10 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
         }
         _ => DesignKind::Adaptive(adaptive(&mut section, factors)?),
     };
-    if matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. }) {
-        if let Some(factor) = factors.iter().find(|factor| factor.levels.len() != 2) {
-            let what = format!("has {} levels; this design takes two a factor", factor.levels.len());
-            return Err(Problem { key: format!("factors.{}", factor.key), what });
-        }
+    let two_levels = matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. });
+    if let Some(factor) = factors.iter().find(|f| two_levels && f.levels.len() != 2) {
+        let what = format!("has {} levels; this design takes two a factor", factor.levels.len());
+        return Err(Problem { key: format!("factors.{}", factor.key), what });
     }
     Ok(DesignSpec { kind, effective: section.finish()? })
 }

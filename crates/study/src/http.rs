@@ -8,7 +8,11 @@ use std::time::Duration;
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Status and body of `GET http://ADDRESS/PATH`.
-pub(crate) fn get(address: &str, path: &str, deadline: Duration) -> std::io::Result<(u16, Vec<u8>)> {
+pub(crate) fn get(
+    address: &str,
+    path: &str,
+    deadline: Duration,
+) -> std::io::Result<(u16, Vec<u8>)> {
     let resolved = address
         .to_socket_addrs()?
         .next()

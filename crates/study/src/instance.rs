@@ -24,7 +24,7 @@ const TAIL_BYTES: usize = 400;
 
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
+pub(crate) enum ProcessError {
     /// It could not be started at all.
     #[error("{name} cannot be started")]
     Spawn {
@@ -100,9 +100,8 @@ impl Instance {
         std::fs::create_dir_all(&launch.folder).map_err(failed)?;
         let output = File::create(launch.folder.join("output")).map_err(failed)?;
         let error = File::create(launch.folder.join("log")).map_err(failed)?;
-        let child = keeper
-            .spawn(&launch.command, &launch.environment, output, error)
-            .map_err(failed)?;
+        let child =
+            keeper.spawn(&launch.command, &launch.environment, output, error).map_err(failed)?;
         Ok(Self {
             name: launch.name.clone(),
             command: launch.command.join(" "),
@@ -330,7 +329,8 @@ mod tests {
     #[test]
     fn announcements_are_read_when_they_are_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("log", "ready tier=link listen=127.0.0.1:1");
         assert_eq!(ready_line(folder.path()), None);
         write("log", "note\nready tier=link listen=a:1 listen=b:2 metrics=c:3 pid=4\nmore\n");

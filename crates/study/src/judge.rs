@@ -39,7 +39,11 @@ impl Judgement {
     pub(crate) fn generators(&mut self, results: &[&LoadResult]) {
         for (number, result) in results.iter().enumerate() {
             let named = |text: &String| {
-                if results.len() == 1 { text.clone() } else { format!("generator {number}: {text}") }
+                if results.len() == 1 {
+                    text.clone()
+                } else {
+                    format!("generator {number}: {text}")
+                }
             };
             self.rejections.extend(result.rejections.iter().map(named));
             self.caveats.extend(result.caveats.iter().map(named));

@@ -29,7 +29,8 @@ pub fn guard(parent: u32, command: &[String]) -> std::io::Error {
         return error.into();
     }
     // The parent may have died before the wish was made.
-    let alive = getppid().is_some_and(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(parent));
+    let alive =
+        getppid().is_some_and(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(parent));
     if !alive {
         return std::io::Error::other("the study that wanted this process is gone");
     }

@@ -36,7 +36,7 @@ pub(crate) const HOST: &str = "localhost";
 
 /// A run without numbers.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     /// A process of the system or a generator.
     #[error(transparent)]
     Process(#[from] ProcessError),

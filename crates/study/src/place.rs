@@ -7,9 +7,7 @@ use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait
 use crate::keep::Keeper;
 use crate::settings::{Link, Settings};
 use crate::template::Values;
-use crate::topology::{
-    Accounting, AddressFrom, CLIENTS, Source, Started, StopSignal, TierSpec,
-};
+use crate::topology::{Accounting, AddressFrom, CLIENTS, Source, Started, StopSignal, TierSpec};
 
 /// Tries to start an instance whose chosen port another program took in the meantime.
 const PORT_TRIES: u32 = 3;
@@ -264,9 +262,7 @@ impl Starter<'_> {
         started.address = AddressFrom::ReadyLine;
         let launch = Launch { name, command, environment: Vec::new(), folder };
         let (process, announced) = self.launch(&launch, &started, "")?;
-        running
-            .addresses
-            .insert((link.from.clone(), link.to.clone()), announced.listen.clone());
+        running.addresses.insert((link.from.clone(), link.to.clone()), announced.listen.clone());
         let tier = TierSpec {
             name: format!("{} -> {}", link.from, link.to),
             kind: "link".to_owned(),

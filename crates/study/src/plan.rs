@@ -85,10 +85,8 @@ impl Plan {
         if study.factors.is_empty() {
             return Ok(plan);
         }
-        let design = design(study).map_err(|error| Problem {
-            key: "design".to_owned(),
-            what: error.to_string(),
-        })?;
+        let design = design(study)
+            .map_err(|error| Problem { key: "design".to_owned(), what: error.to_string() })?;
         plan.configurations = design
             .configurations
             .iter()
@@ -100,7 +98,8 @@ impl Plan {
         }
         if let DesignKind::Adaptive(adaptive) = &study.design.kind {
             let searched = study.factors.iter().position(|factor| factor.key == adaptive.factor);
-            plan.search = searched.map(|searched| Search::new(study, &plan, searched, adaptive.max_runs));
+            plan.search =
+                searched.map(|searched| Search::new(study, &plan, searched, adaptive.max_runs));
         }
         Ok(plan)
     }
@@ -125,9 +124,7 @@ impl Plan {
         };
         let configurations = match &self.search {
             None => self.configurations.len(),
-            Some(search) => {
-                search.lines.iter().map(|line| line.len().min(search.max_runs)).sum()
-            }
+            Some(search) => search.lines.iter().map(|line| line.len().min(search.max_runs)).sum(),
         };
         configurations * usize::try_from(repetitions).unwrap_or(usize::MAX)
     }
@@ -327,7 +324,11 @@ fn confounding(fraction: &Fraction) -> Vec<String> {
         .into_iter()
         .map(|(effect, aliases)| {
             let others: Vec<String> = aliases.iter().map(ToString::to_string).collect();
-            if others.is_empty() { effect.to_string() } else { format!("{effect} = {}", others.join(" = ")) }
+            if others.is_empty() {
+                effect.to_string()
+            } else {
+                format!("{effect} = {}", others.join(" = "))
+            }
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kendall_store::{HostSample, ProcessSample};
 use kendall_units::{exact_f64, whole_u64};
 use procfs::process::Process;
-use procfs::{Current as _, CurrentSI as _, KernelStats};
+use procfs::{CurrentSI as _, KernelStats, WithCurrentSystemInfo as _};
 
 use crate::clock::monotonic_ns;
 use crate::http;

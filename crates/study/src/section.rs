@@ -72,7 +72,9 @@ impl<'a> Section<'a> {
         let text = match (self.raw(key), default) {
             (Some(Value::String(text)), _) => text.clone(),
             (Some(other), _) => {
-                return Err(self.problem(key, format!("`{other}` is not a text; write it in quotes")));
+                return Err(
+                    self.problem(key, format!("`{other}` is not a text; write it in quotes"))
+                );
             }
             (None, Some(default)) => default.to_owned(),
             (None, None) => return Err(self.problem(key, "is missing; write a text in quotes")),
@@ -177,7 +179,8 @@ impl<'a> Section<'a> {
             (Some(other), _) => other.to_string(),
             (None, Some(default)) => default.to_owned(),
             (None, None) => {
-                let form = parse("").map_or_else(|error| error.example.to_owned(), |_| String::new());
+                let form =
+                    parse("").map_or_else(|error| error.example.to_owned(), |_| String::new());
                 return Err(self.problem(key, format!("is missing; write it like {form}")));
             }
         };

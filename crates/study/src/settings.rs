@@ -165,20 +165,20 @@ fn cut(section: &mut Section<'_>, key: &str) -> Result<Cut, Problem> {
 fn confidence(section: &mut Section<'_>, default: &str) -> Result<f64, Problem> {
     let confidence = section.share("confidence", Some(default))?;
     if !(0.5..1.0).contains(&confidence) {
-        return Err(section.problem("confidence", format!("`{confidence}` is not from 50% to below 100%")));
+        return Err(
+            section.problem("confidence", format!("`{confidence}` is not from 50% to below 100%"))
+        );
     }
     Ok(confidence)
 }
 
-fn repetitions(
-    section: &mut Section<'_>,
-    confidence: &mut f64,
-) -> Result<Repetitions, Problem> {
+fn repetitions(section: &mut Section<'_>, confidence: &mut f64) -> Result<Repetitions, Problem> {
     if !matches!(section.raw("repetitions"), Some(Value::Table(_))) {
-        let fixed = section.small("repetitions", Some(3), 1..=MOST_REPETITIONS).map_err(|error| {
-            let or = "or write { min = 3, max = 20, until = \"2%\" }";
-            Problem { what: format!("{}, {or}", error.what), ..error }
-        })?;
+        let fixed =
+            section.small("repetitions", Some(3), 1..=MOST_REPETITIONS).map_err(|error| {
+                let or = "or write { min = 3, max = 20, until = \"2%\" }";
+                Problem { what: format!("{}, {or}", error.what), ..error }
+            })?;
         return Ok(Repetitions::Fixed(fixed));
     }
     let mut table = section.section("repetitions")?;

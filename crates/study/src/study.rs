@@ -111,7 +111,9 @@ pub enum StudyError {
         package: String,
     },
     /// Run after run failed.
-    #[error("{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed")]
+    #[error(
+        "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"
+    )]
     Failing {
         /// How many.
         count: u32,
@@ -199,10 +201,19 @@ impl<'a> Session<'a> {
             what: format!("{} cannot be started", options.program.display()),
             source,
         })?;
-        let around = Path::new(&study.name).parent().filter(|p| p.exists()).unwrap_or(Path::new("."));
+        let around =
+            Path::new(&study.name).parent().filter(|p| p.exists()).unwrap_or(Path::new("."));
         let environment = environment::describe(study.base.kind, study.seed, around);
         let plan = plan.allowing(more);
-        Ok(Self { study, plan, results, ended, keeper, folder: options.folder.clone(), environment })
+        Ok(Self {
+            study,
+            plan,
+            results,
+            ended,
+            keeper,
+            folder: options.folder.clone(),
+            environment,
+        })
     }
 
     fn summary(&self, earlier: usize, interrupted: bool) -> Summary {
@@ -413,9 +424,11 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
         }
         return Ok(results);
     }
-    std::fs::write(folder.join("study.toml"), &study.text).map_err(|source| StudyError::System {
-        what: format!("the study file cannot be copied to {}", folder.display()),
-        source,
+    std::fs::write(folder.join("study.toml"), &study.text).map_err(|source| {
+        StudyError::System {
+            what: format!("the study file cannot be copied to {}", folder.display()),
+            source,
+        }
     })?;
     let file_name = Path::new(&study.name).file_name();
     let row = Study {

@@ -62,8 +62,7 @@ impl Values {
                 None => filled.push(self.fill(word)?),
                 Some(name) => {
                     let placeholder = format!("{{each:{name}}}");
-                    let list =
-                        self.lists.get(name).ok_or_else(|| format!("each:{name}"))?;
+                    let list = self.lists.get(name).ok_or_else(|| format!("each:{name}"))?;
                     for value in list {
                         filled.push(self.fill(&word.replace(&placeholder, value))?);
                     }
@@ -122,12 +121,10 @@ mod tests {
 
     #[test]
     fn words_are_filled_and_repeated() {
-        let words = ["-p{port}", "--server={each:servers}", "{servers}", "{system.workers}", "{{x}}"];
+        let words =
+            ["-p{port}", "--server={each:servers}", "{servers}", "{system.workers}", "{{x}}"];
         let filled = values().fill_all(&words.map(str::to_owned)).unwrap();
-        assert_eq!(
-            filled,
-            ["-p80", "--server=a:1", "--server=b:2", "a:1,b:2", "8", "{x}"]
-        );
+        assert_eq!(filled, ["-p80", "--server=a:1", "--server=b:2", "a:1,b:2", "8", "{x}"]);
     }
 
     #[test]

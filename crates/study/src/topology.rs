@@ -142,9 +142,10 @@ impl Topology {
         let mut order: Vec<&TierSpec> = Vec::new();
         while order.len() < self.tiers.len() {
             let started = |name: &String| order.iter().any(|tier| tier.name == *name);
-            let next = self.tiers.iter().find(|tier| {
-                !started(&tier.name) && tier.backends.iter().all(started)
-            });
+            let next = self
+                .tiers
+                .iter()
+                .find(|tier| !started(&tier.name) && tier.backends.iter().all(started));
             match next {
                 Some(tier) => order.push(tier),
                 None => {

@@ -133,7 +133,13 @@ impl Workload {
 
     /// Arguments of one generator, after `kendall load`.
     #[must_use]
-    pub fn arguments(&self, generator: u32, targets: &[String], duration: &str, seed: u64) -> Vec<String> {
+    pub fn arguments(
+        &self,
+        generator: u32,
+        targets: &[String],
+        duration: &str,
+        seed: u64,
+    ) -> Vec<String> {
         let mut arguments = vec![self.protocol.to_owned()];
         arguments.extend(targets.iter().map(|address| self.target(address)));
         let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);

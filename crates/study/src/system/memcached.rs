@@ -22,14 +22,14 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
 pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     let instances = section.small("servers", Some(1), 1..=64)?;
     let threads = section.small("server_threads", Some(1), 1..=256)?;
-    let (_, memory) = section.quantity("server_memory", Some("256MiB"), kendall_units::parse_bytes)?;
+    let (_, memory) =
+        section.quantity("server_memory", Some("256MiB"), kendall_units::parse_bytes)?;
     let extra = section.words("server_options", &[])?;
     let mebibytes = memory.div_ceil(1 << 20).max(1);
     // Port -1 is a free one, which memcached writes into the file named by its environment.
     // Root may not run it without saying as whom; others ignore the option.
-    let line = format!(
-        "memcached -l 127.0.0.1 -p -1 -U 0 -u root -t {threads} -m {mebibytes} -c 16384"
-    );
+    let line =
+        format!("memcached -l 127.0.0.1 -p -1 -U 0 -u root -t {threads} -m {mebibytes} -c 16384");
     let mut command: Vec<String> = line.split(' ').map(str::to_owned).collect();
     command.extend(extra);
     let mut started = Started::command(instances, command);

@@ -15,9 +15,16 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let servers = memcached::servers(section)?;
     let instances = section.small("proxies", Some(1), 1..=64)?;
     let workers = section.small("workers", Some(64), 1..=4096)?;
-    let mode = section.choice("mode", &[("workers", "workers"), ("pipelined", "pipelined")], Some("workers"))?;
-    let placement =
-        section.choice("placement", &[("replicate", "replicate"), ("hash", "hash")], Some("replicate"))?;
+    let mode = section.choice(
+        "mode",
+        &[("workers", "workers"), ("pipelined", "pipelined")],
+        Some("workers"),
+    )?;
+    let placement = section.choice(
+        "placement",
+        &[("replicate", "replicate"), ("hash", "hash")],
+        Some("replicate"),
+    )?;
     let shard = section.flag("shard_multigets", false)?;
     let line = format!(
         "proxy --listen 127.0.0.1:0 --server={{each:servers}} --workers {workers} --mode {mode} \

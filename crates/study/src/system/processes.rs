@@ -8,9 +8,7 @@ use toml::Value;
 use crate::factor::text_of;
 use crate::section::{Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{
-    AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology,
-};
+use crate::topology::{AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind =
     SystemKind { name: "processes", protocol: "http", read, programs: &[] };
@@ -55,8 +53,7 @@ fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<Ti
     let name = section.text("name", None)?;
     let instances = section.small("instances", Some(1), 1..=256)?;
     let with_parameters = |text: &String| replace(text, parameters);
-    let command: Vec<String> =
-        section.words("command", &[])?.iter().map(with_parameters).collect();
+    let command: Vec<String> = section.words("command", &[])?.iter().map(with_parameters).collect();
     if command.is_empty() {
         let form = "is missing; write the program and its arguments, such as [\"nginx\", \"-p\", \"{folder}\"]";
         return Err(section.problem("command", form));
@@ -115,7 +112,10 @@ fn ready(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<R
     } else {
         let words = table.words("command", &[])?;
         if words.is_empty() {
-            return Err(table.problem("command", "is missing; write { http = \"/path\" } or { command = [\"program\"] }"));
+            return Err(table.problem(
+                "command",
+                "is missing; write { http = \"/path\" } or { command = [\"program\"] }",
+            ));
         }
         Ready::Command(words.iter().map(|word| replace(word, parameters)).collect())
     };
@@ -126,7 +126,7 @@ fn ready(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<R
 
 /// `{name}` of each parameter; other placeholders are left for the start.
 fn replace(text: &str, parameters: &[(String, String)]) -> String {
-    parameters.iter().fold(text.to_owned(), |text, (name, value)| {
-        text.replace(&format!("{{{name}}}"), value)
-    })
+    parameters
+        .iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }

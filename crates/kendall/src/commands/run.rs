@@ -1,0 +1,150 @@
+//! `kendall run`: a study, from its file to its report.
+
+mod dry_run;
+mod progress;
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use kendall_store::{Results, StoreError};
+use kendall_study::{Options, StudyError, StudyFile, Summary};
+
+use self::progress::Progress;
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Runs a study, or goes on with one that was interrupted
+///
+/// Starts the system, loads it, measures every configuration that the study file asks for, stores
+/// each run when it ends, and writes the report. Killed at any time, the same command goes on.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  kendall run studies/demo.toml --out results/demo\n  kendall run \
+                  studies/demo.toml --dry-run"
+)]
+pub(crate) struct RunCommand {
+    /// The study file
+    #[arg(value_name = "STUDY.toml")]
+    study: PathBuf,
+
+    #[command(flatten)]
+    common: RunFlags,
+
+    /// Prints the effective values and the runs, and runs nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Flags of everything that runs a study.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunFlags {
+    /// Folder of the results [default: results/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Takes the small sizes of the file's [toy] table
+    #[arg(long)]
+    pub(crate) toy: bool,
+
+    /// Tries failed and rejected runs of earlier sessions once more
+    #[arg(long)]
+    pub(crate) retry_failed: bool,
+
+    /// Writes no report
+    #[arg(long)]
+    pub(crate) no_report: bool,
+
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+}
+
+impl RunCommand {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let study = StudyFile::read(&self.study, self.common.toy)
+            .map_err(|error| exit_with(Exit::Refused, error))?;
+        if self.dry_run {
+            return dry_run::print(&study, self.common.format);
+        }
+        let folder =
+            self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
+        run_study(&study, folder, &self.common)
+    }
+}
+
+/// Runs a study in a folder, with progress, summary and report.
+pub(crate) fn run_study(
+    study: &StudyFile,
+    folder: PathBuf,
+    flags: &RunFlags,
+) -> anyhow::Result<Exit> {
+    let interrupted = stop_at_a_signal()?;
+    let options = Options {
+        folder: folder.clone(),
+        program: std::env::current_exe()?,
+        retry_failed: flags.retry_failed,
+    };
+    let mut progress = Progress::new(study);
+    let outcome =
+        kendall_study::run(study, &options, &interrupted, &mut |event| progress.event(&event));
+    progress.finish();
+    let summary = outcome.map_err(|error| exit_with(exit_of(&error), error))?;
+    let results = Results::open(&folder)?;
+    let report = if flags.no_report || summary.done == 0 {
+        None
+    } else {
+        let (_, written) = kendall_report::write(&folder)?;
+        Some(written.html)
+    };
+    match flags.format {
+        Format::Human => {
+            output::result(&summary::text(study, &results, &summary, report.as_deref())?);
+        }
+        Format::Json => {
+            output::json(&summary::json(study, &results, &summary, report.as_deref())?)?;
+        }
+    }
+    if summary.interrupted {
+        let go_on = "interrupted; the same command goes on where it stopped";
+        return Err(exit_with(Exit::Failure, go_on));
+    }
+    Ok(exit_for(&summary))
+}
+
+/// A study with failed runs is not done, nor one with rejected ones.
+fn exit_for(summary: &Summary) -> Exit {
+    if summary.failed > 0 {
+        Exit::NotReady
+    } else if summary.rejected > 0 {
+        Exit::RunRejected
+    } else {
+        Exit::Done
+    }
+}
+
+fn exit_of(error: &StudyError) -> Exit {
+    match error {
+        StudyError::Refused(_)
+        | StudyError::OtherStudy { .. }
+        | StudyError::Store(StoreError::Newer { .. }) => Exit::Refused,
+        StudyError::InUse { .. }
+        | StudyError::NotInstalled { .. }
+        | StudyError::Failing { .. }
+        | StudyError::Store(_)
+        | StudyError::System { .. } => Exit::NotReady,
+    }
+}
+
+/// Becomes true at SIGINT or SIGTERM, so that the run in progress is given up and all processes
+/// are stopped; a second signal ends the program at once.
+fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let code = i32::from(Exit::Failure as u8);
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}

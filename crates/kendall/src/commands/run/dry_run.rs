@@ -1,0 +1,105 @@
+//! `kendall run --dry-run`: effective values and runs.
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use kendall_study::{Plan, StudyFile};
+use kendall_units::Seconds;
+use serde_json::json;
+
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Runs that are listed for people; the others are counted.
+const MOST_LISTED: usize = 200;
+
+pub(super) fn print(study: &StudyFile, format: Format) -> anyhow::Result<Exit> {
+    let plan =
+        Plan::of(study).map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
+    match format {
+        Format::Json => output::json(&document(study, &plan))?,
+        Format::Human => output::result(&text(study, &plan)?),
+    }
+    Ok(Exit::Done)
+}
+
+fn document(study: &StudyFile, plan: &Plan) -> serde_json::Value {
+    let runs: Vec<_> = plan
+        .list()
+        .into_iter()
+        .map(|run| {
+            json!({
+                "configuration": run.configuration,
+                "repetition": run.repetition,
+                "levels": levels(study, plan, run.configuration),
+            })
+        })
+        .collect();
+    json!({
+        "effective": study.effective(),
+        "runs": runs,
+        "most_runs": plan.most(),
+        "confounding": plan.confounding,
+    })
+}
+
+fn text(study: &StudyFile, plan: &Plan) -> anyhow::Result<String> {
+    let mut effective = study.effective();
+    if let Some(object) = effective.as_object_mut() {
+        object.remove("factors");
+    }
+    let mut text = format!("# effective values\n{}\n", toml::to_string(&effective)?);
+    let list = plan.list();
+    let shown = if list.is_empty() {
+        format!("# at most {} runs; the data decide which\n", plan.most())
+    } else {
+        format!("# {} runs, in this order\n", list.len())
+    };
+    text.push_str(&shown);
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    let mut header = vec!["run".to_owned(), "repetition".to_owned(), "configuration".to_owned()];
+    header.extend(study.factors.iter().map(|factor| factor.key.clone()));
+    table.set_header(header);
+    for (number, run) in list.iter().take(MOST_LISTED).enumerate() {
+        let mut row = vec![
+            (number + 1).to_string(),
+            (run.repetition + 1).to_string(),
+            run.configuration.to_string(),
+        ];
+        row.extend(levels(study, plan, run.configuration));
+        table.add_row(row);
+    }
+    if !list.is_empty() {
+        text.push_str(&format!("{table}\n"));
+    }
+    if list.len() > MOST_LISTED {
+        text.push_str(&format!("… and {} more\n", list.len() - MOST_LISTED));
+    }
+    if !plan.confounding.is_empty() {
+        text.push_str("# effects that this design cannot tell apart\n");
+        text.push_str(&plan.confounding.join("\n"));
+        text.push('\n');
+    }
+    let load = study.base.measure.duration * kendall_units::exact_f64(plan.most());
+    text.push_str(&format!("# measuring takes about {}\n", duration(load)));
+    Ok(text)
+}
+
+fn levels(study: &StudyFile, plan: &Plan, configuration: usize) -> Vec<String> {
+    study
+        .factors
+        .iter()
+        .zip(&plan.configurations[configuration])
+        .map(|(factor, level)| level.map_or_else(|| "–".to_owned(), |l| factor.level(l).text))
+        .collect()
+}
+
+/// A length of time in hours, minutes and seconds.
+pub(super) fn duration(time: Seconds) -> String {
+    let seconds = kendall_units::whole_u64(time.get().round());
+    match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}

@@ -1,0 +1,141 @@
+//! How far a study is: a bar on a terminal, plain lines elsewhere.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use kendall_store::{Run, Status};
+use kendall_study::{Event, Live, StudyFile};
+use kendall_units::{Rate, Seconds, exact_f64};
+
+use super::dry_run::duration;
+use crate::output;
+
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    title: String,
+    runs: usize,
+    exact: bool,
+    ended: usize,
+    /// Lengths of the runs of this session, in seconds.
+    spent_s: f64,
+    ended_now: usize,
+    levels: String,
+}
+
+impl Progress {
+    pub(super) fn new(study: &StudyFile) -> Self {
+        Self {
+            bar: None,
+            title: study.title.clone(),
+            runs: 0,
+            exact: true,
+            ended: 0,
+            spent_s: 0.0,
+            ended_now: 0,
+            levels: String::new(),
+        }
+    }
+
+    pub(super) fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Opened { runs, exact, ended } => self.opened(*runs, *exact, *ended),
+            Event::Started { run, .. } => {
+                self.levels = levels(run);
+                let text = format!("{}  starting", self.levels);
+                if let Some(bar) = &self.bar {
+                    bar.set_message(text);
+                }
+            }
+            Event::Live(live) => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(format!("{}  {}", self.levels, self::live(live)));
+                }
+            }
+            Event::Ended { run, throughput_per_s, response_time_mean_s } => {
+                self.ended(run, *throughput_per_s, *response_time_mean_s);
+            }
+        }
+    }
+
+    fn opened(&mut self, runs: usize, exact: bool, ended: usize) {
+        (self.runs, self.exact, self.ended) = (runs, exact, ended);
+        let count = if exact { format!("{runs} runs") } else { format!("at most {runs} runs") };
+        let earlier = if ended > 0 { format!(", {ended} had ended before") } else { String::new() };
+        output::note(&format!("{}: {count}{earlier}", self.title));
+        if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));
+            let template = "{bar:24} {pos}/{len}  {prefix}\n{wide_msg}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_position(u64::try_from(ended).unwrap_or(0));
+            self.bar = Some(bar);
+        }
+    }
+
+    fn ended(&mut self, run: &Run, throughput: Option<f64>, response_time: Option<f64>) {
+        self.ended += 1;
+        self.ended_now += 1;
+        let length = run.ended_ns.saturating_sub(run.started_ns);
+        self.spent_s += Seconds::from_nanos(length).get();
+        let mut line = format!("run {}/{}  {}", self.ended, self.runs, levels(run));
+        if let (Some(throughput), Some(time)) = (throughput, response_time) {
+            let (throughput, time) = (Rate::per_second(throughput), Seconds::new(time));
+            write!(line, "  {throughput}, mean response {time}").unwrap_or_default();
+        }
+        match run.status {
+            Status::Done => {}
+            Status::Rejected => {
+                write!(line, "  REJECTED: {}", run.reasons.join("; ")).unwrap_or_default();
+            }
+            Status::Failed => {
+                write!(line, "  FAILED: {}", run.reasons.join("; ")).unwrap_or_default();
+            }
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.suspend(|| output::note(&line));
+                bar.set_position(u64::try_from(self.ended).unwrap_or(0));
+                bar.set_prefix(self.left());
+            }
+            None => output::note(&line),
+        }
+    }
+
+    /// Time left, from the mean length of the runs of this session.
+    fn left(&self) -> String {
+        let left = self.runs.saturating_sub(self.ended);
+        let mean = self.spent_s / exact_f64(self.ended_now).max(1.0);
+        let text = duration(Seconds::new(mean * exact_f64(left)));
+        if self.exact { format!("{text} left") } else { format!("at most {text} left") }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `workers=8 clients=66`.
+fn levels(run: &Run) -> String {
+    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let parts: Vec<String> = run
+        .factors
+        .iter()
+        .map(|level| format!("{}={}", short(&level.factor), level.text))
+        .collect();
+    format!("{} (repetition {})", parts.join(" "), run.repetition + 1)
+}
+
+fn live(live: &Live) -> String {
+    let mut text = format!("{:.0} s", live.elapsed_s);
+    if let Some(throughput) = live.throughput_per_s {
+        write!(text, ", {}", Rate::per_second(throughput)).unwrap_or_default();
+    }
+    if let Some(time) = live.response_time_mean_s {
+        write!(text, ", mean response {} at the tier", Seconds::new(time)).unwrap_or_default();
+    }
+    text
+}
