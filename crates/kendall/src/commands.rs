@@ -1,9 +1,9 @@
 //! The command line: one module a command, and one line here.
 
 mod completions;
-mod load;
 mod demo;
 mod keep;
+mod load;
 mod report;
 mod run;
 mod serve;
