@@ -23,7 +23,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     if (!Number.isFinite(value)) return "–";
     const size = Math.abs(value);
     const digits = size >= 1000 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(size || 1)));
-    return value.toLocaleString("en", { maximumFractionDigits: Math.min(digits, 8) }).replace(/,/g, "\u202f");
+    return value.toLocaleString("en", { maximumFractionDigits: Math.min(digits, 8), useGrouping: size >= 10000 }).replace(/,/g, "\u202f");
   };
   const shown = () => data.series.map((series, index) => ({ series, index })).filter(({ series, index }) => series.name && !hidden.has(index));
 

@@ -43,7 +43,17 @@ const MOST_INTERACTIONS: usize = 6;
 /// Bars at most; what explains less is in the table.
 const MOST_BARS: usize = 14;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+/// An early chapter of a study that has no load curves: the effects are what it asks for.
+pub(crate) fn of_an_experiment(data: &Data) -> Option<Section> {
+    if data.load.is_none() { chapter(data) } else { None }
+}
+
+/// A late chapter of a study of load curves.
+pub(crate) fn beside_load_curves(data: &Data) -> Option<Section> {
+    if data.load.is_some() { chapter(data) } else { None }
+}
+
+fn chapter(data: &Data) -> Option<Section> {
     // An adaptive search measures where it pays, not where effects could be told apart.
     if data.factors.is_empty() || data.study.design == "adaptive" {
         return None;
@@ -104,8 +114,12 @@ fn explain(section: &mut Section, response: &Response, analysis: &Analysis) {
     ));
     section.plot(shares(response, &analysis.fit));
     section.table(table(response, analysis));
-    for plot in interactions(response, &analysis.fit) {
-        section.plot(plot);
+    let mut plots = interactions(response, &analysis.fit).into_iter();
+    while let Some(first) = plots.next() {
+        match plots.next() {
+            Some(second) => section.blocks.push(Block::PlotPair(Box::new((first, second)))),
+            None => section.plot(first),
+        }
     }
     section.table(levels(response, analysis));
     section.text("The intervals and tests rest on these assumptions:");

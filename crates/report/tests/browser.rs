@@ -1,0 +1,151 @@
+//! The report in a real browser: it must render, answer to keys and clicks, say nothing on the
+//! console and ask nobody for anything.
+
+mod synthetic;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use synthetic::Synthetic;
+
+/// Names of the browser in the packages of common systems.
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+
+fn browser() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .flat_map(|folder| BROWSERS.map(|name| folder.join(name)))
+        .find(|candidate| candidate.is_file());
+    found.expect("this test needs Chromium: `make packages-test` installs it")
+}
+
+/// What a page became, and what the console said.
+struct Seen {
+    dom: String,
+    console: Vec<String>,
+}
+
+fn open(page: &Path, arguments: &[&str]) -> Seen {
+    let profile = tempfile::tempdir().unwrap();
+    let child = Command::new(browser())
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update"])
+        .args(["--disable-sync", "--disable-dev-shm-usage", "--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        // The browser's own services look for their servers; they shall find none.
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        .args(arguments)
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = finish(child);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    Seen {
+        dom: String::from_utf8(output.stdout).unwrap(),
+        console: log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect(),
+    }
+}
+
+/// Waits for the browser with a deadline: one that hangs must not hang the tests.
+fn finish(child: std::process::Child) -> std::process::Output {
+    const DEADLINE: Duration = Duration::from_secs(120);
+    let pid = child.id();
+    let (done, waiting) = std::sync::mpsc::sync_channel(1);
+    let worker = std::thread::spawn(move || {
+        let output = child.wait_with_output();
+        done.send(()).unwrap_or_default();
+        output
+    });
+    if waiting.recv_timeout(DEADLINE).is_err() {
+        Command::new("kill").arg(pid.to_string()).status().unwrap();
+    }
+    worker.join().unwrap().unwrap()
+}
+
+/// Presses keys on the first plot, hides a series, zooms, and writes down what it sees.
+const VISITOR: &str = r##"<script>
+const figure = document.querySelector("#plot-throughput"), seen = document.documentElement.dataset;
+const canvas = figure.querySelector(".canvas"), press = (key) =>
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+press("ArrowRight"); press("ArrowRight");
+seen.tip = figure.querySelector(".tip").textContent;
+press("+");
+seen.zoomed = String(Boolean(figure.querySelector(".zoom").getAttribute("transform")));
+press("0");
+seen.whole = String(!figure.querySelector(".zoom").getAttribute("transform"));
+const button = figure.querySelector(".legend button");
+button.click();
+seen.hidden = String(figure.querySelector(".chart .series").classList.contains("off"));
+seen.pressed = button.getAttribute("aria-pressed");
+seen.requests = String(performance.getEntriesByType("resource").filter((entry) => !entry.name.startsWith("data:")).length);
+</script>"##;
+
+fn report(synthetic: &Synthetic) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("results");
+    synthetic.store(&results);
+    let (_, written) = kendall_report::write(&results).unwrap();
+    (folder, written.html)
+}
+
+#[test]
+fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
+    let (_guard, page) = report(&Synthetic::writes());
+    let html = std::fs::read_to_string(&page).unwrap();
+    let plots = html.matches("<figure class=\"plot\"").count();
+    assert!(plots > 10, "{plots} plots");
+    std::fs::write(&page, format!("{html}{VISITOR}")).unwrap();
+    let seen = open(&page, &["--window-size=1200,900"]);
+    assert_eq!(seen.console, Vec::<String>::new());
+    let root =
+        seen.dom.split_once('>').map(|(_, rest)| rest.split_once("<head").unwrap().0).unwrap();
+    let says = |text: &str| assert!(root.contains(text), "{text} is not in {root}");
+    says(&format!("data-plots=\"{plots}\""));
+    says("data-requests=\"0\"");
+    says("data-zoomed=\"true\"");
+    says("data-whole=\"true\"");
+    says("data-hidden=\"true\"");
+    says("data-pressed=\"false\"");
+    says("data-tip=\"8 workersclients: 30throughput (1/s): 7550");
+}
+
+#[test]
+fn a_small_screen_scrolls_in_one_direction_only() {
+    let (_guard, page) = report(&Synthetic::two_level());
+    let html = std::fs::read_to_string(&page).unwrap();
+    let measure = "<script>document.documentElement.dataset.fits = String(\
+        document.documentElement.scrollWidth <= document.documentElement.clientWidth);</script>";
+    std::fs::write(&page, format!("{html}{measure}")).unwrap();
+    let seen = open(&page, &["--window-size=400,800"]);
+    assert_eq!(seen.console, Vec::<String>::new());
+    assert!(seen.dom.contains("data-fits=\"true\""), "the page is wider than the screen");
+}
+
+/// Names, headings, labels: what a screen reader needs, read from the page as it was built.
+#[test]
+fn every_plot_has_a_name_a_description_and_its_values_as_a_table() {
+    let (_guard, page) = report(&Synthetic::writes());
+    // The name of a namespace is no address.
+    let html = std::fs::read_to_string(&page).unwrap().replace("http://www.w3.org/2000/svg", "");
+    for figure in html.split("<figure class=\"plot\"").skip(1) {
+        let figure = figure.split("</figure>").next().unwrap();
+        let head: String = figure.chars().take(200).collect();
+        assert!(figure.contains("role=\"img\" aria-label=\""), "{head}");
+        assert!(figure.contains("<caption>Values of: "), "{head}");
+        assert!(figure.contains("<th scope=\"row\""), "{head}");
+        assert!(figure.contains("aria-live=\"polite\""), "{head}");
+    }
+    assert_eq!(html.matches("<h1").count(), 1);
+    assert!(html.contains("<html lang=\"en\">") && html.contains("class=\"skip\""));
+    for wanted in ["src=", "http://", "https://", "@import", "url("] {
+        let outside =
+            html.match_indices(wanted).find(|(at, _)| !html[*at..].starts_with("src=\"data:"));
+        assert!(outside.is_none(), "{wanted} would ask the network");
+    }
+}
