@@ -182,11 +182,11 @@ fn key(mark: Mark, color: usize) -> String {
     let line = "<path class=\"line\" d=\"M1 6H27\"/>";
     let shape = svg::SHAPES[color % svg::SHAPES.len()];
     let hole = if shape.ends_with("hollow") {
-        format!("<path class=\"hole {shape}\" d=\"M14 6h0\"/>")
+        format!("<path class=\"hole {shape}\" d=\"M14 6h.01\"/>")
     } else {
         String::new()
     };
-    let dot = format!("<path class=\"mark {shape}\" d=\"M14 6h0\"/>{hole}");
+    let dot = format!("<path class=\"mark {shape}\" d=\"M14 6h.01\"/>{hole}");
     match mark {
         Mark::Line => format!("{line}{dot}"),
         Mark::Points => dot,

@@ -137,7 +137,7 @@ fn limit(fastest: &Configuration) -> Option<String> {
     let found = bottleneck(&fastest.point);
     let first = found.evidence.first()?;
     Some(match found.limiting {
-        Some(name) => format!("What limits it there is {name} ({first})."),
+        Some(_) => format!("What limits it there: {first}."),
         None => format!("What limits it there was not measured: {first}."),
     })
 }

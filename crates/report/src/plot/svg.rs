@@ -287,7 +287,7 @@ fn marks(out: &mut String, frame: &Frame, series: &Series, shape: &str) {
     let mut path = String::new();
     for point in &series.points {
         if let Some((x, y)) = frame.place(point.x, point.y) {
-            put(&mut path, format_args!("M{x:.1} {y:.1}h0"));
+            put(&mut path, format_args!("M{x:.1} {y:.1}h.01"));
         }
     }
     stroke(out, &format!("mark {shape}"), &path);
