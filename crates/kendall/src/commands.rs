@@ -3,6 +3,7 @@
 mod completions;
 mod demo;
 mod keep;
+mod design;
 mod load;
 mod report;
 mod run;
@@ -28,6 +29,7 @@ enum Command {
     Guard(keep::Guard),
     Reaper(keep::Reaper),
     Completions(completions::Completions),
+    Design(design::Design),
     Report(report::ReportCommand),
     Serve(serve::Serve),
     Load(load::Load),
@@ -49,6 +51,7 @@ impl Kendall {
             Command::Guard(command) => command.run(),
             Command::Reaper(command) => command.run(),
             Command::Completions(command) => command.run(),
+            Command::Design(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),

@@ -1,6 +1,7 @@
 //! The program: arguments, wiring, progress and printing, exit codes.
 
 mod commands;
+mod csv;
 mod exit;
 mod output;
 

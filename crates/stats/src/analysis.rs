@@ -10,6 +10,7 @@ mod checks;
 mod fit;
 mod layout;
 mod linear;
+mod sign_table;
 mod transform;
 
 pub use checks::{Check, QuantilePoint, Verdict};
@@ -18,6 +19,7 @@ pub use fit::{
     Term,
 };
 pub use layout::{FactorLevels, Layout, SumsKind};
+pub use sign_table::{SignRow, SignTable};
 pub use transform::{BoxCox, Recommendation};
 
 use serde::{Deserialize, Serialize};
@@ -90,6 +92,8 @@ pub struct Analysis {
     pub layout: Layout,
     /// Which model fits, and why.
     pub recommendation: Recommendation,
+    /// Signs and totals of a complete two-level design, in the unit of the response.
+    pub sign_table: Option<SignTable>,
     /// The model that was asked for, or the recommended one.
     pub model: Model,
     /// Its fit.
@@ -223,5 +227,6 @@ pub fn analyze(table: &Table, options: &Options) -> Result<Analysis, AnalysisErr
         .transpose()?;
     let mut caveats = layout.caveats.clone();
     caveats.extend(fit.checks.iter().filter_map(Check::caveat));
-    Ok(Analysis { layout, recommendation, model, fit, other, caveats })
+    let sign_table = sign_table::sign_table(&layout, &rows);
+    Ok(Analysis { layout, recommendation, sign_table, model, fit, other, caveats })
 }

@@ -105,6 +105,10 @@ fn the_memcached_table_comes_out() {
     prints(100.0 * analysis.fit.error.unwrap().share, "0.49");
     assert_eq!(analysis.fit.error.unwrap().degrees, 16);
     assert_eq!(analysis.layout.sums, SumsKind::Balanced);
+    let signs = analysis.sign_table.unwrap();
+    assert_eq!(signs.columns, ["I", "A", "B", "C", "AB", "AC", "BC", "ABC"]);
+    prints(signs.totals[1], "-4640.00");
+    prints(signs.effects[6], "572.92");
     assert!(analysis.fit.checks.iter().any(|c| c.assumption == Assumption::Normality));
 }
 

@@ -1,0 +1,223 @@
+//! `kendall design new`: the runs of a design in their order.
+
+use kendall_stats::design::fraction::Fraction;
+use kendall_stats::design::{Design, DesignError, Factor, PlannedRun};
+
+use super::tables::{grid, note};
+use crate::csv;
+use crate::exit::{Exit, exit_with};
+use crate::output;
+
+/// Makes a design: which configurations to run, and in which order
+///
+/// Every repetition runs every configuration once, in a random order of its own that the seed
+/// fixes, so that the drift of the machine does not pose as an effect. Fill the column `value` and
+/// give the table to `kendall design analyze`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  kendall design new --kind fractional --factor a=1,2 --factor b=1,2 --factor c=1,2 --factor d=1,2 --resolution 4"
+)]
+pub(super) struct New {
+    /// How the configurations are chosen
+    #[arg(long, value_enum)]
+    kind: Kind,
+    /// A factor and its levels; repeated
+    #[arg(long = "factor", value_name = "NAME=LEVEL,LEVEL", required = true, value_parser = factor)]
+    factors: Vec<Factor>,
+    /// Repetitions of every configuration
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    replications: u64,
+    /// Seed of the order of the runs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Fraction: the least resolution (3 tells main effects apart, 4 also from pairs)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(3..=20), conflicts_with = "generators")]
+    resolution: Option<u32>,
+    /// Fraction: a generator such as D=ABC; repeated
+    #[arg(long = "generator", value_name = "D=ABC")]
+    generators: Vec<String>,
+    /// Two-level designs: runs of the center point in every repetition
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
+    center_points: u64,
+    /// How to print the design
+    #[arg(long, value_enum, default_value_t)]
+    format: PlanFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// One factor at a time from the first levels
+    OneAtATime,
+    /// Every combination of levels
+    Full,
+    /// Every combination of two levels each
+    #[value(name = "2kr")]
+    TwoLevel,
+    /// A fraction of the combinations of two levels each
+    Fractional,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum PlanFormat {
+    /// Tables for people
+    #[default]
+    Human,
+    /// The runs, to be filled in
+    Csv,
+    /// One JSON document
+    Json,
+}
+
+/// A design with the order of its runs.
+#[derive(Debug, serde::Serialize)]
+struct Plan<'a> {
+    design: &'a Design,
+    seed: u64,
+    replications: u64,
+    runs: &'a [PlannedRun],
+}
+
+fn factor(text: &str) -> Result<Factor, String> {
+    let refuse = || format!("`{text}` is not a factor; write it like `workers=8,32`");
+    let (name, levels) = text.split_once('=').ok_or_else(refuse)?;
+    let levels: Vec<&str> = levels.split(',').map(str::trim).collect();
+    if name.trim().is_empty() || levels.iter().any(|level| level.is_empty()) {
+        return Err(refuse());
+    }
+    Ok(Factor::new(name.trim(), levels))
+}
+
+impl New {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let design = self.design().map_err(|error| exit_with(Exit::Refused, error))?;
+        let runs = design.plan(self.replications, self.seed);
+        match self.format {
+            PlanFormat::Human => output::result(&self.human(&design, &runs)),
+            PlanFormat::Csv => output::result(&table(&design, &runs)),
+            PlanFormat::Json => output::json(&Plan {
+                design: &design,
+                seed: self.seed,
+                replications: self.replications,
+                runs: &runs,
+            })?,
+        }
+        Ok(Exit::Done)
+    }
+
+    fn design(&self) -> Result<Design, DesignError> {
+        let factors = self.factors.clone();
+        let count = factors.len();
+        let design = match self.kind {
+            Kind::OneAtATime => Design::one_at_a_time(factors)?,
+            Kind::Full => Design::full(factors)?,
+            Kind::TwoLevel => Design::two_level(factors)?,
+            Kind::Fractional => {
+                let texts: Vec<&str> = self.generators.iter().map(String::as_str).collect();
+                let fraction = match (texts.as_slice(), self.resolution) {
+                    ([], resolution) => Fraction::smallest(count, resolution.unwrap_or(4))?,
+                    (texts, _) => Fraction::from_generators(count, texts)?,
+                };
+                Design::fractional(factors, fraction)?
+            }
+        };
+        match self.center_points {
+            0 => Ok(design),
+            count => design.with_center_points(count),
+        }
+    }
+
+    fn human(&self, design: &Design, runs: &[PlannedRun]) -> String {
+        let mut text = format!(
+            "{} configurations × {} repetitions = {} runs, in an order that seed {} fixes\n",
+            design.configurations.len(),
+            self.replications,
+            runs.len(),
+            self.seed
+        );
+        if let Some(fraction) = &design.fraction {
+            text.push_str(&confounding(design, fraction));
+        }
+        let mut header = vec!["order".to_owned(), "block".to_owned()];
+        header.extend(design.factors.iter().map(|factor| factor.name.clone()));
+        let rows = runs.iter().map(|run| {
+            let mut row = vec![run.order.to_string(), run.block.to_string()];
+            row.extend(design.configurations[run.configuration].settings.iter().cloned());
+            row
+        });
+        text.push_str(&grid(&header, rows));
+        text
+    }
+}
+
+fn confounding(design: &Design, fraction: &Fraction) -> String {
+    let names: Vec<String> = design
+        .factors
+        .iter()
+        .enumerate()
+        .map(|(index, factor)| {
+            format!("{} = {}", kendall_stats::design::fraction::letter(index), factor.name)
+        })
+        .collect();
+    let words = |words: Vec<String>, separator: &str| words.join(separator);
+    let mut relation: Vec<String> =
+        fraction.defining_relation.iter().map(ToString::to_string).collect();
+    let more = relation.len().saturating_sub(16);
+    relation.truncate(16);
+    let more = if more > 0 { format!(" = … ({more} more)") } else { String::new() };
+    let mut text = format!(
+        "{}\ngenerators {}\ndefining relation I = {}{more}\nresolution {}: {}\n",
+        names.join(", "),
+        words(fraction.generator_texts(), ", "),
+        words(relation, " = "),
+        roman(fraction.resolution),
+        promise(fraction.resolution),
+    );
+    let longest = if fraction.factors <= 6 { 4 } else { 2 };
+    let rows = fraction.alias_table(longest).into_iter().map(|(effect, aliases)| {
+        let sum: Vec<String> = aliases.iter().map(ToString::to_string).collect();
+        let sum = if sum.is_empty() {
+            format!("{effect} (nothing up to {longest} factors)")
+        } else {
+            format!("{effect} + {}", sum.join(" + ")).replace("+ -", "- ")
+        };
+        vec![effect.to_string(), sum]
+    });
+    text.push_str(&grid(&["effect".to_owned(), "stands for".to_owned()], rows));
+    note(&mut text, "a sum cannot be told apart by this design");
+    text
+}
+
+fn roman(resolution: u32) -> String {
+    const NUMERALS: [&str; 8] = ["III", "IV", "V", "VI", "VII", "VIII", "IX", "X"];
+    usize::try_from(resolution)
+        .ok()
+        .and_then(|index| NUMERALS.get(index.checked_sub(3)?))
+        .map_or_else(|| resolution.to_string(), |numeral| (*numeral).to_owned())
+}
+
+fn promise(resolution: u32) -> &'static str {
+    match resolution {
+        0..=3 => "main effects are confounded with interactions of two factors",
+        4 => "main effects are clear of pairs, pairs are confounded with pairs",
+        _ => "main effects and pairs are clear of each other",
+    }
+}
+
+/// The runs as a table to be filled in.
+fn table(design: &Design, runs: &[PlannedRun]) -> String {
+    let mut text = String::from("order,replicate");
+    for factor in &design.factors {
+        text.push(',');
+        text.push_str(&csv::cell(&factor.name));
+    }
+    text.push_str(",value\n");
+    for run in runs {
+        text.push_str(&format!("{},{}", run.order, run.block));
+        for setting in &design.configurations[run.configuration].settings {
+            text.push(',');
+            text.push_str(&csv::cell(setting));
+        }
+        text.push_str(",\n");
+    }
+    text
+}

@@ -1,0 +1,293 @@
+//! An analyzed design as tables and words for people.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use kendall_stats::analysis::{Analysis, Fit, Model, SignTable, SumsKind, Term, Verdict};
+use kendall_stats::estimate::{Estimate, figures};
+
+/// Rows of a table of cells beyond which it no longer helps.
+const MOST_CELLS: usize = 64;
+
+pub(crate) fn grid(header: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
+    let mut numeric = vec![true; header.len()];
+    for row in rows {
+        for (column, text) in row.iter().enumerate() {
+            let text = text.split_whitespace().next().unwrap_or("");
+            let is_number = text.trim_end_matches('%').parse::<f64>().is_ok();
+            numeric[column] &= is_number || matches!(text, "" | "–" | "<");
+        }
+        table.add_row(row);
+    }
+    for (column, _) in numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{table}\n")
+}
+
+pub(crate) fn note(text: &mut String, words: &str) {
+    text.push_str(words);
+    text.push('\n');
+}
+
+fn heading(text: &mut String, words: &str) {
+    text.push('\n');
+    note(text, words);
+}
+
+pub(super) fn human(analysis: &Analysis, response: &str) -> String {
+    let mut text = summary(analysis, response);
+    if let Some(signs) = &analysis.sign_table {
+        heading(&mut text, "Sign table (means of the responses as measured)");
+        text.push_str(&sign_table(signs));
+    }
+    heading(&mut text, "Effects and allocation of variation");
+    text.push_str(&effects(analysis));
+    level_effects(&mut text, &analysis.fit);
+    if analysis.fit.cells.len() <= MOST_CELLS {
+        heading(&mut text, "Cells");
+        text.push_str(&cells(analysis));
+    }
+    heading(&mut text, "Assumptions");
+    for check in &analysis.fit.checks {
+        let mark = match check.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Doubtful => "DOUBTFUL",
+            Verdict::NotTestable => "not testable",
+        };
+        note(&mut text, &format!("- {}: {mark}. {}", check.assumption, check.words));
+    }
+    if !analysis.caveats.is_empty() {
+        heading(&mut text, "Caveats");
+        for caveat in &analysis.caveats {
+            note(&mut text, &format!("- {caveat}"));
+        }
+    }
+    text
+}
+
+fn summary(analysis: &Analysis, response: &str) -> String {
+    let layout = &analysis.layout;
+    let factors: Vec<String> = layout
+        .factors
+        .iter()
+        .map(|f| format!("{} = {} ({})", f.letter, f.name, f.levels.join(", ")))
+        .collect();
+    let replications = if layout.fewest_replications == layout.most_replications {
+        format!("{} each", layout.fewest_replications)
+    } else {
+        format!("{} to {} each", layout.fewest_replications, layout.most_replications)
+    };
+    let mut text = format!(
+        "Response `{response}`: {} runs in {} cells, {replications}\n{}\n",
+        layout.runs,
+        layout.cells,
+        factors.join("; ")
+    );
+    if layout.sums == SumsKind::TypeThree {
+        note(
+            &mut text,
+            "Sums of squares are of type III (each term given all others); shares do not add up to 100 %",
+        );
+    }
+    if let Some(fraction) = &layout.fraction {
+        let words: Vec<String> =
+            fraction.defining_relation.iter().take(16).map(ToString::to_string).collect();
+        note(
+            &mut text,
+            &format!("A fraction of resolution {}: I = {}", fraction.resolution, words.join(" = ")),
+        );
+    }
+    let recommended = analysis.recommendation.model;
+    let choice = if analysis.model == recommended { "recommended" } else { "asked for" };
+    note(&mut text, &format!("Model: {} ({choice})", analysis.model));
+    for reason in &analysis.recommendation.reasons {
+        note(&mut text, &format!("- {reason}"));
+    }
+    if analysis.model != recommended {
+        note(&mut text, &format!("- the data recommend the {recommended} model"));
+    }
+    text
+}
+
+fn sign_table(signs: &SignTable) -> String {
+    let mut header = signs.columns.clone();
+    header.extend(["responses".to_owned(), "mean".to_owned()]);
+    let mut rows: Vec<Vec<String>> = signs
+        .rows
+        .iter()
+        .map(|row| {
+            let mut cells: Vec<String> = row.signs.iter().map(ToString::to_string).collect();
+            let responses: Vec<String> =
+                row.responses.iter().map(|value| figures(*value, 6)).map(trim).collect();
+            cells.push(responses.join(", "));
+            cells.push(figures(row.mean, 6));
+            cells
+        })
+        .collect();
+    let line = |values: &[f64], name: &str| {
+        let mut cells: Vec<String> = values.iter().map(|value| figures(*value, 6)).collect();
+        cells.extend([name.to_owned(), String::new()]);
+        cells
+    };
+    rows.push(line(&signs.totals, "total"));
+    rows.push(line(&signs.effects, &format!("total / {}", signs.rows.len())));
+    grid(&header, rows.into_iter())
+}
+
+/// `2475.00` is `2475`.
+fn trim(text: String) -> String {
+    if text.contains('.') && !text.contains('e') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+fn effects(analysis: &Analysis) -> String {
+    let fit = &analysis.fit;
+    let multiplicative = fit.model == Model::Multiplicative;
+    let with_effects = fit.terms.iter().any(|term| term.effect.is_some());
+    let mut header = vec!["term".to_owned(), "factors".to_owned()];
+    if with_effects {
+        header.push(if multiplicative { "effect q (log10)" } else { "effect q" }.to_owned());
+        header.push("interval".to_owned());
+    }
+    if multiplicative {
+        header.push("multiplies by 10^q".to_owned());
+    }
+    header.extend(["variation %", "df", "F", "p", "told from error"].map(str::to_owned));
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    if with_effects {
+        let mut mean = vec!["mean".to_owned(), "q0".to_owned()];
+        mean.extend(effect_cells(Some(&fit.mean)));
+        if multiplicative {
+            mean.push(figures(10_f64.powf(fit.mean.center), 5));
+        }
+        mean.resize(header.len(), String::new());
+        rows.push(mean);
+    }
+    rows.extend(fit.terms.iter().map(|term| term_row(term, with_effects, multiplicative)));
+    if let Some(error) = &fit.error {
+        let mut row = vec!["error".to_owned(), String::new()];
+        row.resize(header.len() - 5, String::new());
+        row.extend([format!("{:.2}", 100.0 * error.share), error.degrees.to_string()]);
+        row.resize(header.len(), String::new());
+        rows.push(row);
+    }
+    let mut text = grid(&header, rows.into_iter());
+    let sums = &fit.sums;
+    note(
+        &mut text,
+        &format!(
+            "SSY {}, SS0 {}, SST {}, SSE {}",
+            figures(sums.ssy, 7),
+            figures(sums.ss0, 7),
+            figures(sums.sst, 7),
+            figures(sums.sse, 7)
+        ),
+    );
+    if let (Some(error), Some(deviation)) = (&fit.error, fit.effect_deviation) {
+        note(
+            &mut text,
+            &format!(
+                "s_e {} on {} degrees of freedom, s_q {}",
+                figures(error.deviation, 5),
+                error.degrees,
+                figures(deviation, 5)
+            ),
+        );
+    }
+    if let Some(lenth) = &fit.lenth {
+        note(
+            &mut text,
+            &format!(
+                "Lenth: pseudo standard error {}, an effect beyond {} stands out, beyond {} even among all of them",
+                figures(lenth.pseudo_standard_error, 5),
+                figures(lenth.margin_of_error, 5),
+                figures(lenth.simultaneous_margin, 5)
+            ),
+        );
+    }
+    if !fit.left_out.is_empty() {
+        note(
+            &mut text,
+            &format!(
+                "Left out, not told apart or given up for the error: {}",
+                fit.left_out.join(", ")
+            ),
+        );
+    }
+    for term in fit.terms.iter().filter(|term| !term.aliases.is_empty()) {
+        let sum = format!("{} + {}", term.name, term.aliases.join(" + ")).replace("+ -", "- ");
+        note(&mut text, &format!("{} stands for {sum}", term.name));
+    }
+    text
+}
+
+fn effect_cells(effect: Option<&Estimate>) -> [String; 2] {
+    match effect {
+        Some(effect) => [
+            figures(effect.center, 6),
+            effect.interval.map_or_else(|| "–".to_owned(), |interval| interval.to_string()),
+        ],
+        None => ["–".to_owned(), "–".to_owned()],
+    }
+}
+
+fn term_row(term: &Term, with_effects: bool, multiplicative: bool) -> Vec<String> {
+    let mut row = vec![term.name.clone(), term.label.clone()];
+    if with_effects {
+        row.extend(effect_cells(term.effect.as_ref()));
+    }
+    if multiplicative {
+        let factor =
+            term.multiplier.as_ref().map_or_else(|| "–".to_owned(), |m| figures(m.center, 4));
+        row.push(factor);
+    }
+    row.push(format!("{:.2}", 100.0 * term.share));
+    row.push(term.degrees.to_string());
+    row.push(term.f_ratio.map_or_else(|| "–".to_owned(), |f| figures(f, 4)));
+    row.push(term.p_value.map_or_else(|| "–".to_owned(), p_value));
+    let told = term.significant.map_or("–", |told| if told { "yes" } else { "no" });
+    row.push(told.to_owned());
+    row
+}
+
+pub(crate) fn p_value(p: f64) -> String {
+    if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
+}
+
+fn level_effects(text: &mut String, fit: &Fit) {
+    for term in fit.terms.iter().filter(|term| !term.level_effects.is_empty()) {
+        if term.level_effects.len() > MOST_CELLS {
+            continue;
+        }
+        heading(text, &format!("Effect of {} ({})", term.label, term.name));
+        let header = ["level", "effect", "interval"].map(str::to_owned);
+        let rows = term.level_effects.iter().map(|level| {
+            let [center, interval] = effect_cells(Some(&level.effect));
+            vec![level.levels.join(", "), center, interval]
+        });
+        text.push_str(&grid(&header, rows));
+    }
+}
+
+fn cells(analysis: &Analysis) -> String {
+    let mut header: Vec<String> =
+        analysis.layout.factors.iter().map(|factor| factor.name.clone()).collect();
+    header
+        .extend(["runs", "mean", "deviation", "model", "interval of the mean"].map(str::to_owned));
+    let rows = analysis.fit.cells.iter().map(|cell| {
+        let mut row = cell.levels.clone();
+        row.push(cell.replications.to_string());
+        row.push(figures(cell.mean, 6));
+        row.push(cell.deviation.map_or_else(|| "–".to_owned(), |d| figures(d, 4)));
+        row.extend(effect_cells(Some(&cell.predicted)));
+        row
+    });
+    grid(&header, rows)
+}

@@ -1,0 +1,185 @@
+//! Comma-separated tables from users: a header, quoted cells, errors with their line.
+
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read: a table of an experiment is far smaller.
+const LARGEST_BYTES: u64 = 256 << 20;
+
+/// A table with a header.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Csv {
+    path: PathBuf,
+    pub(crate) header: Vec<String>,
+    /// Line in the file, from 1, and as many cells as the header has.
+    pub(crate) rows: Vec<(usize, Vec<String>)>,
+}
+
+/// A table that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CsvError {
+    #[error("{path} cannot be read")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} is larger than {LARGEST_BYTES} bytes, which no table of an experiment is")]
+    TooLarge { path: PathBuf },
+    #[error("{path} has no header: the first line names the columns, such as `workers,value`")]
+    NoHeader { path: PathBuf },
+    #[error("{path}: column `{name}` is named twice in the header")]
+    Twice { path: PathBuf, name: String },
+    #[error("{path}, line {line}: {have} cells, the header has {want}")]
+    Ragged { path: PathBuf, line: usize, have: usize, want: usize },
+    #[error("{path}, line {line}: a quote is opened and not closed")]
+    Quote { path: PathBuf, line: usize },
+    #[error("{path} has no column `{name}`; it has {columns}")]
+    NoColumn { path: PathBuf, name: String, columns: String },
+    #[error("{path}, line {line}, column `{column}`: `{text}` is not a number")]
+    NoNumber { path: PathBuf, line: usize, column: String, text: String },
+}
+
+impl Csv {
+    pub(crate) fn read(path: &Path) -> Result<Self, CsvError> {
+        let refuse = |source| CsvError::Read { path: path.to_owned(), source };
+        if std::fs::metadata(path).map_err(refuse)?.len() > LARGEST_BYTES {
+            return Err(CsvError::TooLarge { path: path.to_owned() });
+        }
+        let text = std::fs::read_to_string(path).map_err(refuse)?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, CsvError> {
+        let path = path.to_owned();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut records = records(text)
+            .map_err(|line| CsvError::Quote { path: path.clone(), line })?
+            .into_iter()
+            .filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+        let Some((_, header)) = records.next() else {
+            return Err(CsvError::NoHeader { path });
+        };
+        for (index, name) in header.iter().enumerate() {
+            if header[..index].contains(name) {
+                return Err(CsvError::Twice { path, name: name.clone() });
+            }
+        }
+        let rows: Vec<(usize, Vec<String>)> = records.collect();
+        if let Some((line, cells)) = rows.iter().find(|(_, cells)| cells.len() != header.len()) {
+            let (line, have, want) = (*line, cells.len(), header.len());
+            return Err(CsvError::Ragged { path, line, have, want });
+        }
+        Ok(Self { path, header, rows })
+    }
+
+    /// Position of a column, or an error that lists them.
+    pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
+        self.find(name).ok_or_else(|| CsvError::NoColumn {
+            path: self.path.clone(),
+            name: name.to_owned(),
+            columns: self.header.join(", "),
+        })
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.header.iter().position(|column| column == name)
+    }
+
+    /// The number in one cell of a row of this table; `None` where nothing was measured.
+    pub(crate) fn number(
+        &self,
+        (line, cells): &(usize, Vec<String>),
+        column: usize,
+    ) -> Result<Option<f64>, CsvError> {
+        let text = cells[column].as_str();
+        if text.is_empty() || text.eq_ignore_ascii_case("na") {
+            return Ok(None);
+        }
+        let number = text.parse::<f64>().ok().filter(|value| value.is_finite());
+        number.map(Some).ok_or_else(|| CsvError::NoNumber {
+            path: self.path.clone(),
+            line: *line,
+            column: self.header[column].clone(),
+            text: text.to_owned(),
+        })
+    }
+}
+
+/// Records with the line that each starts on; the line of a quote that is not closed as error.
+fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, usize> {
+    let mut records = Vec::new();
+    let (mut cells, mut cell) = (Vec::new(), String::new());
+    let (mut line, mut start) = (1, 1);
+    let mut quoted: Option<usize> = None;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (quoted, character) {
+            (Some(_), '"') if characters.peek() == Some(&'"') => {
+                characters.next();
+                cell.push('"');
+            }
+            (Some(_), '"') => quoted = None,
+            (Some(_), other) => cell.push(other),
+            (None, '"') if cell.trim().is_empty() => {
+                cell.clear();
+                quoted = Some(line);
+            }
+            (None, ',') => cells.push(std::mem::take(&mut cell).trim().to_owned()),
+            (None, '\n') => {
+                cells.push(std::mem::take(&mut cell).trim().to_owned());
+                records.push((start, std::mem::take(&mut cells)));
+                start = line + 1;
+            }
+            (None, other) => cell.push(other),
+        }
+        if character == '\n' {
+            line += 1;
+        }
+    }
+    if let Some(line) = quoted {
+        return Err(line);
+    }
+    if !cell.is_empty() || !cells.is_empty() {
+        cells.push(cell.trim().to_owned());
+        records.push((start, cells));
+    }
+    Ok(records)
+}
+
+/// A cell as it is written: quoted where it must be.
+pub(crate) fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Csv, CsvError> {
+        Csv::parse(Path::new("t.csv"), text)
+    }
+
+    #[test]
+    fn quotes_line_ends_and_blank_lines_are_read() {
+        let csv = parse("\u{feff}a, b\r\n1,\"x, \"\"y\"\"\nz\"\r\n\r\n2,w").unwrap();
+        assert_eq!(csv.header, ["a", "b"]);
+        assert_eq!(csv.rows[0], (2, vec!["1".to_owned(), "x, \"y\"\nz".to_owned()]));
+        assert_eq!(csv.rows[1].0, 5);
+        assert_eq!(cell("x, \"y\""), "\"x, \"\"y\"\"\"");
+    }
+
+    #[test]
+    fn errors_name_the_file_the_line_and_the_column() {
+        let text = |error: CsvError| error.to_string();
+        assert_eq!(text(parse("a,b\n1").unwrap_err()), "t.csv, line 2: 1 cells, the header has 2");
+        assert!(text(parse("").unwrap_err()).contains("no header"));
+        assert!(text(parse("a,a\n").unwrap_err()).contains("twice"));
+        assert!(text(parse("a\n\"x").unwrap_err()).contains("line 2: a quote"));
+        let csv = parse("a,b\n1,x").unwrap();
+        assert_eq!(
+            text(csv.number(&csv.rows[0], 1).unwrap_err()),
+            "t.csv, line 2, column `b`: `x` is not a number"
+        );
+        assert!(text(csv.column("c").unwrap_err()).contains("it has a, b"));
+    }
+}
