@@ -1,5 +1,6 @@
 //! The command line: one module a command, and one line here.
 
+mod compare;
 mod completions;
 mod demo;
 mod keep;
@@ -28,6 +29,7 @@ enum Command {
     Run(run::RunCommand),
     Guard(keep::Guard),
     Reaper(keep::Reaper),
+    Compare(compare::Compare),
     Completions(completions::Completions),
     Design(design::Design),
     Report(report::ReportCommand),
@@ -50,6 +52,7 @@ impl Kendall {
             Command::Run(command) => command.run(),
             Command::Guard(command) => command.run(),
             Command::Reaper(command) => command.run(),
+            Command::Compare(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Design(command) => command.run(),
             Command::Report(command) => command.run(),

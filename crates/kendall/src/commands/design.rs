@@ -2,7 +2,7 @@
 
 mod analyze;
 mod new;
-mod tables;
+pub(super) mod tables;
 
 use crate::exit::Exit;
 

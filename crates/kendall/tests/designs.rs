@@ -1,0 +1,145 @@
+//! `kendall design` and `kendall compare` as a user runs them: output, refusals, exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn kendall(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kendall")).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn data(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stats/tests/data");
+    folder.join(name).display().to_string()
+}
+
+fn write(folder: &Path, name: &str, content: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn the_published_table_is_printed() {
+    let file = data("memcached-2k-writes-throughput.csv");
+    let output = kendall(&["design", "analyze", &file, "--model", "additive"]);
+    assert!(output.status.success());
+    let printed = text(&output);
+    for figure in ["5221.83", "-580.000", "1538.75", "1966.17", "55.39", "33.93", "0.49"] {
+        assert!(printed.contains(figure), "{figure} is missing in\n{printed}");
+    }
+}
+
+#[test]
+fn json_holds_what_is_printed() {
+    let file = data("queue-2k-latency-ms.csv");
+    let output = kendall(&["design", "analyze", &file, "--format", "json"]);
+    let analysis: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(analysis["layout"]["cells"], 8);
+    assert_eq!(analysis["fit"]["terms"][0]["name"], "A");
+}
+
+/// A design that was made, filled in, is analyzed without naming a column.
+#[test]
+fn a_made_design_comes_back() {
+    let factors = ["--factor", "a=1,2", "--factor", "b=x,y", "--factor", "c=5,7"];
+    let mut arguments = vec!["design", "new", "--kind", "2kr", "--format", "csv", "--seed", "7"];
+    arguments.extend(factors);
+    let plan = text(&kendall(&arguments));
+    assert_eq!(plan.lines().count(), 1 + 3 * 8);
+    let filled: String = plan
+        .lines()
+        .enumerate()
+        .map(|(row, line)| match row {
+            0 => format!("{line}\n"),
+            _ => format!(
+                "{line}{}\n",
+                10.0 + (row % 5) as f64 + f64::from(u8::from(line.contains(",x,"))) * 50.0
+            ),
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "measured.csv", &filled);
+    let output = kendall(&["design", "analyze", &file.display().to_string(), "--blocks"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output).contains("B = b (x, y)") || text(&output).contains("B = b (y, x)"));
+}
+
+#[test]
+fn a_fraction_states_its_confounding() {
+    let output = kendall(&[
+        "design",
+        "new",
+        "--kind",
+        "fractional",
+        "--generator",
+        "D=ABC",
+        "--factor",
+        "a=1,2",
+        "--factor",
+        "b=1,2",
+        "--factor",
+        "c=1,2",
+        "--factor",
+        "d=1,2",
+    ]);
+    let printed = text(&output);
+    assert!(printed.contains("I = ABCD") && printed.contains("resolution IV"), "{printed}");
+    assert!(printed.contains("AB + CD"), "{printed}");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let constant = write(folder.path(), "constant.csv", "a,value\n1,5\n2,5\n");
+    let ragged = write(folder.path(), "ragged.csv", "a,value\n1,5\n2\n");
+    let word = write(folder.path(), "word.csv", "a,value\n1,5\n2,fast\n");
+    for (file, says) in [
+        (&constant, "the response is 5 in all 2 runs"),
+        (&ragged, "line 3: 1 cells"),
+        (&word, "`fast` is not a number"),
+    ] {
+        let output = kendall(&["design", "analyze", &file.display().to_string()]);
+        assert_eq!(output.status.code(), Some(2));
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(says), "{error}");
+    }
+    let missing = kendall(&["design", "analyze", "no-such-file.csv"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let levels = kendall(&["design", "new", "--kind", "2kr", "--factor", "a=1,2,3"]);
+    assert_eq!(levels.status.code(), Some(2));
+}
+
+/// Exit codes for CI: 4 for a regression beyond the bound, 0 otherwise, 4 when strict and untold.
+#[test]
+fn a_comparison_has_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = |name: &str, values: [f64; 4]| {
+        let rows: String = values
+            .iter()
+            .enumerate()
+            .map(|(block, value)| format!("c1,{block},{value}\n"))
+            .collect();
+        let path = write(folder.path(), name, &format!("configuration,block,value\n{rows}"));
+        path.display().to_string()
+    };
+    let before = set("before.csv", [10.0, 10.2, 9.9, 10.1]);
+    let same = set("same.csv", [10.05, 10.15, 9.95, 10.1]);
+    let slower = set("slower.csv", [12.0, 12.3, 11.8, 12.1]);
+    let noisy = set("noisy.csv", [6.0, 15.0, 9.0, 12.0]);
+    let code = |arguments: &[&str]| kendall(arguments).status.code();
+    assert_eq!(code(&["compare", &before, &same]), Some(0));
+    assert_eq!(code(&["compare", &before, &slower]), Some(4));
+    assert_eq!(code(&["compare", &before, &slower, "--higher-is-better"]), Some(0));
+    assert_eq!(code(&["compare", &before, &slower, "--bound", "50%"]), Some(0));
+    assert_eq!(code(&["compare", &before, &noisy]), Some(0));
+    assert_eq!(code(&["compare", &before, &noisy, "--strict"]), Some(4));
+    assert_eq!(code(&["compare", &before, "missing.csv"]), Some(2));
+    let output = kendall(&["compare", &before, &slower, "--format", "json"]);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["verdict"], "regression");
+    assert_eq!(answer["comparisons"][0]["paired"], true);
+}
