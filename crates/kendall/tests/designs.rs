@@ -1,5 +1,7 @@
 //! `kendall design` and `kendall compare` as a user runs them: output, refusals, exit codes.
 
+#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -57,7 +59,8 @@ fn a_made_design_comes_back() {
             0 => format!("{line}\n"),
             _ => format!(
                 "{line}{}\n",
-                10.0 + (row % 5) as f64 + f64::from(u8::from(line.contains(",x,"))) * 50.0
+                10.0 + kendall_units::exact_f64(row % 5)
+                    + f64::from(u8::from(line.contains(",x,"))) * 50.0
             ),
         })
         .collect();

@@ -179,9 +179,15 @@ fn effects(analysis: &Analysis) -> String {
         rows.push(row);
     }
     let mut text = grid(&header, rows.into_iter());
+    below_effects(&mut text, fit);
+    text
+}
+
+/// Totals, deviations, and what the terms stand for.
+fn below_effects(text: &mut String, fit: &Fit) {
     let sums = &fit.sums;
     note(
-        &mut text,
+        text,
         &format!(
             "SSY {}, SS0 {}, SST {}, SSE {}",
             figures(sums.ssy, 7),
@@ -192,7 +198,7 @@ fn effects(analysis: &Analysis) -> String {
     );
     if let (Some(error), Some(deviation)) = (&fit.error, fit.effect_deviation) {
         note(
-            &mut text,
+            text,
             &format!(
                 "s_e {} on {} degrees of freedom, s_q {}",
                 figures(error.deviation, 5),
@@ -203,7 +209,7 @@ fn effects(analysis: &Analysis) -> String {
     }
     if let Some(lenth) = &fit.lenth {
         note(
-            &mut text,
+            text,
             &format!(
                 "Lenth: pseudo standard error {}, an effect beyond {} stands out, beyond {} even among all of them",
                 figures(lenth.pseudo_standard_error, 5),
@@ -214,7 +220,7 @@ fn effects(analysis: &Analysis) -> String {
     }
     if !fit.left_out.is_empty() {
         note(
-            &mut text,
+            text,
             &format!(
                 "Left out, not told apart or given up for the error: {}",
                 fit.left_out.join(", ")
@@ -223,9 +229,8 @@ fn effects(analysis: &Analysis) -> String {
     }
     for term in fit.terms.iter().filter(|term| !term.aliases.is_empty()) {
         let sum = format!("{} + {}", term.name, term.aliases.join(" + ")).replace("+ -", "- ");
-        note(&mut text, &format!("{} stands for {sum}", term.name));
+        note(text, &format!("{} stands for {sum}", term.name));
     }
-    text
 }
 
 fn effect_cells(effect: Option<&Estimate>) -> [String; 2] {
