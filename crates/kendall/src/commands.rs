@@ -3,8 +3,8 @@
 mod compare;
 mod completions;
 mod demo;
-mod keep;
 mod design;
+mod keep;
 mod load;
 mod report;
 mod run;
