@@ -1,8 +1,251 @@
 //! Arrival schedules of the open loop: the moments at which requests are due.
+//!
+//! A schedule is drawn once, from the seed alone, so it is the same whatever the server does and
+//! however many threads send it: thread number t of T sends every T-th arrival from the t-th on.
+
+use std::path::Path;
+
+use rand_distr::Distribution as _;
+
+use crate::clock::SECOND_NS;
+use crate::distribution::Distribution;
+use crate::random::{Purpose, Random, stream};
+
+/// When requests are due, in words.
+#[derive(Debug, Clone)]
+pub enum ArrivalPlan {
+    /// Evenly spaced.
+    Constant {
+        /// Arrivals a second.
+        rate: f64,
+    },
+    /// Gaps from the exponential distribution: a Poisson process.
+    Poisson {
+        /// Arrivals a second, on average.
+        rate: f64,
+    },
+    /// Gaps from any distribution, in seconds.
+    Gaps(Distribution),
+    /// Bursts: a Poisson process that is on and off for exponential times.
+    OnOff {
+        /// Arrivals a second, on average over on and off.
+        rate: f64,
+        /// Mean time on, in seconds.
+        on: f64,
+        /// Mean time off, in seconds.
+        off: f64,
+    },
+    /// The moments of a file, in nanoseconds after the start, in order.
+    Trace(Vec<u64>),
+    /// A rate that grows by a step at a time.
+    Steps(Steps),
+}
+
+/// A rate that grows by a step at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Steps {
+    /// Arrivals a second at first.
+    pub from: f64,
+    /// Highest rate.
+    pub to: f64,
+    /// By how much it grows.
+    pub by: f64,
+    /// How long each rate lasts, in seconds.
+    pub every: f64,
+    /// Exponential gaps; else even ones.
+    pub poisson: bool,
+}
+
+/// A text that is no arrival schedule.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrivalError {
+    /// Not one of the forms.
+    #[error(
+        "`{text}` is not a kind of arrivals; write `poisson`, `constant`, `gaps:DISTRIBUTION`, \
+         `on-off:ON,OFF` such as `on-off:100ms,400ms`, `steps:100/s..1000/s,100/s,5s`, \
+         `poisson-steps:…` or `trace:PATH`"
+    )]
+    Form {
+        /// What was written.
+        text: String,
+    },
+    /// The kind of arrivals needs a rate.
+    #[error("`{kind}` arrivals need a rate above 0; write it like `--rate 250/s`")]
+    NoRate {
+        /// The kind.
+        kind: String,
+    },
+    /// The kind of arrivals has its own rate.
+    #[error("`{kind}` arrivals bring their own rate; leave out `--rate`")]
+    TwoRates {
+        /// The kind.
+        kind: String,
+    },
+    /// The distribution of the gaps.
+    #[error("the distribution of the gaps")]
+    Gaps(#[source] crate::distribution::DistributionError),
+    /// The file of moments could not be read.
+    #[error("cannot read the arrivals of `{path}`")]
+    File {
+        /// Its path.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line of the file of moments.
+    #[error(
+        "{path}, line {line}: `{text}` is not a moment at or after the one before; write seconds \
+         since the start, like `0.125`, or a time, like `125ms`"
+    )]
+    Line {
+        /// Its path.
+        path: String,
+        /// Counted from 1.
+        line: usize,
+        /// What it says.
+        text: String,
+    },
+}
+
+impl ArrivalPlan {
+    /// Reads a kind of arrivals with the rate that goes with it.
+    ///
+    /// # Errors
+    /// [`ArrivalError`] when it is none, lacks its rate, or its file cannot be read.
+    pub fn parse(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
+        let form = || ArrivalError::Form { text: text.to_owned() };
+        let (kind, rest) = text.split_once(':').map_or((text, None), |(k, r)| (k, Some(r)));
+        let kind_text = || kind.to_owned();
+        let with_rate = || {
+            rate.filter(|rate| *rate > 0.0)
+                .ok_or_else(|| ArrivalError::NoRate { kind: kind_text() })
+        };
+        let own = |plan: Self| match rate {
+            Some(_) => Err(ArrivalError::TwoRates { kind: kind_text() }),
+            None => Ok(plan),
+        };
+        match (kind, rest) {
+            ("poisson", None) => Ok(Self::Poisson { rate: with_rate()? }),
+            ("constant", None) => Ok(Self::Constant { rate: with_rate()? }),
+            ("gaps", Some(gaps)) => {
+                let gaps = Distribution::parse(gaps, crate::distribution::Unit::Time)
+                    .map_err(ArrivalError::Gaps)?;
+                match gaps.mean() {
+                    Some(mean) if mean > 0.0 => own(Self::Gaps(gaps)),
+                    _ => Err(form()),
+                }
+            }
+            ("on-off", Some(times)) => {
+                let (on, off) = times.split_once(',').ok_or_else(form)?;
+                let time = |text: &str| {
+                    let time = kendall_units::parse_seconds(text).ok().map(|time| time.get());
+                    time.filter(|time| *time > 0.0).ok_or_else(form)
+                };
+                Ok(Self::OnOff { rate: with_rate()?, on: time(on)?, off: time(off)? })
+            }
+            ("steps", Some(steps)) => {
+                own(Self::Steps(Steps::parse(steps, false).ok_or_else(form)?))
+            }
+            ("poisson-steps", Some(steps)) => {
+                own(Self::Steps(Steps::parse(steps, true).ok_or_else(form)?))
+            }
+            ("trace", Some(path)) => own(Self::Trace(read_trace(Path::new(path))?)),
+            _ => Err(form()),
+        }
+    }
+
+    /// Whether gaps should be those of a Poisson process all through.
+    #[must_use]
+    pub fn is_poisson(&self) -> bool {
+        matches!(self, Self::Poisson { .. } | Self::Gaps(Distribution::Exponential(_)))
+    }
+
+    /// The mean rate that was asked for; `None` where it follows from the file or the steps.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        match self {
+            Self::Constant { rate } | Self::Poisson { rate } | Self::OnOff { rate, .. } => {
+                Some(*rate)
+            }
+            Self::Gaps(gaps) => gaps.mean().map(|mean| 1.0 / mean),
+            Self::Trace(_) | Self::Steps(_) => None,
+        }
+    }
+
+    /// The part of the schedule that thread number `thread` of `threads` sends.
+    #[must_use]
+    pub(crate) fn part(&self, seed: u64, thread: usize, threads: usize) -> Arrivals {
+        let mut arrivals = Arrivals {
+            plan: self.clone(),
+            random: stream(seed, Purpose::Arrivals, 0),
+            count: 0,
+            at_s: 0.0,
+            on_ends_s: 0.0,
+            threads,
+            next_ns: None,
+        };
+        arrivals.next_ns = arrivals.draw();
+        for _ in 0..thread {
+            arrivals.next_ns = arrivals.draw();
+        }
+        arrivals
+    }
+}
+
+impl Steps {
+    /// `100/s..1000/s,100/s,5s`.
+    fn parse(text: &str, poisson: bool) -> Option<Self> {
+        let mut parts = text.split(',');
+        let (from, to) = parts.next()?.split_once("..")?;
+        let rate = |text: &str| kendall_units::parse_rate(text).ok().map(|rate| rate.get());
+        let (from, to, by) = (rate(from)?, rate(to)?, rate(parts.next()?)?);
+        let every = kendall_units::parse_seconds(parts.next()?).ok()?.get();
+        let fits = from > 0.0 && to >= from && by > 0.0 && every > 0.0 && parts.next().is_none();
+        fits.then_some(Self { from, to, by, every, poisson })
+    }
+
+    /// The rate at a moment.
+    fn rate(self, at_s: f64) -> f64 {
+        (at_s / self.every).floor().mul_add(self.by, self.from).min(self.to)
+    }
+}
+
+fn read_trace(path: &Path) -> Result<Vec<u64>, ArrivalError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ArrivalError::File { path: name.clone(), source })?;
+    let mut moments = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let bare = line.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
+        let moment = bare
+            .map(kendall_units::Seconds::new)
+            .or_else(|| kendall_units::parse_seconds(line).ok())
+            .map(kendall_units::Seconds::as_nanos)
+            .filter(|moment| moments.last().is_none_or(|last| last <= moment));
+        moments.push(moment.ok_or_else(|| ArrivalError::Line {
+            path: name.clone(),
+            line: index + 1,
+            text: line.chars().take(40).collect(),
+        })?);
+    }
+    Ok(moments)
+}
 
 /// The part of a schedule that one thread sends.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
+    plan: ArrivalPlan,
+    random: Random,
+    /// Arrivals drawn, of all threads.
+    count: u64,
+    at_s: f64,
+    on_ends_s: f64,
+    threads: usize,
     next_ns: Option<u64>,
 }
 
@@ -13,8 +256,150 @@ impl Arrivals {
         self.next_ns
     }
 
-    /// Goes on to the next request.
+    /// Goes on to the next request of this thread.
     pub(crate) fn advance(&mut self) {
-        self.next_ns = None;
+        for _ in 0..self.threads {
+            self.next_ns = self.draw();
+        }
+    }
+
+    /// The next arrival of all threads.
+    fn draw(&mut self) -> Option<u64> {
+        let count = self.count;
+        self.count += 1;
+        match &self.plan {
+            // From the count and not from the moment before, so that no rounding adds up.
+            ArrivalPlan::Constant { rate } => {
+                return Some(seconds_to_ns(kendall_units::exact_f64(count) / rate));
+            }
+            ArrivalPlan::Trace(moments) => {
+                return usize::try_from(count).ok().and_then(|at| moments.get(at)).copied();
+            }
+            ArrivalPlan::Poisson { rate } => self.at_s += exponential(&mut self.random) / rate,
+            ArrivalPlan::Gaps(gaps) => self.at_s += gaps.sample(&mut self.random),
+            ArrivalPlan::OnOff { rate, on, off } => {
+                // Time on is drawn as it is needed: what a gap has beyond it falls behind the
+                // next time off. Exponential gaps have no memory, so that is exact.
+                let peak = rate * (on + off) / on;
+                let mut gap = exponential(&mut self.random) / peak;
+                while self.at_s + gap > self.on_ends_s {
+                    gap -= (self.on_ends_s - self.at_s).max(0.0);
+                    self.at_s = self.on_ends_s + exponential(&mut self.random) * off;
+                    self.on_ends_s = self.at_s + exponential(&mut self.random) * on;
+                }
+                self.at_s += gap;
+            }
+            ArrivalPlan::Steps(steps) => {
+                let rate = steps.rate(self.at_s);
+                let gap = if steps.poisson { exponential(&mut self.random) } else { 1.0 };
+                self.at_s += gap / rate;
+            }
+        }
+        Some(seconds_to_ns(self.at_s))
+    }
+}
+
+fn exponential(random: &mut Random) -> f64 {
+    rand_distr::Exp1.sample(random)
+}
+
+fn seconds_to_ns(seconds: f64) -> u64 {
+    // Beyond 104 days nanoseconds are not exact; no load lasts that long, and it ends there.
+    kendall_units::whole_u64((seconds * 1e9).round()).min(SECOND_NS << 23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::{coefficient_of_variation, exponential_distance, gaps};
+
+    fn moments(text: &str, rate: Option<f64>, count: usize) -> Vec<u64> {
+        let mut arrivals = ArrivalPlan::parse(text, rate).unwrap().part(42, 0, 1);
+        let mut moments = Vec::new();
+        while let Some(next) = arrivals.next_ns().filter(|_| moments.len() < count) {
+            moments.push(next);
+            arrivals.advance();
+        }
+        moments
+    }
+
+    #[test]
+    fn the_threads_together_send_the_whole_schedule() {
+        let plan = ArrivalPlan::Poisson { rate: 1_000.0 };
+        let whole = moments("poisson", Some(1_000.0), 900);
+        let mut together = Vec::new();
+        for thread in 0..3 {
+            let mut part = plan.part(42, thread, 3);
+            for _ in 0..300 {
+                together.extend(part.next_ns());
+                part.advance();
+            }
+        }
+        together.sort_unstable();
+        assert_eq!(together, whole);
+    }
+
+    #[test]
+    fn even_gaps_do_not_drift() {
+        let moments = moments("constant", Some(3.0), 3_000_001);
+        assert_eq!(moments.last(), Some(&1_000_000_000_000_000));
+    }
+
+    /// CV of an exponential sample of n: standard error about 1/√n = 0.0032; Kolmogorov's distance
+    /// exceeds 1.95/√n = 0.0062 once in a thousand.
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        let gaps = gaps(&moments("poisson", Some(5_000.0), 100_001));
+        assert!((coefficient_of_variation(&gaps).unwrap() - 1.0).abs() < 0.013);
+        assert!(exponential_distance(&gaps).unwrap() < 0.0062);
+    }
+
+    /// Over 2,000 bursts of mean 100 ms: the count of a burst period has a relative deviation near
+    /// √2, so four standard errors of the mean rate are 4·√2/√2000 = 13 %.
+    #[test]
+    fn bursts_keep_the_mean_rate_and_are_no_poisson_process() {
+        let count = 1_000_000;
+        let moments = moments("on-off:100ms,400ms", Some(1_000.0), count);
+        let rate = 1e9 * 1e6 / kendall_units::exact_f64(*moments.last().unwrap());
+        assert!((rate / 1_000.0 - 1.0).abs() < 0.13, "{rate}");
+        assert!(coefficient_of_variation(&gaps(&moments)).unwrap() > 3.0);
+    }
+
+    #[test]
+    fn steps_grow_up_to_their_limit() {
+        let moments = moments("steps:100/s..300/s,100/s,1s", None, 10_000);
+        let in_second =
+            |second: u64| moments.iter().filter(|moment| **moment / SECOND_NS == second).count();
+        for (second, expected) in [(0, 100), (1, 200), (2, 300), (3, 300)] {
+            assert!(in_second(second).abs_diff(expected) <= 1, "second {second}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_replayed_and_a_step_back_in_time_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        std::fs::write(&path, "# moments\n0\n0.5\n\n750ms\n").unwrap();
+        let text = format!("trace:{}", path.display());
+        assert_eq!(moments(&text, None, 9), [0, 500_000_000, 750_000_000]);
+        std::fs::write(&path, "1\n0.5\n").unwrap();
+        let error = ArrivalPlan::parse(&text, None).unwrap_err().to_string();
+        assert!(error.contains("line 2: `0.5`"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused() {
+        for (text, rate) in [
+            ("poisson", None),
+            ("constant", Some(0.0)),
+            ("steps:100/s..50/s,10/s,1s", None),
+            ("on-off:100ms", Some(1.0)),
+            ("gaps:0ms", None),
+            ("trace:/nonexistent", None),
+            ("trace:/nonexistent", Some(1.0)),
+            ("uniform", Some(1.0)),
+        ] {
+            assert!(ArrivalPlan::parse(text, rate).is_err(), "{text}");
+        }
     }
 }

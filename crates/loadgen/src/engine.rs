@@ -44,6 +44,10 @@ pub(crate) struct ThreadPlan<'a> {
     /// One address for every connection of the thread.
     pub(crate) connections: Vec<SocketAddr>,
     pub(crate) timeout_ns: u64,
+    /// Waits shorter than this are spent asking again and again, which wakes up sooner.
+    pub(crate) spin_ns: u64,
+    /// A request that is sent later than this after its moment counts as late.
+    pub(crate) late_ns: u64,
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -135,7 +139,9 @@ impl<'a, D: Driver> Generator<'a, D> {
                 next_tick = now + tick_ns;
             }
             now = now_ns();
-            let wait = timespec(self.next_moment().min(next_tick).saturating_sub(now));
+            let left = self.next_moment().min(next_tick).saturating_sub(now);
+            let wait =
+                timespec(if left <= self.plan.spin_ns { 0 } else { left - self.plan.spin_ns });
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))
             {
@@ -241,7 +247,28 @@ impl<'a, D: Driver> Generator<'a, D> {
         if free_ns > due {
             self.recorder.tally.connection_wait.record(free_ns - due);
         }
+        if lateness > self.plan.late_ns {
+            self.recorder.tally.late += 1;
+        }
+        if matches!(self.pace, Pace::Open(_)) {
+            self.recorder.moment(due, sent);
+        }
         self.recorder.sent(operation, self.outbox.len() as u64, lateness);
+        self.transmit(index, operation, due, sent);
+    }
+
+    /// Closed loop without think time: the request is due the moment the reply before it was
+    /// read, and the clock need not be asked again.
+    fn send_at_once(&mut self, index: usize, due: u64) {
+        let connection = &mut self.connections[index];
+        self.outbox.clear();
+        let operation = self.driver.write(&mut connection.pending, &mut self.outbox);
+        self.recorder.sent(operation, self.outbox.len() as u64, 0);
+        self.transmit(index, operation, due, due);
+    }
+
+    fn transmit(&mut self, index: usize, operation: usize, due: u64, sent: u64) {
+        let connection = &mut self.connections[index];
         connection.begin(operation, due, sent);
         self.busy += 1;
         if let Err(kind) = connection.send(&self.epoll, index, &self.outbox) {
@@ -392,7 +419,7 @@ impl<'a, D: Driver> Generator<'a, D> {
                 });
                 let wait = think.max(pause_ns);
                 if wait == 0 && now < self.ends_ns {
-                    self.send(index, now, 0);
+                    self.send_at_once(index, now);
                 } else {
                     self.timers.push(Reverse((now.saturating_add(wait), index)));
                 }

@@ -2,12 +2,14 @@
 //!
 //! Start reading at [`load::run`]; the loop itself is in the private module `engine`.
 
-mod arrivals;
+pub mod arrivals;
+mod checks;
 mod clock;
 mod cost;
 pub mod distribution;
 pub mod driver;
 mod engine;
+pub mod http;
 pub mod load;
 pub mod memcached;
 mod pace;

@@ -1,6 +1,7 @@
 //! One load test: starts the threads, collects what they count, makes the result.
 
 mod collector;
+mod verdict;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -10,6 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
 
+use crate::arrivals::ArrivalPlan;
+use crate::checks;
 use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use crate::cost::Account;
 use crate::distribution::Distribution;
@@ -18,7 +21,7 @@ use crate::engine::{Generator, ThreadPlan};
 use crate::pace::Pace;
 use crate::random::{Purpose, stream};
 use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
-use crate::result::{GeneratorThread, LoadResult, RESULT_VERSION};
+use crate::result::{GapCheck, GeneratorThread, LoadResult, RESULT_VERSION};
 use collector::Collector;
 
 /// Windows that each thread has in reserve, and that may wait for the collector.
@@ -41,6 +44,36 @@ pub struct LoadPlan {
     pub pace: PacePlan,
     /// Seed of all draws.
     pub seed: u64,
+    /// Waits shorter than this are spent asking again and again: more precise, and it costs a core.
+    pub spin_ns: u64,
+    /// When a run is rejected.
+    pub limits: Limits,
+}
+
+/// When a run is rejected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// A request that is sent later than this after its moment is late, in nanoseconds.
+    pub lateness_ns: u64,
+    /// Open loop: largest share of late requests.
+    pub late_share: f64,
+    /// Open loop: largest share of arrivals that were never sent.
+    pub unsent_share: f64,
+    /// Largest CPU share of a generator thread.
+    pub cpu_share: f64,
+}
+
+impl Default for Limits {
+    /// 10 ms is the shortest time that a busy machine takes a core away for; a thread that is
+    /// busy for 95 % of its time has no room left to be on time.
+    fn default() -> Self {
+        Self {
+            lateness_ns: 10 * MILLISECOND_NS,
+            late_share: 0.01,
+            unsent_share: 0.001,
+            cpu_share: 0.95,
+        }
+    }
 }
 
 /// When requests are due.
@@ -50,6 +83,11 @@ pub enum PacePlan {
     Closed {
         /// `None` for none.
         think_time: Option<Distribution>,
+    },
+    /// Requests are due whatever became of those before.
+    Open {
+        /// When.
+        arrivals: ArrivalPlan,
     },
 }
 
@@ -176,7 +214,27 @@ impl Place<'_> {
                 random: stream(self.plan.seed, Purpose::ThinkTimes, self.thread),
                 stagger_ns: self.stagger_ns(think_time.as_ref()),
             },
+            PacePlan::Open { arrivals } => {
+                Pace::Open(arrivals.part(self.plan.seed, self.thread, self.threads))
+            }
         }
+    }
+
+    /// Room for the moments of all requests of this thread, up to a limit of all threads.
+    fn moments(&self) -> usize {
+        const MOST_MOMENTS: usize = 4_000_000; // 64 MB
+        let PacePlan::Open { arrivals } = &self.plan.pace else { return 0 };
+        let expected = match (arrivals, arrivals.rate()) {
+            (ArrivalPlan::Trace(moments), _) => moments.len(),
+            (_, Some(rate)) => {
+                let seconds = kendall_units::Seconds::from_nanos(self.plan.duration_ns).get();
+                // Far beyond what a Poisson process strays from its mean.
+                let count = kendall_units::whole_u64(rate * seconds * 1.1) + 1_000;
+                usize::try_from(count).unwrap_or(MOST_MOMENTS)
+            }
+            _ => MOST_MOMENTS,
+        };
+        expected.min(MOST_MOMENTS) / self.threads + 1
     }
 
     /// First requests are spread over a mean think time, at least 10 ms and at most a tenth of the
@@ -201,6 +259,8 @@ fn run_thread<D: Driver>(
     let plan = ThreadPlan {
         connections: place.connections(),
         timeout_ns: place.plan.timeout_ns,
+        spin_ns: place.plan.spin_ns,
+        late_ns: place.plan.limits.lateness_ns,
         stop: place.stop,
     };
     let mut generator = match Generator::connect(plan, driver, place.pace(), recorder) {
@@ -216,6 +276,7 @@ fn run_thread<D: Driver>(
     let Ok(started_ns) = start.recv() else { return Ok(None) };
     let duration_ns = place.plan.duration_ns;
     let windows = usize::try_from(duration_ns.div_ceil(SECOND_NS)).unwrap_or(usize::MAX);
+    generator.recorder.keep_moments(place.moments());
     generator.recorder.start(started_ns, windows);
     let before = Account::of_this_thread(now_ns());
     let (ended_ns, tally) = generator.run(started_ns, started_ns.saturating_add(duration_ns))?;
@@ -248,29 +309,62 @@ fn result(
     let mut connection_wait = Histogram::new();
     for end in ends {
         lateness.add(&end.tally.lateness);
+        // A histogram cannot hold 0, so 1 ns stands for it.
         lateness.record_n(1, end.tally.on_time);
         connection_wait.add(&end.tally.connection_wait);
     }
-    let PacePlan::Closed { think_time } = &plan.pace;
-    let think_time_mean = think_time.as_ref().and_then(Distribution::mean).unwrap_or(0.0);
+    let (think_time, arrivals) = match &plan.pace {
+        PacePlan::Closed { think_time } => (think_time.as_ref(), None),
+        PacePlan::Open { arrivals } => (None, Some(arrivals)),
+    };
+    let (gaps, gap_check) =
+        arrivals.map_or_else(Default::default, |arrivals| stream_of_requests(arrivals, ends));
     let (windows, operations) = collector.finish(ended_ns);
-    LoadResult {
+    let mut result = LoadResult {
         version: RESULT_VERSION,
         protocol: protocol.to_owned(),
         targets: plan.targets.iter().map(ToString::to_string).collect(),
-        r#loop: "closed".to_owned(),
+        r#loop: if arrivals.is_some() { "open" } else { "closed" }.to_owned(),
         clients: plan.clients as u64,
         started_ns,
         ended_ns,
-        think_time_mean_ns: kendall_units::Seconds::new(think_time_mean).as_nanos(),
+        think_time_mean_ns: think_time
+            .and_then(Distribution::mean)
+            .map_or(0, |mean| kendall_units::Seconds::new(mean).as_nanos()),
+        arrival_rate_per_s: arrivals.and_then(ArrivalPlan::rate),
         windows,
         operations,
         lateness: EncodedHistogram(lateness.encode()),
+        gaps: EncodedHistogram(gaps.encode()),
         connection_wait: EncodedHistogram(connection_wait.encode()),
         unsent: ends.iter().map(|end| end.tally.unsent).sum(),
+        gap_check,
         reconnects: ends.iter().map(|end| end.tally.reconnects).sum(),
         seed: plan.seed,
         threads: ends.iter().map(|end| end.cost.clone()).collect(),
         ..LoadResult::default()
+    };
+    let late = ends.iter().map(|end| end.tally.late).sum();
+    verdict::judge(
+        &mut result,
+        &plan.limits,
+        &verdict::Evidence { late, lateness, connection_wait },
+    );
+    result
+}
+
+/// Gaps between the requests of all threads, and how they compare with the plan.
+fn stream_of_requests(arrivals: &ArrivalPlan, ends: &[ThreadEnd]) -> (Histogram, Option<GapCheck>) {
+    let moments = |pick: fn(&(u64, u64)) -> u64| {
+        let mut all: Vec<u64> =
+            ends.iter().flat_map(|end| end.tally.moments.iter().map(pick)).collect();
+        all.sort_unstable();
+        all
+    };
+    let (planned, sent) = (moments(|moment| moment.0), moments(|moment| moment.1));
+    let mut histogram = Histogram::new();
+    for gap in checks::gaps(&sent) {
+        histogram.record(gap.max(1));
     }
+    (histogram, checks::check_gaps(&planned, &sent, arrivals.is_poisson()))
 }

@@ -114,6 +114,10 @@ pub(crate) struct Tally {
     pub(crate) on_time: u64,
     /// Due to a free connection, of arrivals that found none.
     pub(crate) connection_wait: Histogram,
+    /// Open loop: when requests were due and sent, as many as there is room for.
+    pub(crate) moments: Vec<(u64, u64)>,
+    /// Requests sent later than the limit, by the generator's own fault.
+    pub(crate) late: u64,
     /// Arrivals that were due and never sent.
     pub(crate) unsent: u64,
     /// Connections made again after one broke.
@@ -142,6 +146,8 @@ impl Recorder {
                 lateness: Histogram::with_room(ROOM_NS),
                 on_time: 0,
                 connection_wait: Histogram::with_room(ROOM_NS),
+                moments: Vec::new(),
+                late: 0,
                 unsent: 0,
                 reconnects: 0,
             },
@@ -152,6 +158,19 @@ impl Recorder {
     pub(crate) fn start(&mut self, started_ns: u64, windows: usize) {
         self.window_ends_ns = started_ns + SECOND_NS;
         self.last_window = windows.saturating_sub(1);
+    }
+
+    /// Makes room for the moments of this many requests.
+    pub(crate) fn keep_moments(&mut self, requests: usize) {
+        self.tally.moments.reserve_exact(requests);
+    }
+
+    /// Open loop: keeps when a request was due and sent, while there is room.
+    pub(crate) fn moment(&mut self, due: u64, sent: u64) {
+        let moments = &mut self.tally.moments;
+        if moments.len() < moments.capacity() {
+            moments.push((due, sent));
+        }
     }
 
     /// Counts a request of `operation` that was handed to the kernel.

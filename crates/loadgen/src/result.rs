@@ -47,6 +47,9 @@ pub struct LoadResult {
     /// Open loop: arrivals that were due and could not be sent before the end.
     #[serde(default)]
     pub unsent: u64,
+    /// Open loop: was the stream of requests the one that was asked for?
+    #[serde(default)]
+    pub gap_check: Option<GapCheck>,
     /// Connections that had to be made again.
     #[serde(default)]
     pub reconnects: u64,
@@ -59,6 +62,43 @@ pub struct LoadResult {
     pub rejections: Vec<String>,
     /// Doubts that do not reject it.
     pub caveats: Vec<String>,
+}
+
+/// The stream of requests as planned beside the stream as sent.
+///
+/// Requests that had to wait for a free connection are sent late and change the stream: that is
+/// the server's doing, and [`LoadResult::connection_wait`] says how often it happened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GapCheck {
+    /// Requests that were looked at: the first few million.
+    pub requests: u64,
+    /// Rate from the first to the last request, planned.
+    pub planned_rate_per_s: f64,
+    /// Rate from the first to the last request, sent.
+    pub sent_rate_per_s: f64,
+    /// Coefficient of variation of the gaps, planned: 0 when even, 1 for a Poisson process.
+    pub planned_variation: f64,
+    /// Coefficient of variation of the gaps, sent.
+    pub sent_variation: f64,
+    /// Kolmogorov–Smirnov distance between planned and sent gaps. Says little for even gaps,
+    /// which any jitter at all moves off their one value.
+    pub distance_to_plan: f64,
+    /// Poisson arrivals: Kolmogorov–Smirnov distance of the sent gaps to the exponential
+    /// distribution.
+    pub distance_to_exponential: Option<f64>,
+    /// Variance over mean of the counts in windows of several lengths: 1 for a Poisson process.
+    pub dispersion: Vec<Dispersion>,
+}
+
+/// Variance over mean of the counts in windows of one length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dispersion {
+    /// Length of the windows.
+    pub window_ns: u64,
+    /// Of the requests as planned.
+    pub planned: f64,
+    /// Of the requests as sent.
+    pub sent: f64,
 }
 
 /// One second of a load test.

@@ -1,6 +1,7 @@
 //! `kendall load`: one load test, closed or open.
 
 mod common;
+mod http;
 mod human;
 mod memcached;
 
@@ -21,12 +22,14 @@ pub(crate) struct Load {
 
 #[derive(Debug, Subcommand)]
 enum Protocol {
+    Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
 }
 
 impl Load {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.protocol {
+            Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
         }
     }

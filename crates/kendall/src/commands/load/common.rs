@@ -4,10 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
-use kendall_loadgen::load::{LoadError, LoadPlan, LoadProgress, PacePlan};
+use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::result::LoadResult;
-use kendall_units::{Seconds, parse_seconds};
+use kendall_units::{Rate, Seconds, parse_rate, parse_seconds, parse_share};
 
 use super::human;
 use crate::exit::{Exit, exit_with};
@@ -36,6 +37,28 @@ pub(crate) struct Common {
     /// `exponential:40ms`, `uniform:10ms..70ms`, `normal:40ms,5ms` or `file:PATH`
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(crate) think_time: Option<String>,
+
+    /// Open loop: arrivals a second, on average
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    pub(crate) rate: Option<Rate>,
+
+    /// Open loop: `poisson`, `constant`, `gaps:DISTRIBUTION`, `on-off:ON,OFF` (bursts, such as
+    /// `on-off:100ms,400ms`), `steps:FROM..TO,BY,EVERY` (such as `steps:100/s..1000/s,100/s,5s`),
+    /// `poisson-steps:…`, or `trace:PATH` (a moment a line) [default with --rate: poisson]
+    #[arg(long, value_name = "KIND", conflicts_with = "think_time")]
+    pub(crate) arrivals: Option<String>,
+
+    /// Open loop: a request that is sent later than this counts as late
+    #[arg(long, default_value = "10ms", value_name = "TIME", value_parser = parse_seconds)]
+    pub(crate) lateness_limit: Seconds,
+
+    /// Open loop: a larger share of late requests rejects the run
+    #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = parse_share)]
+    pub(crate) late_share: f64,
+
+    /// Spend waits up to this asking again and again: sends more on time, and costs a core a thread
+    #[arg(long, default_value = "0", value_name = "TIME", value_parser = parse_seconds)]
+    pub(crate) spin: Seconds,
 
     /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
@@ -81,22 +104,43 @@ impl Common {
         if self.duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
             return Err(refuse("--duration and --timeout must be above 0"));
         }
-        let think_time = self
-            .think_time
-            .as_deref()
-            .map(|text| Distribution::parse(text, Unit::Time))
-            .transpose()
-            .map_err(refuse)?
-            .filter(|think_time| !matches!(think_time, Distribution::Constant(0.0)));
         Ok(LoadPlan {
             targets,
             clients: self.clients as usize,
             threads: self.threads as usize,
             duration_ns: self.duration.as_nanos(),
             timeout_ns: self.timeout.as_nanos(),
-            pace: PacePlan::Closed { think_time },
+            pace: self.pace()?,
             seed: self.seed,
+            spin_ns: self.spin.as_nanos(),
+            limits: Limits {
+                lateness_ns: self.lateness_limit.as_nanos(),
+                late_share: self.late_share,
+                ..Limits::default()
+            },
         })
+    }
+
+    /// Closed, unless arrivals or a rate are given.
+    fn pace(&self) -> anyhow::Result<PacePlan> {
+        if self.arrivals.is_some() || self.rate.is_some() {
+            if self.think_time.is_some() {
+                return Err(refuse(
+                    "--think-time belongs to the closed loop, --rate to the open one",
+                ));
+            }
+            let kind = self.arrivals.as_deref().unwrap_or("poisson");
+            let arrivals = ArrivalPlan::parse(kind, self.rate.map(Rate::get)).map_err(refuse)?;
+            return Ok(PacePlan::Open { arrivals });
+        }
+        let think_time = self
+            .think_time
+            .as_deref()
+            .map(|text| Distribution::parse(text, Unit::Time))
+            .transpose()
+            .map_err(refuse)?
+            .filter(|think_time| think_time.mean() != Some(0.0));
+        Ok(PacePlan::Closed { think_time })
     }
 
     /// Tells how far the load is, on standard error.

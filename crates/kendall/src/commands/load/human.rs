@@ -125,6 +125,20 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
         Ok(format!("median {}, 99 % {}, max {}", at(0.5), at(0.99), at(1.0)))
     };
     writeln!(text, "lateness (planned to sent): {}", late(&result.lateness)?)?;
+    if let Some(check) = &result.gap_check {
+        writeln!(
+            text,
+            "arrivals: {} planned, {} sent; variation of the gaps {:.3} planned, {:.3} sent{}",
+            Rate::per_second(check.planned_rate_per_s),
+            Rate::per_second(check.sent_rate_per_s),
+            check.planned_variation,
+            check.sent_variation,
+            check.distance_to_exponential.map_or_else(String::new, |distance| format!(
+                ", distance to the exponential {distance:.3}"
+            ))
+        )?;
+        writeln!(text, "waited for a connection: {}", late(&result.connection_wait)?)?;
+    }
     for (number, thread) in result.threads.iter().enumerate() {
         let cpu = thread.cpu_user_ns + thread.cpu_system_ns;
         let share = |part: u64| {

@@ -1,0 +1,94 @@
+//! `kendall load http`.
+
+use std::path::PathBuf;
+
+use kendall_loadgen::http::{Http, HttpPlan, Url, Values};
+use kendall_loadgen::load;
+use kendall_loadgen::random::{Purpose, stream};
+
+use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+
+/// Loads an HTTP service
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kendall load http http://127.0.0.1:8080/ --clients 64 --duration 10s\n  \
+                  kendall load http 'http://127.0.0.1:8080/compute?size=20&exponent={difficulty}' \
+                  --rate 250/s --arrivals poisson --vary difficulty=exponential:30"
+)]
+pub(crate) struct LoadHttp {
+    /// Where requests go; may hold placeholders such as `{difficulty}`
+    #[arg(value_name = "URL")]
+    url: String,
+
+    /// Method
+    #[arg(long, short = 'X', default_value = "GET", value_name = "METHOD")]
+    method: String,
+
+    /// A header, such as `Accept: application/json`; may hold placeholders; repeated
+    #[arg(long, short = 'H', value_name = "NAME: VALUE")]
+    header: Vec<String>,
+
+    /// Body of every request; may hold placeholders
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    body: Option<String>,
+
+    /// File with the body of every request; may hold placeholders
+    #[arg(long, value_name = "PATH")]
+    body_file: Option<PathBuf>,
+
+    /// What stands for `{NAME}`, drawn anew each time: a whole number (`20`, `exponential:20`,
+    /// `normal:20,5`, `uniform:1..40`, `zipf:1000,0.99`) or a line of a file (`file:PATH`); repeated
+    #[arg(long, value_name = "NAME=VALUES")]
+    vary: Vec<String>,
+
+    /// A new connection for every request
+    #[arg(long)]
+    no_keep_alive: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LoadHttp {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let url = Url::parse(&self.url).map_err(refuse)?;
+        let content = self.content(&url)?;
+        let template = content.template().map_err(refuse)?;
+        let target = if url.host.contains(':') {
+            format!("[{}]:{}", url.host, url.port)
+        } else {
+            format!("{}:{}", url.host, url.port)
+        };
+        let plan = self.common.plan(resolve(&[target])?)?;
+        let stop = stop_at_a_signal()?;
+        let driver =
+            |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
+        let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress())
+            .map_err(load_error)?;
+        self.common.print(&result)
+    }
+
+    fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {
+        let body = match (&self.body, &self.body_file) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(path)) => std::fs::read(path).map_err(|error| {
+                exit_with(Exit::Refused, format!("--body-file {}: {error}", path.display()))
+            })?,
+            (None, None) => Vec::new(),
+        };
+        let headers: Result<Vec<_>, _> =
+            self.header.iter().map(|text| HttpPlan::parse_header(text)).collect();
+        let placeholders: Result<Vec<_>, _> =
+            self.vary.iter().map(|text| Values::parse(text)).collect();
+        Ok(HttpPlan {
+            method: self.method.clone(),
+            path: url.path.clone(),
+            authority: url.authority.clone(),
+            headers: headers.map_err(refuse)?,
+            body,
+            placeholders: placeholders.map_err(refuse)?,
+            keep_alive: !self.no_keep_alive,
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Requests with placeholders: `{difficulty}` in the path, a header or the body is replaced by a
+//! value drawn anew for every request.
+
+use std::io::Write as _;
+
+use crate::distribution::{Distribution, DistributionError, Unit, index_below};
+use crate::random::Random;
+
+/// What a placeholder stands for.
+#[derive(Debug, Clone)]
+pub enum Values {
+    /// A number, rounded to a whole one.
+    Number(Distribution),
+    /// One of these lines, each as likely.
+    Lines(Vec<String>),
+}
+
+/// A placeholder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceholderError {
+    /// Not `NAME=VALUES`.
+    #[error(
+        "`{text}` is not a placeholder; write it like `difficulty=normal:20,5` or `id=file:PATH`"
+    )]
+    Form {
+        /// What was written.
+        text: String,
+    },
+    /// Its values.
+    #[error("placeholder `{name}`")]
+    Values {
+        /// Its name.
+        name: String,
+        /// What is wrong with them.
+        #[source]
+        source: DistributionError,
+    },
+    /// Its file.
+    #[error("placeholder `{name}`: cannot read lines from `{path}`")]
+    File {
+        /// Its name.
+        name: String,
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It stands nowhere in the request.
+    #[error("`{{{name}}}` stands nowhere in the URL, the headers or the body")]
+    Unused {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Values {
+    /// Reads `NAME=VALUES`, where the values are a distribution of numbers or the lines of a file.
+    ///
+    /// # Errors
+    /// [`PlaceholderError`] when it is neither.
+    pub fn parse(text: &str) -> Result<(String, Self), PlaceholderError> {
+        let (name, values) = text
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty() && !name.contains(['{', '}']))
+            .ok_or_else(|| PlaceholderError::Form { text: text.to_owned() })?;
+        let name = name.to_owned();
+        if let Some(path) = values.strip_prefix("file:") {
+            let read = std::fs::read_to_string(path).and_then(|text| {
+                let lines: Vec<String> =
+                    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+                let empty = || std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no lines");
+                (!lines.is_empty()).then_some(lines).ok_or_else(empty)
+            });
+            return match read {
+                Ok(lines) => Ok((name, Self::Lines(lines))),
+                Err(source) => Err(PlaceholderError::File { name, path: path.to_owned(), source }),
+            };
+        }
+        match Distribution::parse(values, Unit::Number) {
+            Ok(distribution) => Ok((name, Self::Number(distribution))),
+            Err(source) => Err(PlaceholderError::Values { name, source }),
+        }
+    }
+
+    fn write(&self, random: &mut Random, out: &mut Vec<u8>) {
+        match self {
+            Self::Number(distribution) => {
+                let number = kendall_units::whole_u64(distribution.sample(random).round());
+                write!(out, "{number}").unwrap_or_default();
+            }
+            Self::Lines(lines) => {
+                out.extend_from_slice(lines[index_below(random, lines.len())].as_bytes());
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Literal(Vec<u8>),
+    Placeholder(usize),
+}
+
+/// A request with placeholders, taken apart once.
+#[derive(Debug, Clone)]
+pub struct Template {
+    head: Vec<Part>,
+    body: Option<Vec<Part>>,
+    values: Vec<Values>,
+}
+
+impl Template {
+    /// Takes a head (request line and headers, without the empty line) and a body apart.
+    ///
+    /// # Errors
+    /// [`PlaceholderError::Unused`] for a placeholder that stands nowhere.
+    pub fn new(
+        head: &[u8],
+        body: Option<&Vec<u8>>,
+        placeholders: &[(String, Values)],
+    ) -> Result<Self, PlaceholderError> {
+        let names: Vec<&str> = placeholders.iter().map(|(name, _)| name.as_str()).collect();
+        let head = split(head, &names);
+        let body = body.map(|body| split(body, &names));
+        for (index, name) in names.iter().enumerate() {
+            let parts = head.iter().chain(body.iter().flatten());
+            let used = |part: &Part| matches!(part, Part::Placeholder(at) if *at == index);
+            if !parts.into_iter().any(used) {
+                return Err(PlaceholderError::Unused { name: (*name).to_owned() });
+            }
+        }
+        let values = placeholders.iter().map(|(_, values)| values.clone()).collect();
+        let mut template = Self { head, body, values };
+        template.settle();
+        Ok(template)
+    }
+
+    /// Joins to the head what does not change from request to request.
+    fn settle(&mut self) {
+        let end: Vec<u8> = match self.body.as_deref() {
+            None => b"\r\n".to_vec(),
+            Some([]) => b"Content-Length: 0\r\n\r\n".to_vec(),
+            Some([Part::Literal(body)]) => {
+                let mut end = format!("Content-Length: {}\r\n\r\n", body.len()).into_bytes();
+                end.extend_from_slice(body);
+                end
+            }
+            Some(_) => return,
+        };
+        self.body = None;
+        match self.head.last_mut() {
+            Some(Part::Literal(last)) => last.extend_from_slice(&end),
+            _ => self.head.push(Part::Literal(end)),
+        }
+    }
+
+    /// Appends one request to `out`. A placeholder that stands in several places has its own draw
+    /// in each. `body` is a place to work in.
+    pub fn write(&self, random: &mut Random, body: &mut Vec<u8>, out: &mut Vec<u8>) {
+        self.write_parts(&self.head, random, out);
+        if let Some(parts) = &self.body {
+            body.clear();
+            self.write_parts(parts, random, body);
+            write!(out, "Content-Length: {}\r\n\r\n", body.len()).unwrap_or_default();
+            out.extend_from_slice(body);
+        }
+    }
+
+    fn write_parts(&self, parts: &[Part], random: &mut Random, out: &mut Vec<u8>) {
+        for part in parts {
+            match part {
+                Part::Literal(bytes) => out.extend_from_slice(bytes),
+                Part::Placeholder(index) => self.values[*index].write(random, out),
+            }
+        }
+    }
+}
+
+/// Takes a text apart at `{name}` of the given names. Other braces, as JSON has them, stay.
+fn split(text: &[u8], names: &[&str]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut literal = Vec::new();
+    let mut rest = text;
+    while let Some((byte, after)) = rest.split_first() {
+        let found = names.iter().enumerate().find_map(|(index, name)| {
+            let behind = after.strip_prefix(name.as_bytes())?.strip_prefix(b"}")?;
+            Some((index, behind))
+        });
+        match found {
+            Some((index, behind)) if *byte == b'{' => {
+                if !literal.is_empty() {
+                    parts.push(Part::Literal(std::mem::take(&mut literal)));
+                }
+                parts.push(Part::Placeholder(index));
+                rest = behind;
+            }
+            _ => {
+                literal.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    if !literal.is_empty() {
+        parts.push(Part::Literal(literal));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, stream};
+
+    fn request(head: &str, body: Option<&str>, placeholders: &[&str]) -> String {
+        let placeholders: Vec<(String, Values)> =
+            placeholders.iter().map(|text| Values::parse(text).unwrap()).collect();
+        let body = body.map(|body| body.as_bytes().to_vec());
+        let template = Template::new(head.as_bytes(), body.as_ref(), &placeholders).unwrap();
+        let mut out = Vec::new();
+        template.write(&mut stream(1, Purpose::Requests, 0), &mut Vec::new(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn placeholders_are_replaced_and_other_braces_stay() {
+        let text = request(
+            "POST /{n}?{x} HTTP/1.1\r\n",
+            Some(r#"{"n":{n},"m":{}}"#),
+            &["n=constant:12.4"],
+        );
+        let expected =
+            "POST /12?{x} HTTP/1.1\r\nContent-Length: 15\r\n\r\n{\"n\":12,\"m\":{}}";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_request_without_placeholders_is_one_piece() {
+        assert_eq!(request("GET / HTTP/1.1\r\n", None, &[]), "GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(
+            request("PUT / HTTP/1.1\r\n", Some("ab"), &[]),
+            "PUT / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab"
+        );
+    }
+
+    #[test]
+    fn a_placeholder_that_stands_nowhere_is_refused() {
+        let placeholders = [Values::parse("d=7").unwrap()];
+        let error = Template::new(b"GET / HTTP/1.1\r\n", None, &placeholders).unwrap_err();
+        assert_eq!(error.to_string(), "`{d}` stands nowhere in the URL, the headers or the body");
+    }
+}

@@ -1,0 +1,90 @@
+//! The little of URLs that a load needs: scheme, host, port, path with query.
+
+/// Where requests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// `https`.
+    pub tls: bool,
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Port, the scheme's own unless given.
+    pub port: u16,
+    /// Host and port as the `Host` header has them.
+    pub authority: String,
+    /// Path and query, from the first `/`.
+    pub path: String,
+}
+
+/// A text that is no URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a URL; write it like `http://127.0.0.1:8080/path?key=value`")]
+pub struct UrlError {
+    /// What was written.
+    pub text: String,
+}
+
+impl Url {
+    /// Reads a URL. A fragment is left out, as it is never sent.
+    ///
+    /// # Errors
+    /// [`UrlError`] when it is none, or one with a user name.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        Self::split(text).ok_or_else(|| UrlError { text: text.to_owned() })
+    }
+
+    fn split(text: &str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        let tls = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let rest = rest.split('#').next()?;
+        let start = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(start);
+        if authority.contains('@') || path.bytes().any(|byte| byte <= b' ' || byte == 0x7F) {
+            return None;
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, port) = bracketed.split_once(']')?;
+                (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some(""))?)
+            }
+            None => authority.split_once(':').unwrap_or((authority, "")),
+        };
+        let port = match port {
+            "" => if tls { 443 } else { 80 },
+            digits => digits.parse().ok().filter(|port| *port > 0)?,
+        };
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        (!host.is_empty()).then(|| Self {
+            tls,
+            host: host.to_owned(),
+            port,
+            authority: authority.to_owned(),
+            path,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let parts = |text: &str| {
+            let url = Url::parse(text).unwrap();
+            (url.tls, url.host, url.port, url.path)
+        };
+        let owned = |tls, host: &str, port, path: &str| (tls, host.to_owned(), port, path.to_owned());
+        assert_eq!(parts("http://localhost"), owned(false, "localhost", 80, "/"));
+        assert_eq!(parts("https://a.b:8443?x={n}#f"), owned(true, "a.b", 8443, "/?x={n}"));
+        assert_eq!(parts("HTTP://[::1]:81/p"), owned(false, "::1", 81, "/p"));
+        for text in ["localhost:80", "ftp://a/", "http://", "http://a:0/", "http://a:99999/",
+            "http://u@a/", "http://a/b c", "http://[::1", "http://[::1]x/"]
+        {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! May this test be used? Rejections and caveats, each a sentence with its figures.
+
+use kendall_stats::histogram::Histogram;
+use kendall_units::{Seconds, ratio};
+
+use super::Limits;
+use crate::result::LoadResult;
+
+/// What the verdict rests on beside the result itself.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) late: u64,
+    pub(super) lateness: Histogram,
+    pub(super) connection_wait: Histogram,
+}
+
+/// Share of the time without a core above which response times are in doubt.
+const NOTABLE_SHARE: f64 = 0.1;
+
+/// Share of arrivals that waited for a connection above which the reader is told.
+const NOTABLE_WAITS: f64 = 0.01;
+
+/// Writes rejections and caveats into the result.
+pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
+    schedule(result, limits, evidence);
+    cores(result, limits);
+    biases(result, evidence);
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn sent(result: &LoadResult) -> u64 {
+    result.operations.values().map(|operation| operation.sent).sum()
+}
+
+/// Open loop: was the schedule kept?
+fn schedule(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
+    if result.r#loop != "open" {
+        return;
+    }
+    let sent = sent(result);
+    if let Some(share) = ratio(evidence.late, sent).filter(|share| *share > limits.late_share) {
+        result.rejections.push(format!(
+            "the generator sent {} of the requests more than {} late (limit {}): use more threads, \
+             a lower rate or a less busy machine",
+            percent(share),
+            Seconds::from_nanos(limits.lateness_ns),
+            percent(limits.late_share)
+        ));
+    }
+    let planned = sent + result.unsent;
+    if let Some(share) = ratio(result.unsent, planned).filter(|share| *share > limits.unsent_share)
+    {
+        result.rejections.push(format!(
+            "{} of {planned} arrivals ({}) found no free connection before the end (limit {}): the \
+             server was slower than the arrivals; use a lower rate or more connections",
+            result.unsent,
+            percent(share),
+            percent(limits.unsent_share)
+        ));
+    }
+    let waits = evidence.connection_wait.count();
+    if let Some(share) = ratio(waits, sent).filter(|share| *share > NOTABLE_WAITS) {
+        let wait = |quantile| {
+            Seconds::from_nanos(evidence.connection_wait.quantile(quantile).unwrap_or(0))
+        };
+        result.caveats.push(format!(
+            "{} of the arrivals waited for one of the {} connections (median {}, 99 % {}); the \
+             wait is part of their response time",
+            percent(share),
+            result.clients,
+            wait(0.5),
+            wait(0.99)
+        ));
+    }
+}
+
+/// Had the generator threads the cores that they needed?
+fn cores(result: &mut LoadResult, limits: &Limits) {
+    for (number, thread) in result.threads.iter().enumerate() {
+        let cpu = thread.cpu_user_ns + thread.cpu_system_ns;
+        if let Some(share) = ratio(cpu, thread.wall_ns).filter(|share| *share > limits.cpu_share) {
+            result.rejections.push(format!(
+                "generator thread {number} was busy for {} of its time (limit {}): the generator, \
+                 not the server, set the pace; use more threads",
+                percent(share),
+                percent(limits.cpu_share)
+            ));
+        }
+        if let Some(share) =
+            ratio(thread.run_queue_wait_ns, thread.wall_ns).filter(|share| *share > NOTABLE_SHARE)
+        {
+            result.caveats.push(format!(
+                "generator thread {number} waited for a core for {} of its time: response times \
+                 include it",
+                percent(share)
+            ));
+        }
+    }
+}
+
+/// What share of the response time is the generator's own lateness?
+fn biases(result: &mut LoadResult, evidence: &Evidence) {
+    let mut response_time = Histogram::new();
+    for operation in result.operations.values() {
+        if let Ok(histogram) = Histogram::decode(&operation.response_time.0) {
+            response_time.add(&histogram);
+        }
+    }
+    if let (Some(lateness), Some(mean)) = (evidence.lateness.mean(), response_time.mean())
+        && lateness > NOTABLE_SHARE * mean
+    {
+        result.caveats.push(format!(
+            "requests were sent {} late on average, which is {} of the mean response time of {}",
+            Seconds::new(lateness / 1e9),
+            percent(lateness / mean),
+            Seconds::new(mean / 1e9)
+        ));
+    }
+    let errors: u64 =
+        result.operations.values().flat_map(|operation| operation.errors.values()).sum();
+    if errors > 0 {
+        let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
+        result.caveats.push(format!(
+            "{errors} requests failed ({} of those that ended); their times are not counted",
+            percent(ratio(errors, errors + completed).unwrap_or(0.0))
+        ));
+    }
+}
