@@ -122,10 +122,10 @@ mod tests {
         assert!((check.sent_rate_per_s / 5_000.0 - 1.0).abs() < 0.001);
     }
 
-    /// [two-sample distance by hand]: of {1, 2, 3} and {2, 3, 4} it is 1/3.
+    /// By hand: of {1, 2, 3, 4} and {2, 3, 4, 5} it is 1/4.
     #[test]
     fn the_distance_of_two_small_samples() {
-        assert_eq!(two_sample_distance(vec![1, 2, 3], vec![2, 3, 4]), Some(1.0 / 3.0));
+        assert_eq!(two_sample_distance(vec![1, 2, 3, 4], vec![2, 3, 4, 5]), Some(0.25));
         assert_eq!(two_sample_distance(vec![], vec![1]), None);
     }
 }

@@ -96,15 +96,22 @@ impl HttpPlan {
         if !self.keep_alive {
             head.push("Connection: close\r\n".to_owned());
         }
-        let has_body = !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
-        Ok(Template::new(head.concat().as_bytes(), has_body.then_some(&self.body), &self.placeholders)?)
+        let has_body =
+            !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
+        Ok(Template::new(
+            head.concat().as_bytes(),
+            has_body.then_some(&self.body),
+            &self.placeholders,
+        )?)
     }
 }
 
 /// A token of RFC 9110 §5.6.2.
 fn is_token(text: &str) -> bool {
     !text.is_empty()
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// The HTTP/1.1 driver of one thread.

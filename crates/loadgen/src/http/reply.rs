@@ -83,8 +83,11 @@ impl ReplyReader {
 
     /// The server closed: the end of a body without a length, and of nothing else.
     pub(super) fn end_of_input(&self) -> Option<Reply> {
-        (self.next == Next::UntilClosed)
-            .then_some(Reply { error: self.error, close: true, ..Reply::default() })
+        (self.next == Next::UntilClosed).then_some(Reply {
+            error: self.error,
+            close: true,
+            ..Reply::default()
+        })
     }
 
     fn done(&self, consumed: usize, garbage: Option<ErrorKind>) -> Progress {
@@ -116,8 +119,11 @@ impl ReplyReader {
             500..=599 => self.error = Some(ErrorKind::Status5xx),
             _ => return Step::Garbage,
         }
-        self.close |= body.close || status == 101 || (response.version == Some(0) && !body.keep_alive);
-        if self.head_only || matches!(status, 101 | 204 | 304) || body.length == Some(0) && !body.chunked
+        self.close |=
+            body.close || status == 101 || (response.version == Some(0) && !body.keep_alive);
+        if self.head_only
+            || matches!(status, 101 | 204 | 304)
+            || body.length == Some(0) && !body.chunked
         {
             return Step::Taken { bytes, end: true };
         }

@@ -69,7 +69,8 @@ impl Values {
             let read = std::fs::read_to_string(path).and_then(|text| {
                 let lines: Vec<String> =
                     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-                let empty = || std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no lines");
+                let empty =
+                    || std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no lines");
                 (!lines.is_empty()).then_some(lines).ok_or_else(empty)
             });
             return match read {
@@ -229,8 +230,7 @@ mod tests {
             Some(r#"{"n":{n},"m":{}}"#),
             &["n=constant:12.4"],
         );
-        let expected =
-            "POST /12?{x} HTTP/1.1\r\nContent-Length: 15\r\n\r\n{\"n\":12,\"m\":{}}";
+        let expected = "POST /12?{x} HTTP/1.1\r\nContent-Length: 15\r\n\r\n{\"n\":12,\"m\":{}}";
         assert_eq!(text, expected);
     }
 

@@ -53,7 +53,13 @@ impl Url {
             None => authority.split_once(':').unwrap_or((authority, "")),
         };
         let port = match port {
-            "" => if tls { 443 } else { 80 },
+            "" => {
+                if tls {
+                    443
+                } else {
+                    80
+                }
+            }
             digits => digits.parse().ok().filter(|port| *port > 0)?,
         };
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -77,13 +83,22 @@ mod tests {
             let url = Url::parse(text).unwrap();
             (url.tls, url.host, url.port, url.path)
         };
-        let owned = |tls, host: &str, port, path: &str| (tls, host.to_owned(), port, path.to_owned());
+        let owned =
+            |tls, host: &str, port, path: &str| (tls, host.to_owned(), port, path.to_owned());
         assert_eq!(parts("http://localhost"), owned(false, "localhost", 80, "/"));
         assert_eq!(parts("https://a.b:8443?x={n}#f"), owned(true, "a.b", 8443, "/?x={n}"));
         assert_eq!(parts("HTTP://[::1]:81/p"), owned(false, "::1", 81, "/p"));
-        for text in ["localhost:80", "ftp://a/", "http://", "http://a:0/", "http://a:99999/",
-            "http://u@a/", "http://a/b c", "http://[::1", "http://[::1]x/"]
-        {
+        for text in [
+            "localhost:80",
+            "ftp://a/",
+            "http://",
+            "http://a:0/",
+            "http://a:99999/",
+            "http://u@a/",
+            "http://a/b c",
+            "http://[::1",
+            "http://[::1]x/",
+        ] {
             assert!(Url::parse(text).is_err(), "{text}");
         }
     }
