@@ -4,6 +4,7 @@ mod compare;
 mod completions;
 mod demo;
 mod design;
+mod fit;
 mod keep;
 mod load;
 mod report;
@@ -32,6 +33,7 @@ enum Command {
     Compare(compare::Compare),
     Completions(completions::Completions),
     Design(design::Design),
+    Fit(fit::Fit),
     Report(report::ReportCommand),
     Serve(serve::Serve),
     Load(load::Load),
@@ -55,6 +57,7 @@ impl Kendall {
             Command::Compare(command) => command.run(),
             Command::Completions(command) => command.run(),
             Command::Design(command) => command.run(),
+            Command::Fit(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),

@@ -155,6 +155,19 @@ pub fn draw(plot: &Plot, width: Width) -> String {
     out
 }
 
+/// Draws the plot as a file of its own, with the report's style sheet inside.
+#[must_use]
+pub fn standalone(plot: &Plot) -> String {
+    let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
+    let drawn = draw(plot, Width::Wide).replacen("<svg ", head, 1);
+    let style = include_str!("../../templates/report.css");
+    let style = format!("<style><![CDATA[{style}]]></style>");
+    match drawn.find('>') {
+        Some(end) => format!("{}{style}{}\n", &drawn[..=end], &drawn[end + 1..]),
+        None => drawn,
+    }
+}
+
 fn axes(out: &mut String, frame: &Frame, plot: &Plot) {
     let bottom = frame.top + frame.area_height;
     out.push_str("<g class=\"y-ticks\">");

@@ -1,0 +1,36 @@
+//! `kendall fit`: parameters from measurements in a CSV file.
+
+mod demands;
+mod distribution;
+mod table;
+mod usl;
+
+use crate::exit::Exit;
+
+/// Fits a scaling law, service demands or a distribution to measurements
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kendall fit usl scaling.csv --predict 16,32,64
+  kendall fit demands load-points.csv --servers 4
+  kendall fit distribution service-times.csv --unit ms")]
+pub(crate) struct Fit {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Usl(usl::FitUsl),
+    Demands(demands::FitDemands),
+    Distribution(distribution::FitDistribution),
+}
+
+impl Fit {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        match self.what {
+            What::Usl(fit) => fit.run(),
+            What::Demands(fit) => fit.run(),
+            What::Distribution(fit) => fit.run(),
+        }
+    }
+}

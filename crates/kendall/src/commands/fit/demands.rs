@@ -1,0 +1,180 @@
+//! `kendall fit demands`: service demands by utilization regression.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use kendall_predict::demands::{self, Demand, DemandError, DemandFit, LoadPoint, Options};
+use kendall_stats::estimate::figures;
+use serde::Serialize;
+
+use super::table::Table;
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Estimates service demands from utilizations and throughputs
+///
+/// One row a load point. Columns whose names begin with `utilization` are resources (shares from
+/// 0 to 1; with `_percent` at the end, percent), columns whose names begin with `throughput` are
+/// classes (1/s): `utilization_cpu,utilization_disk,throughput_get,throughput_set`. No demand
+/// becomes negative; a row without a load tells the background.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  kendall fit demands load-points.csv --servers 4 --background")]
+pub(crate) struct FitDemands {
+    /// CSV file with one load point a row
+    #[arg(value_name = "DATA.csv")]
+    file: PathBuf,
+    /// Columns of the utilizations (their names, or numbers from 1)
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    utilization: Vec<String>,
+    /// Columns of the throughputs
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    throughput: Vec<String>,
+    /// Servers (cores) of the resources: one number for all, or one for each
+    #[arg(long, value_name = "M,…", value_delimiter = ',', default_value = "1")]
+    servers: Vec<f64>,
+    /// Estimates what is busy without load, too
+    #[arg(long)]
+    background: bool,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    load_points: usize,
+    classes: Vec<String>,
+    resources: Vec<Resource>,
+}
+
+#[derive(Serialize)]
+struct Resource {
+    name: String,
+    servers: f64,
+    #[serde(flatten)]
+    fit: DemandFit,
+}
+
+impl FitDemands {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let table = Table::read(&self.file)?;
+        let busy = columns(&table, &self.utilization, &["utilization", "u", "util", "busy"])?;
+        let rates = columns(&table, &self.throughput, &["throughput", "x", "rate"])?;
+        if busy.is_empty() || rates.is_empty() {
+            return Err(table.refuse(&format!(
+                "expected columns `utilization…` and `throughput…`, found {}; name them with \
+                 --utilization and --throughput",
+                table.columns.join(", ")
+            )));
+        }
+        if self.servers.len() != 1 && self.servers.len() != busy.len() {
+            let (have, need) = (self.servers.len(), busy.len());
+            let error = anyhow!("--servers has {have} numbers for {need} resources");
+            return Err(exit_with(Exit::Refused, error));
+        }
+        let throughputs: Vec<Vec<f64>> =
+            rates.iter().map(|column| table.numbers(*column)).collect::<Result<_, _>>()?;
+        let mut resources = Vec::new();
+        for (index, column) in busy.iter().enumerate() {
+            let name = table.columns[*column].clone();
+            let scale = if name.to_ascii_lowercase().contains("percent") { 0.01 } else { 1.0 };
+            let points: Vec<LoadPoint> = table
+                .numbers(*column)?
+                .into_iter()
+                .enumerate()
+                .map(|(row, utilization)| LoadPoint {
+                    utilization: utilization * scale,
+                    throughputs_per_s: throughputs.iter().map(|rates| rates[row]).collect(),
+                })
+                .collect();
+            let servers = self.servers[index.min(self.servers.len() - 1)];
+            let (background, confidence) = (self.background, self.confidence);
+            let options = Options { servers, background, confidence };
+            let fit = demands::regress(&points, &options).map_err(|error| match &error {
+                DemandError::Measurement { index, .. } => {
+                    table.refuse_row(*index, &format!("`{name}`: {error}"))
+                }
+                _ => table.refuse(&format!("`{name}`: {error}")),
+            })?;
+            resources.push(Resource { name, servers, fit });
+        }
+        let answer = Answer {
+            load_points: throughputs[0].len(),
+            classes: rates.iter().map(|column| table.columns[*column].clone()).collect(),
+            resources,
+        };
+        match self.format {
+            Format::Human => output::result(&human(&answer, self.confidence)),
+            Format::Json => output::json(&answer)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn columns(table: &Table, asked: &[String], names: &[&str]) -> anyhow::Result<Vec<usize>> {
+    if asked.is_empty() {
+        return Ok(table.named_like(names));
+    }
+    asked.iter().map(|name| table.column(name)).collect()
+}
+
+fn human(answer: &Answer, confidence: f64) -> String {
+    let mut lines = Vec::new();
+    for resource in &answer.resources {
+        let fit = &resource.fit;
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.push(format!(
+            "{}: {} servers, {} load points, {} degrees of freedom",
+            resource.name, resource.servers, answer.load_points, fit.degrees_of_freedom
+        ));
+        lines.push(format!(
+            "{:<24} {:>12} {:>12} {:>10}   {:.0} % interval",
+            "class",
+            "demand s",
+            "std. error",
+            "p",
+            100.0 * confidence
+        ));
+        for (class, demand) in answer.classes.iter().zip(&fit.demands) {
+            lines.push(row(class, demand));
+        }
+        if let Some(background) = &fit.background {
+            lines.push(row("background (servers)", background));
+        }
+        lines.push(format!(
+            "residual standard error {} servers, R² {}, condition number {}",
+            fit.residual_standard_error.map_or_else(|| "–".to_owned(), |e| figures(e, 4)),
+            fit.r_squared.map_or_else(|| "–".to_owned(), |r| format!("{r:.4}")),
+            figures(fit.condition_number, 3)
+        ));
+        let mut said: Vec<String> = Vec::new();
+        for demand in fit.demands.iter().chain(&fit.background) {
+            for caveat in &demand.estimate.caveats {
+                let text = caveat.to_string();
+                if !said.contains(&text) {
+                    lines.push(format!("* {text}"));
+                    said.push(text);
+                }
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+fn row(name: &str, demand: &Demand) -> String {
+    let optional = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |v| figures(v, 4));
+    let interval = demand.estimate.interval.map_or_else(String::new, |i| i.to_string());
+    format!(
+        "{:<24} {:>12} {:>12} {:>10}   {interval}{}",
+        name,
+        figures(demand.estimate.center, 6),
+        optional(demand.standard_error),
+        optional(demand.p_value),
+        if demand.estimate.caveats.is_empty() { "" } else { " *" }
+    )
+}

@@ -1,0 +1,119 @@
+//! `kendall fit distribution`: which distribution times follow.
+
+use std::path::PathBuf;
+
+use kendall_predict::distribution::{self, DistributionFit, FitError, Options};
+use kendall_stats::estimate::figures;
+
+use super::table::Table;
+use crate::exit::Exit;
+use crate::output::{self, Format};
+
+/// Fits distributions to inter-arrival or service times, and ranks them
+///
+/// The times are the first column unless another is named. It says how well each distribution
+/// fits, and what it costs to take the times for exponential (M/M/m) all the same.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  kendall fit distribution service-times.csv --column service --unit ms"
+)]
+pub(crate) struct FitDistribution {
+    /// CSV file with one time a row
+    #[arg(value_name = "DATA.csv")]
+    file: PathBuf,
+    /// Column of the times (its name, or its number from 1)
+    #[arg(long, value_name = "COLUMN", default_value = "1")]
+    column: String,
+    /// Unit of the times
+    #[arg(long, value_enum, default_value_t)]
+    unit: Unit,
+    /// Seed of the bootstrap behind the p values
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Confidence of the intervals
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Unit {
+    #[default]
+    S,
+    Ms,
+    Us,
+    Ns,
+}
+
+impl Unit {
+    fn in_seconds(self) -> f64 {
+        match self {
+            Self::S => 1.0,
+            Self::Ms => 1e-3,
+            Self::Us => 1e-6,
+            Self::Ns => 1e-9,
+        }
+    }
+}
+
+impl FitDistribution {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let table = Table::read(&self.file)?;
+        let column = table.column(&self.column)?;
+        let unit = self.unit.in_seconds();
+        let times: Vec<f64> = table.numbers(column)?.into_iter().map(|t| t * unit).collect();
+        let options = Options { seed: self.seed, confidence: self.confidence };
+        let fit = distribution::fit(&times, &options).map_err(|error| match &error {
+            FitError::NoTime { index, .. } => table.refuse_row(*index, &error.to_string()),
+            _ => table.refuse(&error.to_string()),
+        })?;
+        match self.format {
+            Format::Human => output::result(&human(&fit)),
+            Format::Json => output::json(&fit)?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn human(fit: &DistributionFit) -> String {
+    let mut lines = vec![
+        format!(
+            "{} times, mean {} s, squared coefficient of variation {}",
+            fit.count, fit.mean_s, fit.scv
+        ),
+        String::new(),
+        format!("{:<18} {:>10} {:>9} {:>8}   parameters", "distribution", "AIC − best", "KS", "p"),
+    ];
+    for candidate in &fit.candidates {
+        let parameters: Vec<String> = candidate
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{name} {}", figures(*value, 5)))
+            .collect();
+        lines.push(format!(
+            "{:<18} {:>10} {:>9.4} {:>8.3}   {}",
+            candidate.name,
+            candidate.aic_difference.map_or_else(|| "–".to_owned(), |aic| format!("{aic:.1}")),
+            candidate.ks_distance,
+            candidate.ks_p_value,
+            parameters.join(", ")
+        ));
+    }
+    lines.push(String::new());
+    lines.extend(fit.left_out.iter().map(|why| format!("left out: {why}")));
+    let factor = fit.waiting_over_exponential.center;
+    lines.push(format!(
+        "Taken for exponential (M/M/m): mean waiting with these times is {} of what that states{}.",
+        fit.waiting_over_exponential,
+        if (0.9..=1.1).contains(&factor) { ", so it hardly matters" } else { "" }
+    ));
+    if let Some(lag1) = fit.lag1_correlation {
+        lines.push(format!("Correlation of neighboring times: {lag1:.3}."));
+    }
+    for caveat in &fit.mean_s.caveats {
+        lines.push(format!("* {caveat}"));
+    }
+    lines.join("\n")
+}

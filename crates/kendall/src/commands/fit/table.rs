@@ -1,0 +1,123 @@
+//! CSV files of measurements. Every refusal names file, line and column.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+
+use crate::exit::{Exit, exit_with};
+
+/// A file of numbers with named columns.
+#[derive(Debug)]
+pub(super) struct Table {
+    path: PathBuf,
+    /// Names of the columns; their numbers from 1 on where the file has no header.
+    pub(super) columns: Vec<String>,
+    rows: Vec<(u64, Vec<String>)>,
+}
+
+impl Table {
+    /// Reads a file with commas, semicolons or tabs between fields, and `#` before remarks. The
+    /// first line is a header unless all of it is numbers.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            exit_with(Exit::Refused, anyhow!("{}: cannot be read: {error}", path.display()))
+        })?;
+        let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        let first = first.ok_or_else(|| {
+            let message = "the file is empty; expected a header and a row for each measurement";
+            exit_with(Exit::Refused, anyhow!("{}: {message}", path.display()))
+        })?;
+        let delimiter = [b',', b';', b'\t']
+            .into_iter()
+            .find(|delimiter| first.as_bytes().contains(delimiter))
+            .unwrap_or(b',');
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(delimiter)
+            .comment(Some(b'#'))
+            .has_headers(false)
+            .trim(csv::Trim::All)
+            .from_reader(text.trim_start_matches('\u{feff}').as_bytes());
+        let mut rows = Vec::new();
+        for record in reader.records() {
+            let record =
+                record.map_err(|error| exit_with(Exit::Refused, describe(path, &error)))?;
+            let line = record.position().map_or(0, csv::Position::line);
+            rows.push((line, record.iter().map(str::to_owned).collect::<Vec<_>>()));
+        }
+        let numbers = rows.first().is_some_and(|(_, r)| r.iter().all(|f| f.parse::<f64>().is_ok()));
+        let columns = if numbers {
+            (1..=rows[0].1.len()).map(|column| column.to_string()).collect()
+        } else {
+            rows.remove(0).1
+        };
+        Ok(Self { path: path.to_owned(), columns, rows })
+    }
+
+    /// The column of this name, in any case; a number counts columns from 1.
+    pub(super) fn column(&self, name: &str) -> anyhow::Result<usize> {
+        let found = self.columns.iter().position(|column| column.eq_ignore_ascii_case(name));
+        let counted = name.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        found.or(counted.filter(|index| *index < self.columns.len())).ok_or_else(|| {
+            self.refuse(&format!(
+                "there is no column `{name}`; the file has {}",
+                self.columns.join(", ")
+            ))
+        })
+    }
+
+    /// The first column that has one of these names, or starts with one of them before `_`.
+    pub(super) fn named_like(&self, names: &[&str]) -> Vec<usize> {
+        let like = |column: &str| {
+            let lower = column.to_ascii_lowercase();
+            let head = lower.split(['_', ' ', '(', '[', '.']).next().unwrap_or("");
+            names.iter().any(|name| lower == *name || head == *name)
+        };
+        (0..self.columns.len()).filter(|index| like(&self.columns[*index])).collect()
+    }
+
+    /// All numbers of a column.
+    pub(super) fn numbers(&self, column: usize) -> anyhow::Result<Vec<f64>> {
+        self.rows
+            .iter()
+            .map(|(line, row)| {
+                let field = row.get(column).map_or("", String::as_str);
+                field.parse::<f64>().ok().filter(|value| value.is_finite()).ok_or_else(|| {
+                    self.refuse_at(*line, column, &format!("`{field}` is not a number"))
+                })
+            })
+            .collect()
+    }
+
+    /// Line of the file of a row.
+    pub(super) fn line(&self, row: usize) -> u64 {
+        self.rows.get(row).map_or(0, |(line, _)| *line)
+    }
+
+    /// A refusal of the file as a whole.
+    pub(super) fn refuse(&self, message: &str) -> anyhow::Error {
+        exit_with(Exit::Refused, anyhow!("{}: {message}", self.path.display()))
+    }
+
+    /// A refusal of one row.
+    pub(super) fn refuse_row(&self, row: usize, message: &str) -> anyhow::Error {
+        let at = format!("{}:{}", self.path.display(), self.line(row));
+        exit_with(Exit::Refused, anyhow!("{at}: {message}"))
+    }
+
+    fn refuse_at(&self, line: u64, column: usize, message: &str) -> anyhow::Error {
+        let at = format!("{}:{line}", self.path.display());
+        let name = self.columns.get(column).map_or("?", String::as_str);
+        exit_with(Exit::Refused, anyhow!("{at}: column `{name}` ({}): {message}", column + 1))
+    }
+}
+
+fn describe(path: &Path, error: &csv::Error) -> anyhow::Error {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
+            let line = pos.as_ref().map_or(0, csv::Position::line);
+            let path = path.display();
+            anyhow!("{path}:{line}: {len} fields where the first line has {expected_len}")
+        }
+        _ => anyhow!("{}: {error}", path.display()),
+    }
+}

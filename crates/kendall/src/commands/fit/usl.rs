@@ -1,0 +1,250 @@
+//! `kendall fit usl`: the Universal Scalability Law.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use kendall_queueing::scalability::{self, Coefficient, Options, Prediction, UslError, UslFit};
+use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
+use kendall_stats::estimate::figures;
+use serde::Serialize;
+
+use super::table::Table;
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Points of the fitted curve in a plot.
+const CURVE_POINTS: u32 = 120;
+
+/// Fits the Universal Scalability Law to loads and throughputs
+///
+/// X(N) = γN / (1 + α(N − 1) + βN(N − 1)). The file has a header; the columns of load and
+/// throughput are found by their names (`concurrency`, `load`, `clients`, `users`, `threads`, `n`;
+/// `throughput`, `rate`, `x`), or are the first two. No measurement at N = 1 is needed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  kendall fit usl scaling.csv --predict 16,32,64 --plot scaling.svg"
+)]
+pub(crate) struct FitUsl {
+    /// CSV file with one measurement a row
+    #[arg(value_name = "DATA.csv")]
+    file: PathBuf,
+    /// Column of the load N (its name, or its number from 1)
+    #[arg(long, value_name = "COLUMN")]
+    load: Option<String>,
+    /// Column of the throughput X
+    #[arg(long, value_name = "COLUMN")]
+    throughput: Option<String>,
+    /// Throughput of one, where it is known; else it is fitted
+    #[arg(long, value_name = "RATE")]
+    gamma: Option<f64>,
+    /// Fits Amdahl's law instead: β = 0
+    #[arg(long)]
+    amdahl: bool,
+    /// Loads to predict the throughput at
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    predict: Vec<f64>,
+    /// Confidence of intervals and bands
+    #[arg(long, default_value_t = 0.95)]
+    confidence: f64,
+    /// Writes a plot; the ending says how: .svg or .html
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    measurements: usize,
+    #[serde(flatten)]
+    fit: &'a UslFit,
+    predictions: &'a [Prediction],
+}
+
+impl FitUsl {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let table = Table::read(&self.file)?;
+        let measured = self.measured(&table)?;
+        let options =
+            Options { gamma: self.gamma, amdahl: self.amdahl, confidence: self.confidence };
+        let fit = scalability::fit(&measured, &options).map_err(|error| match &error {
+            UslError::Measurement { index, .. } => table.refuse_row(*index, &error.to_string()),
+            _ => table.refuse(&error.to_string()),
+        })?;
+        let predictions = self
+            .predict
+            .iter()
+            .map(|load| fit.predict(*load))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| exit_with(Exit::Refused, error))?;
+        if let Some(path) = &self.plot {
+            let plot = plot(&measured, &fit, &predictions);
+            let drawn = match path.extension().and_then(|ending| ending.to_str()) {
+                Some("svg") => svg::standalone(&plot),
+                Some("html") => format!(
+                    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{}</title>\
+                     <body>{}</body></html>\n",
+                    plot.title,
+                    svg::standalone(&plot)
+                ),
+                _ => {
+                    let name = path.display();
+                    let error = anyhow!("{name}: a plot is written as .svg or .html");
+                    return Err(exit_with(Exit::Refused, error));
+                }
+            };
+            std::fs::write(path, drawn).with_context(|| format!("writing {}", path.display()))?;
+        }
+        match self.format {
+            Format::Human => output::result(&human(&fit, &predictions, measured.len())),
+            Format::Json => output::json(&Answer {
+                measurements: measured.len(),
+                fit: &fit,
+                predictions: &predictions,
+            })?,
+        }
+        Ok(Exit::Done)
+    }
+
+    fn measured(&self, table: &Table) -> anyhow::Result<Vec<(f64, f64)>> {
+        let loads = ["load", "concurrency", "clients", "users", "threads", "workers", "n"];
+        let rates = ["throughput", "rate", "x", "tps", "capacity"];
+        let find = |asked: &Option<String>, names: &[&str], position: usize| match asked {
+            Some(name) => table.column(name),
+            None => match table.named_like(names).first() {
+                Some(column) => Ok(*column),
+                None => table.column(&(position + 1).to_string()),
+            },
+        };
+        let load = find(&self.load, &loads, 0)?;
+        let throughput = find(&self.throughput, &rates, 1)?;
+        if load == throughput {
+            let message = "load and throughput are the same column; name them with --load and \
+                           --throughput";
+            return Err(table.refuse(message));
+        }
+        Ok(table.numbers(load)?.into_iter().zip(table.numbers(throughput)?).collect())
+    }
+}
+
+fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> String {
+    let percent = 100.0 * fit.confidence;
+    let mut lines = vec![
+        format!("Universal Scalability Law, {measurements} measurements"),
+        String::new(),
+        format!(
+            "{:<18} {:>13} {:>13} {:>9} {:>10}   {percent:.0} % interval",
+            "coefficient", "value", "std. error", "t", "p"
+        ),
+    ];
+    for (name, coefficient) in
+        [("α (contention)", &fit.alpha), ("β (coherency)", &fit.beta), ("γ (of one)", &fit.gamma)]
+    {
+        lines.push(row(name, coefficient));
+    }
+    lines.push(String::new());
+    lines.push(format!(
+        "residual standard error {} on {} degrees of freedom, R² {:.4}",
+        figures(fit.residual_standard_error, 4),
+        fit.degrees_of_freedom,
+        fit.r_squared
+    ));
+    let or_none = |value: Option<f64>, none: &str| {
+        value.map_or_else(|| none.to_owned(), |value| figures(value, 5))
+    };
+    lines.push(format!(
+        "peak    X {} at N {}",
+        or_none(fit.peak_throughput, "grows on"),
+        or_none(fit.peak_load, "∞ (β is 0)")
+    ));
+    lines.push(format!("limit   X {} (γ/α, Amdahl)", or_none(fit.limit, "none (α is 0)")));
+    lines.push(format!(
+        "optimal N {} (1/α, where linear growth meets the limit)",
+        or_none(fit.optimal_load, "none (α is 0)")
+    ));
+    if fit.alpha.at_bound || fit.beta.at_bound {
+        lines.push(String::new());
+        lines.push(
+            "* least squares would make it negative; it is held at 0, and the errors of the \
+             others hold on condition that it is"
+                .to_owned(),
+        );
+    }
+    if !predictions.is_empty() {
+        lines.push(String::new());
+        lines.push(format!(
+            "{:>10} {:>13} {:>13}   {percent:.0} % band of the mean",
+            "N", "throughput", "efficiency"
+        ));
+        for p in predictions {
+            lines.push(format!(
+                "{:>10} {:>13} {:>11.1} %   [{}, {}]{}",
+                p.load,
+                figures(p.throughput, 7),
+                100.0 * p.efficiency,
+                figures(p.low, 5),
+                figures(p.high, 5),
+                if p.extrapolated { "  extrapolated" } else { "" }
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+fn row(name: &str, coefficient: &Coefficient) -> String {
+    let optional = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "–".to_owned(), |value| figures(value, digits))
+    };
+    let p = match coefficient.p_value {
+        Some(p) if p < 2e-16 => "< 2e-16".to_owned(),
+        Some(p) => figures(p, 3),
+        None => "–".to_owned(),
+    };
+    let interval = coefficient.interval.map_or_else(String::new, |(low, high)| {
+        format!("[{}, {}]", figures(low, 5), figures(high, 5))
+    });
+    format!(
+        "{:<18} {:>13} {:>13} {:>9} {:>10}   {interval}{}",
+        name,
+        figures(coefficient.value, 7),
+        optional(coefficient.standard_error, 5),
+        optional(coefficient.t, 4),
+        p,
+        if coefficient.at_bound { " *" } else { "" }
+    )
+}
+
+fn plot(measured: &[(f64, f64)], fit: &UslFit, predictions: &[Prediction]) -> Plot {
+    let last = measured.iter().map(|(n, _)| *n).chain(predictions.iter().map(|p| p.load));
+    let last = last.fold(1.0, f64::max);
+    let steps = (1..=CURVE_POINTS).map(|i| last * f64::from(i) / f64::from(CURVE_POINTS));
+    let at: Vec<Prediction> = steps.filter_map(|n| fit.predict(n).ok()).collect();
+    let line = |of: &dyn Fn(&Prediction) -> f64| -> Vec<Point> {
+        at.iter().map(|p| Point::new(p.load, of(p).max(0.0))).collect()
+    };
+    let series =
+        |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
+    let peak = fit.peak_load.map_or_else(
+        || "It does not peak.".to_owned(),
+        |n| format!("It peaks at N = {}.", figures(n, 4)),
+    );
+    Plot {
+        id: "usl".to_owned(),
+        title: "Throughput against load, with the Universal Scalability Law".to_owned(),
+        description: format!("Measured points, the fitted law and its band. {peak}"),
+        x: Axis::from_zero("load N"),
+        y: Axis::from_zero("throughput X"),
+        series: vec![
+            series("band", Mark::Dashed, 1, line(&|p| p.low)),
+            series("band", Mark::Dashed, 1, line(&|p| p.high)),
+            series("law", Mark::Dashed, 0, line(&|p| p.throughput)),
+            series(
+                "measured",
+                Mark::Points,
+                0,
+                measured.iter().map(|(n, x)| Point::new(*n, *x)).collect(),
+            ),
+        ],
+    }
+}
