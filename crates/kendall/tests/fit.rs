@@ -35,10 +35,8 @@ fn usl_prints_what_was_published_and_draws_it() {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../queueing/tests/data/build-cluster-usl.csv");
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("usl.svg");
-    let output = fit(
-        &["usl", "--predict", "16,32,64", "--plot", plot.to_str().unwrap()],
-        Path::new(data),
-    );
+    let output =
+        fit(&["usl", "--predict", "16,32,64", "--plot", plot.to_str().unwrap()], Path::new(data));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     for part in ["0.0680652", "0.0075417", "8.286", "0.2835", "121.7", "41.18315", "extrapolated"] {
@@ -70,7 +68,8 @@ fn refusals_name_file_line_and_column() {
 #[test]
 fn demands_of_several_classes_and_resources_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let mut text = "utilization_cpu_percent,utilization_disk,throughput_get,throughput_set\n".to_owned();
+    let mut text =
+        "utilization_cpu_percent,utilization_disk,throughput_get,throughput_set\n".to_owned();
     for (get, set) in [(100.0, 10.0), (200.0, 50.0), (50.0, 90.0), (150.0, 20.0), (10.0, 5.0)] {
         let cpu = 100.0 * (0.001 * get + 0.004 * set) / 2.0;
         let disk = 0.0005 * get + 0.002 * set;
