@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -35,3 +35,7 @@ doc: ## builds the documentation, warnings denied
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
 	$(CARGO) test --release --locked -p kendall-stats --test coverage -- --include-ignored --nocapture --test-threads 1
+
+bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
+	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
+	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
