@@ -21,7 +21,6 @@ pub enum Refusal {
         /// Line of the key, from 1.
         line: usize,
         /// The key and what is wrong with it.
-        #[source]
         problem: Problem,
     },
     /// No TOML.
@@ -292,7 +291,7 @@ impl Parts {
                 factor.apply(0, &mut first)?;
             }
         }
-        let base = Settings::read(&first)?;
+        let base = Settings::read(&first).map_err(|problem| of_levels(problem, file, &factors))?;
         for key in ["system", "links", "workload", "measure", "toy"] {
             root.raw(key);
         }
@@ -303,6 +302,15 @@ impl Parts {
             return Err(Problem { key, what: what.into() });
         }
         Ok(Self { name, title, seed, factors, design, base })
+    }
+}
+
+/// A problem with a key that only a factor writes belongs to the factor.
+fn of_levels(problem: Problem, file: &Table, factors: &[Factor]) -> Problem {
+    let is_of = |factor: &&Factor| factor.key == problem.key && get(file, &factor.key).is_none();
+    match factors.iter().find(is_of) {
+        Some(factor) => Problem { key: format!("factors.{}", factor.key), ..problem },
+        None => problem,
     }
 }
 

@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Longest time between two snapshots; shorter in short runs.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Between two tellings of how a run does.
+const LIVE_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// How long a snapshot may take.
 const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -185,7 +188,7 @@ impl Observer<'_> {
     ) -> Result<(), RunError> {
         let started = monotonic_ns();
         let limit = self.settings.measure.duration.as_duration() + LOAD_GRACE;
-        let mut next = started;
+        let (mut next, mut next_live) = (started, started);
         while generators.iter_mut().any(|generator| generator.ended().is_none()) {
             running.check_alive()?;
             if (self.interrupted)() {
@@ -203,8 +206,11 @@ impl Observer<'_> {
             }
             if now >= next {
                 watch.look();
-                (self.live)(watch.live(started));
                 next = now.max(next) + watch.interval_ns;
+            }
+            if now >= next_live {
+                (self.live)(watch.live(started));
+                next_live = now + LIVE_INTERVAL_NS;
             }
             std::thread::sleep(LOOK);
         }

@@ -55,8 +55,14 @@ impl<'a> Section<'a> {
 
     /// A key's value as it is, if it is written.
     pub fn raw(&mut self, key: &str) -> Option<&'a Value> {
-        self.known.push(key.to_owned());
+        self.known(key);
         self.table.get(key)
+    }
+
+    fn known(&mut self, key: &str) {
+        if !self.known.iter().any(|known| known == key) {
+            self.known.push(key.to_owned());
+        }
     }
 
     /// Remembers an effective value.
@@ -95,7 +101,7 @@ impl<'a> Section<'a> {
     ) -> Result<T, Problem> {
         let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         if !self.has(key) && default.is_none() {
-            self.known.push(key.to_owned());
+            self.known(key);
             return Err(self.problem(key, format!("is missing; write {}", names.join(" or "))));
         }
         let word = self.text(key, default)?;

@@ -17,8 +17,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let workers = section.small("workers", Some(64), 1..=4096)?;
     let mode = section.choice(
         "mode",
-        &[("workers", "workers"), ("pipelined", "pipelined")],
-        Some("workers"),
+        &[("worker", "worker"), ("pipelined", "pipelined")],
+        Some("worker"),
     )?;
     let placement = section.choice(
         "placement",

@@ -15,10 +15,12 @@ pub(super) const KIND: SystemKind =
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let parameters = parameters(section)?;
-    let mut tiers = Vec::new();
-    let mut effective = Vec::new();
+    let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
     for mut tier in section.sections("tiers")? {
         tiers.push(self::tier(&mut tier, &parameters)?);
+        if tier.flag("fill", false)? {
+            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.clone()));
+        }
         effective.push(tier.finish()?);
     }
     section.effective("tiers", json!(effective));
@@ -30,7 +32,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     if !tiers.iter().any(|tier| tier.name == entry) {
         return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
     }
-    Ok(Topology { tiers, entry, filled: Vec::new() })
+    Ok(Topology { tiers, entry, filled })
 }
 
 /// The user's own values, which commands take as `{name}` and factors vary.

@@ -8,6 +8,10 @@ use crate::workload::{Driver, Protocol, TargetForm};
 
 pub(super) const PROTOCOL: Protocol = Protocol { name: "memcached", read };
 
+/// What `kendall load memcached --mix` takes.
+const OPERATIONS: [&str; 9] =
+    ["get", "gets", "multi-get", "gat", "set", "add", "replace", "delete", "touch"];
+
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let mix = mix(section)?;
     let keys = section.count("keys", Some(10_000), 1..=u64::MAX)?;
@@ -42,8 +46,9 @@ fn mix(section: &mut Section<'_>) -> Result<String, Problem> {
     };
     let mut parts = Vec::new();
     for (operation, weight) in table {
-        if !matches!(operation.as_str(), "set" | "get") {
-            return refuse(section, format!("`{operation}` is not an operation; write {form}"));
+        if !OPERATIONS.contains(&operation.as_str()) {
+            let known = OPERATIONS.join(", ");
+            return refuse(section, format!("`{operation}` is none of {known}"));
         }
         let weight = match weight {
             Value::Integer(weight) if *weight >= 0 => weight.to_string(),

@@ -243,7 +243,10 @@ impl Engine {
                 self.dispatch(id, lane, bytes);
             }
             Mode::Workers(_) => {
-                if let (true, Some(lane)) = (self.queue.is_empty(), self.idle.pop()) {
+                // A worker is taken only when nobody waits before this request; one that is
+                // popped and not used would never work again.
+                let lane = if self.queue.is_empty() { self.idle.pop() } else { None };
+                if let Some(lane) = lane {
                     self.recorder.workers_busy.add(self.now_ns, 1);
                     self.dispatch(id, lane, bytes);
                 } else if self.queue.len() < self.options.queue_length {

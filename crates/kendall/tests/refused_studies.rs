@@ -1,0 +1,67 @@
+//! Study files that are refused: what `kendall run` says of each, word for word. Files are in
+//! `refused/`; `UPDATE=1 cargo test --test refused_studies` rewrites what is expected.
+
+mod support;
+
+use std::path::Path;
+
+use support::kendall;
+
+#[test]
+fn bad_study_files_are_refused_with_line_key_value_and_accepted_form() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refused");
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 20);
+    let mut said = String::new();
+    for file in &files {
+        let output =
+            kendall().args(["run", "--dry-run", file]).current_dir(&folder).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{file}: {text}");
+        assert!(output.stdout.is_empty(), "{file}");
+        assert!(text.starts_with(&format!("error: {file}:")), "{file}: {text}");
+        said.push_str(&text);
+    }
+    let expected = folder.join("expected.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&expected, &said).unwrap();
+    }
+    assert_eq!(said, std::fs::read_to_string(&expected).unwrap());
+}
+
+#[test]
+fn a_missing_file_says_what_to_give() {
+    let output = kendall().args(["run", "no-such-file.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("no-such-file.toml") && text.contains("studies/demo.toml"), "{text}");
+}
+
+#[test]
+fn a_dry_run_prints_defaults_and_the_runs_and_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("small.toml");
+    let text = "name = 'small'\n[system]\nkind = 'memcached'\n[workload]\nmix = { get = 1 }\n\
+                [factors]\n'workload.clients' = [1, 2]\n";
+    std::fs::write(&study, text).unwrap();
+    let run = |format: &str| {
+        let output = kendall()
+            .current_dir(folder.path())
+            .args(["run", "small.toml", "--dry-run", "--format", format])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let human = run("human");
+    assert!(human.contains("value_size = \"1KiB\"") && human.contains("6 runs"), "{human}");
+    let json: serde_json::Value = serde_json::from_str(&run("json")).unwrap();
+    assert_eq!(json["runs"].as_array().unwrap().len(), 6);
+    assert_eq!(json["effective"]["measure"]["warm_up"], "auto");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
+}

@@ -1,0 +1,164 @@
+//! Every file in `studies/` at toy size, end to end: real servers, real load, on loopback.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use kendall_store::{Results, Status};
+use kendall_study::StudyFile;
+use support::{kendall, repository};
+
+/// Runs a study file at toy size and checks what a study of any kind must leave.
+fn runs_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
+    let path = repository().join("studies").join(file);
+    let folder = tempfile::tempdir().unwrap();
+    let output = kendall()
+        .arg("run")
+        .arg(&path)
+        .args(["--toy", "--format", "json", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // A busy machine may make a run of half a second unfit for use (5); it must never fail.
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{file}: {}\n{stderr}", output.status);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["runs_failed"], 0, "{file}: {stderr}");
+    let results = Results::open(folder.path()).unwrap();
+    for run in results.runs().unwrap() {
+        assert_ne!(run.status, Status::Failed, "{file}: {:?}", run.reasons);
+        let measured = results.measured(run.id).unwrap();
+        assert!(measured.throughput_per_s > 0.0, "{file}: {run:?}");
+        assert_eq!(
+            measured.response_time.count(),
+            measured.operations.values().map(|counts| counts.completed).sum::<u64>()
+        );
+        assert!(measured.operations.values().all(|counts| counts.misses == 0), "{file}");
+        assert!(!measured.processes.is_empty() && !measured.hosts.is_empty());
+        let clients = run.setting("workload.clients").unwrap().as_u64();
+        assert_eq!(Some(measured.clients), clients, "{file}");
+    }
+    (folder, results)
+}
+
+/// As above, for a system with proxies: what clients and tiers counted must agree.
+fn runs_with_proxies(file: &str) {
+    let (_folder, results) = runs_at_toy_size(file);
+    for run in results.runs().unwrap() {
+        let whole = results.record(run.id).unwrap();
+        let extent = kendall_store::Extent::Whole;
+        let asked: u64 = whole
+            .generators
+            .iter()
+            .flat_map(|generator| &generator.operations)
+            .filter(|row| row.extent == extent)
+            .map(|row| row.counts.completed)
+            .sum();
+        let proxies: Vec<_> = whole.tiers.iter().filter(|tier| tier.tier == "proxies").collect();
+        let served: u64 = proxies
+            .iter()
+            .flat_map(|tier| &tier.periods)
+            .filter(|period| period.extent == extent)
+            .map(kendall_store::TierPeriod::completions)
+            .sum();
+        let configured = run.setting("system.proxies").unwrap().as_u64().unwrap();
+        assert_eq!(u64::try_from(proxies.len()).unwrap(), configured, "{file}");
+        // The first snapshot is taken when the load starts, so a few requests may precede it.
+        assert!(served <= asked, "{file}: {served} served, {asked} answered");
+        assert!(2 * served >= asked, "{file}: {served} served, {asked} answered");
+        let workers = run.setting("system.workers").unwrap().as_u64().unwrap();
+        for period in proxies.iter().flat_map(|tier| &tier.periods) {
+            assert!(period.workers_busy.mean <= kendall_units::exact_f64(workers) + 0.5);
+        }
+    }
+}
+
+#[test]
+fn baseline_one_server() {
+    runs_at_toy_size("memcached/baseline-one-server.toml");
+}
+
+#[test]
+fn baseline_two_servers() {
+    runs_at_toy_size("memcached/baseline-two-servers.toml");
+}
+
+#[test]
+fn baseline_one_proxy() {
+    runs_with_proxies("memcached/baseline-one-proxy.toml");
+}
+
+#[test]
+fn baseline_two_proxies() {
+    runs_with_proxies("memcached/baseline-two-proxies.toml");
+}
+
+#[test]
+fn writes() {
+    runs_with_proxies("memcached/writes.toml");
+}
+
+#[test]
+fn multigets() {
+    runs_with_proxies("memcached/multigets.toml");
+}
+
+#[test]
+fn load_distribution() {
+    runs_with_proxies("memcached/load-distribution.toml");
+}
+
+#[test]
+fn two_level_writes() {
+    runs_with_proxies("memcached/2k-writes.toml");
+}
+
+#[test]
+fn two_level_reads() {
+    runs_with_proxies("memcached/2k-reads.toml");
+}
+
+#[test]
+fn two_level_mixed() {
+    runs_with_proxies("memcached/2k-mixed.toml");
+}
+
+#[test]
+fn saturation() {
+    runs_with_proxies("memcached/saturation.toml");
+}
+
+#[test]
+fn the_demo_names_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = kendall().args(["demo", "--toy", "--out"]).arg(folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
+    assert!(text.contains("throughput") && text.contains("report.html"), "{text}");
+    assert!(folder.path().join("report.html").is_file());
+}
+
+fn study_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            study_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path);
+        }
+    }
+}
+
+/// The files are the reference for every key: each is accepted at both sizes.
+#[test]
+fn every_study_file_is_accepted_at_full_and_at_toy_size() {
+    let mut files = Vec::new();
+    study_files(&repository().join("studies"), &mut files);
+    assert!(files.len() >= 12);
+    for file in files {
+        for toy in [false, true] {
+            let study = StudyFile::read(&file, toy).unwrap_or_else(|error| panic!("{error}"));
+            kendall_study::Plan::of(&study).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What tests of studies share.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program under test.
+pub(crate) fn kendall() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_kendall"))
+}
+
+/// The folder that holds `studies/`.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Process ids whose command line holds `text`.
+pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
+            holds(&line) || holds(&environment)
+        })
+        .collect()
+}
+
+/// Looks until `found` or for a minute.
+pub(crate) fn wait_until(what: &str, mut found: impl FnMut() -> bool) {
+    let deadline = std::time::Duration::from_secs(60);
+    let step = std::time::Duration::from_millis(5);
+    let mut waited = std::time::Duration::ZERO;
+    while !found() {
+        assert!(waited < deadline, "{what} did not happen within a minute");
+        std::thread::sleep(step);
+        waited += step;
+    }
+}
