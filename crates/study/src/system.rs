@@ -1,9 +1,11 @@
 //! The systems that a study can measure. One file a system below this folder, and one line here.
 
 mod attached;
+mod compute;
 mod memcached;
 mod memcached_proxy;
 mod processes;
+mod synthetic;
 
 use crate::section::{Problem, Section};
 use crate::topology::Topology;
@@ -22,8 +24,14 @@ pub struct SystemKind {
 }
 
 /// All of them.
-pub const SYSTEMS: &[SystemKind] =
-    &[memcached::KIND, memcached_proxy::KIND, processes::KIND, attached::KIND];
+pub const SYSTEMS: &[SystemKind] = &[
+    memcached::KIND,
+    memcached_proxy::KIND,
+    compute::KIND,
+    synthetic::KIND,
+    processes::KIND,
+    attached::KIND,
+];
 
 /// Reads `[system]`.
 pub(crate) fn read(

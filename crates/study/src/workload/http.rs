@@ -1,5 +1,8 @@
 //! `protocol = "http"`.
 
+use serde_json::json;
+
+use crate::factor::text_of;
 use crate::section::{Problem, Section};
 use crate::workload::{Driver, Protocol, TargetForm};
 
@@ -19,7 +22,17 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     if section.has("body") {
         options.extend(["--body".to_owned(), section.text("body", None)?]);
     }
-    // Headers, placeholders and their distributions go to `kendall load http` as they are.
+    // What stands for `{name}` in path and body: `vary = { exponent = "exponential:20" }`, so that
+    // a factor can vary it as `workload.vary.exponent`.
+    let mut table = section.section("vary")?;
+    for (name, value) in table.entries() {
+        let values = text_of(value);
+        table.effective(name, json!(values));
+        options.extend(["--vary".to_owned(), format!("{name}={values}")]);
+    }
+    let vary = table.finish()?;
+    section.effective("vary", vary);
+    // Headers and the like go to `kendall load http` as they are.
     options.extend(section.words("options", &[])?);
     Ok(Driver { options, prefill: None, target: TargetForm::Url { scheme, path } })
 }

@@ -1,0 +1,31 @@
+//! `kind = "compute"`: Kendall's compute service.
+
+use crate::section::{Problem, Section};
+use crate::system::SystemKind;
+use crate::topology::{Source, Started, TierSpec, Topology};
+
+pub(super) const KIND: SystemKind =
+    SystemKind { name: "compute", protocol: "http", read, programs: &[] };
+
+fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
+    let instances = section.small("instances", Some(1), 1..=64)?;
+    let workers = section.small("workers", Some(1), 1..=1024)?;
+    let cache = if section.flag("cache", false)? { "on" } else { "off" };
+    let line = format!("compute --listen 127.0.0.1:0 --workers {workers} --cache {cache}");
+    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    arguments.push("--queue".into());
+    arguments.push(section.text("queue", Some("unbounded"))?);
+    arguments.extend(section.words("options", &[])?);
+    Ok(one_tier("compute", Started::kendall(instances, arguments)))
+}
+
+/// A system of one tier, to which the clients talk.
+pub(super) fn one_tier(kind: &str, started: Started) -> Topology {
+    let tier = TierSpec {
+        name: kind.to_owned(),
+        kind: kind.to_owned(),
+        backends: Vec::new(),
+        source: Source::Started(started),
+    };
+    Topology { tiers: vec![tier], entry: kind.to_owned(), filled: Vec::new() }
+}
