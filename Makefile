@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -39,3 +39,6 @@ bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
 	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
+
+bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
+	$(CARGO) bench --locked -p kendall-link --bench link
