@@ -10,6 +10,7 @@ mod load;
 mod report;
 mod run;
 mod serve;
+mod solve;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -37,6 +38,7 @@ enum Command {
     Report(report::ReportCommand),
     Serve(serve::Serve),
     Load(load::Load),
+    Solve(solve::Solve),
 }
 
 impl Kendall {
@@ -61,6 +63,7 @@ impl Kendall {
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),
+            Command::Solve(command) => command.run(),
         }
     }
 }

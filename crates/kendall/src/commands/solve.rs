@@ -1,0 +1,209 @@
+//! `kendall solve`: a queueing model, by flags or from a file.
+
+mod flags;
+mod human;
+mod input;
+mod json;
+mod sweep;
+
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use anyhow::anyhow;
+use kendall_queueing::Model;
+use kendall_queueing::simulation::{Settings, Simulated, simulate};
+use kendall_queueing::solver::{Solution, Solver, solve};
+use serde_json::Value;
+
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Most points of a sweep.
+const MOST_POINTS: usize = 100_000;
+
+/// Solves a queueing model given by flags or by a file
+///
+/// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, gm1, gg1, ggm,
+/// mxm1, mmm+m, erlang-b, erlang-c) with its flags, or a model file (.toml or .json), whose keys
+/// docs/models.md describes. A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
+/// The answer says which solver gave it, and whether it is exact, a bound, an approximation or an
+/// estimate.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kendall solve mmm --arrival-rate 7538.59/s --service-rate 66/s \
+                  --servers 128 --percentiles 50,99\n  kendall solve studies/models/three-tier.toml \
+                  --compare mva,schweitzer,linearizer\n  kendall solve studies/models/three-tier.toml \
+                  --sweep population=1:600:10 --csv x.csv --plot x.svg"
+)]
+pub(crate) struct Solve {
+    /// A kind of station, or a model file
+    #[arg(value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    flags: flags::Flags,
+    /// Percentiles of response and waiting time
+    #[arg(long, value_delimiter = ',', value_name = "P,P")]
+    percentiles: Vec<f64>,
+    /// Solver: auto, mva, convolution, schweitzer, seidmann, linearizer, allen-cunneen,
+    /// kraemer-langenbach-belz, whitt, kingman, simulation
+    #[arg(long, value_name = "NAME")]
+    solver: Option<String>,
+    /// Several solvers side by side; differences are to the first
+    #[arg(long, value_delimiter = ',', value_name = "NAME,NAME")]
+    compare: Vec<String>,
+    /// Sweeps a key of the model, such as population=1:600:10 or stations.cpu.servers=1:8:1
+    #[arg(long, value_name = "KEY=FROM:TO:STEP")]
+    sweep: Vec<String>,
+    /// Writes the table of a sweep as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draws throughput and response time of a sweep; the ending says how: .svg or .html
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// What one solver says of one model.
+pub(crate) enum Solved {
+    /// By formula.
+    Formula(Box<Solution>),
+    /// By simulation.
+    Simulated(Box<Simulated>),
+}
+
+impl Solve {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let mut document = self.document()?;
+        if input::is_case(&document) {
+            return self.case(&document);
+        }
+        for text in &self.sweep {
+            input::set_sweep(&mut document, text).map_err(refused)?;
+        }
+        if !self.percentiles.is_empty() {
+            input::set(&mut document, "percentiles", Value::from(self.percentiles.clone()));
+        }
+        let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
+        let names = self.solvers(&document)?;
+        if points.len() > 1 || !points[0].at.is_empty() {
+            return self.swept(&points, &names);
+        }
+        if self.csv.is_some() || self.plot.is_some() {
+            return Err(refused(anyhow!(
+                "--csv and --plot are for sweeps: add --sweep population=1:600:10, or write a \
+                 number of the file as {{ from = 1, to = 600, step = 10 }}"
+            )));
+        }
+        let model = self.model(&points[0].model)?;
+        let mut answers = Vec::new();
+        for name in &names {
+            answers.push((name.clone(), solved(&model, name)?));
+        }
+        match self.format {
+            Format::Json => output::json(&json::answers(&model, &answers))?,
+            Format::Human if answers.len() == 1 => {
+                output::result(&human::answer(&model, &answers[0].1));
+            }
+            Format::Human => output::result(&human::comparison(&model, &answers)),
+        }
+        Ok(Exit::Done)
+    }
+
+    /// The model as written: from the file, or from the flags.
+    fn document(&self) -> anyhow::Result<Value> {
+        if input::is_file(&self.model) {
+            if let Some(flag) = self.flags.first_given() {
+                return Err(refused(anyhow!(
+                    "{flag} is for kinds such as mmm; in a file, change the key, or sweep it"
+                )));
+            }
+            return input::read(&self.model).map_err(refused);
+        }
+        let quantiles = !self.percentiles.is_empty();
+        self.flags.model(&self.model, quantiles).map_err(refused)
+    }
+
+    fn solvers(&self, document: &Value) -> anyhow::Result<Vec<String>> {
+        let written = document.get("solver").and_then(Value::as_str);
+        let names = match (&self.solver, self.compare.is_empty()) {
+            (_, false) => self.compare.clone(),
+            (Some(name), true) => vec![name.clone()],
+            (None, true) => vec![written.unwrap_or("auto").to_owned()],
+        };
+        for name in &names {
+            Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
+        }
+        Ok(names)
+    }
+
+    fn model(&self, document: &Value) -> anyhow::Result<Model> {
+        serde_json::from_value(document.clone())
+            .map_err(|error| refused(anyhow!("{}: {error}", self.model)))
+    }
+
+    fn swept(&self, points: &[input::Point], names: &[String]) -> anyhow::Result<Exit> {
+        let mut rows = Vec::new();
+        for point in points {
+            let model = self.model(&point.model)?;
+            for name in names {
+                // A point without a solution (an unstable one) is part of the picture.
+                let answer = solved(&model, name).map_err(|error| format!("{error:#}"));
+                rows.push(sweep::Row { at: point.at.clone(), solver: name.clone(), answer });
+            }
+        }
+        let table = sweep::Table::new(&self.model(&points[0].model)?, &rows, names.len() > 1);
+        if let Some(path) = &self.csv {
+            input::write(path, &table.csv())?;
+        }
+        if let Some(path) = &self.plot {
+            let drawn = table.drawn(path).map_err(refused)?;
+            input::write(path, &drawn)?;
+        }
+        match self.format {
+            Format::Human => output::result(&table.human()),
+            Format::Json => output::json(&table.json())?,
+        }
+        if rows.iter().all(|row| row.answer.is_err())
+            && let Some(Err(message)) = rows.first().map(|row| &row.answer)
+        {
+            return Err(refused(anyhow!("no point has a solution; the first: {message}")));
+        }
+        Ok(Exit::Done)
+    }
+
+    /// A model in its short form, or a worked case.
+    fn case(&self, document: &Value) -> anyhow::Result<Exit> {
+        let (model, wanted) = input::case(document, &self.percentiles).map_err(refused)?;
+        let answer = kendall_queueing::case::solve(&model, &wanted)
+            .map_err(|error| exit_with(Exit::Refused, error))?;
+        match self.format {
+            Format::Human => output::result(&human::case(&answer)),
+            Format::Json => output::json(&json::case(&answer))?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn solved(model: &Model, name: &str) -> anyhow::Result<Solved> {
+    let solver = Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
+    if solver == Solver::Simulation {
+        return simulated(model).map(|answer| Solved::Simulated(Box::new(answer)));
+    }
+    solve(model, solver)
+        .map(|solution| Solved::Formula(Box::new(solution)))
+        .map_err(|error| exit_with(Exit::Refused, error))
+}
+
+/// The simulator, on all cores, with the settings of the model.
+fn simulated(model: &Model) -> anyhow::Result<Simulated> {
+    let mut settings = Settings::of(model);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    settings.threads = u32::try_from(cores).unwrap_or(1);
+    simulate(model, &settings, &mut |_| {}).map_err(|error| exit_with(Exit::Refused, error))
+}
+
+fn refused(error: anyhow::Error) -> anyhow::Error {
+    exit_with(Exit::Refused, error)
+}

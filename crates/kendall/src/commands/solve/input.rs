@@ -1,0 +1,215 @@
+//! Model files, sweeps in them, and worked cases.
+
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use kendall_queueing::model::value::Value as CaseValue;
+use serde_json::{Map, Value, json};
+
+/// Largest file that is read.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// One point of a sweep.
+#[derive(Debug, Clone)]
+pub(super) struct Point {
+    /// Swept keys and their values here.
+    pub(super) at: Vec<(String, f64)>,
+    /// The model with these values.
+    pub(super) model: Value,
+}
+
+/// Whether an argument names a file rather than a kind.
+pub(super) fn is_file(name: &str) -> bool {
+    let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
+    matches!(ending, "toml" | "json") || Path::new(name).is_file()
+}
+
+pub(super) fn read(name: &str) -> anyhow::Result<Value> {
+    let size = std::fs::metadata(name).with_context(|| name.to_owned())?.len();
+    if size > MOST_BYTES {
+        bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
+    }
+    let text = std::fs::read_to_string(name).with_context(|| name.to_owned())?;
+    let value: Value = if Path::new(name).extension().is_some_and(|e| e == "toml") {
+        toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?
+    } else {
+        serde_json::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?
+    };
+    if value.is_object() { Ok(value) } else { bail!("{name}: expected a table of keys") }
+}
+
+pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Whether it is a model in its short form: it, or its `model`, has a `kind`.
+pub(super) fn is_case(document: &Value) -> bool {
+    let inner = document.get("model").filter(|model| model.is_object());
+    inner.unwrap_or(document).get("kind").is_some()
+}
+
+/// The model of a case, and the outputs that it asks for by name.
+pub(super) fn case(
+    document: &Value,
+    percentiles: &[f64],
+) -> anyhow::Result<(CaseValue, Vec<String>)> {
+    let inner = document.get("model").filter(|model| model.is_object()).unwrap_or(document);
+    let mut wanted: Vec<String> = match document.get("outputs") {
+        Some(Value::Object(outputs)) => outputs.keys().cloned().collect(),
+        Some(Value::Array(names)) => {
+            names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    };
+    for percent in percentiles {
+        wanted.push(format!("response_p{percent}"));
+        wanted.push(format!("wait_p{percent}"));
+    }
+    Ok((serde_json::from_value(inner.clone())?, wanted))
+}
+
+pub(super) fn set(document: &mut Value, key: &str, value: Value) {
+    if let Some(table) = document.as_object_mut() {
+        table.insert(key.to_owned(), value);
+    }
+}
+
+/// `KEY=FROM:TO:STEP` becomes the table that a file would have there.
+pub(super) fn set_sweep(document: &mut Value, text: &str) -> anyhow::Result<()> {
+    let form = "KEY=FROM:TO:STEP, such as population=1:600:10";
+    let (key, range) = text.split_once('=').ok_or_else(|| anyhow!("`{text}`: write {form}"))?;
+    let numbers: Vec<f64> = range
+        .split(':')
+        .map(|part| part.parse().map_err(|_| anyhow!("`{part}` is not a number; write {form}")))
+        .collect::<Result<_, _>>()?;
+    let [from, to, step] = numbers[..] else { bail!("`{range}`: write {form}") };
+    // A class given by flags or in a file with one class only is meant by its bare keys.
+    let path = match document.get("classes").and_then(Value::as_array) {
+        Some(classes)
+            if classes.len() == 1 && document.get(key).is_none() && !key.contains('.') =>
+        {
+            format!("classes.0.{key}")
+        }
+        _ => key.to_owned(),
+    };
+    let place = find(document, &path)?;
+    *place = json!({ "from": from, "to": to, "step": step });
+    Ok(())
+}
+
+/// The place of a dotted key; entries of lists by name or by number.
+fn find<'a>(document: &'a mut Value, path: &str) -> anyhow::Result<&'a mut Value> {
+    let mut here = document;
+    let parts: Vec<&str> = path.split('.').collect();
+    for (depth, part) in parts.iter().enumerate() {
+        let last = depth + 1 == parts.len();
+        here = match here {
+            Value::Array(list) => {
+                let index = part.parse::<usize>().ok().filter(|index| *index < list.len());
+                let named = || list.iter().position(|entry| entry["name"] == **part);
+                let index = index.or_else(named).ok_or_else(|| {
+                    anyhow!("`{path}`: there is no entry `{part}`; name one, or give its number")
+                })?;
+                &mut list[index]
+            }
+            Value::Object(table) if last => table.entry((*part).to_owned()).or_insert(Value::Null),
+            Value::Object(table) => table
+                .get_mut(*part)
+                .ok_or_else(|| anyhow!("`{path}`: the model has no key `{part}`"))?,
+            _ => bail!("`{path}`: `{part}` is below a number or text"),
+        };
+    }
+    Ok(here)
+}
+
+/// All combinations of the sweeps in a model, the first swept key slowest.
+pub(super) fn expand(document: &Value, most: usize) -> anyhow::Result<Vec<Point>> {
+    let mut sweeps = Vec::new();
+    collect(document, String::new(), &mut sweeps)?;
+    let mut points = vec![Point { at: Vec::new(), model: document.clone() }];
+    for (path, values) in sweeps {
+        if points.len().saturating_mul(values.len()) > most {
+            bail!("`{path}`: the sweep has more than {most} points; take larger steps");
+        }
+        let mut next = Vec::with_capacity(points.len() * values.len());
+        for point in &points {
+            for value in &values {
+                let mut model = point.model.clone();
+                // A whole number stays one: populations are read as such.
+                *find(&mut model, &path)? = json!(value);
+                let mut at = point.at.clone();
+                at.push((label(document, &path), *value));
+                next.push(Point { at, model });
+            }
+        }
+        points = next;
+    }
+    Ok(points)
+}
+
+/// `classes.0.population` of the only class is `population`; list entries are named.
+fn label(document: &Value, path: &str) -> String {
+    let mut here = Some(document);
+    let mut parts = Vec::new();
+    for part in path.split('.') {
+        here = here.and_then(|value| match value {
+            Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+            Value::Object(table) => table.get(part),
+            _ => None,
+        });
+        let name = here.and_then(|value| value.get("name")).and_then(Value::as_str);
+        parts.push(name.unwrap_or(part).to_owned());
+    }
+    let single = document["classes"].as_array().is_some_and(|classes| classes.len() == 1);
+    if single && parts[0] == "classes" { parts[2..].join(".") } else { parts.join(".") }
+}
+
+fn collect(value: &Value, path: String, found: &mut Vec<(String, Vec<f64>)>) -> anyhow::Result<()> {
+    let below = |key: &str| {
+        if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    };
+    match value {
+        Value::Object(table) if is_sweep(table) => {
+            found.push((path.clone(), values(&path, table)?));
+        }
+        Value::Object(table) => {
+            for (key, value) in table {
+                collect(value, below(key), found)?;
+            }
+        }
+        Value::Array(list) => {
+            for (index, value) in list.iter().enumerate() {
+                collect(value, below(&index.to_string()), found)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// `{ from, to }` with `step` or not, and nothing else.
+fn is_sweep(table: &Map<String, Value>) -> bool {
+    table.contains_key("from")
+        && table.get("from").is_some_and(Value::is_number)
+        && table.keys().all(|key| matches!(key.as_str(), "from" | "to" | "step"))
+}
+
+fn values(path: &str, table: &Map<String, Value>) -> anyhow::Result<Vec<f64>> {
+    let number = |key: &str| table.get(key).and_then(Value::as_f64);
+    let (Some(from), Some(to)) = (number("from"), number("to")) else {
+        bail!("{path}: a sweep is written {{ from = 1, to = 600, step = 10 }}");
+    };
+    let step = match table.get("step") {
+        None => 1.0,
+        Some(step) => step.as_f64().unwrap_or(f64::NAN),
+    };
+    if !(step > 0.0 && from.is_finite() && to.is_finite() && to >= from) {
+        bail!("{path}: from {from} to {to} in steps of {step}: steps go up, and are above 0");
+    }
+    let count = ((to - from) / step + 1e-9).floor();
+    if count >= 1e5 {
+        bail!("{path}: the sweep has {count:.0} points; take larger steps");
+    }
+    let steps = kendall_units::whole_u64(count);
+    Ok((0..=steps).map(|i| from + step * kendall_units::exact_f64(i)).collect())
+}

@@ -1,0 +1,176 @@
+//! Answers as JSON: one documented key a metric, SI units (docs/models.md).
+
+use kendall_queueing::Model;
+use kendall_queueing::case::{Answer, Output};
+use kendall_queueing::solver::{PoolResult, Solution, StationResult};
+use kendall_queueing::station::{Moments, StationSolution};
+use serde_json::{Map, Value, json};
+
+use super::Solved;
+
+/// One answer, or several side by side.
+pub(super) fn answers(model: &Model, answers: &[(String, Solved)]) -> Value {
+    match answers {
+        [(_, answer)] => one(model, answer),
+        _ => json!({
+            "model": model.name,
+            "comparison": answers
+                .iter()
+                .map(|(name, answer)| json!({ "asked": name, "answer": one(model, answer) }))
+                .collect::<Vec<_>>(),
+        }),
+    }
+}
+
+pub(super) fn one(model: &Model, answer: &Solved) -> Value {
+    match answer {
+        Solved::Formula(solution) => formula(model, solution),
+        Solved::Simulated(simulated) => json!({
+            "model": model.name, "solver": "simulation", "accuracy": "estimate",
+            "simulation": simulated,
+        }),
+    }
+}
+
+fn formula(model: &Model, s: &Solution) -> Value {
+    let classes: Vec<Value> = s
+        .classes
+        .iter()
+        .map(|class| {
+            let neck = class.bottleneck.as_ref();
+            json!({
+                "name": class.name,
+                "throughput_per_s": class.throughput,
+                "system_response_time_mean_s": class.system_response,
+                "number_mean": class.number,
+                "bottleneck": neck.and_then(|b| model.stations.get(b.resource)).map(|s| &s.name),
+                "throughput_most_per_s": neck.map(|b| b.most_throughput),
+                "saturation_population": neck.and_then(|b| b.saturation_population),
+                "throughput_bound_low_per_s": class.throughput_bounds.map(|b| b.0),
+                "throughput_bound_high_per_s": class.throughput_bounds.map(|b| b.1),
+            })
+        })
+        .collect();
+    let mut value = json!({
+        "model": s.model,
+        "solver": s.solver,
+        "accuracy": s.accuracy.name(),
+        "caveats": s.caveats.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "classes": classes,
+        "stations": s.stations.iter().map(|r| station(model, r)).collect::<Vec<_>>(),
+        "response_time_quantiles": quantiles(&s.response_quantiles),
+        "waiting_time_quantiles": quantiles(&s.waiting_quantiles),
+    });
+    if !s.pools.is_empty() {
+        value["pools"] = s.pools.iter().map(pool).collect();
+    }
+    if let Some(single) = &s.station {
+        value["station"] = single_station(single);
+    }
+    if let Some((rounds, change)) = s.iterations {
+        value["iteration_rounds"] = json!(rounds);
+        value["iteration_last_change"] = json!(change);
+    }
+    value
+}
+
+fn quantiles(list: &[(f64, f64)]) -> Value {
+    list.iter().map(|(q, t)| json!({ "quantile": q, "time_s": t })).collect()
+}
+
+fn station(model: &Model, r: &StationResult) -> Value {
+    let classes: Vec<Value> = model
+        .classes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| r.throughput[*index] > 0.0)
+        .map(|(index, class)| {
+            json!({
+                "name": class.name,
+                "throughput_per_s": r.throughput[index],
+                "utilization": r.utilization[index],
+                "number_mean": r.number[index],
+                "response_time_mean_s": r.response_time[index],
+                "waiting_time_mean_s": r.waiting_time[index],
+                "residence_time_mean_s": r.residence_time[index],
+            })
+        })
+        .collect();
+    let mut value = json!({
+        "name": r.name,
+        "throughput_per_s": r.throughput.iter().sum::<f64>(),
+        "utilization": r.utilization.iter().sum::<f64>(),
+        "number_mean": r.number.iter().sum::<f64>(),
+        "classes": classes,
+    });
+    if let Some(states) = &r.states {
+        let most = states.len().min(1_001);
+        value["state_probabilities"] = json!(states[..most]);
+    }
+    value
+}
+
+fn pool(p: &PoolResult) -> Value {
+    json!({
+        "name": p.name,
+        "number_waiting_mean": p.number_waiting,
+        "waiting_time_mean_s": p.waiting_time,
+        "tokens_in_use_mean": p.in_use,
+        "utilization": p.utilization,
+    })
+}
+
+fn single_station(s: &StationSolution) -> Value {
+    let mut table = Map::new();
+    let mut put = |key: &str, value: Value| {
+        table.insert(key.to_owned(), value);
+    };
+    put("notation", json!(s.notation));
+    put("method", json!(s.method));
+    put("arrival_rate_per_s", json!(s.arrival_rate));
+    put("throughput_per_s", json!(s.throughput));
+    put("offered_load_erlang", json!(s.offered_load));
+    put("utilization", json!(s.utilization));
+    put("p0", json!(s.p0));
+    put("ln_p0", json!(s.ln_p0));
+    put("queueing_probability", json!(s.p_queueing));
+    put("loss_probability", json!(s.loss_probability));
+    let mut both = |key: &str, unit: &str, moments: Moments| {
+        let square = if unit.is_empty() { "" } else { "_s2" };
+        table.insert(format!("{key}_mean{unit}"), json!(moments.mean));
+        table.insert(format!("{key}_variance{square}"), json!(moments.variance));
+    };
+    both("number", "", s.number);
+    both("number_waiting", "", s.number_waiting);
+    both("response_time", "_s", s.response_time);
+    both("waiting_time", "_s", s.waiting_time);
+    if let Some(busy) = &s.busy_period {
+        both("busy_period", "_s", busy.duration);
+        both("busy_period_customers", "", busy.served);
+    }
+    for (key, value) in &s.more {
+        table.insert((*key).to_owned(), json!(value));
+    }
+    Value::Object(table)
+}
+
+/// A worked case: outputs by name, each with its unit.
+pub(super) fn case(answer: &Answer) -> Value {
+    let outputs: Map<String, Value> = answer
+        .outputs
+        .iter()
+        .map(|(name, (output, unit))| {
+            let value = match output {
+                Output::Number(number) => json!(number),
+                Output::List(list) => json!(list),
+                Output::Table(rows) => json!(rows),
+                Output::Word(word) => json!(word),
+            };
+            (name.clone(), json!({ "value": value, "unit": unit }))
+        })
+        .collect();
+    json!({
+        "kind": answer.kind, "solver": answer.solver, "accuracy": answer.accuracy,
+        "outputs": outputs,
+    })
+}
