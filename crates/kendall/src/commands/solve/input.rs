@@ -112,10 +112,14 @@ fn find<'a>(document: &'a mut Value, path: &str) -> anyhow::Result<&'a mut Value
                 })?;
                 &mut list[index]
             }
-            Value::Object(table) if last => table.entry((*part).to_owned()).or_insert(Value::Null),
-            Value::Object(table) => table
-                .get_mut(*part)
-                .ok_or_else(|| anyhow!("`{path}`: the model has no key `{part}`"))?,
+            Value::Object(table) => {
+                if last && !table.contains_key(*part) {
+                    table.insert((*part).to_owned(), Value::Null);
+                }
+                table
+                    .get_mut(*part)
+                    .ok_or_else(|| anyhow!("`{path}`: the model has no key `{part}`"))?
+            }
             _ => bail!("`{path}`: `{part}` is below a number or text"),
         };
     }
