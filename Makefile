@@ -37,6 +37,7 @@ bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
 	$(CARGO) test --release --locked -p kendall-stats --test coverage -- --include-ignored --nocapture --test-threads 1
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
+	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
 	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
 

@@ -1,0 +1,100 @@
+//! Speed of the exact and approximate solvers in CPU time: `make bench-models`.
+//!
+//! Each task is done several times; the least CPU time counts, by the kernel's own account
+//! (`/proc/thread-self/schedstat`), so that others on the machine disturb it little. The models
+//! are those of docs/models.md, with their agreed results.
+
+use kendall_queueing::network::{
+    Iteration, Load, Network, NetworkSolution, Resource, convolution, linearizer, mva_exact,
+    schweitzer,
+};
+
+/// Repetitions of each task.
+const TIMES: u32 = 7;
+
+/// CPU seconds used so far by this thread; 0 where the kernel does not say.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
+}
+
+/// Largest resident memory so far, in MiB.
+fn peak_memory_mib() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let kib = line.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
+}
+
+fn measure(name: &str, wanted_ms: f64, solve: impl Fn() -> NetworkSolution) {
+    let mut best = f64::INFINITY;
+    let mut x = Vec::new();
+    for _ in 0..TIMES {
+        let before = cpu_seconds();
+        let solution = std::hint::black_box(solve());
+        best = best.min(cpu_seconds() - before);
+        x = solution.throughput;
+    }
+    let shown: Vec<String> = x.iter().take(4).map(|x| format!("{x:.9}")).collect();
+    println!(
+        "{name:<52} {:>9.3} ms CPU (wanted {wanted_ms} ms), peak {:>6.1} MiB, X {}",
+        best * 1e3,
+        peak_memory_mib(),
+        shown.join(" ")
+    );
+}
+
+fn closed(population: u64) -> Load {
+    Load::Closed { population, think_time: 1.0 }
+}
+
+fn main() {
+    let demands: Vec<f64> = (0..20_u32).map(|k| 0.01 * f64::from(1 + k % 7)).collect();
+    let single = Network::closed(&demands, 10_000, 1.0);
+    measure("exact MVA, 20 stations, 10,000 customers", 1.0, || {
+        mva_exact(&single).expect("a closed network")
+    });
+    let rows: [[f64; 4]; 5] = [
+        [0.1, 0.2, 0.05, 0.15],
+        [0.05, 0.02, 0.2, 0.1],
+        [0.3, 0.1, 0.15, 0.05],
+        [0.02, 0.08, 0.06, 0.2],
+        [0.12, 0.12, 0.12, 0.12],
+    ];
+    // The published table has one line a class; both readings are solved.
+    let by_class = Network {
+        classes: vec![closed(30); 4],
+        resources: rows.iter().map(|row| Resource::queue(row)).collect(),
+    };
+    measure("exact MVA, 4 classes × 30 customers, 5 stations", 60.0, || {
+        mva_exact(&by_class).expect("a closed network")
+    });
+    let many = Network {
+        classes: (0..20_u64).map(|c| closed(5 + 7 * c % 19)).collect(),
+        resources: (0..50_u32)
+            .map(|k| {
+                let demand = |c: u32| 0.01 * f64::from(1 + (7 * c + 3 * k) % 11);
+                Resource::queue(&(0..20).map(demand).collect::<Vec<f64>>())
+            })
+            .collect(),
+    };
+    let nine = Iteration { tolerance: 1e-9, ..Iteration::default() };
+    measure("Bard–Schweitzer, 20 classes, 50 stations", 1.0, || {
+        schweitzer(&many, nine).expect("a closed network")
+    });
+    measure("Linearizer, 20 classes, 50 stations", 940.0, || {
+        linearizer(&many, nine).expect("a closed network")
+    });
+    let multi = Network {
+        classes: vec![closed(1_000)],
+        resources: vec![
+            Resource::servers(256, &[0.5]),
+            Resource::queue(&[0.002]),
+            Resource::queue(&[0.0015]),
+        ],
+    };
+    measure("convolution, 256 servers, 1,000 customers", 50.0, || {
+        convolution(&multi).expect("a closed network")
+    });
+}
