@@ -352,6 +352,16 @@ fn what_has_no_steady_state_or_cannot_be_simulated_is_refused_with_its_figures()
 }
 
 #[test]
+fn customers_who_never_join_do_not_keep_it_running() {
+    let mut station = Station::queue("q", 1).with_service_time(0, 1.0);
+    station.balking = Balking::Table(vec![0.0]);
+    let s = run(&one(station, 1.0));
+    assert!(!s.precise);
+    assert_eq!(s.completed_customers, 0);
+    covers(s.classes[0].abandoned_share, 1.0);
+}
+
+#[test]
 fn a_cap_ends_it_and_says_so() {
     let model = one(Station::queue("q", 1).with_service_time(0, 0.99), 1.0);
     let settings = Settings { most_customers: 300_000, ..settings(&model, 0.001) };
@@ -368,4 +378,74 @@ fn one_replication_is_cut_into_batches() {
     let s = simulate(&model, &settings, &mut |_| {}).unwrap();
     assert!(s.batch_means && s.precise);
     covers(s.classes[0].response_time_mean_s, 1.0);
+}
+
+/// Twenty models put together at random: Little's law at every station and as a whole, the
+/// utilization law and the flow balance hold in one and the same run up to what its two ends cut
+/// off, a few customers in 100,000.
+#[test]
+fn the_laws_hold_in_models_put_together_at_random() {
+    let mut state = 42_u64;
+    let mut draw = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..20 {
+        let closed = draw(2) == 0;
+        let count = 1 + draw(4);
+        let mut stations = Vec::new();
+        for index in 0..count {
+            let servers = 1 + draw(3);
+            let mean = 0.1 + 0.06 * f64::from(u32::try_from(draw(10)).unwrap());
+            let scv = [0.0, 0.5, 1.0, 3.0][usize::try_from(draw(4)).unwrap()];
+            let service = Distribution::general(mean, scv, None).unwrap();
+            let mut station =
+                Station::queue(&format!("s{index}"), servers).with_service(0, service);
+            station.discipline = [
+                Discipline::Fcfs,
+                Discipline::Ps,
+                Discipline::LcfsPr,
+                Discipline::Siro,
+                Discipline::Lcfs,
+            ][usize::try_from(draw(5)).unwrap()];
+            stations.push(station);
+        }
+        let class =
+            if closed { Class::closed("c", 1 + draw(12), 1.0) } else { Class::open("c", 1.0) };
+        let model = Model::new("random", vec![class], stations.clone()).unwrap();
+        let settings = Settings { most_customers: 400_000, ..settings(&model, 0.02) };
+        let s = simulate(&model, &settings, &mut |_| {}).unwrap();
+        let near = |have: f64, want: f64| {
+            assert!(
+                (have - want).abs() <= 3e-3 * want + 1e-4,
+                "{round}: {have} {want} in {model:?}"
+            );
+        };
+        let center = |measured: Option<Measured>| measured.unwrap().center;
+        let class = &s.classes[0];
+        near(
+            center(class.number_mean),
+            center(class.throughput_per_s) * center(class.response_time_mean_s),
+        );
+        let mut inside = 0.0;
+        for (station, result) in stations.iter().zip(&s.stations) {
+            let all = &result.all;
+            inside += center(result.number_mean);
+            near(
+                center(result.number_mean),
+                center(all.throughput_per_s) * center(all.response_time_mean_s),
+            );
+            near(center(all.throughput_per_s), center(class.throughput_per_s));
+            near(
+                center(all.number_waiting_mean),
+                center(all.throughput_per_s) * center(all.waiting_time_mean_s),
+            );
+            // The service drawn differs from its mean by chance: against what was drawn.
+            let given = center(all.response_time_mean_s) - center(all.waiting_time_mean_s);
+            let servers = f64::from(u32::try_from(station.servers).unwrap());
+            near(center(result.utilization) * servers, center(all.throughput_per_s) * given);
+        }
+        near(center(class.number_mean), inside);
+    }
 }

@@ -251,6 +251,7 @@ impl<'p> Engine<'p> {
     }
 
     /// A source sends out customers and sets its next time.
+    #[inline]
     fn emit(&mut self, index: u32) {
         let plan = self.plan;
         let source = index as usize;
@@ -275,6 +276,7 @@ impl<'p> Engine<'p> {
     }
 
     /// A new customer in the network; `None` when there is no room for more.
+    #[inline]
     fn create(&mut self, class: u16, join: u32) -> Option<u32> {
         let now = self.now;
         if self.present >= self.most_customers {
@@ -312,6 +314,7 @@ impl<'p> Engine<'p> {
     }
 
     /// Takes a customer out of the network.
+    #[inline]
     fn remove(&mut self, customer: u32) {
         let place = &mut self.customers[customer as usize];
         let (class, join, then) = (place.class, place.join, place.then);
@@ -353,6 +356,7 @@ impl<'p> Engine<'p> {
     }
 
     /// Moves a customer that belongs to no station along a hop, and on where it is not let in.
+    #[inline]
     pub(super) fn go(&mut self, customer: u32, first: Hop) {
         let mut hop = first;
         for _ in 0..MOST_HOPS {
@@ -400,6 +404,7 @@ impl<'p> Engine<'p> {
     }
 
     /// A service is over: the customer goes on, or waits for room where it goes.
+    #[inline]
     fn complete(&mut self, customer: u32) {
         let place = &mut self.customers[customer as usize];
         place.event = 0;

@@ -101,6 +101,7 @@ impl Events {
         number
     }
 
+    #[inline]
     fn push(&mut self, key: u128) {
         let mut at = self.length;
         self.length += 1;
@@ -118,6 +119,7 @@ impl Events {
         self.keys[at] = key;
     }
 
+    #[inline]
     fn remove_root(&mut self) {
         self.length -= 1;
         let last = self.keys[self.length];

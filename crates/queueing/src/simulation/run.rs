@@ -16,6 +16,10 @@ const BATCHES: usize = 20;
 const FEWEST_REPLICATIONS: u32 = 5;
 /// Batches that stand for replications where fewer were asked for.
 const BATCH_MEANS: u32 = 32;
+/// Events for each customer that may complete, after which it ends in any case.
+const EVENTS_PER_CUSTOMER: u64 = 200;
+/// Events after which it ends when nobody has completed.
+const EVENTS_FOR_NOTHING: u64 = 5_000_000;
 /// Share of the customers that the warm-up may take.
 const WARM_UP_SHARE: f64 = 0.25;
 
@@ -105,7 +109,7 @@ fn warm_up(
         let series: Vec<&[Vec<f64>]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let settled = analysis::settled(&series);
         let completed = completed(&replications[0].totals);
-        if settled || completed >= budget {
+        if settled || completed >= budget || spent(&[&replications[0].totals], settings) {
             if !settled {
                 doubts.push(Doubt::WarmUpNotFound { simulated_s: time });
             }
@@ -128,6 +132,14 @@ fn completed(totals: &Totals) -> f64 {
     kendall_units::exact_f64(totals.systems.iter().map(|system| system.completions).sum::<u64>())
 }
 
+/// Whether events were spent without customers to show for them.
+fn spent(totals: &[&Totals], settings: &Settings) -> bool {
+    let events: u64 = totals.iter().map(|totals| totals.events).sum();
+    let done = totals.iter().any(|totals| completed(totals) > 0.0);
+    events >= settings.most_customers.saturating_mul(EVENTS_PER_CUSTOMER)
+        || (!done && events >= EVENTS_FOR_NOTHING)
+}
+
 fn by_replications(
     replications: &mut [Replication<'_>],
     plan: &Plan,
@@ -147,7 +159,7 @@ fn by_replications(
         let verdict = analysis::judge(plan, &totals, &series, settings);
         report(progress, settings, done, &verdict);
         let most = kendall_units::exact_f64(settings.most_customers);
-        if verdict.enough() || done >= most {
+        if verdict.enough() || done >= most || spent(&totals, settings) {
             sample.precise = verdict.precise;
             sample.doubts.extend(verdict.doubts(settings));
             sample.events = totals.iter().map(|totals| totals.events).sum();
@@ -191,7 +203,8 @@ fn by_batches(
         let from = replication.batches.len() - 2 * half;
         let verdict = analysis::judge(plan, &totals, &[&replication.batches[from..]], settings);
         report(progress, settings, done, &verdict);
-        if verdict.enough() || 2.0 * done > kendall_units::exact_f64(settings.most_customers) {
+        let most = kendall_units::exact_f64(settings.most_customers);
+        if verdict.enough() || 2.0 * done > most || spent(&totals, settings) {
             sample.precise = verdict.precise;
             sample.doubts.extend(verdict.doubts(settings));
             sample.events = totals.iter().map(|totals| totals.events).sum();

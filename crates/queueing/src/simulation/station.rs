@@ -80,7 +80,7 @@ impl StationState {
 
 impl Engine<'_> {
     /// Brings a station's integrals to now. Called before anything there changes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn touch(&mut self, station: u32) {
         let state = &mut self.stations[station as usize];
         let busy = state.busy(&self.plan.stations[station as usize]);
@@ -112,6 +112,7 @@ impl Engine<'_> {
     }
 
     /// A customer comes to a station and is served, or waits.
+    #[inline]
     pub(super) fn enter(&mut self, customer: u32, station: u32) {
         let now = self.now;
         self.touch(station);
@@ -150,6 +151,7 @@ impl Engine<'_> {
     }
 
     /// Begins or resumes a service.
+    #[inline]
     fn begin(&mut self, customer: u32) {
         let now = self.now;
         let place = &mut self.customers[customer as usize];
@@ -234,6 +236,7 @@ impl Engine<'_> {
     }
 
     /// Puts a customer into its queue; in front of its level if it was interrupted.
+    #[inline]
     fn enqueue(&mut self, customer: u32, interrupted: bool) {
         let (station, class) = {
             let place = &mut self.customers[customer as usize];
@@ -270,6 +273,7 @@ impl Engine<'_> {
     }
 
     /// Takes the customer who is next out of the queues.
+    #[inline]
     fn next_waiting(&mut self, station: u32) -> Option<u32> {
         let state = &self.stations[station as usize];
         let level = state.queues.iter().position(|list| list.head != NONE)?;
@@ -294,6 +298,7 @@ impl Engine<'_> {
     }
 
     /// A customer whose service is over leaves its station; the next is served.
+    #[inline]
     pub(super) fn leave(&mut self, customer: u32) {
         let now = self.now;
         let place = &self.customers[customer as usize];
@@ -334,6 +339,7 @@ impl Engine<'_> {
         self.note_room(station);
     }
 
+    #[inline]
     fn serve_next(&mut self, station: u32) {
         let plan = &self.plan.stations[station as usize];
         while self.stations[station as usize].has_slot(plan) {
@@ -450,6 +456,7 @@ impl Engine<'_> {
     }
 
     /// Links `customer` in before `at`, or at the end for `NONE`.
+    #[inline]
     fn link_before(&mut self, list: &mut List, at: u32, customer: u32) {
         let previous = if at == NONE { list.tail } else { self.customers[at as usize].previous };
         let place = &mut self.customers[customer as usize];
@@ -467,6 +474,7 @@ impl Engine<'_> {
         }
     }
 
+    #[inline]
     fn unlink(&mut self, list: &mut List, customer: u32) {
         let (next, previous) = {
             let place = &self.customers[customer as usize];

@@ -41,7 +41,7 @@ impl Table {
         for record in reader.records() {
             let record =
                 record.map_err(|error| exit_with(Exit::Refused, describe(path, &error)))?;
-            let line = record.position().map_or(0, csv::Position::line);
+            let line = record.position().map_or(0, |position| first_line(&text, position.line()));
             rows.push((line, record.iter().map(str::to_owned).collect::<Vec<_>>()));
         }
         let numbers = rows.first().is_some_and(|(_, r)| r.iter().all(|f| f.parse::<f64>().is_ok()));
@@ -109,6 +109,14 @@ impl Table {
         let name = self.columns.get(column).map_or("?", String::as_str);
         exit_with(Exit::Refused, anyhow!("{at}: column `{name}` ({}): {message}", column + 1))
     }
+}
+
+/// The line that a record begins on: the reader's position lies before remarks and empty lines.
+fn first_line(text: &str, position: u64) -> u64 {
+    let before = usize::try_from(position.saturating_sub(1)).unwrap_or(usize::MAX);
+    let skipped =
+        text.lines().skip(before).take_while(|l| l.starts_with('#') || l.trim().is_empty()).count();
+    position + u64::try_from(skipped).unwrap_or(0)
 }
 
 fn describe(path: &Path, error: &csv::Error) -> anyhow::Error {
