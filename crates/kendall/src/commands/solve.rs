@@ -4,6 +4,7 @@ mod flags;
 mod human;
 mod input;
 mod json;
+mod simulation;
 mod sweep;
 
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::str::FromStr as _;
 
 use anyhow::anyhow;
 use kendall_queueing::Model;
-use kendall_queueing::simulation::{Settings, Simulated, simulate};
+use kendall_queueing::simulation::Simulated;
 use kendall_queueing::solver::{Solution, Solver, solve};
 use serde_json::Value;
 
@@ -41,6 +42,8 @@ pub(crate) struct Solve {
     model: String,
     #[command(flatten)]
     flags: flags::Flags,
+    #[command(flatten)]
+    simulation: simulation::SimulationFlags,
     /// Percentiles of response and waiting time
     #[arg(long, value_delimiter = ',', value_name = "P,P")]
     percentiles: Vec<f64>,
@@ -99,7 +102,7 @@ impl Solve {
         let model = self.model(&points[0].model)?;
         let mut answers = Vec::new();
         for name in &names {
-            answers.push((name.clone(), solved(&model, name)?));
+            answers.push((name.clone(), self.solved(&model, name)?));
         }
         match self.format {
             Format::Json => output::json(&json::answers(&model, &answers))?,
@@ -149,7 +152,7 @@ impl Solve {
             let model = self.model(&point.model)?;
             for name in names {
                 // A point without a solution (an unstable one) is part of the picture.
-                let answer = solved(&model, name).map_err(|error| format!("{error:#}"));
+                let answer = self.solved(&model, name).map_err(|error| format!("{error:#}"));
                 rows.push(sweep::Row { at: point.at.clone(), solver: name.clone(), answer });
             }
         }
@@ -184,24 +187,17 @@ impl Solve {
         }
         Ok(Exit::Done)
     }
-}
 
-fn solved(model: &Model, name: &str) -> anyhow::Result<Solved> {
-    let solver = Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
-    if solver == Solver::Simulation {
-        return simulated(model).map(|answer| Solved::Simulated(Box::new(answer)));
+    fn solved(&self, model: &Model, name: &str) -> anyhow::Result<Solved> {
+        let solver = Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
+        if solver == Solver::Simulation {
+            let answer = self.simulation.simulate(model)?;
+            return Ok(Solved::Simulated(Box::new(answer)));
+        }
+        solve(model, solver)
+            .map(|solution| Solved::Formula(Box::new(solution)))
+            .map_err(|error| exit_with(Exit::Refused, error))
     }
-    solve(model, solver)
-        .map(|solution| Solved::Formula(Box::new(solution)))
-        .map_err(|error| exit_with(Exit::Refused, error))
-}
-
-/// The simulator, on all cores, with the settings of the model.
-fn simulated(model: &Model) -> anyhow::Result<Simulated> {
-    let mut settings = Settings::of(model);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    settings.threads = u32::try_from(cores).unwrap_or(1);
-    simulate(model, &settings, &mut |_| {}).map_err(|error| exit_with(Exit::Refused, error))
 }
 
 fn refused(error: anyhow::Error) -> anyhow::Error {
