@@ -65,6 +65,7 @@ pub use instruments::{
 pub use level::LevelWriter;
 pub use page::{Announcement, Page, PageError, PageRequest, PageResponse, Routes};
 pub use pool::WorkerPool;
+pub use process::raise_descriptor_limit;
 pub use queue::{Capacity, Full, RequestQueue};
 pub use second_log::SecondLog;
 pub use stop::{Stop, Waker};

@@ -30,6 +30,7 @@ enum Tier {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        kendall_tier::raise_descriptor_limit();
         match self.tier {
             Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),

@@ -12,7 +12,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use kendall_link::{Limits, Link, LinkOptions, Route, Shape};
@@ -35,11 +35,12 @@ fn main() {
     }
     let server = echo();
     println!(
-        "added to a round trip of {MESSAGE} bytes, less the delay asked for (two ways), in µs; CPU of the link"
+        "added to a round trip of {MESSAGE} bytes, less the delay asked for (two ways), in µs;\n\
+         CPU time of the link for one message one way; the median of its own lateness, one way, in µs"
     );
     println!(
-        "{:>8} {:>6} {:>8} {:>8} {:>8} {:>8} {:>10} {:>12}",
-        "delay", "conns", "p10", "p50", "p90", "p99", "messages/s", "µs/message"
+        "{:>8} {:>6} {:>8} {:>8} {:>8} {:>8} {:>10} {:>10} {:>9}",
+        "delay", "conns", "p10", "p50", "p90", "p99", "messages/s", "µs/message", "own late"
     );
     for delay_us in DELAYS_US {
         for connections in CONNECTIONS {
@@ -63,11 +64,17 @@ fn link(to: &str, delay_us: u64) {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         asked.request();
     });
+    let instruments = link.instruments();
     link.run(&stop).unwrap();
+    // Its own account: by how much pieces left later than they were due.
+    let snapshot = instruments.snapshot();
+    let lateness = Histogram::decode(&snapshot.requests["piece"].stages["service_time"].0).unwrap();
+    println!("{}", lateness.quantile(0.5).unwrap_or(0));
 }
 
 struct LinkProcess {
     child: Child,
+    output: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
@@ -79,9 +86,10 @@ impl LinkProcess {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, address: line.trim().parse().unwrap() }
+        output.read_line(&mut line).unwrap();
+        Self { child, output, address: line.trim().parse().unwrap() }
     }
 
     /// CPU time so far, of all its threads, from the scheduler's nanosecond accounting.
@@ -95,10 +103,14 @@ impl LinkProcess {
     }
 }
 
-impl Drop for LinkProcess {
-    fn drop(&mut self) {
+impl LinkProcess {
+    /// Ends it; the median of its own lateness in nanoseconds.
+    fn end(mut self) -> u64 {
         drop(self.child.stdin.take());
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
         self.child.wait().unwrap();
+        line.trim().parse().unwrap()
     }
 }
 
@@ -179,8 +191,9 @@ fn round_trips(server: SocketAddr, delay_us: u64, connections: usize) {
     };
     let rate = exact_f64(messages) * 1e9 / exact_f64(u64::from(TURNS) * TURN_NS);
     let cost = exact_f64(cpu_ns) / 1e3 / exact_f64(messages) / 2.0;
+    let late = exact_f64(link.end()) / 1e3;
     println!(
-        "{delay_us:>5} µs {connections:>6} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {rate:>10.0} {cost:>12.2}",
+        "{delay_us:>5} µs {connections:>6} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {rate:>10.0} {cost:>10.2} {late:>9.1}",
         added(0.1),
         added(0.5),
         added(0.9),
@@ -210,5 +223,6 @@ fn bulk() {
     let mebibytes = exact_f64(BYTES >> 20);
     let cost = exact_f64(link.cpu_ns() - before_ns) / 1e3 / mebibytes;
     let rate = mebibytes * 1e9 / exact_f64(clock.now_ns() - begun_ns);
+    link.end();
     println!("{cost:.1} µs of CPU per MiB, {rate:.0} MiB/s");
 }
