@@ -231,7 +231,7 @@ fn check(points: &[LoadPoint], options: &Options) -> Result<usize, DemandError> 
             return Err(DemandError::Classes { index, have, expected: classes });
         }
         for &throughput in &point.throughputs_per_s {
-            if !(throughput >= 0.0 && throughput < 1e150) {
+            if !(0.0..1e150).contains(&throughput) {
                 return refuse("throughput", throughput, "a finite rate, 0 or above");
             }
         }

@@ -22,6 +22,7 @@ fn peak_memory_mib() -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
+#[expect(clippy::print_stdout, reason = "it prints what it measured")]
 fn measure(name: &str, model: &Model, customers: u64) {
     let settings =
         Settings { relative_half_width: 1e-9, most_customers: customers, ..Settings::of(model) };

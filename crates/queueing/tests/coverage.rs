@@ -7,13 +7,13 @@ use kendall_queueing::simulation::{Settings, simulate};
 /// the true mean response time (9 s).
 fn covered(seeds: std::ops::Range<u64>, width: f64) -> (usize, usize) {
     let station = Station::queue("q", 1).with_service_time(0, 0.9);
-    let model = Model::new("mm1", vec![Class::open("c", 1.0)], vec![station]).unwrap();
+    let model = Model::new("mm1", vec![Class::open("c", 1.0)], vec![station]).expect("a model");
     let (mut number, mut response) = (0, 0);
     for seed in seeds {
         let settings = Settings { seed, relative_half_width: width, ..Settings::of(&model) };
-        let s = simulate(&model, &settings, &mut |_| {}).unwrap();
-        number += usize::from(s.stations[0].number_mean.unwrap().covers(9.0));
-        response += usize::from(s.classes[0].response_time_mean_s.unwrap().covers(9.0));
+        let s = simulate(&model, &settings, &mut |_| {}).expect("stable");
+        number += usize::from(s.stations[0].number_mean.expect("seen").covers(9.0));
+        response += usize::from(s.classes[0].response_time_mean_s.expect("seen").covers(9.0));
     }
     (number, response)
 }

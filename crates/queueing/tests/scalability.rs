@@ -17,7 +17,7 @@ fn near(have: f64, want: f64, relative: f64) {
 }
 
 fn fitted(measured: &[(f64, f64)]) -> UslFit {
-    fit(measured, &Options::default()).unwrap()
+    fit(measured, &Options::default()).expect("it can be fitted")
 }
 
 /// `build-cluster-usl.csv`, fitted with R's package usl; printed digits.

@@ -17,7 +17,7 @@ fn settings(model: &Model, width: f64) -> Settings {
 }
 
 fn run(model: &Model) -> Simulated {
-    simulate(model, &settings(model, 0.02), &mut |_| {}).unwrap()
+    simulate(model, &settings(model, 0.02), &mut |_| {}).expect("it can be simulated")
 }
 
 #[track_caller]
@@ -25,13 +25,13 @@ fn covers(measured: Option<Measured>, truth: f64) {
     let measured = measured.expect("observed");
     let slack = 1e-9 * truth.abs();
     assert!(
-        (measured.center - truth).abs() <= measured.half_width.unwrap() + slack,
+        (measured.center - truth).abs() <= measured.half_width.expect("replicated") + slack,
         "{measured:?} for {truth}"
     );
 }
 
 fn one(station: Station, rate: f64) -> Model {
-    Model::new("one", vec![Class::open("c", rate)], vec![station]).unwrap()
+    Model::new("one", vec![Class::open("c", rate)], vec![station]).expect("a model")
 }
 
 #[test]

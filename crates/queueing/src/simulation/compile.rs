@@ -36,6 +36,9 @@ struct Context {
     copy: bool,
 }
 
+/// Where to, as which class, how likely.
+type Step = (Place, usize, f64);
+
 /// What the plan's stations are in the model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
@@ -51,7 +54,7 @@ struct Compiler<'m> {
     model: &'m Model,
     plan: Plan,
     layout: Layout,
-    legs: BTreeMap<(usize, Place), Vec<(Place, usize, f64)>>,
+    legs: BTreeMap<(usize, Place), Vec<Step>>,
     contexts: BTreeMap<Context, u16>,
     /// Contexts in the order of their classes.
     order: Vec<Context>,

@@ -166,7 +166,6 @@ fn key_of(time: f64, number: u64, what: What, index: u32) -> u128 {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
 fn time_of(key: u128) -> f64 {
     f64::from_bits((key >> 64) as u64)
 }

@@ -141,9 +141,8 @@ impl Engine<'_> {
             return;
         }
         state.present += 1;
-        if state.has_slot(plan) {
-            self.begin(customer);
-        } else if plan.preemption != Preemption::None && self.interrupt_for(customer) {
+        let slot = state.has_slot(plan);
+        if slot || (plan.preemption != Preemption::None && self.interrupt_for(customer)) {
             self.begin(customer);
         } else {
             self.enqueue(customer, false);

@@ -183,10 +183,10 @@ fn general(mean: f64, scv: f64) -> Sampler {
     if mean <= 0.0 || scv <= 0.0 {
         return Sampler::Deterministic(mean);
     }
-    if scv > 1.0 {
-        if let Ok(balanced) = Distribution::hyperexponential_balanced(mean, scv) {
-            return Sampler::new(&balanced);
-        }
+    if scv > 1.0
+        && let Ok(balanced) = Distribution::hyperexponential_balanced(mean, scv)
+    {
+        return Sampler::new(&balanced);
     }
     if (scv - 1.0).abs() < 1e-12 { Sampler::Exponential(mean) } else { gamma(mean, scv) }
 }

@@ -89,9 +89,8 @@ impl TimeHistogram {
         if rank <= below && self.zeros > 0 {
             return Some(0.0);
         }
-        let mut cell = self.base;
         let mut last = 0.0;
-        for &n in &self.counts {
+        for (cell, &n) in (self.base..).zip(&self.counts) {
             if n > 0 {
                 let here = kendall_units::exact_f64(n);
                 let low = f64::from_bits(cell << SHIFT);
@@ -102,7 +101,6 @@ impl TimeHistogram {
                 below += here;
                 last = high;
             }
-            cell += 1;
         }
         Some(last)
     }
