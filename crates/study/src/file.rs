@@ -379,5 +379,5 @@ fn adaptive(section: &mut Section<'_>, factors: &[Factor]) -> Result<Adaptive, P
         let what = format!("`{factor}` is not a factor with two or more numeric levels");
         return Err(section.problem("factor", what));
     }
-    Ok(Adaptive { factor, max_runs: section.small("max_runs", Some(12), 3..=1_000)? })
+    Ok(Adaptive { factor, max_runs: section.small("max_runs", Some(40), 3..=1_000)? })
 }

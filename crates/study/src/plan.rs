@@ -9,7 +9,7 @@ use kendall_stats::stopping::{Decision, StoppingRule};
 use kendall_store::Status;
 
 use crate::file::{DesignKind, StudyFile};
-use crate::search::{self, Point};
+use crate::search::{self, Found, Next};
 use crate::section::Problem;
 use crate::settings::Repetitions;
 
@@ -29,6 +29,10 @@ pub struct Plan {
     seed: u64,
     search: Option<Search>,
 }
+
+/// Relative half-width at which a search has confirmed its maximum, where the study file states a
+/// number of repetitions and no precision.
+const SEARCH_PRECISION: f64 = 0.05;
 
 /// How an adaptive design walks through the combinations.
 #[derive(Debug, Clone)]
@@ -122,11 +126,10 @@ impl Plan {
             Repetitions::Fixed(count) => count,
             Repetitions::Until { max, .. } => max,
         };
-        let configurations = match &self.search {
-            None => self.configurations.len(),
-            Some(search) => search.lines.iter().map(|line| line.len().min(search.max_runs)).sum(),
-        };
-        configurations * usize::try_from(repetitions).unwrap_or(usize::MAX)
+        match &self.search {
+            None => self.configurations.len() * usize::try_from(repetitions).unwrap_or(usize::MAX),
+            Some(search) => search.lines.len().saturating_mul(search.max_runs),
+        }
     }
 
     /// Whether a design that the data steer looks at throughputs at all.
@@ -218,17 +221,64 @@ impl Plan {
         (attempts <= self.retries).then_some(attempts)
     }
 
-    /// All repetitions at the points chosen so far, line by line; then the next point.
+    /// The next run of the line that has had the fewest: lines are searched side by side, so that
+    /// drift does not pose as their difference. A line whose next run has failed too often ends.
     fn next_of_search(&self, search: &Search, ended: &[Ended]) -> Option<Planned> {
-        // The lines are searched side by side, so that drift does not pose as their difference.
-        let mut chosen = Vec::new();
+        let mut wanted: Vec<(usize, Planned)> = Vec::new();
         for line in &search.lines {
-            chosen.push(search.next_point(line, ended, |configuration| {
-                self.next_in(&[configuration], ended).is_none()
-            }));
+            let Next::Run { index, repetition } = self.step(search, line, ended) else { continue };
+            let configuration = line[index];
+            let Some(attempt) = self.next_attempt(configuration, repetition, ended) else {
+                continue;
+            };
+            let runs = ended.iter().filter(|run| line.contains(&run.configuration)).count();
+            wanted.push((runs, Planned { configuration, repetition, attempt }));
         }
-        let open: Vec<usize> = chosen.into_iter().flatten().collect();
-        self.next_in(&open, ended)
+        let fewest = wanted.iter().map(|(runs, _)| *runs).min()?;
+        let block = kendall_units::whole_u64(kendall_units::exact_f64(fewest));
+        let round: Vec<Planned> =
+            wanted.into_iter().filter(|(runs, _)| *runs == fewest).map(|(_, run)| run).collect();
+        block_order(round, block + 1, self.seed).into_iter().next()
+    }
+
+    /// Where the search along a line stands.
+    fn step(&self, search: &Search, line: &[usize], ended: &[Ended]) -> Next {
+        let (min, max, precision) = match self.repetitions {
+            Repetitions::Fixed(count) => (count, count, SEARCH_PRECISION),
+            Repetitions::Until { min, max, precision } => (min, max, precision),
+        };
+        let rule = StoppingRule {
+            // One confirming run has no interval.
+            min: u64::from(min.max(2)),
+            max: u64::from(max.max(2)),
+            relative_half_width: precision,
+            confidence: self.confidence,
+        };
+        let grid: Vec<f64> =
+            line.iter().map(|configuration| search.values[*configuration]).collect();
+        search::next(&grid, rule, search.max_runs, |index, repetition| {
+            let run = ended.iter().find(|run| {
+                run.configuration == line[index]
+                    && run.repetition == repetition
+                    && run.status == Status::Done
+            })?;
+            run.throughput_per_s
+        })
+    }
+
+    /// What an adaptive design has found so far: a configuration of each line whose search is
+    /// done, for the levels of the other factors, and what was found there.
+    #[must_use]
+    pub fn found(&self, ended: &[Ended]) -> Vec<(usize, Found)> {
+        let Some(search) = &self.search else { return Vec::new() };
+        search
+            .lines
+            .iter()
+            .filter_map(|line| match self.step(search, line, ended) {
+                Next::Done(found) => Some((line[0], *found)),
+                Next::Run { .. } | Next::Ended => None,
+            })
+            .collect()
     }
 
     /// Allows one more attempt at everything that has failed or was rejected.
@@ -262,33 +312,6 @@ impl Search {
         }
         let values = (0..plan.configurations.len()).map(value).collect();
         Self { lines, values, max_runs: usize::try_from(max_runs).unwrap_or(usize::MAX) }
-    }
-
-    /// The configuration of a line that is measured next; `None` when the line is done.
-    fn next_point(
-        &self,
-        line: &[usize],
-        ended: &[Ended],
-        is_done: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let mut points: Vec<Point> = Vec::new();
-        for (index, configuration) in line.iter().enumerate() {
-            let runs = || ended.iter().filter(|run| run.configuration == *configuration);
-            if runs().next().is_none() {
-                continue;
-            }
-            if !is_done(*configuration) {
-                return Some(*configuration);
-            }
-            let values: Vec<f64> = runs()
-                .filter(|run| run.status == Status::Done)
-                .filter_map(|run| run.throughput_per_s)
-                .collect();
-            let throughput = (!values.is_empty()).then(|| kendall_stats::sample::mean(&values));
-            points.push(Point { index, throughput });
-        }
-        let positions: Vec<f64> = line.iter().map(|c| self.values[*c]).collect();
-        search::next(&positions, &points, self.max_runs).map(|index| line[index])
     }
 }
 
@@ -406,5 +429,41 @@ mod tests {
         );
         assert_eq!(plan.configurations.len(), 4);
         assert!(plan.confounding.iter().any(|text| text.contains('=')), "{:?}", plan.confounding);
+    }
+
+    #[test]
+    fn an_adaptive_study_finds_each_lines_maximum_and_goes_on_when_killed() {
+        let plan = plan(
+            "[measure]\nrepetitions = 3\n[factors]\n'workload.clients' = { from = 2, to = 128, step = 2 }\n\
+             'system.servers' = [1, 2]\n[design]\nkind = 'adaptive'\nmax_runs = 40",
+        );
+        let mut runs: Vec<Ended> = Vec::new();
+        while let Some(planned) = plan.next(&runs) {
+            let levels = &plan.configurations[planned.configuration];
+            let clients = 2.0 * (kendall_units::exact_f64(levels[0].unwrap()) + 1.0);
+            let limit = if levels[1] == Some(0) { 20.0 } else { 64.0 };
+            let again = plan.next(&runs.clone());
+            assert_eq!(again, Some(planned));
+            runs.push(ended(planned, Status::Done, 100.0 * clients.min(limit)));
+        }
+        assert!(runs.len() <= 48, "{} runs of a sweep of 384", runs.len());
+        let found = plan.found(&runs);
+        let points: Vec<f64> =
+            found.iter().map(|(_, found)| found.saturation_point.center.round()).collect();
+        assert_eq!(points, [20.0, 64.0]);
+    }
+
+    #[test]
+    fn a_line_that_keeps_failing_ends() {
+        let plan = plan(
+            "[measure]\nrepetitions = 3\nretries = 1\n[factors]\n'workload.clients' = [2, 4, 8]\n\
+             [design]\nkind = 'adaptive'",
+        );
+        let mut runs: Vec<Ended> = Vec::new();
+        while let Some(planned) = plan.next(&runs) {
+            runs.push(ended(planned, Status::Failed, 0.0));
+        }
+        assert_eq!(runs.len(), 2);
+        assert!(plan.found(&runs).is_empty());
     }
 }

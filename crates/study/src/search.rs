@@ -1,121 +1,139 @@
-//! Finds the saturation point over one factor, such as the number of clients, in few runs.
+//! Finds the maximum throughput and the saturation point over one factor, such as the number of
+//! clients, in few runs: drives `kendall_stats::adaptive` over the levels of the factor.
 //!
-//! The levels of the factor are the grid. The ends are measured first: the low one gives the slope
-//! of the light-load asymptote X = N/(R+Z), the high one the first guess of the maximum. The next
-//! point is where the two asymptotes meet; then the widest gap around the best point is halved,
-//! until the best point's neighbours on the grid are measured or the runs are used up.
+//! The levels are the grid, in ascending order; the search sees their numbers from 1 on. What it
+//! finds is said in the factor's own unit.
 
-use kendall_units::exact_f64;
+use kendall_stats::adaptive::{Outcome, Search, Settings, Step};
+use kendall_stats::estimate::Estimate;
+use kendall_stats::stopping::StoppingRule;
+use kendall_units::{exact_f64, whole_u64};
 
-/// A level that was measured.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Point {
-    /// Index on the grid.
-    pub(crate) index: usize,
-    /// Mean throughput; `None` where all runs failed.
-    pub(crate) throughput: Option<f64>,
+/// What a search does next.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Next {
+    /// Runs this level; so many runs of it were used already.
+    Run {
+        /// Index on the grid.
+        index: usize,
+        /// Repetition, from 0.
+        repetition: u32,
+    },
+    /// Enough is known.
+    Done(Box<Found>),
+    /// It cannot go on, or may not.
+    Ended,
 }
 
-/// Gaps within which throughputs are said to be equal: the plateau is flat, and noise must not
-/// draw the search along it.
-const PLATEAU_SHARE: f64 = 0.02;
-
-/// The level to measure next; `None` when the search is done.
-pub(crate) fn next(grid: &[f64], measured: &[Point], max_runs: usize) -> Option<usize> {
-    if measured.len() >= max_runs.min(grid.len()) {
-        return None;
-    }
-    let is_measured = |index: usize| measured.iter().any(|point| point.index == index);
-    let last = grid.len() - 1;
-    if let Some(end) = [0, last].into_iter().find(|end| !is_measured(*end)) {
-        return Some(end);
-    }
-    let known: Vec<(usize, f64)> =
-        measured.iter().filter_map(|point| Some((point.index, point.throughput?))).collect();
-    let best = known.iter().map(|(_, x)| *x).fold(0.0, f64::max);
-    if best <= 0.0 {
-        return None;
-    }
-    if measured.len() == 2 {
-        return asymptotes_meet(grid, &known, best)
-            .filter(|index| !is_measured(*index))
-            .or_else(|| halved(0, last).filter(|index| !is_measured(*index)));
-    }
-    // The knee: the lowest level that reaches the plateau. Its gaps on both sides are halved, the
-    // lower one first, until the grid leaves nothing between.
-    let knee = known
-        .iter()
-        .filter(|(_, x)| *x >= best * (1.0 - PLATEAU_SHARE))
-        .map(|(index, _)| *index)
-        .min()?;
-    let below = known.iter().map(|(index, _)| *index).filter(|index| *index < knee).max();
-    let above = known.iter().map(|(index, _)| *index).filter(|index| *index > knee).min();
-    below
-        .and_then(|below| halved(below, knee))
-        .or_else(|| above.and_then(|above| halved(knee, above)))
-        .filter(|index| !is_measured(*index))
+/// What an adaptive design found on one line: one combination of the other factors.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Found {
+    /// Highest throughput, from runs that were made after its load had been chosen.
+    pub maximum_throughput: Estimate,
+    /// Level of the maximum.
+    pub best: f64,
+    /// Levels that were measured to within the interval of the maximum.
+    pub best_between: (f64, f64),
+    /// N*: level at which the line of the lowest load would reach the maximum.
+    pub saturation_point: Estimate,
+    /// Measured levels on either side of where 95 % of the maximum is reached.
+    pub knee_between: (f64, f64),
+    /// Runs that it took.
+    pub runs: u64,
 }
 
-/// The level nearest to where the light-load asymptote reaches the maximum.
-fn asymptotes_meet(grid: &[f64], known: &[(usize, f64)], best: f64) -> Option<usize> {
-    let (lowest, throughput) = known.iter().min_by_key(|(index, _)| *index)?;
-    let slope = throughput / grid[*lowest];
-    let meet = best / slope;
-    (0..grid.len()).min_by(|a, b| (grid[*a] - meet).abs().total_cmp(&(grid[*b] - meet).abs()))
+/// The next step on a grid. `throughput` says what the given repetition of a level measured, and
+/// `None` where that run has not ended well. The same answers give the same steps, so a study that
+/// was killed goes on where it was.
+pub(crate) fn next(
+    grid: &[f64],
+    rule: StoppingRule,
+    max_runs: usize,
+    throughput: impl Fn(usize, u32) -> Option<f64>,
+) -> Next {
+    let settings = Settings { low: 1, high: whole_u64(exact_f64(grid.len())), rule };
+    let Ok(mut search) = Search::new(settings) else { return Next::Ended };
+    let mut used = vec![0_u32; grid.len()];
+    for _ in 0..max_runs {
+        let load = match search.next() {
+            Step::Run { load, .. } => load,
+            Step::Done { outcome } => return Next::Done(Box::new(Found::of(&outcome, grid))),
+        };
+        let index = place(load, grid);
+        let repetition = used[index];
+        let Some(measured) = throughput(index, repetition) else {
+            return Next::Run { index, repetition };
+        };
+        used[index] += 1;
+        if search.record(load, measured).is_err() {
+            return Next::Ended;
+        }
+    }
+    match search.next() {
+        Step::Done { outcome } => Next::Done(Box::new(Found::of(&outcome, grid))),
+        Step::Run { .. } => Next::Ended,
+    }
 }
 
-fn halved(low: usize, high: usize) -> Option<usize> {
-    (high > low + 1).then(|| {
-        let middle = exact_f64(low + high) / 2.0;
-        usize::try_from(kendall_units::whole_u64(middle)).unwrap_or(low)
-    })
+/// Position on the grid of a load of the search.
+fn place(load: u64, grid: &[f64]) -> usize {
+    usize::try_from(load.saturating_sub(1)).unwrap_or(0).min(grid.len() - 1)
+}
+
+impl Found {
+    fn of(outcome: &Outcome, grid: &[f64]) -> Self {
+        let level = |load: u64| grid[place(load, grid)];
+        Self {
+            maximum_throughput: outcome.maximum_throughput.clone(),
+            best: level(outcome.best_load),
+            best_between: (level(outcome.best_between.0), level(outcome.best_between.1)),
+            // The search saw the lowest level as 1, so its N* counts in lowest levels.
+            saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
+            knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
+            runs: outcome.runs,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Runs that the search takes, and the lowest level that reached 98 % of the maximum.
-    fn searched(grid: &[f64], throughput: impl Fn(f64) -> f64) -> (usize, f64) {
-        let mut points = Vec::new();
-        while let Some(index) = next(grid, &points, 100) {
-            assert!(points.iter().all(|point: &Point| point.index != index), "measured twice");
-            points.push(Point { index, throughput: Some(throughput(grid[index])) });
+    const RULE: StoppingRule =
+        StoppingRule { min: 3, max: 10, relative_half_width: 0.03, confidence: 0.95 };
+
+    fn searched(grid: &[f64], throughput: impl Fn(f64) -> f64) -> Found {
+        match next(grid, RULE, 100, |index, _| Some(throughput(grid[index]))) {
+            Next::Done(found) => *found,
+            other => panic!("{other:?}"),
         }
-        let best = points.iter().filter_map(|point| point.throughput).fold(0.0, f64::max);
-        let knee = points
-            .iter()
-            .filter(|point| point.throughput >= Some(0.98 * best))
-            .map(|point| grid[point.index])
-            .fold(f64::INFINITY, f64::min);
-        (points.len(), knee)
     }
 
     #[test]
     fn a_sharp_knee_is_found_in_far_fewer_runs_than_a_sweep() {
         let grid: Vec<f64> = (1..=200).map(f64::from).collect();
         for knee in [3.0, 40.0, 77.0, 150.0] {
-            let (runs, found) = searched(&grid, |n| 100.0 * n.min(knee));
-            // The ends, the asymptotes, and a halving on either side of the knee: 3 + 2·log2(200).
-            assert!(runs <= 19, "{runs} runs for {knee}");
-            assert!((found - knee).abs() <= 0.02 * knee + 1.0, "{found} for {knee}");
+            let found = searched(&grid, |n| 100.0 * n.min(knee));
+            assert!(found.runs <= 24, "{} runs for {knee}", found.runs);
+            assert!((found.saturation_point.center / knee - 1.0).abs() < 0.01, "{found:?}");
+            assert!(found.knee_between.0 <= knee && found.best >= 0.95 * knee, "{found:?}");
         }
     }
 
     #[test]
-    fn a_throughput_that_falls_beyond_its_maximum_is_found_too() {
-        let grid: Vec<f64> = (1..=64).map(f64::from).collect();
-        let (runs, found) =
-            searched(&grid, |n| if n < 20.0 { n } else { 20.0 - (n - 20.0) / 10.0 });
-        assert!(runs <= 14 && (18.0..=24.0).contains(&found), "{runs} runs, {found}");
+    fn what_is_found_is_said_in_the_unit_of_the_factor() {
+        let grid: Vec<f64> = (0..9).map(|step| 6.0 + 24.0 * f64::from(step)).collect();
+        let found = searched(&grid, |n| 1_000.0 * n.min(60.0));
+        assert!((found.saturation_point.center - 60.0).abs() < 0.1, "{found:?}");
+        assert!((54.0..=198.0).contains(&found.best), "{found:?}");
     }
 
     #[test]
-    fn failed_points_and_tiny_grids_end() {
-        assert_eq!(next(&[1.0], &[], 5), Some(0));
-        assert_eq!(next(&[1.0], &[Point { index: 0, throughput: Some(1.0) }], 5), None);
-        let failed = [0, 1].map(|index| Point { index, throughput: None });
-        assert_eq!(next(&[1.0, 2.0, 3.0], &failed[..1], 5), Some(2));
-        assert_eq!(next(&[1.0, 2.0], &failed, 5), None);
+    fn it_asks_for_what_has_not_been_run_and_ends_at_its_limits() {
+        let grid = [2.0, 4.0, 8.0];
+        assert_eq!(next(&grid, RULE, 9, |_, _| None), Next::Run { index: 0, repetition: 0 });
+        assert_eq!(next(&grid, RULE, 2, |_, _| Some(1.0)), Next::Ended);
+        assert_eq!(next(&grid, RULE, 9, |_, _| Some(0.0)), Next::Ended);
+        assert_eq!(next(&grid[..1], RULE, 9, |_, _| None), Next::Ended);
     }
 }
