@@ -5,7 +5,8 @@ mod sets;
 use std::path::{Path, PathBuf};
 
 use kendall_stats::compare::{self, Better, Comparison, Options, Verdict};
-use kendall_stats::estimate::Caveat;
+use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_units::Seconds;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
@@ -130,6 +131,18 @@ fn worst(comparisons: &[Comparison]) -> Verdict {
         .unwrap_or(Verdict::Equivalent)
 }
 
+/// A mean with its interval, times in the unit that keeps them readable.
+fn shown(mean: &Estimate, metric: &str) -> String {
+    if !metric.ends_with("_s") || metric.ends_with("_per_s") {
+        return mean.to_string();
+    }
+    let center = Seconds::new(mean.center);
+    match mean.interval {
+        Some(interval) => format!("{center} ± {}", Seconds::new(interval.half_width())),
+        None => center.to_string(),
+    }
+}
+
 fn human(answer: &Answer) -> String {
     let header =
         ["configuration", "metric", "before", "after", "after / before", "p (Holm)", "verdict"];
@@ -137,8 +150,8 @@ fn human(answer: &Answer) -> String {
         vec![
             one.configuration.clone(),
             one.metric.clone(),
-            one.before.to_string(),
-            one.after.to_string(),
+            shown(&one.before, &one.metric),
+            shown(&one.after, &one.metric),
             one.ratio.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string),
             one.p_adjusted.map_or_else(|| "–".to_owned(), p_value),
             one.verdict.to_string(),
