@@ -102,8 +102,11 @@ mod tests {
     fn bytes_are_bounded_and_counted_right() {
         let limits = CacheLimits { entries: 100, bytes: 4096 };
         let mut cache = Cache::new(limits);
-        for integer in 0..50 {
-            cache.put(asked(integer % 7), Bytes::from(vec![0; 500 + 10 * integer as usize]));
+        for integer in 0..50_u64 {
+            cache.put(
+                asked(integer % 7),
+                Bytes::from(vec![0; 500 + 10 * usize::try_from(integer).unwrap()]),
+            );
             assert!(cache.bytes() <= limits.bytes);
             let counted: usize = cache.results.iter().map(|(asked, r)| weight(asked, r)).sum();
             assert_eq!(cache.bytes(), counted);

@@ -1,8 +1,8 @@
 //! Factorisation of integers into primes. Pure.
 //!
-//! Small primes by division, then Pollard's rho with Brent's cycle search [Brent80], which takes
+//! Small primes by division, then Pollard's rho with Brent's cycle search (Brent 1980), which takes
 //! about the square root of the second largest prime; what is prime is decided by Miller and
-//! Rabin's test with bases that leave no doubt below 2^64 [Sinclair].
+//! Rabin's test with bases that leave no doubt below 2^64 (Sinclair 2011).
 
 use crate::matrix::Interrupted;
 
@@ -87,7 +87,7 @@ fn divisor_of(number: u64, go_on: &mut impl FnMut() -> bool) -> Result<u64, Inte
     unreachable!("a composite number has a divisor that some polynomial finds")
 }
 
-/// [Brent80]: one walk x → x² + c; `None` when it found only the number itself.
+/// (Brent 1980): one walk x → x² + c; `None` when it found only the number itself.
 fn rho(
     number: u64,
     constant: u64,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// Squares, semiprimes and pseudoprimes on which weaker tests fail: 3,215,031,751 passes the
-    /// test for the bases 2, 3, 5 and 7 [Jaeschke93]; 2^64 − 59 is the largest 64-bit prime.
+    /// test for the bases 2, 3, 5 and 7 (Jaeschke 1993); 2^64 − 59 is the largest 64-bit prime.
     #[test]
     fn hard_numbers_are_factored() {
         let factors = |number| prime_factors(number, || true).unwrap();
