@@ -52,11 +52,17 @@ pub struct Bottleneck {
     pub evidence: Vec<String>,
     /// The load generator is among the busiest: what was measured may be the generator's limit.
     pub generator_suspected: bool,
+    /// Programs outside the study used much of the host.
+    pub disturbed: bool,
 }
 
 /// Utilization from which a resource is taken to limit. At 0.9 an M/M/1 already holds a request
 /// ten times its service time; the highest of several is named only above it.
 pub const LIMITING: f64 = 0.9;
+
+/// Share of the host's busy time, used by programs outside the study, from which it is said. Below
+/// it lie the kernel's own threads and interrupts, which no process accounts for.
+const OTHERS_DISTURB: f64 = 0.2;
 
 /// Role of the load generator among [`OperatingPoint::processes`].
 pub const GENERATOR: &str = "generator";
@@ -86,6 +92,14 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     }
     evidence.extend(held_workers(point));
     evidence.extend(shares_of_cpu(point, limiting));
+    let others = others_share(point).filter(|share| *share > OTHERS_DISTURB);
+    if let Some(share) = others {
+        evidence.push(format!(
+            "{:.0} % of the busy cores' time went to programs that are no part of the study: with \
+             the machine to itself the system's limit may lie higher",
+            100.0 * share
+        ));
+    }
     if generator_suspected {
         evidence.push(
             "the load generator itself is at its limit, so the system's own limit may lie higher"
@@ -93,7 +107,14 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         );
     }
     let limiting = limiting.map(|resource| resource.name.clone());
-    Bottleneck { resources, limiting, evidence, generator_suspected }
+    Bottleneck { resources, limiting, evidence, generator_suspected, disturbed: others.is_some() }
+}
+
+/// Share of the host's busy time that no process of the study accounts for.
+fn others_share(point: &OperatingPoint) -> Option<f64> {
+    let busy = point.host_busy_cores.filter(|busy| *busy > 0.0)?;
+    let own: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+    (own > 0.0).then(|| (1.0 - own / busy).max(0.0))
 }
 
 fn resources(point: &OperatingPoint) -> Vec<Resource> {
@@ -261,6 +282,14 @@ mod tests {
         let found = bottleneck(&point);
         assert_eq!(found.limiting, None);
         assert!(found.evidence[0].contains("no measured resource is near its limit"));
+    }
+
+    #[test]
+    fn cores_that_others_use_are_told_apart() {
+        let point = OperatingPoint { host_busy_cores: Some(2.0), ..point() };
+        let found = bottleneck(&point);
+        assert!(found.disturbed);
+        assert!(found.evidence.iter().any(|line| line.starts_with("70 % of the busy")));
     }
 
     #[test]

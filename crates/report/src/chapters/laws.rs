@@ -2,7 +2,7 @@
 
 use kendall_predict::laws::{Law, LawCheck, checks};
 
-use crate::data::Data;
+use crate::data::{Configuration, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
@@ -12,11 +12,18 @@ use super::{load_of, plotted};
 use crate::data::short;
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
-    let all: Vec<(usize, LawCheck)> = data
+    // Run by run: a law holds for each, and not for the product of means of runs that differ.
+    let all: Vec<Checked<'_>> = data
         .configurations
         .iter()
-        .enumerate()
-        .flat_map(|(index, c)| checks(&c.point).into_iter().map(move |check| (index, check)))
+        .flat_map(|configuration| configuration.repetitions.iter().map(move |r| (configuration, r)))
+        .flat_map(|(configuration, repetition)| {
+            checks(&repetition.point).into_iter().map(move |check| Checked {
+                configuration,
+                repetition: repetition.run.repetition,
+                check,
+            })
+        })
         .collect();
     if all.is_empty() {
         return None;
@@ -42,9 +49,16 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     Some(section)
 }
 
-fn verdict(section: &mut Section, law: Law, all: &[(usize, LawCheck)]) {
+/// One law in one run.
+struct Checked<'a> {
+    configuration: &'a Configuration,
+    repetition: u32,
+    check: LawCheck,
+}
+
+fn verdict(section: &mut Section, law: Law, all: &[Checked<'_>]) {
     let checks: Vec<&LawCheck> =
-        all.iter().map(|(_, check)| check).filter(|check| check.law == law).collect();
+        all.iter().map(|checked| &checked.check).filter(|check| check.law == law).collect();
     let worst = checks.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
     let Some(worst) = worst else { return };
     let failed = checks.iter().filter(|check| !check.holds()).count();
@@ -53,9 +67,9 @@ fn verdict(section: &mut Section, law: Law, all: &[(usize, LawCheck)]) {
         section.note(
             Level::Good,
             format!(
-                "{name}, {}: within tolerance at all {}; the largest difference is {}.",
+                "{name}, {}: within tolerance in all {}; the largest difference is {}.",
                 law.equation(),
-                number::count(checks.len(), "configuration"),
+                number::count(checks.len(), "run"),
                 number::signed_percent(worst.relative_difference.unwrap_or(0.0))
             ),
         );
@@ -65,10 +79,10 @@ fn verdict(section: &mut Section, law: Law, all: &[(usize, LawCheck)]) {
         section.note(
             Level::Doubt,
             format!(
-                "{name}, {}: beyond its tolerance at {failed} of {}; the largest difference is \
+                "{name}, {}: beyond its tolerance in {failed} of {}; the largest difference is \
                  {}.{why}",
                 law.equation(),
-                number::count(checks.len(), "configuration"),
+                number::count(checks.len(), "run"),
                 number::signed_percent(worst.relative_difference.unwrap_or(0.0))
             ),
         );
@@ -93,10 +107,12 @@ fn interactive(data: &Data) -> Plot {
         points: data
             .along(curve)
             .filter_map(|c| {
-                let check = checks(&c.point)
-                    .into_iter()
-                    .find(|check| check.law == Law::InteractiveResponseTime)?;
-                Some(Point::new(load_of(data, c), 100.0 * check.relative_difference?))
+                let difference = c.estimate(|repetition| {
+                    let law = Law::InteractiveResponseTime;
+                    let check = checks(&repetition.point).into_iter().find(|c| c.law == law)?;
+                    check.relative_difference
+                })?;
+                Some(Point::new(load_of(data, c), 100.0 * difference.center))
             })
             .collect(),
     });
@@ -111,12 +127,13 @@ fn interactive(data: &Data) -> Plot {
     }
 }
 
-fn table(data: &Data, all: &[(usize, LawCheck)]) -> Table {
+fn table(data: &Data, all: &[Checked<'_>]) -> Table {
     let mut table = Table::new("laws", "Every check");
     for factor in &data.factors {
         table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
     }
     table = table
+        .column("repetition", "Repetition", Unit::Count)
         .column("law", "Law", Unit::Text)
         .column("measured", "Measured", Unit::Plain(4))
         .column("by_law", "By the law", Unit::Plain(4))
@@ -124,8 +141,9 @@ fn table(data: &Data, all: &[(usize, LawCheck)]) -> Table {
         .column("tolerance", "Tolerance (%)", Unit::Percent)
         .column("explanation", "What the difference is", Unit::Text)
         .folded();
-    for (index, check) in all {
-        let mut row = levels(data, &data.configurations[*index]);
+    for Checked { configuration, repetition, check } in all {
+        let mut row = levels(data, configuration);
+        row.push(f64::from(repetition + 1).into());
         row.push(format!("{}: {}", check.law.name(), check.law.equation()).into());
         row.push(check.measured.into());
         row.push(check.by_law.into());

@@ -111,6 +111,13 @@ fn explain(section: &mut Section, name: &str, configuration: &Configuration, fou
         number::time(configuration.point.client.response_time_s)
     ));
     section.list(found.evidence.clone());
+    if found.disturbed {
+        section.note(
+            Level::Doubt,
+            "Other programs used this machine during the runs, so these figures are not the \
+             system's alone.",
+        );
+    }
     if found.generator_suspected {
         section.note(
             Level::Bad,

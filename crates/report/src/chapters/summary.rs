@@ -55,7 +55,13 @@ pub(crate) fn byline(data: &Data) -> String {
 
 /// The result in a few sentences, which change with the data.
 pub(crate) fn sentences(data: &Data) -> Vec<String> {
-    let Some(fastest) = data.fastest() else { return Vec::new() };
+    let Some(fastest) = data.fastest() else {
+        return vec![format!(
+            "No run of this study can be used, so there is nothing to report: of {}, none ended \
+             as it should.",
+            number::count(data.runs.len(), "run")
+        )];
+    };
     let mut sentences = vec![highest(data, fastest)];
     sentences.extend(range_of_curves(data));
     sentences.extend(limit(fastest));
@@ -121,24 +127,25 @@ fn range_of_curves(data: &Data) -> Option<String> {
     };
     let overloaded = saturated.iter().filter(|(_, s)| s.shape == Shape::Overloaded).count();
     let fall = if overloaded > 0 {
-        format!("; beyond it, throughput falls again in {overloaded}")
+        format!("; beyond it, throughput falls again in {overloaded} of them")
     } else {
         String::new()
     };
     Some(format!(
-        "{} of {} saturate, at {at} {unit}{fall}. More load beyond that point buys response time \
-         and no throughput.",
+        "Curves that saturate: {} of {}, at {at} {unit}{fall}. More load beyond that point buys \
+         response time and no throughput.",
         saturated.len(),
-        number::count(found.len(), "curve")
+        found.len()
     ))
 }
 
 fn limit(fastest: &Configuration) -> Option<String> {
     let found = bottleneck(&fastest.point);
     let first = found.evidence.first()?;
+    let disturbed = if found.disturbed { "; other programs used the machine too" } else { "" };
     Some(match found.limiting {
-        Some(_) => format!("What limits it there: {first}."),
-        None => format!("What limits it there was not measured: {first}."),
+        Some(_) => format!("What limits it there: {first}{disturbed}."),
+        None => format!("What limits it there was not measured: {first}{disturbed}."),
     })
 }
 

@@ -43,6 +43,8 @@ struct Frame {
     x_ticks: Vec<(f64, String)>,
     y_ticks: Vec<(f64, String)>,
     slanted: bool,
+    /// Some intervals reach beyond the drawing.
+    cut: bool,
 }
 
 impl Frame {
@@ -52,7 +54,11 @@ impl Frame {
             Width::Narrow => (380.0, 320.0, 4, 5),
         };
         let x = Fitted::new(&plot.x.scale, points(plot).map(|point| point.x));
-        let y = Fitted::new(&plot.y.scale, points(plot).flat_map(extent));
+        let bounds = bounds(plot);
+        let y = Fitted::new(&plot.y.scale, points(plot).flat_map(|p| extent(p, bounds)));
+        let cut = points(plot)
+            .filter_map(|point| point.interval)
+            .any(|(low, high)| low < bounds.0 || high > bounds.1);
         let mut x_ticks = x.ticks(most_x);
         let y_ticks = y.ticks(most_y);
         for (_, label) in &mut x_ticks {
@@ -69,7 +75,20 @@ impl Frame {
         let area_height = total_height - top - 48.0;
         let height = area_height + top + below;
         let width = total_width;
-        Self { width, height, left, top, area_width, area_height, x, y, x_ticks, y_ticks, slanted }
+        Self {
+            width,
+            height,
+            left,
+            top,
+            area_width,
+            area_height,
+            x,
+            y,
+            x_ticks,
+            y_ticks,
+            slanted,
+            cut,
+        }
     }
 
     /// Place within the plot area.
@@ -95,9 +114,21 @@ fn points(plot: &Plot) -> impl Iterator<Item = &Point> {
     plot.series.iter().flat_map(|series| &series.points)
 }
 
-fn extent(point: &Point) -> [f64; 3] {
+/// How far intervals may widen the axis: few repetitions give wide ones, which would flatten what
+/// was measured, and half of which lies below zero where nothing can be.
+fn bounds(plot: &Plot) -> (f64, f64) {
+    if plot.y.scale != Scale::FromZero {
+        return (f64::NEG_INFINITY, f64::INFINITY);
+    }
+    let values = || points(plot).map(|point| point.y).filter(|y| y.is_finite());
+    let (low, high) = values().fold((0.0_f64, 0.0_f64), |(l, h), y| (l.min(y), h.max(y)));
+    let room = 0.75 * (high - low);
+    (if low < 0.0 { low - room } else { 0.0 }, high + room)
+}
+
+fn extent(point: &Point, (least, most): (f64, f64)) -> [f64; 3] {
     let (low, high) = point.interval.unwrap_or((point.y, point.y));
-    [point.y, low, high]
+    [point.y, low.max(least.min(point.y)), high.min(most.max(point.y))]
 }
 
 fn longest(ticks: &[(f64, String)]) -> f64 {
@@ -151,7 +182,19 @@ pub fn draw(plot: &Plot, width: Width) -> String {
     for (index, series) in plot.series.iter().enumerate() {
         draw_series(&mut out, &frame, series, index, bars[index]);
     }
-    out.push_str("</g></svg></svg>");
+    out.push_str("</g></svg>");
+    if frame.cut {
+        put(
+            &mut out,
+            format_args!(
+                "<text class=\"cut\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">some intervals reach \
+                 beyond the drawing</text>",
+                frame.left + frame.area_width,
+                frame.top + 2.0
+            ),
+        );
+    }
+    out.push_str("</svg>");
     out
 }
 
