@@ -51,7 +51,7 @@ pub struct Limits {
     pub connections: usize,
     /// Bytes held in one direction of one connection; beyond it, nothing is read.
     pub buffer: usize,
-    /// Bytes held in all; beyond it, every direction may hold only [`SMALL_SHARE`].
+    /// Bytes held in all; beyond it, every direction may hold only 4 KiB.
     pub buffers: usize,
     /// How long a server may take to accept a connection.
     pub connect_ns: u64,
