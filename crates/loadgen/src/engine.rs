@@ -140,8 +140,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             now = now_ns();
             let left = self.next_moment().min(next_tick).saturating_sub(now);
-            let wait =
-                timespec(if left <= self.plan.spin_ns { 0 } else { left - self.plan.spin_ns });
+            let wait = timespec(left.saturating_sub(self.plan.spin_ns));
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))
             {

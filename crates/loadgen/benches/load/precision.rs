@@ -1,0 +1,245 @@
+//! How precise the schedule and the reported times are, against what a server saw.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kendall_loadgen::arrivals::ArrivalPlan;
+use kendall_loadgen::load::PacePlan;
+use kendall_loadgen::result::LoadResult;
+use kendall_stats::histogram::Histogram;
+use kendall_units::{exact_f64, whole_u64};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{median, on_processor, ours_http, ours_memcached_open, plan, start_memcached};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+pub(crate) fn run() {
+    println!("\nschedule at the server, 5,000/s over 16 connections, 5 s, 3 runs each");
+    for (name, poisson) in [("constant", false), ("poisson", true)] {
+        let mut rows: [Vec<f64>; 3] = Default::default();
+        for seed in 1..=3 {
+            let arrivals = if poisson {
+                ArrivalPlan::Poisson { rate: 5_000.0 }
+            } else {
+                ArrivalPlan::Constant { rate: 5_000.0 }
+            };
+            let (result, seen) = against_server(0, arrivals, seed);
+            let (variation, distance) = gaps(&seen);
+            rows[0].push(variation);
+            rows[1].push(distance);
+            rows[2].push(result.gap_check.map_or(f64::NAN, |check| {
+                100.0 * (check.sent_rate_per_s / check.planned_rate_per_s - 1.0)
+            }));
+        }
+        println!(
+            "  {name:<9} variation of the gaps {:.3}, distance to the exponential {:.3}, rate {:+.4} %",
+            median(rows[0].clone()),
+            median(rows[1].clone()),
+            median(rows[2].clone())
+        );
+    }
+    println!(
+        "  bars: constant at most 0.4; poisson 0.97 to 1.06 and at most 0.06; rate within 0.1 %"
+    );
+    known_delay();
+    stall();
+}
+
+/// Loads the delay server; what the load said, and when requests came and were answered.
+fn against_server(
+    delay_ns: u64,
+    arrivals: ArrivalPlan,
+    seed: u64,
+) -> (LoadResult, Vec<(u64, u64)>) {
+    let program = std::env::current_exe().unwrap();
+    let mut child = on_processor(0, program.to_str().unwrap())
+        .args(["delay-server", &delay_ns.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let mut plan = plan(line.trim(), 5_000);
+    plan.clients = 16;
+    plan.seed = seed;
+    plan.pace = PacePlan::Open { arrivals };
+    let result = ours_http(line.trim(), &plan);
+    drop(child.stdin.take());
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    child.wait().unwrap();
+    let seen = text.lines().map(|line| {
+        let (from, to) = line.split_once(' ').unwrap();
+        (from.parse().unwrap(), to.parse().unwrap())
+    });
+    (result, seen.collect())
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// Answers each request `delay_ns` after it came, asking its sockets again and again so as to see
+/// the moment; writes the moments down when its input ends.
+pub(crate) fn serve(delay_ns: u64) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let over = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()).map(drop));
+    let mut streams: Vec<(TcpStream, u64)> = Vec::new();
+    let mut seen: Vec<(u64, u64)> = Vec::with_capacity(100_000);
+    let mut input = [0; 4_096];
+    while !over.is_finished() {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nodelay(true).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            streams.push((stream, 0));
+        }
+        streams.retain_mut(|(stream, arrived)| {
+            if *arrived > 0 {
+                if now_ns() >= *arrived + delay_ns {
+                    seen.push((*arrived, now_ns()));
+                    *arrived = 0;
+                    return stream.write_all(OK).is_ok();
+                }
+                return true;
+            }
+            match stream.read(&mut input) {
+                Ok(0) => false,
+                Ok(_) => {
+                    *arrived = now_ns();
+                    true
+                }
+                Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        });
+    }
+    let lines: Vec<String> = seen.iter().map(|(from, to)| format!("{from} {to}\n")).collect();
+    std::io::stdout().write_all(lines.concat().as_bytes()).unwrap();
+}
+
+/// Variation of the gaps, and their distance to the exponential distribution.
+fn gaps(seen: &[(u64, u64)]) -> (f64, f64) {
+    let mut moments: Vec<u64> = seen.iter().map(|(arrived, _)| *arrived).collect();
+    moments.sort_unstable();
+    let mut gaps: Vec<f64> = moments.windows(2).map(|pair| exact_f64(pair[1] - pair[0])).collect();
+    gaps.sort_by(f64::total_cmp);
+    let count = exact_f64(gaps.len());
+    let mean = gaps.iter().sum::<f64>() / count;
+    let squares: f64 = gaps.iter().map(|gap| (gap - mean).powi(2)).sum();
+    let distance = gaps
+        .iter()
+        .enumerate()
+        .map(|(index, gap)| (-(-gap / mean).exp_m1() - exact_f64(index) / count).abs())
+        .fold(0.0, f64::max);
+    ((squares / count).sqrt() / mean, distance)
+}
+
+fn response_times(result: &LoadResult) -> Histogram {
+    let mut all = Histogram::new();
+    for operation in result.operations.values() {
+        all.add(&Histogram::decode(&operation.response_time.0).unwrap());
+    }
+    all
+}
+
+fn known_delay() {
+    println!("\nknown delay of 1 ms, 2,000/s over 16 connections: reported less served, 3 runs");
+    let mut errors: [Vec<f64>; 2] = Default::default();
+    for seed in 1..=3 {
+        let arrivals = ArrivalPlan::Constant { rate: 2_000.0 };
+        let (result, seen) = against_server(1_000_000, arrivals, seed);
+        let mut served = Histogram::new();
+        for (arrived, answered) in seen {
+            served.record(answered - arrived);
+        }
+        let reported = response_times(&result);
+        for (errors, quantile) in errors.iter_mut().zip([0.5, 0.99]) {
+            let at = |histogram: &Histogram| exact_f64(histogram.quantile(quantile).unwrap());
+            errors.push((at(&reported) - at(&served)) / 1e3);
+        }
+    }
+    let [middle, high] = errors.map(median);
+    println!("  median {middle:+.0} µs, 99 % {high:+.0} µs; bars: at most 100 and 200 µs");
+}
+
+/// memcached is stopped for 100 ms in every second; the truth is computed from the stops.
+fn stall() {
+    const RATE: f64 = 5_000.0;
+    const SECONDS: u64 = 11;
+    let (server, port) = start_memcached();
+    let process = server.0.id().to_string();
+    let signal = move |name: &str| {
+        Command::new("kill").args([name, &process]).status().unwrap();
+        now_ns()
+    };
+    let stopper = std::thread::spawn(move || {
+        (0..SECONDS)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(900));
+                let from = signal("-STOP");
+                std::thread::sleep(Duration::from_millis(100));
+                (from, signal("-CONT"))
+            })
+            .collect::<Vec<(u64, u64)>>()
+    });
+    let result = ours_memcached_open(port, ArrivalPlan::Constant { rate: RATE }, SECONDS * 1_000);
+    let stops = stopper.join().unwrap();
+    let truth = stalled_truth(&result, &stops, RATE);
+    let reported = response_times(&result);
+    println!(
+        "\nstopped for 100 ms in every second, 5,000/s over 16 connections: reported, true, ms"
+    );
+    let at = |quantile| exact_f64(reported.quantile(quantile).unwrap()) / 1e6;
+    let rows = [
+        (
+            "mean",
+            reported.mean().unwrap() / 1e6,
+            truth.iter().sum::<f64>() / exact_f64(truth.len()),
+        ),
+        ("95 %", at(0.95), truth_at(&truth, 0.95)),
+        ("99 %", at(0.99), truth_at(&truth, 0.99)),
+        ("99.9 %", at(0.999), truth_at(&truth, 0.999)),
+    ];
+    for (name, reported, truth) in rows {
+        let error = 100.0 * (reported / truth - 1.0);
+        println!("  {name:<7} {reported:>7.2} {truth:>7.2}  {error:+.1} %");
+    }
+    println!("  bar: within 3 %");
+    for caveat in result.caveats {
+        println!("  caveat: {caveat}");
+    }
+}
+
+/// One server of 8.3 µs (120,000/s) that is not there during the stops, in milliseconds, sorted.
+fn stalled_truth(result: &LoadResult, stops: &[(u64, u64)], rate: f64) -> Vec<f64> {
+    const SERVICE_NS: f64 = 8_333.0;
+    let mut free = 0.0_f64;
+    let count = whole_u64(exact_f64(result.ended_ns - result.started_ns) / 1e9 * rate);
+    let mut times: Vec<f64> = (0..count)
+        .map(|index| {
+            let due = exact_f64(result.started_ns) + exact_f64(index) * 1e9 / rate;
+            let mut start = due.max(free);
+            for (from, to) in stops {
+                if (exact_f64(*from)..exact_f64(*to)).contains(&start) {
+                    start = exact_f64(*to);
+                }
+            }
+            free = start + SERVICE_NS;
+            (free - due) / 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+fn truth_at(sorted: &[f64], quantile: f64) -> f64 {
+    let rank = whole_u64(quantile * exact_f64(sorted.len()));
+    sorted[usize::try_from(rank).unwrap().min(sorted.len() - 1)]
+}
