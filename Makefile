@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -43,3 +43,7 @@ bench-models: ## prints the speed of the models in CPU seconds, and the coverage
 
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link
+
+bench-load: ## compares what a request of the load costs with other tools, and checks its schedule
+	@scripts/packages bench
+	$(CARGO) bench --locked -p kendall-loadgen --bench load

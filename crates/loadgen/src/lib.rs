@@ -16,3 +16,4 @@ mod pace;
 pub mod random;
 mod recorder;
 pub mod result;
+pub mod web;

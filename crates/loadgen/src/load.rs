@@ -124,10 +124,10 @@ pub struct LoadProgress {
 }
 
 /// What one thread leaves behind.
-struct ThreadEnd {
-    tally: Tally,
-    cost: GeneratorThread,
-    ended_ns: u64,
+pub(crate) struct ThreadEnd {
+    pub(crate) tally: Tally,
+    pub(crate) cost: GeneratorThread,
+    pub(crate) ended_ns: u64,
 }
 
 /// Runs a load test. `driver` makes the driver of thread number n; `stop` ends it early.
@@ -141,8 +141,28 @@ pub fn run<D: Driver>(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadResult, LoadError> {
-    let threads = plan.threads.clamp(1, plan.clients.max(1));
     let operations = driver(0).operations();
+    let body = |start: Start<'_>, recorder: Recorder| {
+        let driver = driver(start.place.thread);
+        run_thread(&start, driver, recorder)
+    };
+    run_threads(protocol, plan, operations, &body, stop, progress)
+}
+
+/// What a thread does: connects, says that it is ready, waits for the start, loads.
+pub(crate) type Body<'a> =
+    dyn Fn(Start<'_>, Recorder) -> Result<Option<ThreadEnd>, std::io::Error> + Sync + 'a;
+
+/// Runs `body` in every thread, and makes the result of what they recorded.
+pub(crate) fn run_threads(
+    protocol: &str,
+    plan: &LoadPlan,
+    operations: Vec<String>,
+    body: &Body<'_>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&LoadProgress),
+) -> Result<LoadResult, LoadError> {
+    let threads = plan.threads.clamp(1, plan.clients.max(1));
     let (full, windows) = sync_channel(threads * (WINDOWS_IN_RESERVE + 1));
     let (ready, readiness) = sync_channel(threads);
     let mut returns = Vec::new();
@@ -168,7 +188,10 @@ pub fn run<D: Driver>(
             let ready = ready.clone();
             handles.push(scope.spawn(move || {
                 let place = Place { thread, threads, plan, stop };
-                run_thread(&place, driver(thread), recorder, &ready, &started)
+                // The kernel may end a wait this much later than asked, to save energy; 50 µs by
+                // default.
+                rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).unwrap_or_default();
+                body(Start { place, ready, started }, recorder)
             }));
         }
         drop(ready);
@@ -190,24 +213,40 @@ pub fn run<D: Driver>(
     })
 }
 
+/// How a thread is told to start.
+pub(crate) struct Start<'a> {
+    pub(crate) place: Place<'a>,
+    ready: SyncSender<Result<(), LoadError>>,
+    started: Receiver<u64>,
+}
+
+impl Start<'_> {
+    /// Says that all connections are made, or why not. The moment of the start; `None` when the
+    /// load was called off.
+    pub(crate) fn wait(&self, connected: Result<(), LoadError>) -> Option<u64> {
+        self.ready.send(connected).ok()?;
+        self.started.recv().ok()
+    }
+}
+
 /// Where a thread stands in the whole.
-struct Place<'a> {
-    thread: usize,
+pub(crate) struct Place<'a> {
+    pub(crate) thread: usize,
     threads: usize,
-    plan: &'a LoadPlan,
-    stop: &'a AtomicBool,
+    pub(crate) plan: &'a LoadPlan,
+    pub(crate) stop: &'a AtomicBool,
 }
 
 impl Place<'_> {
     /// The targets of this thread's connections: every `threads`-th of all.
-    fn connections(&self) -> Vec<SocketAddr> {
+    pub(crate) fn connections(&self) -> Vec<SocketAddr> {
         (self.thread..self.plan.clients)
             .step_by(self.threads)
             .map(|client| self.plan.targets[client % self.plan.targets.len()])
             .collect()
     }
 
-    fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> Pace {
         match &self.plan.pace {
             PacePlan::Closed { think_time } => Pace::Closed {
                 think_time: think_time.clone(),
@@ -218,6 +257,18 @@ impl Place<'_> {
                 Pace::Open(arrivals.part(self.plan.seed, self.thread, self.threads))
             }
         }
+    }
+
+    /// When the load ends that starts at `started_ns`.
+    pub(crate) fn ends_ns(&self, started_ns: u64) -> u64 {
+        started_ns.saturating_add(self.plan.duration_ns)
+    }
+
+    /// Makes a recorder ready for the load that starts at `started_ns`.
+    pub(crate) fn prepare(&self, recorder: &mut Recorder, started_ns: u64) {
+        let windows = self.plan.duration_ns.div_ceil(SECOND_NS);
+        recorder.keep_moments(self.moments());
+        recorder.start(started_ns, usize::try_from(windows).unwrap_or(usize::MAX));
     }
 
     /// Room for the moments of all requests of this thread, up to a limit of all threads.
@@ -248,14 +299,11 @@ impl Place<'_> {
 
 /// One generator thread, from its connections to its accounts. `None` when the load was called off.
 fn run_thread<D: Driver>(
-    place: &Place<'_>,
+    start: &Start<'_>,
     driver: D,
     recorder: Recorder,
-    ready: &SyncSender<Result<(), LoadError>>,
-    start: &Receiver<u64>,
 ) -> Result<Option<ThreadEnd>, std::io::Error> {
-    // The kernel may end a wait this much later than asked, to save energy; 50 µs by default.
-    rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).unwrap_or_default();
+    let place = &start.place;
     let plan = ThreadPlan {
         connections: place.connections(),
         timeout_ns: place.plan.timeout_ns,
@@ -263,23 +311,17 @@ fn run_thread<D: Driver>(
         late_ns: place.plan.limits.lateness_ns,
         stop: place.stop,
     };
-    let mut generator = match Generator::connect(plan, driver, place.pace(), recorder) {
-        Ok(generator) => {
-            ready.send(Ok(())).unwrap_or_default();
-            generator
-        }
-        Err((target, source)) => {
-            ready.send(Err(LoadError::Connect { target, source })).unwrap_or_default();
-            return Ok(None);
-        }
+    let generator = Generator::connect(plan, driver, place.pace(), recorder);
+    let (generator, connected) = match generator {
+        Ok(generator) => (Some(generator), Ok(())),
+        Err((target, source)) => (None, Err(LoadError::Connect { target, source })),
     };
-    let Ok(started_ns) = start.recv() else { return Ok(None) };
-    let duration_ns = place.plan.duration_ns;
-    let windows = usize::try_from(duration_ns.div_ceil(SECOND_NS)).unwrap_or(usize::MAX);
-    generator.recorder.keep_moments(place.moments());
-    generator.recorder.start(started_ns, windows);
+    let Some((started_ns, mut generator)) = start.wait(connected).zip(generator) else {
+        return Ok(None);
+    };
+    place.prepare(&mut generator.recorder, started_ns);
     let before = Account::of_this_thread(now_ns());
-    let (ended_ns, tally) = generator.run(started_ns, started_ns.saturating_add(duration_ns))?;
+    let (ended_ns, tally) = generator.run(started_ns, place.ends_ns(started_ns))?;
     let cost = Account::of_this_thread(now_ns()).since(before);
     Ok(Some(ThreadEnd { tally, cost, ended_ns }))
 }

@@ -47,10 +47,12 @@ fn main() {
         "ours-memcached" => drop(ours_memcached(argument(1))),
         "ours-http" => drop(ours_http(argument(1), &plan(argument(1), 2_000))),
         "delay-server" => precision::serve(argument(1).parse().unwrap()),
-        "speed" => speed::run(),
+        "memcached" => speed::memcached(),
+        "http" => speed::http(),
         "precision" => precision::run(),
         _ => {
-            speed::run();
+            speed::memcached();
+            speed::http();
             precision::run();
         }
     }

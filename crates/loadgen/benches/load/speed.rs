@@ -12,11 +12,6 @@ const ROUNDS: usize = 5;
 /// A generator: its name and the command that loads a target for two seconds.
 type Tool = (&'static str, Command);
 
-pub(crate) fn run() {
-    memcached();
-    http();
-}
-
 fn exists(program: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("command -v {program}")]).stdout(Stdio::null());
@@ -31,7 +26,7 @@ fn this(role: &str, target: &str) -> Command {
     command
 }
 
-fn memcached() {
+pub(crate) fn memcached() {
     let (_server, port) = start_memcached();
     let target = format!("127.0.0.1:{port}");
     store(port);
@@ -51,7 +46,7 @@ fn memcached() {
         if exists("memcslap") {
             let mut command = on_processor(1, "memcslap");
             command.args(["--servers", &target, "--concurrency=64", "--test=get"]);
-            command.args(["--execute-number=2000", "--initial-load=2000"]);
+            command.args(["--execute-number=300", "--initial-load=2000"]);
             tools.push(("memcslap (64 threads)", command));
         }
         tools
@@ -61,7 +56,7 @@ fn memcached() {
     print(&costs, "minimal client", "at most 5.5, aim 4.2; at most 1.5 of the minimal client");
 }
 
-fn http() {
+pub(crate) fn http() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, port) = start_nginx(folder.path());
     let target = format!("127.0.0.1:{port}");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use kendall_loadgen::http::{Http, HttpPlan, Url, Values};
 use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
+use kendall_loadgen::web::{self, WebPlan};
 
 use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
@@ -46,6 +47,14 @@ pub(crate) struct LoadHttp {
     #[arg(long)]
     no_keep_alive: bool,
 
+    /// HTTP/2; without TLS by prior knowledge
+    #[arg(long)]
+    http2: bool,
+
+    /// https: take any certificate
+    #[arg(long)]
+    insecure: bool,
+
     #[command(flatten)]
     common: Common,
 }
@@ -62,6 +71,13 @@ impl LoadHttp {
         };
         let plan = self.common.plan(resolve(&[target])?)?;
         let stop = stop_at_a_signal()?;
+        if url.tls || self.http2 {
+            let tls = url.tls.then(|| url.host.clone());
+            let web = WebPlan { content, tls, insecure: self.insecure, http2: self.http2 };
+            let result = web::run(&plan, &web, &template, &stop, &mut self.common.progress())
+                .map_err(load_error)?;
+            return self.common.print(&result);
+        }
         let driver =
             |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
         let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress())

@@ -1,0 +1,153 @@
+//! TLS and HTTP/2 against a real nginx with a certificate that nobody signed.
+
+#![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use kendall_loadgen::arrivals::ArrivalPlan;
+use kendall_loadgen::http::HttpPlan;
+use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
+use kendall_loadgen::result::LoadResult;
+use kendall_loadgen::web::{self, WebPlan};
+
+struct Nginx {
+    process: Child,
+    tls: SocketAddr,
+    plain: SocketAddr,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        self.process.kill().unwrap_or_default();
+        self.process.wait().map(drop).unwrap_or_default();
+    }
+}
+
+impl Nginx {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (tls, plain) = (free_address(), free_address());
+        certificate(folder.path());
+        let config = folder.path().join("nginx.conf");
+        std::fs::write(&config, configuration(folder.path(), tls, plain)).unwrap();
+        let installed = Path::new("/usr/sbin/nginx");
+        let program = if installed.exists() { installed } else { Path::new("nginx") };
+        let process = Command::new(program)
+            .arg("-p")
+            .arg(folder.path())
+            .arg("-c")
+            .arg(&config)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx: install it with `make packages-test`");
+        let server = Self { process, tls, plain, _folder: folder };
+        for _ in 0..1_000 {
+            if TcpStream::connect(tls).and_then(|_| TcpStream::connect(plain)).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("nginx does not listen on {tls} and {plain}");
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn certificate(folder: &Path) {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
+        .arg(folder.join("key"))
+        .arg("-out")
+        .arg(folder.join("certificate"))
+        .stderr(Stdio::null())
+        .status()
+        .expect("openssl: install it with `make packages-test`");
+    assert!(made.success());
+}
+
+fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr) -> String {
+    format!(
+        "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
+         fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
+         server {{ listen {tls} ssl http2; ssl_certificate {0}/certificate; \
+         ssl_certificate_key {0}/key; location / {{ return 200 $server_protocol; }} \
+         location /missing {{ return 404; }} }}\n\
+         server {{ listen {plain} http2; location / {{ return 200 ok; }} }} }}\n",
+        folder.display()
+    )
+}
+
+fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult, LoadError> {
+    let plan = LoadPlan {
+        targets: vec![target],
+        clients: 4,
+        threads: 2,
+        duration_ns: 400_000_000,
+        timeout_ns: 5_000_000_000,
+        pace,
+        seed: 3,
+        spin_ns: 0,
+        limits: Limits::default(),
+    };
+    let template = web.content.template().unwrap();
+    web::run(&plan, web, &template, &AtomicBool::new(false), &mut |_| ())
+}
+
+fn plan(tls: bool, http2: bool, path: &str) -> WebPlan {
+    let content = HttpPlan {
+        method: "GET".to_owned(),
+        path: path.to_owned(),
+        authority: "localhost".to_owned(),
+        headers: Vec::new(),
+        body: Vec::new(),
+        placeholders: Vec::new(),
+        keep_alive: true,
+    };
+    WebPlan { content, tls: tls.then(|| "localhost".to_owned()), insecure: true, http2 }
+}
+
+#[test]
+fn tls_and_http2_are_loaded_closed_and_open() {
+    let nginx = Nginx::start();
+    for (target, web) in [
+        (nginx.tls, plan(true, false, "/")),
+        (nginx.tls, plan(true, true, "/")),
+        (nginx.plain, plan(false, true, "/")),
+    ] {
+        let closed = load(target, &web, PacePlan::Closed { think_time: None }).unwrap();
+        let operation = &closed.operations["GET"];
+        assert!(operation.completed > 0 && operation.errors.is_empty(), "{web:?}: {operation:?}");
+        let arrivals = ArrivalPlan::Constant { rate: 100.0 };
+        let open = load(target, &web, PacePlan::Open { arrivals }).unwrap();
+        let operation = &open.operations["GET"];
+        assert_eq!((operation.sent, operation.completed), (40, 40), "{web:?}: {operation:?}");
+        assert_eq!(open.gap_check.unwrap().requests, 40);
+    }
+}
+
+#[test]
+fn a_status_that_is_no_success_is_an_error() {
+    let nginx = Nginx::start();
+    let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 100.0 } };
+    let result = load(nginx.tls, &plan(true, true, "/missing"), pace).unwrap();
+    assert_eq!(result.operations["GET"].errors, [("status_4xx".to_owned(), 40)].into());
+}
+
+#[test]
+fn a_certificate_that_nobody_signed_is_refused_unless_asked_otherwise() {
+    let nginx = Nginx::start();
+    let web = WebPlan { insecure: false, ..plan(true, false, "/") };
+    let pace = PacePlan::Closed { think_time: None };
+    assert!(matches!(load(nginx.tls, &web, pace), Err(LoadError::Connect { .. })));
+}
