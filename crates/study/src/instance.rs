@@ -190,6 +190,7 @@ impl Instance {
                 StopSignal::Terminate => Signal::TERM,
                 StopSignal::Interrupt => Signal::INT,
                 StopSignal::Quit => Signal::QUIT,
+                StopSignal::Kill => Signal::KILL,
             };
             if let Some(pid) = self.raw_pid() {
                 rustix::process::kill_process(pid, signal).unwrap_or_default();

@@ -65,15 +65,23 @@ impl Running {
         Ok(())
     }
 
-    /// Stops from the front to the back; names those that had to be killed.
+    /// Stops from the front to the back, the instances of a tier together; names those that had
+    /// to be killed.
     pub(crate) fn stop(mut self, keeper: &mut Keeper) -> Vec<String> {
         let mut killed = Vec::new();
-        for mut member in self.members.drain(..).rev() {
-            if let Some(mut process) = member.process.take() {
-                let name = process.name.clone();
-                process.ask_to_stop(member.stop);
-                if process.finish(keeper, member.stop_deadline) {
-                    killed.push(name);
+        self.members.reverse();
+        for tier in self.members.chunk_by_mut(|a, b| a.tier == b.tier) {
+            for member in tier.iter_mut() {
+                if let Some(process) = &mut member.process {
+                    process.ask_to_stop(member.stop);
+                }
+            }
+            for member in tier {
+                if let Some(process) = member.process.take() {
+                    let name = process.name.clone();
+                    if process.finish(keeper, member.stop_deadline) {
+                        killed.push(name);
+                    }
                 }
             }
         }

@@ -90,6 +90,8 @@ pub enum StopSignal {
     Interrupt,
     /// SIGQUIT: what nginx takes as a graceful stop.
     Quit,
+    /// SIGKILL: for what has nothing to finish, such as a cache.
+    Kill,
 }
 
 /// An instance that runs already.

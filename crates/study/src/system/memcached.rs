@@ -2,7 +2,7 @@
 
 use crate::section::{Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
+use crate::topology::{AddressFrom, Source, Started, StopSignal, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "memcached",
@@ -34,6 +34,8 @@ pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     command.extend(extra);
     let mut started = Started::command(instances, command);
     started.address = AddressFrom::PortFile;
+    // It looks at signals once a second, and a cache of synthetic values has nothing to finish.
+    started.stop = StopSignal::Kill;
     started.environment = vec![("MEMCACHED_PORT_FILENAME".into(), "{folder}/port".into())];
     Ok(TierSpec {
         name: SERVERS.into(),
