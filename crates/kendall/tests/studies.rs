@@ -52,7 +52,7 @@ fn runs_with_proxies(file: &str) {
             .iter()
             .flat_map(|generator| &generator.operations)
             .filter(|row| row.extent == extent)
-            .map(|row| row.counts.completed)
+            .map(|row| row.counts.sent)
             .sum();
         let proxies: Vec<_> = whole.tiers.iter().filter(|tier| tier.tier == "proxies").collect();
         let served: u64 = proxies
@@ -64,8 +64,8 @@ fn runs_with_proxies(file: &str) {
         let configured = run.setting("system.proxies").unwrap().as_u64().unwrap();
         assert_eq!(u64::try_from(proxies.len()).unwrap(), configured, "{file}");
         // The first snapshot is taken when the load starts, so a few requests may precede it.
-        assert!(served <= asked, "{file}: {served} served, {asked} answered");
-        assert!(2 * served >= asked, "{file}: {served} served, {asked} answered");
+        assert!(served <= asked, "{file}: {served} served, {asked} sent");
+        assert!(2 * served >= asked, "{file}: {served} served, {asked} sent");
         let workers = run.setting("system.workers").unwrap().as_u64().unwrap();
         for period in proxies.iter().flat_map(|tier| &tier.periods) {
             assert!(period.workers_busy.mean <= kendall_units::exact_f64(workers) + 0.5);
@@ -126,6 +126,59 @@ fn two_level_mixed() {
 #[test]
 fn saturation() {
     runs_with_proxies("memcached/saturation.toml");
+}
+
+/// `kind = "processes"`: a well-known server from Debian's packages, its CPU time counted with that
+/// of the worker processes below it.
+#[test]
+fn nginx_as_a_service_of_the_user() {
+    let (folder, results) = runs_at_toy_size("processes/nginx.toml");
+    for run in results.runs().unwrap() {
+        let measured = results.measured(run.id).unwrap();
+        let web = measured.processes.iter().find(|process| process.role == "web").unwrap();
+        assert!(web.cores_busy() > 0.0);
+        let workers = run.factor("system.parameters.workers").unwrap().number.unwrap();
+        let sample = results.processes(run.id).unwrap();
+        let threads =
+            sample.iter().find(|process| process.role == "web").unwrap().samples[0].threads;
+        assert!(kendall_units::exact_f64(threads) >= 1.0 + workers, "{threads} threads");
+    }
+    assert!(folder.path().join("logs/c000-r00-a0/web-0/nginx.conf").is_file(), "logs are kept");
+}
+
+/// `kind = "attached"`: a server that runs already, its CPU time by its process id.
+#[test]
+fn a_server_that_runs_already() {
+    let folder = tempfile::tempdir().unwrap();
+    let port_file = folder.path().join("port");
+    let mut server = std::process::Command::new("memcached")
+        .args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-u", "root"])
+        .env("MEMCACHED_PORT_FILENAME", &port_file)
+        .spawn()
+        .unwrap();
+    let port = || -> Option<String> {
+        let text = std::fs::read_to_string(&port_file).ok()?;
+        Some(text.lines().next().filter(|_| text.ends_with('\n'))?.rsplit(' ').next()?.to_owned())
+    };
+    support::wait_until("the server", || port().is_some());
+    let study = folder.path().join("attached.toml");
+    let text = format!(
+        "name = 'attached'\n[[system.tiers]]\nname = 'cache'\naddresses = ['127.0.0.1:{}']\n\
+         pids = ['{}']\nfill = true\n[system]\nkind = 'attached'\n[workload]\nprotocol = 'memcached'\n\
+         clients = 2\nmix = {{ get = 1 }}\nkeys = 100\n[measure]\nduration = '500ms'\n\
+         warm_up = '0s'\ncool_down = '0s'\nrepetitions = 1\n",
+        port().unwrap(),
+        server.id()
+    );
+    std::fs::write(&study, text).unwrap();
+    let (_results, results) = runs_at_toy_size(study.to_str().unwrap());
+    assert!(server.try_wait().unwrap().is_none(), "a study leaves alone what it did not start");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let run = &results.runs().unwrap()[0];
+    let measured = results.measured(run.id).unwrap();
+    let cache = measured.processes.iter().find(|process| process.role == "cache").unwrap();
+    assert!(cache.cores_busy() > 0.0 && cache.resident_bytes_maximum > 0);
 }
 
 #[test]

@@ -57,19 +57,42 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
         limits.1 = limits.1.min(latest.unwrap_or(0).saturating_sub(time.as_nanos()));
         rule.push(format!("cool-down: {time} as stated"));
     }
+    let has_one = |limits| results.iter().all(|result| inside(result, limits).next().is_some());
+    if !has_one(limits) {
+        // Generators start a few milliseconds apart. In a run of few windows that leaves none that
+        // all of them cover; each then counts its own from its own start, and the run says so.
+        let own = own_limits(results, measure);
+        if results.len() < 2 || !has_one(own) {
+            return Err(format!(
+                "no whole window is left between warm-up and cool-down ({}); let the run last longer",
+                rule.join("; ")
+            ));
+        }
+        caveats.push(format!(
+            "too short for windows that all generators cover: they started {} apart",
+            Seconds::from_nanos(limits.0.saturating_sub(own.0))
+        ));
+        limits = own;
+    }
     let inside = results.iter().flat_map(|result| inside(result, limits));
     let ends: Vec<(u64, u64)> = inside.map(|window| (window.from_ns, window.to_ns)).collect();
-    let from_ns = ends.iter().map(|ends| ends.0).min();
-    let to_ns = ends.iter().map(|ends| ends.1).max();
-    let (Some(from_ns), Some(to_ns)) = (from_ns, to_ns) else {
-        return Err(format!(
-            "no whole window of a second is left between warm-up and cool-down ({}); let the run last longer",
-            rule.join("; ")
-        ));
-    };
+    let from_ns = ends.iter().map(|ends| ends.0).min().unwrap_or(limits.0);
+    let to_ns = ends.iter().map(|ends| ends.1).max().unwrap_or(limits.1);
     let kept = series.between(from_ns, to_ns);
     caveats.extend(drift(&kept).and_then(|drift| drift.caveat()).map(|caveat| caveat.to_string()));
     Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule: rule.join("; ") }, caveats })
+}
+
+/// The cut by the earliest start and the latest end of any generator.
+fn own_limits(results: &[&LoadResult], measure: &Measure) -> (u64, u64) {
+    let time = |cut: Cut| match cut {
+        Cut::Auto => 0,
+        Cut::Fixed(time) => time.as_nanos(),
+    };
+    let first = results.iter().map(|result| result.started_ns).min().unwrap_or(0);
+    let last = results.iter().map(|result| result.started_ns).max().unwrap_or(0);
+    let to = (last + measure.duration.as_nanos()).saturating_sub(time(measure.cool_down));
+    (first + time(measure.warm_up), to)
 }
 
 /// The windows of one generator that lie wholly between two moments.
@@ -144,5 +167,110 @@ impl Series {
             .filter(|(_, (from, to))| **from >= from_ns && **to <= to_ns)
             .map(|(value, _)| *value)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kendall_loadgen::result::Operation;
+    use kendall_protocols::snapshot::EncodedHistogram;
+
+    use super::*;
+    use crate::settings::Repetitions;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn load(started_ns: u64, completions: &[u64]) -> LoadResult {
+        let windows = (0_u64..)
+            .zip(completions)
+            .map(|(number, completed)| {
+                let mut times = Histogram::new();
+                times.record_n(1_000_000_000 / completed.max(&1), *completed);
+                let operation = Operation {
+                    completed: *completed,
+                    response_time: EncodedHistogram(times.encode()),
+                    ..Operation::default()
+                };
+                Window {
+                    from_ns: started_ns + number * SECOND,
+                    to_ns: started_ns + (number + 1) * SECOND,
+                    operations: BTreeMap::from([("get".to_owned(), operation)]),
+                }
+            })
+            .collect::<Vec<_>>();
+        // By way of its message, so that fields with a default need no mention.
+        serde_json::from_value(serde_json::json!({
+            "version": 1,
+            "protocol": "memcached",
+            "targets": [],
+            "loop": "closed",
+            "clients": 1,
+            "started_ns": started_ns,
+            "ended_ns": windows.last().map_or(started_ns, |window| window.to_ns),
+            "think_time_mean_ns": 0,
+            "arrival_rate_per_s": null,
+            "windows": windows,
+            "operations": {},
+            "lateness": "",
+            "gaps": "",
+            "threads": [],
+            "rejections": [],
+            "caveats": [],
+        }))
+        .unwrap()
+    }
+
+    fn measure(warm_up: Cut, cool_down: Cut, seconds: f64) -> Measure {
+        Measure {
+            duration: Seconds::new(seconds),
+            warm_up,
+            cool_down,
+            repetitions: Repetitions::Fixed(1),
+            retries: 0,
+            confidence: 0.95,
+        }
+    }
+
+    #[test]
+    fn a_stated_cut_keeps_windows_that_lie_wholly_inside() {
+        let load = load(100, &[10; 6]);
+        let times = [Cut::Fixed(Seconds::new(1.5)), Cut::Fixed(Seconds::new(1.0))];
+        let found = cut(&[&load], &measure(times[0], times[1], 6.0)).unwrap();
+        assert_eq!(
+            (found.window.from_ns, found.window.to_ns),
+            (100 + 2 * SECOND, 100 + 5 * SECOND)
+        );
+    }
+
+    #[test]
+    fn warm_up_is_found_in_the_data() {
+        let mut completions = vec![100, 300, 500];
+        completions.extend((0..40).map(|number| 1_000 + number % 3));
+        let load = load(0, &completions);
+        let found = cut(&[&load], &measure(Cut::Auto, Cut::Auto, 43.0)).unwrap();
+        assert_eq!(found.window.from_ns, 3 * SECOND);
+        assert!(found.window.rule.contains("3 windows by MSER-5"), "{}", found.window.rule);
+    }
+
+    #[test]
+    fn only_windows_that_all_generators_cover_count_where_there_are_some() {
+        let zero = Cut::Fixed(Seconds::ZERO);
+        let loads = [load(0, &[10; 5]), load(SECOND / 5, &[10; 5])];
+        let found = cut(&[&loads[0], &loads[1]], &measure(zero, zero, 5.0)).unwrap();
+        assert_eq!((found.window.from_ns, found.window.to_ns), (SECOND / 5, 5 * SECOND));
+        assert!(found.caveats.is_empty());
+        // One window each, and none in common: counted, with a doubt.
+        let short = [load(0, &[10]), load(SECOND / 5, &[10])];
+        let found = cut(&[&short[0], &short[1]], &measure(zero, zero, 1.0)).unwrap();
+        assert!(found.caveats[0].contains("200.0 ms apart"), "{:?}", found.caveats);
+    }
+
+    #[test]
+    fn a_run_without_a_whole_window_says_what_to_do() {
+        let one = Cut::Fixed(Seconds::new(1.0));
+        let error = cut(&[&load(0, &[10])], &measure(one, one, 3.0)).unwrap_err();
+        assert!(error.contains("let the run last longer"), "{error}");
     }
 }
