@@ -152,14 +152,19 @@ impl Results {
         for counts in operations.values() {
             response_time.add(&counts.response_time);
         }
-        let completed = operations.values().map(|counts| counts.completed).sum();
+        // Each generator over its own windows: they may begin a few milliseconds apart.
+        let throughput_per_s = generators
+            .iter()
+            .flat_map(|generator| &generator.operations)
+            .map(|row| per_second(row.counts.completed, seconds_between(row.from_ns, row.to_ns)))
+            .sum();
         let (tiers, topology) = tiers(self.tiers(id, Some(Extent::Measured))?, &window);
         let processes = self.processes(id)?;
         Ok(Measured {
             clients: generators.iter().map(|generator| generator.clients).sum(),
             think_time_mean_s: think_time_mean_s(&generators),
             arrival_rate_per_s: generators.iter().map(|row| row.arrival_rate_per_s).sum(),
-            throughput_per_s: per_second(completed, window.length_s()),
+            throughput_per_s,
             response_time,
             operations,
             generators,
