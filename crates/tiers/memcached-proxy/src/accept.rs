@@ -2,6 +2,7 @@
 
 use kendall_protocols::memcached::{BINARY_REQUEST, Command, Parsed, Refusal, Request, parse};
 
+use crate::client::Client;
 use crate::dispatch::is_exclusive;
 use crate::engine::Engine;
 use crate::options::{ANSWERS_ADMIT, KEEP_BYTES, Mode, REQUESTS_TOTAL};
@@ -269,8 +270,15 @@ impl Engine {
             let Some(lane) = self.idle.pop() else { return };
             let Some(id) = self.queue.pop_front() else { return };
             self.recorder.queue_length.subtract(self.now_ns, 1);
-            self.recorder.workers_busy.add(self.now_ns, 1);
             let Some(entry) = self.entries.get_mut(id) else { continue };
+            let is_its = |client: &Client| client.generation == entry.generation;
+            if entry.is_read && !self.clients.get(entry.client).is_some_and(is_its) {
+                // Nobody waits for what it would read.
+                self.entries.remove(id);
+                self.idle.push(lane);
+                continue;
+            }
+            self.recorder.workers_busy.add(self.now_ns, 1);
             entry.dequeued_ns = self.now_ns;
             let bytes = std::mem::take(&mut entry.bytes);
             self.dispatch(id, lane, &bytes);

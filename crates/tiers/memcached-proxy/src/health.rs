@@ -193,8 +193,8 @@ impl Engine {
     /// Closes clients that held connections up too long.
     pub(crate) fn check_holding(&mut self) {
         let stall_ns = match self.options.mode {
-            Mode::Workers(_) => STALL_WORKERS_NS,
-            Mode::Pipelined { .. } => STALL_SHARED_NS,
+            Mode::Workers(_) if self.queue.is_empty() => STALL_WORKERS_NS,
+            _ => STALL_SHARED_NS,
         };
         for index in self.holding.clone() {
             let stalled = self

@@ -76,13 +76,13 @@ pub(crate) const CLIENT_REQUESTS: usize = 256;
 /// Bytes of answers a client may leave unread before its further requests wait.
 pub(crate) const ANSWERS_ADMIT: usize = 256 << 10;
 /// Bytes of answers a client may leave unread before the server's connection waits for it.
-pub(crate) const ANSWERS_PAUSE: usize = 1 << 20;
+pub(crate) const ANSWERS_PAUSE: usize = 16 << 20;
 /// The same once all clients together left [`ANSWERS_TOTAL`] unread.
 pub(crate) const ANSWERS_PAUSE_TIGHT: usize = 64 << 10;
 /// Bytes of answers that all clients together may leave unread before each gets less.
 pub(crate) const ANSWERS_TOTAL: usize = 128 << 20;
 /// How long a connection waits for a client that reads nothing; then the client is closed.
-pub(crate) const STALL_WORKERS_NS: u64 = 10_000_000_000;
+pub(crate) const STALL_WORKERS_NS: u64 = 3_000_000_000;
 /// The same where other clients share the connection.
 pub(crate) const STALL_SHARED_NS: u64 = 1_000_000_000;
 /// Bytes of unfinished requests that all clients together may leave with the proxy.

@@ -398,7 +398,8 @@ impl Engine {
         let Some(entry) = self.entries.get_mut(id) else { return };
         match role {
             Role::Relay => {
-                let fresh = entry.is_read && !entry.begun && !entry.retried && replicated;
+                let kept = !entry.bytes.is_empty() && entry.is_read && replicated;
+                let fresh = kept && !entry.begun && !entry.retried;
                 if let (true, Some(other), Some(lane)) = (fresh, elsewhere, entry.lane) {
                     entry.retried = true;
                     entry.waiting -= 1;

@@ -1,0 +1,210 @@
+//! Servers that die, stop and come back: bounded waits, clear errors, and no answer that belongs
+//! to another request.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Client, MODES, Memcached, Running, options};
+use kendall_memcached_proxy::{Mode, Options};
+
+fn quick(servers: &[&Memcached], mode: Mode) -> Options {
+    Options {
+        timeout: Duration::from_millis(200),
+        probe_every: Duration::from_millis(50),
+        ..options(servers, mode)
+    }
+}
+
+#[test]
+fn without_a_server_requests_are_refused_at_once_and_after_its_return_served() {
+    for mode in MODES {
+        let mut server = Memcached::start();
+        let proxy = Running::start(quick(&[&server], mode));
+        let mut client = Client::connect(proxy.address);
+        assert_eq!(client.set("k", "1"), "STORED");
+        server.kill();
+        for _ in 0..20 {
+            let answer = client.line("get k\r\n");
+            assert!(answer.starts_with("SERVER_ERROR"), "{answer}");
+        }
+        assert_eq!(proxy.outcome("ejections"), 1);
+        assert_eq!(client.line("get k\r\n"), "SERVER_ERROR no server is available");
+        // What needs no server is served as before.
+        assert_eq!(client.line("mn\r\n"), "MN");
+        server.restart();
+        common::wait_for("the server's return", || proxy.outcome("readmissions") == 1);
+        assert_eq!(client.set("k", "2"), "STORED");
+        assert_eq!(client.values("get k\r\n"), "VALUE k 0 1\r\n2\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn reads_carry_on_with_the_servers_left_and_writes_once_the_dead_one_is_ejected() {
+    for mode in MODES {
+        let (left, mut dies) = (Memcached::start(), Memcached::start());
+        let proxy = Running::start(quick(&[&dies, &left], mode));
+        let mut client = Client::connect(proxy.address);
+        assert_eq!(client.set("k", "v"), "STORED");
+        dies.kill();
+        for _ in 0..20 {
+            assert_eq!(client.values("get k\r\n"), "VALUE k 0 1\r\nv\r\nEND\r\n");
+        }
+        common::wait_for("the ejection", || {
+            client.set("k", "w");
+            proxy.outcome("ejections") == 1
+        });
+        assert_eq!(client.set("k", "w"), "STORED");
+        assert_eq!(client.values("get k\r\n"), "VALUE k 0 1\r\nw\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn a_server_that_stops_answers_with_an_error_within_the_time_out() {
+    for mode in MODES {
+        let server = Memcached::start();
+        let proxy = Running::start(quick(&[&server], mode));
+        let mut client = Client::connect(proxy.address);
+        assert_eq!(client.set("k", "1"), "STORED");
+        server.signal("STOP");
+        assert_eq!(client.line("get k\r\n"), "SERVER_ERROR backend timed out");
+        for _ in 0..5 {
+            let answer = client.line("get k\r\n");
+            assert!(answer.starts_with("SERVER_ERROR"), "{answer}");
+        }
+        assert!(proxy.outcome("backend_timeouts") >= 1);
+        server.signal("CONT");
+        common::wait_for("the server's return", || proxy.outcome("readmissions") == 1);
+        assert_eq!(client.values("get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
+    }
+}
+
+/// Clients that write and read values which name their key, and check every answer.
+struct Load {
+    ended: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(proxy: &Running) -> Self {
+        let (ended, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..8)
+            .map(|number| {
+                let (ended, answered) = (Arc::clone(&ended), Arc::clone(&answered));
+                let address = proxy.address;
+                std::thread::spawn(move || {
+                    let mut client = Client::connect(address);
+                    let mut round = 0;
+                    while !ended.load(Ordering::Relaxed) {
+                        round += 1;
+                        if !tagged_round(&mut client, number, round) {
+                            client = Client::connect(address);
+                        }
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        Self { ended, answered, threads }
+    }
+
+    /// Waits until so many more answers came.
+    fn go_on(&self, answers: u64) {
+        let target = self.answered.load(Ordering::Relaxed) + answers;
+        common::wait_for("answers", || self.answered.load(Ordering::Relaxed) >= target);
+    }
+
+    fn end(self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A write and a pipelined pair of reads. Answers are right, or misses, or errors; false when the
+/// connection was closed.
+fn tagged_round(client: &mut Client, number: usize, round: usize) -> bool {
+    let key = format!("key-{number}-{}", round % 50);
+    let value = format!("<{key}>").repeat(1 + round % 40);
+    let stored = client.set(&key, &value);
+    assert!(stored == "STORED" || stored.starts_with("SERVER_ERROR"), "{stored}");
+    let other = format!("key-{number}-{}", (round + 7) % 50);
+    client.send(format!("get {key}\r\nget {other} {key}\r\nmg {key} k\r\n"));
+    for keys in [vec![&key], vec![&other, &key]] {
+        let mut line = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+        let mut expected = keys.into_iter();
+        while let Some(header) = line.strip_prefix("VALUE ") {
+            let found = header.split(' ').next().unwrap().to_owned();
+            assert!(expected.any(|key| *key == found), "{found} was not asked for");
+            let value = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+            assert_eq!(value.trim_end().replace(&format!("<{found}>"), ""), "", "{found}: {value}");
+            line = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+        }
+        assert!(line == "END\r\n" || line.starts_with("SERVER_ERROR"), "{line}");
+    }
+    let meta = String::from_utf8(client.read_until(b"\r\n")).unwrap();
+    let right = format!("HD k{key}\r\n");
+    assert!(
+        meta == right || meta == format!("EN k{key}\r\n") || meta.starts_with("SERVER_ERROR"),
+        "{meta} for {key}"
+    );
+    true
+}
+
+#[test]
+fn no_answer_goes_astray_while_servers_die_stop_and_return() {
+    for mode in [Mode::Workers(4), Mode::Pipelined { connections: 2 }] {
+        let (mut dies, stops) = (Memcached::start(), Memcached::start());
+        let options = Options { shard_multigets: true, ..quick(&[&dies, &stops], mode) };
+        let proxy = Running::start(options);
+        let load = Load::start(&proxy);
+        for _ in 0..3 {
+            load.go_on(200);
+            dies.kill();
+            load.go_on(100);
+            dies.restart();
+            load.go_on(100);
+            stops.signal("STOP");
+            load.go_on(50);
+            stops.signal("CONT");
+            load.go_on(100);
+        }
+        load.end();
+        common::wait_for("both servers' return", || {
+            proxy.outcome("readmissions") == proxy.outcome("ejections")
+        });
+        let mut client = Client::connect(proxy.address);
+        assert_eq!(client.set("k", "v"), "STORED");
+    }
+}
+
+#[test]
+fn at_a_stop_every_request_that_was_read_is_answered() {
+    for mode in MODES {
+        let server = Memcached::start();
+        let timeout = common::DEADLINE;
+        let mut proxy = Running::start(Options { timeout, ..options(&[&server], mode) });
+        let mut client = Client::connect(proxy.address);
+        assert_eq!(client.set("k", "v"), "STORED");
+        server.signal("STOP");
+        client.send("get k\r\n".repeat(20));
+        common::wait_for("the requests to be read", || {
+            let requests = &proxy.instruments.snapshot().requests["get"];
+            requests.arrivals >= 1 && requests.arrivals > requests.completions
+        });
+        let server_thread = std::thread::spawn(move || {
+            server.signal("CONT");
+            server
+        });
+        let begun = Instant::now();
+        proxy.end();
+        assert!(begun.elapsed() < common::DEADLINE);
+        let answers = client.read_to_end();
+        assert_eq!(answers, b"VALUE k 0 1\r\nv\r\nEND\r\n".repeat(20));
+        server_thread.join().unwrap();
+    }
+}
