@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -47,3 +47,7 @@ bench-link: ## prints what a link adds and costs, by delay and connections (2 mi
 bench-load: ## compares what a request of the load costs with other tools, and checks its schedule
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
+
+bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (6 minutes)
+	@scripts/packages bench
+	scripts/bench-proxy

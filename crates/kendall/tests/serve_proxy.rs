@@ -1,0 +1,212 @@
+//! `kendall serve proxy` as a process: the ready line, the metrics page, the summary, and the test
+//! suites of others.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+fn memcached() -> (Process, SocketAddr) {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let child = Command::new("memcached")
+        .args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-u", "root", "-c", "4096"])
+        .args(["-p", &address.port().to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("memcached is missing: run `make packages-test`");
+    let process = Process(child);
+    let begun = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(begun.elapsed() < DEADLINE, "memcached does not answer");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (process, address)
+}
+
+/// A proxy with its addresses for clients and for the metrics page.
+fn proxy(server: SocketAddr, flags: &[&str]) -> (Process, SocketAddr, SocketAddr) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+        .args(["--server", &server.to_string(), "--format", "json"])
+        .args(flags)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+    let word = |name: &str| -> SocketAddr {
+        let found = line.split_whitespace().find_map(|word| word.strip_prefix(name));
+        found.unwrap_or_else(|| panic!("no {name} in {line:?}")).parse().unwrap()
+    };
+    (Process(child), word("listen="), word("metrics="))
+}
+
+const MODES: [[&str; 2]; 2] = [["--mode", "worker"], ["--mode", "pipelined"]];
+
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}
+
+fn set_and_get(address: SocketAddr) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"set k 0 0 1\r\nv\r\nget k\r\nget none\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\nEND\r\n");
+}
+
+#[test]
+fn prometheus_reads_the_page_and_a_stop_prints_the_summary() {
+    let (_server, server) = memcached();
+    for mode in MODES {
+        let (mut process, listen, metrics) = proxy(server, &mode);
+        set_and_get(listen);
+        let health: serde_json::Value = serde_json::from_str(&page(metrics, "/health")).unwrap();
+        assert_eq!(health["listen"][0], listen.to_string());
+        let text = page(metrics, "/metrics");
+        assert!(text.contains("kendall_outcomes_total{outcome=\"hits\"} 1\n"), "{text}");
+        let mut check = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("promtool is missing: run `make packages-test`");
+        check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let checked = check.wait_with_output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+        let id = process.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let mut summary = String::new();
+        process.0.stdout.take().unwrap().read_to_string(&mut summary).unwrap();
+        assert_eq!(process.0.wait().unwrap().code(), Some(0));
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["requests"]["get"]["completions"], 2);
+        assert_eq!(summary["outcomes"]["misses"], 1);
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        .args(["serve", "proxy", "--listen", &address, "--server", "127.0.0.1:1"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--listen"));
+}
+
+/// What passes on a plain server passes through the proxy: libmemcached's suite.
+#[test]
+fn memccapable_fails_nothing_that_a_plain_server_passes() {
+    let (_server, server) = memcached();
+    let failed = |address: SocketAddr| -> Vec<String> {
+        let output = Command::new("memccapable")
+            .args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-a", "-t", "20"])
+            .output()
+            .expect("memccapable is missing: run `make packages-test`");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("ascii set"), "{text}");
+        let lines = text.lines().filter(|line| line.contains("[FAIL]"));
+        lines.map(str::to_owned).collect()
+    };
+    let plain = failed(server);
+    for mode in MODES {
+        let (_process, listen, _) = proxy(server, &mode);
+        let new: Vec<_> = failed(listen).into_iter().filter(|f| !plain.contains(f)).collect();
+        assert!(new.is_empty(), "{mode:?}: {new:?}");
+    }
+}
+
+/// The same for the integration tests of the pymemcache client.
+#[test]
+fn pymemcache_fails_nothing_that_a_plain_server_passes() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/pymemcache-tests");
+    let failed = |address: SocketAddr| -> Vec<String> {
+        let output =
+            Command::new(script).args(["127.0.0.1", &address.port().to_string()]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(" passed"), "pymemcache's tests did not run: {text}{told}");
+        let lines = text.lines().filter_map(|line| {
+            line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))
+        });
+        lines.map(|line| line.split(" - ").next().unwrap_or(line).to_owned()).collect()
+    };
+    let (_server, server) = memcached();
+    let plain = failed(server);
+    for mode in MODES {
+        let (_process, listen, _) = proxy(server, &mode);
+        let new: Vec<_> = failed(listen).into_iter().filter(|f| !plain.contains(f)).collect();
+        assert!(new.is_empty(), "{mode:?}: {new:?}");
+    }
+}
+
+/// Resident memory of a process.
+fn resident_bytes(id: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
+    use std::os::unix::process::CommandExt as _;
+    // The limit of this very process may be lower: a child that holds the connections raises it.
+    if std::env::var_os("KENDALL_TEST_LIMITED").is_none() {
+        let error = Command::new("sh")
+            .args(["-c", "ulimit -n \"$(ulimit -Hn)\" && exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "ten_thousand_idle_connections_cost_little_and_harm_nobody"])
+            .env("KENDALL_TEST_LIMITED", "1")
+            .process_group(0)
+            .status();
+        assert!(error.unwrap().success());
+        return;
+    }
+    let (_server, server) = memcached();
+    for mode in MODES {
+        let (process, listen, _) = proxy(server, &mode);
+        set_and_get(listen);
+        let before = resident_bytes(process.0.id());
+        let mut idle: Vec<TcpStream> =
+            (0..10_000).map(|_| TcpStream::connect(listen).unwrap()).collect();
+        set_and_get(listen);
+        // One request each: buffers must not stay behind.
+        for stream in &mut idle {
+            stream.write_all(b"get k\r\n").unwrap();
+        }
+        for stream in &mut idle {
+            let mut answer = [0_u8; 21];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"VALUE k 0 1\r\nv\r\nEND\r\n");
+        }
+        let grown = resident_bytes(process.0.id()).saturating_sub(before);
+        assert!(grown < 64 << 20, "10,000 connections cost {grown} bytes");
+        set_and_get(listen);
+    }
+}
