@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use kendall_queueing::Model;
 use kendall_queueing::case::{Answer, Output};
 use kendall_queueing::simulation::{Measured, Simulated};
@@ -14,7 +14,7 @@ use super::Solved;
 
 pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
     for column in table.column_iter_mut().skip(1) {
@@ -32,6 +32,8 @@ pub(super) fn number(value: f64) -> String {
         "–".to_owned()
     } else if !(1e-4..1e7).contains(&size) {
         format!("{value:.4e}")
+    } else if value.fract() == 0.0 {
+        format!("{value:.0}")
     } else {
         let mut decimals = 4_usize;
         let mut bound = 10.0;
@@ -44,7 +46,11 @@ pub(super) fn number(value: f64) -> String {
 }
 
 pub(super) fn time(seconds: f64) -> String {
-    Seconds::new(seconds).to_string()
+    if seconds.abs() < 1e7 {
+        Seconds::new(seconds).to_string()
+    } else {
+        format!("{} s", number(seconds))
+    }
 }
 
 fn rate(per_second: f64) -> String {
@@ -117,7 +123,7 @@ fn single(s: &StationSolution, solution: &Solution) -> String {
         ("waiting time", &solution.waiting_quantiles),
     ] {
         for (quantile, value) in list {
-            let name = format!("{name}, {} %", number(quantile * 100.0).trim_end_matches(".000"));
+            let name = format!("{name}, {} %", number(quantile * 100.0));
             table.add_row(vec![name, String::new(), time(*value), String::new()]);
         }
     }

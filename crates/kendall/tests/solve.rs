@@ -1,0 +1,182 @@
+//! `kendall solve` as users meet it: flags, files, sweeps, worked cases, refusals.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn kendall(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kendall"))
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = kendall(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = kendall(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// models.md, published table of M/M/128: half a unit of the last printed place.
+#[test]
+fn a_station_by_flags_gives_the_published_table() {
+    let answer = json(&[
+        "solve",
+        "mmm",
+        "--arrival-rate",
+        "7538.59/s",
+        "--service-rate",
+        "66/s",
+        "--servers",
+        "128",
+        "--percentiles",
+        "50,99",
+        "--format",
+        "json",
+    ]);
+    assert_eq!(answer["accuracy"], "exact");
+    let station = &answer["station"];
+    let near = |key: &str, want: f64, half: f64| {
+        let have = station[key].as_f64().unwrap();
+        assert!((have - want).abs() <= half, "{key}: {have} for {want}");
+    };
+    near("utilization", 0.89, 0.005);
+    near("queueing_probability", 0.14, 0.005);
+    near("number_mean", 115.4, 0.05);
+    near("response_time_mean_s", 0.015_31, 5e-6);
+    let quantiles = answer["response_time_quantiles"].as_array().unwrap();
+    assert_eq!(quantiles.len(), 2);
+    assert_eq!(quantiles[1]["quantile"], 0.99);
+    assert!(quantiles[1]["time_s"].as_f64() > quantiles[0]["time_s"].as_f64());
+}
+
+#[test]
+fn every_ready_made_model_has_a_solution() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("studies/models")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.to_str().unwrap();
+        let answer = json(&["solve", name, "--format", "json"]);
+        let solved = match answer.get("points") {
+            Some(points) => {
+                points.as_array().unwrap().iter().all(|point| point["throughput_per_s"].is_number())
+            }
+            None => answer["classes"][0]["throughput_per_s"].as_f64().unwrap() > 0.0,
+        };
+        assert!(solved, "{name}: {answer}");
+        assert!(kendall(&["solve", name]).status.success(), "{name}");
+        count += 1;
+    }
+    assert!(count >= 14, "{count} models");
+}
+
+#[test]
+fn known_models_have_their_known_answers() {
+    let answer = json(&["solve", "studies/models/two-classes.toml", "--format", "json"]);
+    let x = answer["classes"][0]["throughput_per_s"].as_f64().unwrap();
+    assert!((x - 3.0 / 19.0).abs() < 1e-12);
+    let answer = json(&["solve", "studies/models/feedback.toml", "--format", "json"]);
+    let r = answer["classes"][0]["system_response_time_mean_s"].as_f64().unwrap();
+    assert!((r - 1.544_642_857_142_857_2).abs() < 1e-12);
+}
+
+#[test]
+fn a_sweep_is_a_table_a_csv_and_a_drawing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (csv, svg) = (folder.path().join("x.csv"), folder.path().join("x.svg"));
+    let answer = json(&[
+        "solve",
+        "studies/models/three-tier.toml",
+        "--sweep",
+        "population=100:300:100",
+        "--csv",
+        csv.to_str().unwrap(),
+        "--plot",
+        svg.to_str().unwrap(),
+        "--format",
+        "json",
+    ]);
+    assert_eq!(answer["points"].as_array().unwrap().len(), 3);
+    let text = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    assert!(text.starts_with("population,throughput_per_s,system_response_time_mean_s"), "{text}");
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
+    // An unstable point stays in the table, with its reason.
+    let answer = json(&[
+        "solve",
+        "mm1",
+        "--arrival-rate",
+        "1/s",
+        "--service-rate",
+        "10/s",
+        "--sweep",
+        "arrival_rate_per_s=8:12:2",
+        "--format",
+        "json",
+    ]);
+    let points = answer["points"].as_array().unwrap();
+    assert!(points[0]["throughput_per_s"].is_number());
+    assert!(points[2]["error"].as_str().unwrap().contains("no steady state"), "{points:?}");
+}
+
+#[test]
+fn solvers_stand_side_by_side() {
+    let answer = json(&[
+        "solve",
+        "studies/models/multi-server.toml",
+        "--compare",
+        "convolution,schweitzer,seidmann",
+        "--format",
+        "json",
+    ]);
+    let list = answer["comparison"].as_array().unwrap();
+    assert_eq!(list.len(), 3);
+    assert_eq!(list[0]["answer"]["accuracy"], "exact");
+    assert_eq!(list[1]["answer"]["accuracy"], "approximation");
+}
+
+#[test]
+fn a_worked_case_is_solved_by_its_short_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("case.json");
+    let case = r#"{ "model": { "kind": "M/M/1", "arrival_rate_per_s": 125,
+        "service_rate_per_s": 500 }, "outputs": { "p_at_least_13": {} } }"#;
+    std::fs::write(&path, case).unwrap();
+    let answer = json(&["solve", path.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(answer["outputs"]["p_at_least_13"]["value"], 1.490_116_119_384_765_6e-8);
+    assert_eq!(answer["outputs"]["mean_jobs"]["unit"], "jobs");
+}
+
+#[test]
+fn refusals_carry_the_numbers_and_the_way_out() {
+    let text = refusal(&["solve", "mm1", "--arrival-rate", "592/s", "--service-rate", "334/s"]);
+    assert!(text.contains("1.772455") && text.contains("at least 2 are needed"), "{text}");
+    let text = refusal(&["solve", "mmx", "--arrival-rate", "1/s", "--service-rate", "2/s"]);
+    assert!(text.contains("known are mm1"), "{text}");
+    let text = refusal(&["solve", "studies/models/one-queue.toml", "--solver", "magic"]);
+    assert!(text.contains("known are auto"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.toml");
+    std::fs::write(
+        &path,
+        "arrival_rate_per_s = 1\nstations = [{ name = \"a\", servers = 0, service_time_s = 1 }]",
+    )
+    .unwrap();
+    let text = refusal(&["solve", path.to_str().unwrap()]);
+    assert!(text.contains("stations[0].servers: 0 is refused"), "{text}");
+    std::fs::write(&path, "arrival_rate_per_s = 1\nstation = 1\nstations = []").unwrap();
+    let text = refusal(&["solve", path.to_str().unwrap()]);
+    assert!(text.contains("unknown field `station`"), "{text}");
+}
