@@ -89,7 +89,7 @@ impl LawCheck {
 ///
 /// Requests in progress at the two ends of the period are counted on one side of a law and not on
 /// the other: at most 2(R + Z)/T of them. One percent covers the 0.1 % of the histograms and the
-/// period's ends being read from several processes one after the other. [DB78], flow balance.
+/// period's ends being read from several processes one after the other. \[DB78\], flow balance.
 #[must_use]
 pub fn tolerance(point: &OperatingPoint) -> f64 {
     const READING: f64 = 0.01;

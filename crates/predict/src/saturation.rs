@@ -39,6 +39,9 @@ pub struct Saturation {
     pub shape: Shape,
     /// Lowest load that reaches the maximum less [`PLATEAU`]; beyond it more load buys queueing.
     pub knee: LoadPoint,
+    /// The highest load below it that was measured and does not reach it: the true knee lies
+    /// between the two. `None` where the lowest load reaches it.
+    pub below_knee: Option<f64>,
     /// The point of highest throughput.
     pub maximum: LoadPoint,
     /// N* = Xmax·(Rmin + Z), where the asymptotes of light and heavy load cross [LZGS84 §5.2];
@@ -60,6 +63,7 @@ pub fn saturation(curve: &[LoadPoint], think_time_s: Option<f64>) -> Option<Satu
     let maximum = *curve.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s))?;
     let enough = maximum.throughput_per_s * (1.0 - PLATEAU);
     let knee = *curve.iter().find(|point| point.throughput_per_s >= enough)?;
+    let below_knee = curve.iter().map(|point| point.load).rfind(|load| *load < knee.load);
     let shape = if last.throughput_per_s < enough {
         Shape::Overloaded
     } else if still_growing(&curve) {
@@ -69,7 +73,7 @@ pub fn saturation(curve: &[LoadPoint], think_time_s: Option<f64>) -> Option<Satu
     };
     let asymptotes_cross_at =
         think_time_s.map(|think| maximum.throughput_per_s * (first.response_time_s + think));
-    Some(Saturation { shape, knee, maximum, asymptotes_cross_at })
+    Some(Saturation { shape, knee, below_knee, maximum, asymptotes_cross_at })
 }
 
 /// Whether the last step up still paid: more than [`PLATEAU`] of throughput for it, with at
@@ -107,7 +111,7 @@ mod tests {
         let found = saturation(&curve, Some(0.0)).unwrap();
         assert_eq!(found.shape, Shape::Saturated);
         assert!((found.knee.load - 20.0).abs() < 1e-9);
-        assert_eq!(found.asymptotes_cross_at, Some(20.0));
+        assert_eq!((found.below_knee, found.asymptotes_cross_at), (Some(10.0), Some(20.0)));
     }
 
     #[test]

@@ -74,8 +74,10 @@ fn add(section: &mut Section, place: usize, name: &str, configuration: &Configur
             id: format!("plot-histogram-{place}-{color}"),
             title: format!("{name}, at the {seen}"),
             description: format!(
-                "Mean {}, median {}, 99th percentile {}; {} beyond the drawing.",
+                "Mean {}, squared coefficient of variation {} (1 for exponential times), median {}, \
+                 99th percentile {}; {} beyond the drawing.",
                 number::time(distribution.mean_s),
+                number::significant(distribution.scv().unwrap_or(f64::NAN), 2),
                 number::time(distribution.percentiles_s[1]),
                 number::time(distribution.percentiles_s[5]),
                 number::percent(beyond)

@@ -22,6 +22,14 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
          as a symptom.",
         number::percent(PLATEAU)
     ));
+    if data.study.design == "adaptive" {
+        section.text(format!(
+            "The loads were chosen by the search: {} in {}. “Knee above” and “Knee” enclose the \
+             saturation point as narrowly as the search went.",
+            number::count(data.configurations.len(), "configuration"),
+            number::count(data.configurations.iter().map(|c| c.repetitions.len()).sum(), "run")
+        ));
+    }
     section.table(knees(data));
     let mut resources = resource_table();
     for (name, configuration) in interesting(data) {
@@ -53,6 +61,7 @@ fn knees(data: &Data) -> Table {
     let mut table = Table::new("saturation", "Saturation of each curve")
         .column("curve", "Curve", Unit::Text)
         .column("shape", "Shape", Unit::Text)
+        .column("below_knee_load", "Knee above", Unit::Level)
         .column("knee_load", format!("Knee: {load}"), Unit::Level)
         .column("knee_throughput_per_s", "Throughput there (1/s)", Unit::PerSecond)
         .column("knee_response_time_s", "Response there (ms)", Unit::Milliseconds)
@@ -74,6 +83,7 @@ fn knees(data: &Data) -> Table {
         table.push(vec![
             curve.name.as_str().into(),
             shape.into(),
+            found.below_knee.map_or_else(|| Cell::Empty("the lowest load".to_owned()), &knee),
             knee(found.knee.load),
             knee(found.knee.throughput_per_s),
             knee(found.knee.response_time_s),

@@ -124,7 +124,7 @@ fn order(data: &Data) -> Plot {
             }
         }
     }
-    blocks.sort_by(|a, b| a.color.cmp(&b.color));
+    blocks.sort_by_key(|series| series.color);
     for series in &mut blocks {
         series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
     }

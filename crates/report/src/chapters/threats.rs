@@ -79,7 +79,7 @@ fn noticed(data: &Data) -> Vec<(String, usize)> {
         counts.entry(kind).or_insert_with(|| (caveat.clone(), 0)).1 += 1;
     }
     let mut noticed: Vec<(String, usize)> = counts.into_values().collect();
-    noticed.sort_by(|a, b| b.1.cmp(&a.1));
+    noticed.sort_by_key(|(_, runs)| std::cmp::Reverse(*runs));
     noticed
 }
 
