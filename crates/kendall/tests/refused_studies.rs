@@ -1,5 +1,6 @@
 //! Study files that are refused: what `kendall run` says of each, word for word. Files are in
 //! `refused/`; `UPDATE=1 cargo test --test refused_studies` rewrites what is expected.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

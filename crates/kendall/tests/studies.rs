@@ -1,4 +1,5 @@
 //! Every file in `studies/` at toy size, end to end: real servers, real load, on loopback.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! What tests of studies share.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and stops at surprises")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

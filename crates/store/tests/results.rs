@@ -1,4 +1,5 @@
 //! What goes in comes out; a full disk, a newer file and a killed writer lose nothing.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
