@@ -365,20 +365,20 @@ proptest! {
         for population in [small, n] {
             let model = Network::closed(&demands, population, z);
             if population == small {
-                let _ = mva_exact(&model);
-                let _ = convolution(&model);
-                let _ = linearizer(&model, Iteration::default());
+                drop(mva_exact(&model));
+                drop(convolution(&model));
+                drop(linearizer(&model, Iteration::default()));
             } else if population > 1 << 40 {
                 prop_assert!(mva_exact(&model).is_err() && convolution(&model).is_err());
             }
-            let _ = schweitzer(&model, Iteration::default());
-            let _ = asymptotic_bounds(&model);
-            let _ = balanced_bounds(&model);
-            let _ = geometric_bounds(&model);
+            drop(schweitzer(&model, Iteration::default()));
+            drop(asymptotic_bounds(&model));
+            drop(balanced_bounds(&model));
+            drop(geometric_bounds(&model));
         }
         let resources = demands.iter().map(|d| Resource::servers(m, &[*d, 1.0])).collect();
         let model = network(&[Load::Open { arrival_rate: rate }, closed(small, z)], resources);
-        let _ = mixed(&model);
-        let _ = open(&model);
+        drop(mixed(&model));
+        drop(open(&model));
     }
 }

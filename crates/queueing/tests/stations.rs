@@ -303,12 +303,14 @@ proptest! {
         for s in solutions.into_iter().flatten() {
             prop_assert!(s.number.mean.is_finite() && s.number.mean >= 0.0, "{s:?}");
             prop_assert!(!s.response_time.mean.is_nan(), "{s:?}");
-            let _ = s.response_quantile(0.99);
+            prop_assert!(!s.response_quantile(0.99).is_some_and(f64::is_nan));
         }
         if let Ok(service) = Distribution::general(a, c, None) {
-            let _ = mg1(b, &service);
-            let _ = mg1_ps(b, &service);
+            drop(mg1(b, &service));
+            drop(mg1_ps(b, &service));
         }
-        let _ = erlang_b(a, m);
+        if let Ok(b) = erlang_b(a, m) {
+            prop_assert!((0.0..=1.0).contains(&b));
+        }
     }
 }

@@ -349,8 +349,11 @@ fn finish(kind: &str, case: &Case) -> Result<Answer, CaseError> {
     Ok(answer)
 }
 
+/// An approximate solver.
+type Approximate = fn(&Network) -> Result<NetworkSolution, NetworkError>;
+
 fn approximations(answer: &mut Answer, case: &Case) {
-    let solvers: [(&str, fn(&Network) -> Result<NetworkSolution, NetworkError>); 4] = [
+    let solvers: [(&str, Approximate); 4] = [
         ("schweitzer_", |n| schweitzer(n, Iteration::default())),
         ("bard_schweitzer_", |n| schweitzer(n, Iteration::default())),
         ("seidmann_", |n| {

@@ -50,17 +50,7 @@ fn station(kind: &str, fields: &Fields<'_>) -> Result<StationSolution, CaseError
     let markov = || -> Result<(f64, f64), CaseError> {
         Ok((fields.need_arrival_rate()?, fields.need_service_rate()?))
     };
-    let finite = || -> Result<StationSolution, CaseError> {
-        let rate = fields
-            .time(&["think_time", "up_time", "mean_time_between_failures"])
-            .map(f64::recip)
-            .or_else(|| fields.rate(&["request_rate", "failure_rate", "rate_per_customer"]))
-            .or_else(|| fields.arrival_rate())
-            .ok_or_else(|| absent("think_time_s"))?;
-        let n = population.ok_or_else(|| absent("population"))?;
-        let mu = fields.need_service_rate()?;
-        Ok(finite_population(rate, mu, servers, n, capacity)?)
-    };
+    let finite = || finite(fields, servers, population, capacity);
     let batch = fields
         .get("batch")
         .or_else(|| fields.get("batch_size"))
@@ -115,6 +105,23 @@ fn station(kind: &str, fields: &Fields<'_>) -> Result<StationSolution, CaseError
         }
         _ => return Err(CaseError::Kind { kind: kind.to_owned(), known: KINDS }),
     })
+}
+
+fn finite(
+    fields: &Fields<'_>,
+    servers: u64,
+    population: Option<u64>,
+    capacity: Option<u64>,
+) -> Result<StationSolution, CaseError> {
+    let rate = fields
+        .time(&["think_time", "up_time", "mean_time_between_failures"])
+        .map(f64::recip)
+        .or_else(|| fields.rate(&["request_rate", "failure_rate", "rate_per_customer"]))
+        .or_else(|| fields.arrival_rate())
+        .ok_or_else(|| absent("think_time_s"))?;
+    let n = population.ok_or_else(|| absent("population"))?;
+    let mu = fields.need_service_rate()?;
+    Ok(finite_population(rate, mu, servers, n, capacity)?)
 }
 
 fn one_server(kind: &str, start: &str) -> bool {

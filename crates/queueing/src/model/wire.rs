@@ -9,7 +9,7 @@ use super::{
     Balking, Batch, Center, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place, Pool,
     SimulationOptions, Station, Workload, refused,
 };
-use crate::Distribution;
+use crate::{Distribution, DistributionError};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -676,16 +676,7 @@ fn build(
             let low = fields.need(&["low_s", "min_s", "a_s", "low"])?;
             Distribution::uniform(low, fields.need(&["high_s", "max_s", "b_s", "high"])?)
         }
-        "weibull" => {
-            let shape = fields.need(&["shape"])?;
-            match fields.find(&["scale_s", "scale"]) {
-                Some(scale) => Distribution::weibull(shape, scale),
-                None => {
-                    let mean = fields.mean(outer)?;
-                    Distribution::weibull(shape, 1.0).and_then(|unit| unit.with_mean(mean))
-                }
-            }
-        }
+        "weibull" => weibull(fields, outer)?,
         "normal" | "truncated-normal" => {
             let scale = fields.need(&["sd_s", "standard_deviation_s"])?;
             Distribution::truncated_normal(fields.mean(outer)?, scale)
@@ -719,6 +710,21 @@ fn build(
         }
     };
     built.map_err(|error| refused(path, error.value, error.to_string()))
+}
+
+/// By its scale, or by its mean.
+fn weibull(
+    fields: &mut Fields<'_>,
+    outer: Option<f64>,
+) -> Result<Result<Distribution, DistributionError>, ModelError> {
+    let shape = fields.need(&["shape"])?;
+    Ok(match fields.find(&["scale_s", "scale"]) {
+        Some(scale) => Distribution::weibull(shape, scale),
+        None => {
+            let mean = fields.mean(outer)?;
+            Distribution::weibull(shape, 1.0).and_then(|unit| unit.with_mean(mean))
+        }
+    })
 }
 
 fn hyperexponential(

@@ -293,13 +293,11 @@ impl Reduced {
                 populations[without] -= 1.0;
                 let found = self.corrections(&populations, &delta);
                 rounds += self.rounds(solver, &populations, &found, tolerance, core)?.0;
-                for class in 0..classes {
-                    for k in 0..width {
-                        let at = class * width + k;
-                        let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
-                        delta[without][at] = share(core.number[at], populations[class])
-                            - share(full.number[at], self.populations[class]);
-                    }
+                let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
+                for (at, change) in delta[without].iter_mut().enumerate() {
+                    let class = at / width;
+                    *change = share(core.number[at], populations[class])
+                        - share(full.number[at], self.populations[class]);
                 }
             }
             let found = self.corrections(&self.populations, &delta);

@@ -79,7 +79,6 @@ fn open_loads(network: &Network) -> Result<Vec<f64>, NetworkError> {
 }
 
 /// Residence time as a multiple of the demand, and the probabilities of the states.
-#[expect(clippy::type_complexity, reason = "a pair of a number and an optional list")]
 fn open_stretch(
     index: usize,
     resource: &Resource,
