@@ -27,7 +27,8 @@ struct Expected {
 }
 
 fn cases() -> Vec<Case> {
-    serde_json::from_str::<File>(include_str!("public-model-cases.json")).unwrap().cases
+    let text = include_str!("public-model-cases.json");
+    serde_json::from_str::<File>(text).expect("the file of this folder").cases
 }
 
 fn flat(value: &Value) -> Vec<f64> {

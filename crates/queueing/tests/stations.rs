@@ -7,6 +7,7 @@ use kendall_queueing::station::{
     finite_population, ggm, md1, mdm, mg1, mg1_priority, mg1_ps, mm_infinity, mm1, mm1k, mmm,
     mmm_balking, mmm_impatient, mmm_priority, mmmk,
 };
+use kendall_units::exact_f64;
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
 
 #[track_caller]
@@ -99,11 +100,11 @@ fn ten_thousand_servers_are_as_exact_as_one() {
         // Reference: the forward recurrence B ← a·B/(n + a·B), another order of operations.
         let mut b = 1.0_f64;
         for n in 1..=m {
-            b = a * b / (n as f64 + a * b);
+            b = a * b / (exact_f64(n) + a * b);
         }
         let have = erlang_b(a, m).unwrap();
         assert!((have - b).abs() <= 1e-12 * b, "{a} {m}: {have} {b}");
-        let rho = a / m as f64;
+        let rho = a / exact_f64(m);
         near(erlang_c(a, m).unwrap(), b / (1.0 - rho * (1.0 - b)), 1e-10);
         let s = mmm(a, 1.0, m).unwrap();
         assert!(s.little_error() < 1e-12);
@@ -169,7 +170,7 @@ fn the_deterministic_wait_is_the_alternating_sum_where_that_holds() {
     for t in [0.0_f64, 0.5, 1.0, 1.7, 2.0, 4.3] {
         let mut sum = 0.0;
         let mut term_factorial = 1.0;
-        for j in 0..=(t.floor() as u32) {
+        for j in 0..=u32::try_from(kendall_units::whole_u64(t)).unwrap() {
             if j > 0 {
                 term_factorial *= f64::from(j);
             }
@@ -249,7 +250,7 @@ fn batches_of_one_are_no_batches() {
         let states = s.states.as_ref().unwrap();
         let mean: f64 = (1..5_000_u64).map(|n| states.at_least(n)).sum();
         near(mean, s.number.mean, 1e-9);
-        let second: f64 = (1..5_000_u64).map(|n| (2 * n - 1) as f64 * states.at_least(n)).sum();
+        let second: f64 = (1..5_000_u64).map(|n| exact_f64(2 * n - 1) * states.at_least(n)).sum();
         near(second - mean * mean, s.number.variance.unwrap(), 1e-8);
     }
 }
@@ -279,13 +280,13 @@ proptest! {
     fn little_holds_at_random_stations(
         load in 0.01..0.999_f64, m in 1..400_u64, mu in 1e-3..1e6_f64, room in 0..60_u64,
     ) {
-        let lambda = load * m as f64 * mu;
+        let lambda = load * exact_f64(m) * mu;
         let s = mmm(lambda, mu, m).unwrap();
         prop_assert!(s.little_error() < 1e-10);
         let k = mmmk(lambda, mu, m, m + room).unwrap();
         prop_assert!(k.little_error() < 1e-9, "{}", k.little_error());
         prop_assert!(k.number.mean <= s.number.mean * (1.0 + 1e-9));
-        prop_assert!((k.utilization * m as f64 * mu - k.throughput).abs() < 1e-9 * k.throughput);
+        prop_assert!((k.utilization * exact_f64(m) * mu - k.throughput).abs() < 1e-9 * k.throughput);
         let f = finite_population(lambda / 50.0, mu, m, 50, None).unwrap();
         prop_assert!(f.little_error() < 1e-9);
     }
