@@ -29,6 +29,7 @@ fn peak_memory_mib() -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
+#[expect(clippy::print_stdout, reason = "printing is what it is for")]
 fn measure(name: &str, wanted_ms: f64, solve: impl Fn() -> NetworkSolution) {
     let mut x = std::hint::black_box(solve()).throughput;
     let before = cpu_seconds();
