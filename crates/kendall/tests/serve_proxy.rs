@@ -1,6 +1,12 @@
 //! `kendall serve proxy` as a process: the ready line, the metrics page, the summary, and the test
 //! suites of others.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -234,11 +234,10 @@ impl Line<'_> {
             return self.refuse(ERROR);
         }
         let name = command.of(self.buffer);
-        let is_get = matches!(name, b"get" | b"gets");
-        if self.consumed > LINE_BYTES && !(is_get && self.consumed <= limits.get_line_bytes) {
-            if !matches!(name, b"gat" | b"gats") || self.consumed > limits.get_line_bytes {
-                return Parsed::Close;
-            }
+        let is_get = matches!(name, b"get" | b"gets" | b"gat" | b"gats");
+        let longest = if is_get { limits.get_line_bytes } else { LINE_BYTES };
+        if self.consumed > longest {
+            return Parsed::Close;
         }
         match name {
             b"get" | b"bget" => self.get(Command::Get, command.end, false),

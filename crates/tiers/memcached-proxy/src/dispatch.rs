@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::options::Placement;
 use crate::report;
 use crate::request::{Gather, Part, Stage, again};
-use crate::unique::{NEVER, Origin};
+use crate::unique::Origin;
 
 const NO_SERVER: &[u8] = b"SERVER_ERROR no server is available\r\n";
 /// Bytes of keys of one `gat` line: with the command in front, below what a server closes upon.
@@ -235,8 +235,8 @@ impl Engine {
         }
         let others: Vec<usize> = self.live[1..].to_vec();
         for server in others {
-            for number in 0..parts.len() {
-                let line = part_line(request, bytes, &parts[number].keys);
+            for part in &parts {
+                let line = part_line(request, bytes, &part.keys);
                 self.send(id, lane, server, Role::Discard, request, &line);
             }
         }
@@ -278,6 +278,7 @@ impl Engine {
         self.send_line(id, lane, server, Role::Gather(number), Framing::Values, keys, &line);
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
     pub(crate) fn send(
         &mut self,
         id: usize,
@@ -294,6 +295,7 @@ impl Engine {
     }
 
     /// Writes a request as one server shall see it.
+    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
     fn send_counted(
         &mut self,
         id: usize,
@@ -316,6 +318,7 @@ impl Engine {
         self.push(conn, id, role, framing(request), request.keys.max(1), added);
     }
 
+    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
     fn send_line(
         &mut self,
         id: usize,
@@ -335,6 +338,7 @@ impl Engine {
     }
 
     /// Takes note of a request whose bytes are in a connection's buffer.
+    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
     pub(crate) fn push(
         &mut self,
         index: usize,
@@ -467,5 +471,4 @@ fn write_line(
             out.extend_from_slice(token);
         }
     }
-    debug_assert!(NEVER == u64::MAX, "no item has the largest unique");
 }

@@ -1,6 +1,12 @@
 //! The same random streams of commands to a plain memcached and to the proxy before another one:
 //! every byte of the answers must be the same.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
 mod common;
 
 use common::{Chance, Client, MODES, Memcached, Running, options};

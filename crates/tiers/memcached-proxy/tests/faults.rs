@@ -1,6 +1,12 @@
 //! Servers that die, stop and come back: bounded waits, clear errors, and no answer that belongs
 //! to another request.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,6 +1,12 @@
 //! Bad input and bad clients: the protocol's own error or a closed connection, bounded memory,
 //! and other clients unharmed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
 mod common;
 
 use std::io::Write as _;

@@ -1,5 +1,11 @@
 //! What several servers mean: replicated writes, reads in turn, shards, uniques, placement.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
 mod common;
 
 use common::{Client, MODES, Memcached, Running, options};
