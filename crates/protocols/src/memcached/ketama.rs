@@ -64,6 +64,17 @@ mod tests {
     const SERVERS: [(&str, u16); 3] =
         [("10.0.0.1", 11211), ("10.0.0.2", 11212), ("10.0.0.3", 11213)];
 
+    /// What libmemcached 1.1.4 (Debian 12) answers for these servers and keys, with
+    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`.
+    #[test]
+    fn keys_are_where_libmemcached_puts_them() {
+        let ring = Ring::new(&SERVERS, |_| true);
+        let placed: String = (0..40)
+            .map(|key| ring.server(format!("key-{key}").as_bytes()).unwrap().to_string())
+            .collect();
+        assert_eq!(placed, "2211102011222212100000011122211222021020");
+    }
+
     #[test]
     fn a_server_that_leaves_moves_its_own_keys_only() {
         let all = Ring::new(&SERVERS, |_| true);
