@@ -10,7 +10,7 @@ fn kendall(arguments: &[&str]) -> Output {
         .args(arguments)
         .current_dir(root())
         .output()
-        .unwrap()
+        .expect("the program runs")
 }
 
 fn root() -> PathBuf {
@@ -20,13 +20,13 @@ fn root() -> PathBuf {
 fn json(arguments: &[&str]) -> Value {
     let output = kendall(arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    serde_json::from_slice(&output.stdout).expect("one JSON document")
 }
 
 fn refusal(arguments: &[&str]) -> String {
     let output = kendall(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// models.md, published table of M/M/128: half a unit of the last printed place.
