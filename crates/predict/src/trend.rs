@@ -83,7 +83,7 @@ pub fn line(points: &[(f64, f64)], confidence: f64) -> Option<Line> {
     })
 }
 
-/// A power fitted in logarithms; `None` unless all x and y are positive and [`line`] fits.
+/// A power fitted in logarithms; `None` unless all x and y are positive and [`line()`] fits.
 #[must_use]
 pub fn power(points: &[(f64, f64)], confidence: f64) -> Option<Power> {
     if points.iter().any(|(x, y)| *x <= 0.0 || *y <= 0.0) {

@@ -1,6 +1,6 @@
 //! The report: stored study in, tables and one HTML file out.
 //!
-//! [`analyze`] reads the results and makes a [`Report`] of chapters; [`write`] puts it into the
+//! [`analyze`] reads the results and makes a [`Report`] of chapters; [`write()`] puts it into the
 //! folder as `report.html`, `report.json` and `tables/*.csv`. A chapter is one file in
 //! `chapters/` and one line in its registry.
 //!
