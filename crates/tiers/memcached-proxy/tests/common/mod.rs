@@ -60,6 +60,18 @@ impl Memcached {
             .status()
             .unwrap();
         assert!(sent.success());
+        if name == "STOP" {
+            wait_for("every thread of memcached to stop", || self.is_stopped());
+        }
+    }
+
+    /// A signal is on its way when `kill` returns; a thread may still answer one more request.
+    fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        })
     }
 }
 
