@@ -26,6 +26,7 @@ pub(crate) struct Kendall {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "one value a process, read once")]
 enum Command {
     Demo(demo::Demo),
     Run(run::RunCommand),

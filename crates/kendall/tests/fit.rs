@@ -1,5 +1,7 @@
 //! `kendall fit` on files: what it prints, and how it refuses.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -44,7 +44,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Takes the small sizes of the file's [toy] table
+    /// Takes the small sizes of the file's table `toy`
     #[arg(long)]
     pub(crate) toy: bool,
 
