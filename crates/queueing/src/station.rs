@@ -1,4 +1,4 @@
-//! Single stations in steady state: all that [Jain91] tables 31.1–31.8 list, for M/M/1 to G/G/m.
+//! Single stations in steady state: all that \[Jain91\] tables 31.1–31.8 list, for M/M/1 to G/G/m.
 //!
 //! Every function takes rates and times as plain numbers in SI units, checks them, and returns a
 //! [`StationSolution`] or a [`StationError`] that carries the number that failed. Nothing here uses

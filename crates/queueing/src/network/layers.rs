@@ -18,7 +18,7 @@ pub struct FlowEquivalent {
 /// is connected to its way in, for 1 to `most` customers. Exact for product-form networks.
 ///
 /// # Errors
-/// As [`convolution`].
+/// As [`convolution()`].
 ///
 /// # Source
 /// Chandy, Herzog, Woo 1975; [LZGS84 §8.3].
@@ -47,7 +47,7 @@ impl FlowEquivalent {
 /// most as many customers are inside, the others wait.
 ///
 /// # Errors
-/// As [`convolution`].
+/// As [`convolution()`].
 ///
 /// # Source
 /// Simultaneous resource possession by a flow-equivalent server with limited population,

@@ -16,7 +16,7 @@ const MOST_CELLS: f64 = 1.2e8;
 ///
 /// # Errors
 /// [`NetworkError::Unsupported`] for load-dependent resources and open classes (see
-/// [`super::convolution`] and [`super::mixed`]), [`NetworkError::TooLarge`] beyond 2e9 steps.
+/// [`super::convolution()`] and [`super::mixed`]), [`NetworkError::TooLarge`] beyond 2e9 steps.
 ///
 /// # Source
 /// Reiser and Lavenberg 1980 \[RL80\]; [LZGS84 §6.4.2, §7.3].

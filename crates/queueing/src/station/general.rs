@@ -191,7 +191,7 @@ fn arrivals_in_service(lambda: f64, service: &Distribution, count: usize) -> Opt
 /// chain embedded at departures.
 ///
 /// # Source
-/// The stable form of the M/G/1 recursion, [Ramaswami88].
+/// The stable form of the M/G/1 recursion, \[Ramaswami88\].
 fn embedded_states(lambda: f64, service: &Distribution) -> Option<StateLaw> {
     let rho = lambda * service.mean();
     if service.is_exponential() {

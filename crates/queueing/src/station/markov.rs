@@ -356,7 +356,7 @@ pub fn mm1k(
 /// [`StationError::Number`] for no customers, [`StationError::TooLarge`] beyond 1e7.
 ///
 /// # Source
-/// [Jain91 table 31.8]; distribution of response: [Lavenberg83].
+/// [Jain91 table 31.8]; distribution of response: \[Lavenberg83\].
 pub fn finite_population(
     rate_of_one: f64,
     service_rate: f64,
