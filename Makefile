@@ -13,7 +13,7 @@ demo: packages-demo build ## installs what is missing, builds, runs a study of a
 	$(KENDALL) demo
 
 test: packages-test fmt clippy doc ## installs what the tests need, and runs all of them
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall
