@@ -78,7 +78,7 @@ fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr) -> String {
     format!(
         "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
          events {{ worker_connections 256; }}\n\
-         http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
+         http {{ access_log off; keepalive_requests 10000000; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
          fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
          server {{ listen {tls} ssl http2; ssl_certificate {0}/certificate; \
          ssl_certificate_key {0}/key; location / {{ return 200 $server_protocol; }} \

@@ -239,7 +239,8 @@ impl StationSolution {
         let gap = |number: f64, time: f64| {
             let other = accepted * time;
             let scale = number.abs().max(other.abs());
-            if scale > 0.0 { (number - other).abs() / scale } else { 0.0 }
+            // Below this, products have lost digits to underflow, and so has the comparison.
+            if scale > f64::MIN_POSITIVE * 1e16 { (number - other).abs() / scale } else { 0.0 }
         };
         gap(self.number.mean, self.response_time.mean)
             .max(gap(self.number_waiting.mean, self.waiting_time.mean))

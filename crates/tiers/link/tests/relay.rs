@@ -198,8 +198,8 @@ fn no_byte_arrives_before_its_delay() {
         assert!(received - sent >= 2 * 700_000, "{} ns for two ways", received - sent);
         stream.read_exact(&mut buffer[1..size]).unwrap();
     }
-    let pieces = &link.instruments.snapshot().requests["piece"];
-    assert!(pieces.completions >= 600, "one at least each way: {}", pieces.completions);
+    // One at least each way; a piece is counted just after it was written.
+    link.until(|link| link.instruments.snapshot().requests["piece"].completions >= 600);
 }
 
 #[test]
