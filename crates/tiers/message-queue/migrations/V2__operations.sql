@@ -1,0 +1,569 @@
+-- Each operation in one round trip. The batch forms take arrays, one element an operation, and
+-- answer one row an operation with a code: an operation that fails does not disturb the others.
+--
+-- Codes (the middleware maps them to gRPC status codes):
+--   0 done · 1 unknown client · 2 client said goodbye · 3 unknown queue · 4 unknown receiver
+--   5 to oneself · 6 content too long · 7 nothing there · 8 lease not held · 9 queue holds messages
+--   10 name taken · 11 too many queues · 12 unknown sender · 13 unknown dead-letter queue
+
+CREATE FUNCTION hello(wanted text) RETURNS bigint LANGUAGE sql AS $$
+    INSERT INTO client (name) VALUES (wanted)
+    ON CONFLICT (name) DO UPDATE SET present = true, hello_at = clock_timestamp()
+    RETURNING id
+$$;
+
+CREATE FUNCTION client_code(wanted bigint) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT CASE WHEN present THEN 0 ELSE 2 END FROM client WHERE id = wanted), 1)
+$$;
+
+CREATE FUNCTION goodbye(wanted bigint) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE client SET present = false WHERE id = wanted AND present;
+    IF FOUND THEN
+        RETURN 0;
+    END IF;
+    RETURN CASE WHEN EXISTS (SELECT FROM client WHERE id = wanted) THEN 2 ELSE 1 END;
+END $$;
+
+CREATE FUNCTION create_queue(
+    wanted text, deliveries integer, dead_letter bigint, keep_ms bigint,
+    OUT code integer, OUT queue_id bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
+    code := 0;
+    IF dead_letter IS NOT NULL AND NOT EXISTS (SELECT FROM queue WHERE id = dead_letter) THEN
+        code := 13;
+        RETURN;
+    END IF;
+    IF (SELECT count(*) FROM queue) >= (SELECT queues FROM limits) THEN
+        code := 11;
+        RETURN;
+    END IF;
+    INSERT INTO queue (name, max_deliveries, dead_letter_queue_id, retention)
+    VALUES (wanted, deliveries, dead_letter, keep_ms * interval '1 ms')
+    ON CONFLICT (name) DO NOTHING
+    RETURNING id INTO queue_id;
+    IF queue_id IS NULL THEN
+        code := 10;
+    END IF;
+END $$;
+
+CREATE FUNCTION delete_queue(wanted bigint, with_messages boolean) RETURNS integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- Senders hold a key-share lock on the row until they commit: after this no message comes.
+    PERFORM FROM queue WHERE id = wanted FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 3;
+    END IF;
+    IF NOT with_messages AND EXISTS (SELECT FROM message WHERE queue_id = wanted) THEN
+        RETURN 9;
+    END IF;
+    DELETE FROM queue WHERE id = wanted;
+    RETURN 0;
+END $$;
+
+-- The queues where a message waits that this client may take.
+CREATE FUNCTION queues_for(wanted bigint, every boolean, after bigint, at_most integer)
+RETURNS TABLE (id bigint, name text) LANGUAGE sql STABLE AS $$
+    SELECT q.id, q.name FROM queue q
+    WHERE q.id > after
+      AND (every
+        OR EXISTS (SELECT FROM message m
+                   WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL)
+        OR EXISTS (SELECT FROM message m
+                   WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+                     AND m.sender_id <> wanted))
+    ORDER BY q.id
+    LIMIT at_most
+$$;
+
+-- Counts stop at `at_most`, so that a million waiting messages cost a look at few.
+CREATE FUNCTION queue_statistics(wanted bigint, at_most bigint)
+RETURNS TABLE (
+    name text, waiting bigint, leased bigint, delayed bigint, oldest_age_ms bigint,
+    max_deliveries integer, dead_letter_queue_id bigint, retention_ms bigint
+) LANGUAGE sql STABLE AS $$
+    SELECT q.name,
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.queue_id = q.id AND m.due_at IS NULL LIMIT at_most) AS few),
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.due_at IS NOT NULL AND m.queue_id = q.id AND m.lease_id IS NOT NULL
+            LIMIT at_most) AS few),
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.due_at IS NOT NULL AND m.queue_id = q.id AND m.lease_id IS NULL
+            LIMIT at_most) AS few),
+        coalesce((SELECT (extract(epoch FROM clock_timestamp() - m.sent_at) * 1000)::bigint
+            FROM message m WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+            ORDER BY m.id LIMIT 1), 0),
+        q.max_deliveries, q.dead_letter_queue_id,
+        (extract(epoch FROM q.retention) * 1000)::bigint
+    FROM queue q WHERE q.id = wanted
+$$;
+
+-- Drops at most `at_most` of the messages that wait; the caller repeats until none is left.
+CREATE FUNCTION purge_some(wanted bigint, at_most integer) RETURNS bigint
+LANGUAGE sql AS $$
+    WITH gone AS (
+        DELETE FROM message WHERE id IN (
+            SELECT id FROM message WHERE queue_id = wanted AND due_at IS NULL
+            LIMIT at_most FOR UPDATE SKIP LOCKED)
+        RETURNING 1)
+    SELECT count(*) FROM gone
+$$;
+
+-- Tells the middlewares whose clients wait for these queues. Looks first, since a notification
+-- takes a lock that all of the database shares until the commit.
+CREATE FUNCTION tell_waiters(queues bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    awaited bigint;
+BEGIN
+    FOR awaited IN SELECT DISTINCT queue_id FROM waiter WHERE queue_id = ANY (queues) LOOP
+        PERFORM pg_notify('kendall_queue', awaited::text);
+    END LOOP;
+END $$;
+
+-- Makes ready what is due: delayed messages, and leased ones whose lease ran out. What was
+-- delivered too often goes to the dead-letter queue, or away where there is none.
+CREATE FUNCTION promote_due(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    due record;
+    promoted bigint := 0;
+    told bigint[] := '{}';
+BEGIN
+    FOR due IN
+        SELECT m.id, m.queue_id, m.lease_id IS NOT NULL AND m.deliveries >= q.max_deliveries AS dead,
+            q.dead_letter_queue_id AS letters
+        FROM message m JOIN queue q ON q.id = m.queue_id
+        WHERE m.due_at <= clock_timestamp()
+        ORDER BY m.due_at
+        LIMIT at_most
+        FOR UPDATE OF m SKIP LOCKED
+    LOOP
+        promoted := promoted + 1;
+        IF due.dead AND due.letters IS NULL THEN
+            DELETE FROM message WHERE id = due.id;
+        ELSE
+            UPDATE message SET due_at = NULL, leased_by = NULL, lease_id = NULL,
+                queue_id = CASE WHEN due.dead THEN due.letters ELSE queue_id END,
+                receiver_id = CASE WHEN due.dead THEN NULL ELSE receiver_id END
+            WHERE id = due.id;
+            told := told || CASE WHEN due.dead THEN due.letters ELSE due.queue_id END;
+        END IF;
+    END LOOP;
+    IF promoted > 0 THEN
+        PERFORM tell_waiters(told);
+    END IF;
+    RETURN promoted;
+END $$;
+
+CREATE FUNCTION send_many(
+    clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[],
+    delays_ms bigint[], requests uuid[]
+) RETURNS TABLE (code integer, message_id bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    longest integer := (SELECT content_characters FROM limits);
+    codes integer[];
+    ids bigint[];
+    -- The same, but for repeated requests the id that the first one got.
+    answers bigint[];
+    asked_once boolean := array_length(array_remove(requests, NULL), 1) IS NOT NULL;
+BEGIN
+    SELECT array_agg(a.code ORDER BY a.place),
+        array_agg(CASE WHEN a.code = 0 THEN nextval('message_id_seq') END ORDER BY a.place)
+    INTO codes, ids
+    FROM (
+        SELECT m.place,
+            CASE
+                WHEN s.id IS NULL THEN 1
+                WHEN NOT s.present THEN 2
+                WHEN q.id IS NULL THEN 3
+                WHEN m.receiver = m.client THEN 5
+                WHEN m.receiver IS NOT NULL AND r.id IS NULL THEN 4
+                WHEN char_length(m.content) > longest THEN 6
+                ELSE 0
+            END AS code
+        FROM unnest(clients, queues, receivers, contents)
+            WITH ORDINALITY AS m (client, queue, receiver, content, place)
+            LEFT JOIN client s ON s.id = m.client
+            LEFT JOIN queue q ON q.id = m.queue
+            LEFT JOIN client r ON r.id = m.receiver
+        ORDER BY m.place
+    ) AS a;
+
+    answers := ids;
+    IF asked_once THEN
+        -- Whoever inserts the row sends; the others wait for its commit and answer the same.
+        INSERT INTO answered (client_id, request_id, message_id)
+        SELECT m.client, m.request, m.id
+        FROM unnest(clients, requests, ids, codes) AS m (client, request, id, code)
+        WHERE m.request IS NOT NULL AND m.code = 0
+        ON CONFLICT DO NOTHING;
+        SELECT array_agg(coalesce(w.message_id, m.id) ORDER BY m.place) INTO answers
+        FROM unnest(clients, requests, ids) WITH ORDINALITY AS m (client, request, id, place)
+            LEFT JOIN answered w ON w.client_id = m.client AND w.request_id = m.request;
+    END IF;
+
+    INSERT INTO message (
+        id, queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+    OVERRIDING SYSTEM VALUE
+    SELECT m.id, m.queue, m.client, m.receiver, m.priority, clock_timestamp(),
+        CASE WHEN m.delay_ms > 0 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
+        m.content
+    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, ids, answers)
+        AS m (client, queue, receiver, content, priority, delay_ms, id, answer)
+    WHERE m.id = m.answer;
+
+    PERFORM tell_waiters(queues);
+    RETURN QUERY SELECT * FROM unnest(codes, answers);
+END $$;
+
+-- The first message that this client may have among those for itself (`for_me`) or for anyone;
+-- locked, so that nobody else takes it. `taken` are messages that this transaction took already.
+CREATE FUNCTION lock_head(
+    wanted_queue bigint, client bigint, for_me boolean, by_priority boolean, taken bigint[],
+    OUT id bigint, OUT priority integer
+) LANGUAGE plpgsql AS $$
+DECLARE
+    other bigint := 0;
+    head record;
+BEGIN
+    IF for_me THEN
+        IF by_priority THEN
+            SELECT m.id, m.priority INTO id, priority FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
+              AND m.priority > 0 AND m.id <> ALL (taken)
+            ORDER BY m.priority DESC, m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
+          AND m.id <> ALL (taken)
+        ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        RETURN;
+    END IF;
+    IF by_priority THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+          AND m.priority > 0 AND m.sender_id <> client AND m.id <> ALL (taken)
+        ORDER BY m.priority DESC, m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    -- The usual case: the head is somebody else's, or nearly.
+    SELECT m.id, m.priority INTO id, priority FROM message m
+    WHERE m.id IN (
+        SELECT n.id FROM message n
+        WHERE n.queue_id = wanted_queue AND n.receiver_id IS NULL AND n.due_at IS NULL
+          AND n.id <> ALL (taken)
+        ORDER BY n.id LIMIT 32)
+      AND m.sender_id <> client AND m.due_at IS NULL
+    ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    -- Many of the client's own messages stand in front: go from sender to sender instead, which
+    -- costs a look at each sender and not at each message.
+    LOOP
+        SELECT m.sender_id INTO other FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id > other AND m.due_at IS NULL
+        ORDER BY m.sender_id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        CONTINUE WHEN other = client;
+        SELECT m.id, m.priority INTO head FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = other AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.id <> ALL (taken)
+        ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND AND (id IS NULL OR head.id < id) THEN
+            id := head.id;
+            priority := head.priority;
+        END IF;
+    END LOOP;
+END $$;
+
+-- The same among the messages of one sender.
+CREATE FUNCTION lock_head_from(
+    wanted_queue bigint, client bigint, sender bigint, by_priority boolean, taken bigint[]
+) RETURNS bigint LANGUAGE sql AS $$
+    SELECT m.id FROM message m
+    WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.due_at IS NULL
+      AND (m.receiver_id = client OR (m.receiver_id IS NULL AND sender <> client))
+      AND m.id <> ALL (taken)
+    ORDER BY CASE WHEN by_priority THEN -m.priority ELSE 0 END, m.id
+    LIMIT 1 FOR UPDATE SKIP LOCKED
+$$;
+
+-- One message for one client, locked; NULL when there is none.
+CREATE FUNCTION lock_one(
+    wanted_queue bigint, client bigint, sender bigint, by_priority boolean, taken bigint[]
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    mine record;
+    anyones record;
+BEGIN
+    IF sender IS NOT NULL THEN
+        RETURN lock_head_from(wanted_queue, client, sender, by_priority, taken);
+    END IF;
+    SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
+    SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
+    IF mine.id IS NULL OR anyones.id IS NULL THEN
+        RETURN coalesce(mine.id, anyones.id);
+    END IF;
+    IF by_priority AND mine.priority <> anyones.priority THEN
+        RETURN CASE WHEN mine.priority > anyones.priority THEN mine.id ELSE anyones.id END;
+    END IF;
+    RETURN least(mine.id, anyones.id);
+END $$;
+
+-- Chooses and locks a message for each of these clients, who all ask one queue for its first
+-- message by arrival. NULL where there is none.
+CREATE FUNCTION lock_for(wanted_queue bigint, clients bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted integer := array_length(clients, 1);
+    -- Unaddressed messages in front, as many as there are clients, and who sent them. One that is
+    -- given away gets the sender NULL; all before `front` are.
+    ids bigint[];
+    senders bigint[];
+    available integer;
+    front integer := 1;
+    addressed bigint[];
+    chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
+    at integer;
+BEGIN
+    SELECT array_agg(h.id), array_agg(h.sender_id) INTO ids, senders
+    FROM (
+        SELECT m.id, m.sender_id FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+        ORDER BY m.id LIMIT wanted FOR UPDATE SKIP LOCKED
+    ) AS h;
+    available := coalesce(array_length(ids, 1), 0);
+    SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
+    WHERE EXISTS (SELECT FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client AND m.due_at IS NULL);
+    FOR i IN 1 .. wanted LOOP
+        IF addressed IS NOT NULL AND clients[i] = ANY (addressed) THEN
+            -- Rare enough to be chosen one at a time.
+            chosen[i] := lock_one(
+                wanted_queue, clients[i], NULL, false, array_remove(chosen, NULL));
+            at := array_position(ids, chosen[i]);
+            IF at IS NOT NULL THEN
+                senders[at] := NULL;
+            END IF;
+            CONTINUE;
+        END IF;
+        WHILE front <= available AND senders[front] IS NULL LOOP
+            front := front + 1;
+        END LOOP;
+        at := front;
+        WHILE at <= available AND (senders[at] = clients[i]) IS NOT FALSE LOOP
+            at := at + 1;
+        END LOOP;
+        IF at <= available THEN
+            chosen[i] := ids[at];
+            senders[at] := NULL;
+        ELSIF available = wanted THEN
+            chosen[i] := (SELECT h.id FROM lock_head(
+                wanted_queue, clients[i], false, false, array_remove(chosen, NULL)) AS h);
+        END IF;
+    END LOOP;
+    RETURN chosen;
+END $$;
+
+-- Takes (lease_ms 0) or leases one message for each operation.
+CREATE FUNCTION take_many(
+    clients bigint[], queues bigint[], senders bigint[], by_priority boolean[], leases_ms bigint[]
+) RETURNS TABLE (
+    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
+    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
+    lease_id bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    wanted integer := array_length(clients, 1);
+    codes integer[];
+    chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
+    taken bigint[] := '{}';
+    one_group record;
+    group_ids bigint[];
+BEGIN
+    PERFORM promote_due(100);
+    SELECT array_agg(CASE
+            WHEN c.id IS NULL THEN 1
+            WHEN NOT c.present THEN 2
+            WHEN q.id IS NULL THEN 3
+            WHEN a.sender IS NOT NULL AND s.id IS NULL THEN 12
+            ELSE 0 END ORDER BY a.place)
+    INTO codes
+    FROM unnest(clients, queues, senders) WITH ORDINALITY AS a (client, queue, sender, place)
+        LEFT JOIN client c ON c.id = a.client
+        LEFT JOIN queue q ON q.id = a.queue
+        LEFT JOIN client s ON s.id = a.sender;
+
+    FOR one_group IN
+        SELECT a.queue, array_agg(a.client ORDER BY a.place) AS clients,
+            array_agg(a.place ORDER BY a.place) AS places
+        FROM unnest(clients, queues, senders, by_priority, codes) WITH ORDINALITY
+            AS a (client, queue, sender, by_priority, code, place)
+        WHERE a.code = 0 AND a.sender IS NULL AND NOT a.by_priority
+        GROUP BY a.queue ORDER BY a.queue
+    LOOP
+        group_ids := lock_for(one_group.queue, one_group.clients);
+        FOR i IN 1 .. array_length(group_ids, 1) LOOP
+            chosen[one_group.places[i]] := group_ids[i];
+        END LOOP;
+    END LOOP;
+    taken := array_remove(chosen, NULL);
+    FOR i IN 1 .. wanted LOOP
+        IF codes[i] = 0 AND (senders[i] IS NOT NULL OR by_priority[i]) THEN
+            chosen[i] := lock_one(queues[i], clients[i], senders[i], by_priority[i], taken);
+            taken := taken || chosen[i];
+        END IF;
+    END LOOP;
+
+    RETURN QUERY
+    WITH asked AS (
+        SELECT a.* FROM unnest(chosen, codes, clients, leases_ms) WITH ORDINALITY
+            AS a (id, code, client, lease_ms, place)
+    ), gone AS (
+        DELETE FROM message m
+        WHERE m.id = ANY (ARRAY(SELECT a.id FROM asked a WHERE a.lease_ms = 0))
+        RETURNING m.*
+    ), leased AS (
+        UPDATE message m
+        SET leased_by = a.client, lease_id = nextval('lease_id'), deliveries = m.deliveries + 1,
+            due_at = clock_timestamp() + a.lease_ms * interval '1 ms'
+        FROM asked a WHERE m.id = a.id AND a.lease_ms > 0
+        RETURNING m.*
+    ), found AS (
+        SELECT * FROM gone UNION ALL SELECT * FROM leased
+    )
+    SELECT a.place, CASE WHEN a.code = 0 AND f.id IS NULL THEN 7 ELSE a.code END, f.id, f.queue_id,
+        f.sender_id, f.receiver_id, f.priority, f.content,
+        (extract(epoch FROM f.sent_at) * 1000000)::bigint, f.deliveries, f.lease_id
+    FROM asked a LEFT JOIN found f ON f.id = a.id
+    ORDER BY a.place;
+END $$;
+
+-- Takes one message for a request that may be repeated: the same request gets the same message.
+CREATE FUNCTION take_once(
+    client bigint, queue bigint, sender bigint, by_priority boolean, request uuid
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    before jsonb;
+    now_taken jsonb;
+    code integer := client_code(client);
+BEGIN
+    IF code <> 0 THEN
+        RETURN jsonb_build_object('code', code);
+    END IF;
+    INSERT INTO answered (client_id, request_id) VALUES (client, request) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT a.answer INTO before FROM answered a
+        WHERE a.client_id = client AND a.request_id = request;
+        RETURN coalesce(before, jsonb_build_object('code', 7));
+    END IF;
+    SELECT to_jsonb(t) INTO now_taken
+    FROM take_many(ARRAY[client], ARRAY[queue], ARRAY[sender], ARRAY[by_priority], ARRAY[0::bigint]) AS t;
+    IF (now_taken ->> 'code')::integer = 0 THEN
+        UPDATE answered SET answer = now_taken WHERE client_id = client AND request_id = request;
+    ELSE
+        DELETE FROM answered WHERE client_id = client AND request_id = request;
+    END IF;
+    RETURN now_taken;
+END $$;
+
+-- The message that `take_many` would give, left where it is.
+CREATE FUNCTION peek(wanted_queue bigint, client bigint, sender bigint, by_priority boolean)
+RETURNS SETOF message LANGUAGE plpgsql AS $$
+DECLARE
+    head bigint;
+BEGIN
+    -- The same choice as a receive makes; the locks are given up with this transaction.
+    head := lock_one(wanted_queue, client, sender, by_priority, '{}');
+    RETURN QUERY SELECT * FROM message WHERE id = head;
+END $$;
+
+CREATE FUNCTION acknowledge(client bigint, wanted bigint, lease bigint) RETURNS integer
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM message m
+    WHERE m.id = wanted AND m.lease_id = lease AND m.leased_by = client
+      AND m.due_at > clock_timestamp();
+    RETURN CASE WHEN FOUND THEN 0 ELSE 8 END;
+END $$;
+
+CREATE FUNCTION acknowledge_many(clients bigint[], messages bigint[], leases bigint[])
+RETURNS TABLE (place bigint, code integer) LANGUAGE sql AS $$
+    WITH asked AS (
+        SELECT a.* FROM unnest(clients, messages, leases) WITH ORDINALITY
+            AS a (client, message, lease, place)
+    ), gone AS (
+        DELETE FROM message m USING asked a
+        WHERE m.id = a.message AND m.lease_id = a.lease AND m.leased_by = a.client
+          AND m.due_at > clock_timestamp()
+        RETURNING m.id, m.lease_id
+    ), first AS (
+        -- The same acknowledgement twice in one batch: one of them did it.
+        SELECT min(a.place) AS place FROM asked a JOIN gone g
+            ON g.id = a.message AND g.lease_id = a.lease
+        GROUP BY a.message
+    )
+    SELECT a.place, CASE WHEN f.place IS NULL THEN 8 ELSE 0 END
+    FROM asked a LEFT JOIN first f ON f.place = a.place
+    ORDER BY a.place
+$$;
+
+CREATE FUNCTION extend_lease(client bigint, wanted bigint, lease bigint, lease_ms bigint)
+RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE message m SET due_at = clock_timestamp() + lease_ms * interval '1 ms'
+    WHERE m.id = wanted AND m.lease_id = lease AND m.leased_by = client
+      AND m.due_at > clock_timestamp();
+    RETURN CASE WHEN FOUND THEN 0 ELSE 8 END;
+END $$;
+
+CREATE FUNCTION return_message(client bigint, wanted bigint, lease bigint, delay_ms bigint)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    of_queue bigint;
+BEGIN
+    UPDATE message m SET leased_by = NULL, lease_id = NULL,
+        due_at = CASE WHEN delay_ms > 0
+            THEN clock_timestamp() + delay_ms * interval '1 ms' END
+    WHERE m.id = wanted AND m.lease_id = lease AND m.leased_by = client
+      AND m.due_at > clock_timestamp()
+    RETURNING m.queue_id INTO of_queue;
+    IF NOT FOUND THEN
+        RETURN 8;
+    END IF;
+    PERFORM tell_waiters(ARRAY[of_queue]);
+    RETURN 0;
+END $$;
+
+-- Housekeeping, in small steps: what is due, what is too old, what nobody will ask again.
+CREATE FUNCTION keep_house(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    done bigint := promote_due(at_most);
+    kept record;
+    step bigint;
+BEGIN
+    FOR kept IN SELECT q.id, q.retention FROM queue q WHERE q.retention IS NOT NULL LOOP
+        DELETE FROM message WHERE id IN (
+            SELECT m.id FROM message m
+            WHERE m.queue_id = kept.id AND m.due_at IS NULL
+              AND m.sent_at < clock_timestamp() - kept.retention
+            LIMIT at_most FOR UPDATE SKIP LOCKED);
+        GET DIAGNOSTICS step = ROW_COUNT;
+        done := done + step;
+    END LOOP;
+    DELETE FROM answered WHERE (client_id, request_id) IN (
+        SELECT a.client_id, a.request_id FROM answered a
+        WHERE a.at < clock_timestamp() - interval '10 min' LIMIT at_most FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS step = ROW_COUNT;
+    DELETE FROM waiter WHERE seen_at < clock_timestamp() - interval '1 min';
+    RETURN done + step;
+END $$;
