@@ -112,15 +112,20 @@ LANGUAGE sql AS $$
     SELECT count(*) FROM gone
 $$;
 
--- Tells the middlewares whose clients wait for these queues. Looks first, since a notification
--- takes a lock that all of the database shares until the commit.
-CREATE FUNCTION tell_waiters(queues bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    awaited bigint;
+-- Tells the middlewares whose clients wait for these queues: which queue, whose message, for whom
+-- (0: unknown, anyone). Looks first, since a notification takes a lock that all of the database
+-- shares until the commit.
+CREATE FUNCTION tell_waiters(queues bigint[], senders bigint[], receivers bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
 BEGIN
-    FOR awaited IN SELECT DISTINCT queue_id FROM waiter WHERE queue_id = ANY (queues) LOOP
-        PERFORM pg_notify('kendall_queue', awaited::text);
-    END LOOP;
+    IF EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues)) THEN
+        -- As many as there are messages: each wakes one client.
+        PERFORM pg_notify('kendall_queue', concat_ws(',',
+            m.queue, coalesce(m.sender, 0), coalesce(m.receiver, 0), m.place))
+        FROM unnest(queues, senders, receivers) WITH ORDINALITY
+            AS m (queue, sender, receiver, place)
+        WHERE m.queue IN (SELECT w.queue_id FROM waiter w);
+    END IF;
 END $$;
 
 -- Makes ready what is due: delayed messages, and leased ones whose lease ran out. What was
@@ -130,10 +135,11 @@ DECLARE
     due record;
     promoted bigint := 0;
     told bigint[] := '{}';
+    receivers bigint[] := '{}';
 BEGIN
     FOR due IN
         SELECT m.id, m.queue_id, m.lease_id IS NOT NULL AND m.deliveries >= q.max_deliveries AS dead,
-            q.dead_letter_queue_id AS letters
+            q.dead_letter_queue_id AS letters, m.receiver_id
         FROM message m JOIN queue q ON q.id = m.queue_id
         WHERE m.due_at <= clock_timestamp()
         ORDER BY m.due_at
@@ -149,10 +155,11 @@ BEGIN
                 receiver_id = CASE WHEN due.dead THEN NULL ELSE receiver_id END
             WHERE id = due.id;
             told := told || CASE WHEN due.dead THEN due.letters ELSE due.queue_id END;
+            receivers := receivers || CASE WHEN due.dead THEN NULL ELSE due.receiver_id END;
         END IF;
     END LOOP;
     IF promoted > 0 THEN
-        PERFORM tell_waiters(told);
+        PERFORM tell_waiters(told, '{}', receivers);
     END IF;
     RETURN promoted;
 END $$;
@@ -214,7 +221,7 @@ BEGIN
         AS m (client, queue, receiver, content, priority, delay_ms, id, answer)
     WHERE m.id = m.answer;
 
-    PERFORM tell_waiters(queues);
+    PERFORM tell_waiters(queues, clients, receivers);
     RETURN QUERY SELECT * FROM unnest(codes, answers);
 END $$;
 
@@ -530,17 +537,18 @@ CREATE FUNCTION return_message(client bigint, wanted bigint, lease bigint, delay
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     of_queue bigint;
+    of_receiver bigint;
 BEGIN
     UPDATE message m SET leased_by = NULL, lease_id = NULL,
         due_at = CASE WHEN delay_ms > 0
             THEN clock_timestamp() + delay_ms * interval '1 ms' END
     WHERE m.id = wanted AND m.lease_id = lease AND m.leased_by = client
       AND m.due_at > clock_timestamp()
-    RETURNING m.queue_id INTO of_queue;
+    RETURNING m.queue_id, m.receiver_id INTO of_queue, of_receiver;
     IF NOT FOUND THEN
         RETURN 8;
     END IF;
-    PERFORM tell_waiters(ARRAY[of_queue]);
+    PERFORM tell_waiters(ARRAY[of_queue], '{}', ARRAY[of_receiver]);
     RETURN 0;
 END $$;
 

@@ -1,0 +1,269 @@
+//! The connection pool, the migrations, and operations as statements.
+
+mod batch;
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::{Client, Config, NoTls};
+use tonic::Status;
+
+use crate::operation::{Answer, Limits, Operation};
+
+/// Everything lives in a schema of its own.
+const SCHEMA: &str = "kendall_queue";
+/// Serialises the migrations of middlewares that start together.
+const MIGRATION_LOCK: i64 = 0x6B65_6E64_616C_6C71;
+/// Set on every connection. A queue is small one second and a million the next, and its
+/// statistics lag behind: access goes by the indexes, whatever they say.
+const SETTINGS: &str = "-c search_path=kendall_queue -c enable_seqscan=off \
+    -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
+    -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
+/// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
+const RETRIES: u32 = 3;
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+/// The database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// The URL is none.
+    #[error("`{url}` is no PostgreSQL URL; write it like postgres://user@host:5432/database")]
+    Url {
+        /// The URL, its password left out.
+        url: String,
+        /// What is wrong.
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    /// TLS was asked for and cannot be had.
+    #[error("the certificates of the system cannot be read for TLS to PostgreSQL")]
+    Certificates(#[source] std::io::Error),
+    /// PostgreSQL does not answer, or refuses.
+    #[error("cannot connect to PostgreSQL")]
+    Connect(#[source] tokio_postgres::Error),
+    /// PostgreSQL is older than the functions need.
+    #[error("PostgreSQL {found} is too old; version 15 or later is needed")]
+    Version {
+        /// What the server says.
+        found: String,
+    },
+    /// The tables cannot be made.
+    #[error(
+        "cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database"
+    )]
+    Migrate(#[source] Box<refinery::Error>),
+    /// A statement of the start failed.
+    #[error("cannot prepare the database")]
+    Prepare(#[source] tokio_postgres::Error),
+    /// The pool cannot be made.
+    #[error("cannot make the connection pool")]
+    Pool(#[source] deadpool_postgres::BuildError),
+}
+
+/// The pool. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Databases {
+    pool: Pool,
+    limits: Arc<Limits>,
+}
+
+/// One connection, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Session {
+    connection: Object,
+    limits: Arc<Limits>,
+}
+
+/// How to reach PostgreSQL.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    config: Config,
+}
+
+impl Reach {
+    /// Reads a URL (or `key=value` text).
+    pub(crate) fn parse(url: &str) -> Result<Self, DatabaseError> {
+        let mut config = Config::from_str(url).map_err(|source| DatabaseError::Url {
+            url: without_password(url),
+            source,
+        })?;
+        let options = match config.get_options() {
+            Some(theirs) => format!("{SETTINGS} {theirs}"),
+            None => SETTINGS.to_owned(),
+        };
+        config.options(options).application_name("kendall-queue");
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        Ok(Self { config })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A connection of its own, outside the pool, with the task that drives it.
+    async fn connect(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
+        let (client, connection) =
+            self.config.connect(NoTls).await.map_err(DatabaseError::Connect)?;
+        tasks.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection of the start ended");
+            }
+        });
+        Ok(client)
+    }
+}
+
+impl Databases {
+    /// Brings the schema up to date and opens the pool.
+    pub(crate) async fn open(
+        reach: &Reach,
+        connections: usize,
+        timeout: Duration,
+        limits: Limits,
+    ) -> Result<Self, DatabaseError> {
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut client = reach.connect(&mut tasks).await?;
+        prepare(&mut client, &limits).await?;
+        drop(client);
+        tasks.join_next().await;
+        let manager = Manager::from_config(
+            reach.config.clone(),
+            NoTls,
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(timeout))
+            .create_timeout(Some(timeout))
+            .build()
+            .map_err(DatabaseError::Pool)?;
+        Ok(Self { pool, limits: Arc::new(limits) })
+    }
+
+    /// Waits for a connection.
+    pub(crate) async fn session(&self) -> Result<Session, Status> {
+        let connection = self.pool.get().await.map_err(|error| {
+            Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
+        })?;
+        Ok(Session { connection, limits: Arc::clone(&self.limits) })
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+impl Session {
+    /// Performs operations together: each succeeds or fails by itself, and all that succeed are
+    /// committed when this returns.
+    pub(crate) async fn perform(&self, operations: &[&Operation]) -> Vec<Result<Answer, Status>> {
+        let mut tries = 0;
+        loop {
+            let failure = match batch::perform(&self.connection, operations, &self.limits).await {
+                Ok(answers) => return answers,
+                Err(failure) => failure,
+            };
+            if batch::may_repeat(&failure) && tries < RETRIES {
+                tries += 1;
+                continue;
+            }
+            if self.connection.is_closed() || failure.code().is_none() || operations.len() == 1 {
+                let status = batch::status(&failure);
+                return operations.iter().map(|_| Err(status.clone())).collect();
+            }
+            // One of them spoils it for all, and nothing was committed: each by itself then.
+            let mut answers = Vec::with_capacity(operations.len());
+            for operation in operations {
+                let alone = batch::perform(&self.connection, &[operation], &self.limits).await;
+                answers.push(match alone {
+                    Ok(mut answer) => answer.remove(0),
+                    Err(failure) => Err(batch::status(&failure)),
+                });
+            }
+            return answers;
+        }
+    }
+
+    /// Makes ready what is due, and every so often cleans up; says how much was done.
+    pub(crate) async fn keep_house(&self, all: bool) -> Result<i64, tokio_postgres::Error> {
+        let text = if all { "SELECT keep_house(1000)" } else { "SELECT promote_due(1000)" };
+        let statement = self.connection.prepare_cached(text).await?;
+        self.connection.query_one(&statement, &[]).await.map(|row| row.get(0))
+    }
+
+    /// Says that clients of this middleware wait for messages of a queue.
+    pub(crate) async fn register_waiter(
+        &self,
+        middleware: uuid::Uuid,
+        queue: i64,
+    ) -> Result<(), tokio_postgres::Error> {
+        let text = "INSERT INTO waiter (middleware, queue_id) VALUES ($1, $2) \
+            ON CONFLICT (queue_id, middleware) DO UPDATE SET seen_at = clock_timestamp()";
+        let statement = self.connection.prepare_cached(text).await?;
+        self.connection.execute(&statement, &[&middleware, &queue]).await.map(|_| ())
+    }
+}
+
+/// Version, schema, migrations, limits.
+async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseError> {
+    let row = client
+        .query_one("SELECT current_setting('server_version_num')::int", &[])
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    let version: i32 = row.get(0);
+    if version < 150_000 {
+        return Err(DatabaseError::Version { found: format!("{}", version / 10_000) });
+    }
+    client
+        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    let exists = client
+        .query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&SCHEMA])
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    if exists.is_none() {
+        client
+            .batch_execute(&format!("CREATE SCHEMA {SCHEMA}"))
+            .await
+            .map_err(DatabaseError::Prepare)?;
+    }
+    embedded::migrations::runner()
+        .set_migration_table_name("schema_history")
+        .run_async(client)
+        .await
+        .map_err(|error| DatabaseError::Migrate(Box::new(error)))?;
+    let bound = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+    client
+        .execute(
+            "UPDATE limits SET content_characters = $1, queues = $2 \
+             WHERE (content_characters, queues) IS DISTINCT FROM ($1, $2)",
+            &[&bound(limits.content_characters), &bound(limits.queues)],
+        )
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    client
+        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    Ok(())
+}
+
+/// A URL that can be shown.
+fn without_password(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme + 3 <= at => {
+            let user = url[scheme + 3..at].split(':').next().unwrap_or_default();
+            format!("{}{user}{}", &url[..scheme + 3], &url[at..])
+        }
+        _ => url.split_whitespace().filter(|part| !part.starts_with("password")).collect(),
+    }
+}

@@ -1,0 +1,392 @@
+//! Operations as statements: those of one kind share a statement, those of several kinds share a
+//! transaction.
+
+use kendall_protocols::queue::{Message, Queue, QueueStatisticsResponse};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+use tonic::Status;
+use uuid::Uuid;
+
+use crate::operation::{
+    Answer, COUNT_LIMIT, Held, Limits, NOTHING_THERE, Operation, Refusal, Selector, Send, Take,
+};
+
+type Connection = deadpool_postgres::Object;
+type Answers = Vec<Result<Answer, Status>>;
+
+const SEND: &str = "SELECT code, message_id FROM send_many($1, $2, $3, $4, $5, $6, $7)";
+const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
+    sent_at_us, deliveries, lease_id FROM take_many($1, $2, $3, $4, $5)";
+const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
+
+/// Rows that one purge step drops.
+const PURGE_STEP: i32 = 10_000;
+
+/// Where the operations of each kind stand in the batch.
+#[derive(Default)]
+struct Kinds {
+    sends: Vec<usize>,
+    takes: Vec<usize>,
+    acknowledgements: Vec<usize>,
+    others: Vec<usize>,
+}
+
+impl Kinds {
+    fn of(operations: &[&Operation]) -> Self {
+        let mut kinds = Self::default();
+        for (place, operation) in operations.iter().enumerate() {
+            match operation {
+                Operation::Send(_) => kinds.sends.push(place),
+                Operation::Take(_) => kinds.takes.push(place),
+                Operation::Acknowledge(_) => kinds.acknowledgements.push(place),
+                _ => kinds.others.push(place),
+            }
+        }
+        kinds
+    }
+
+    /// Number of statements.
+    fn statements(&self) -> usize {
+        let groups = [&self.sends, &self.takes, &self.acknowledgements];
+        groups.iter().filter(|group| !group.is_empty()).count() + self.others.len()
+    }
+}
+
+/// Performs operations; an error means that none of them was committed, unless the connection
+/// broke.
+pub(super) async fn perform(
+    connection: &Connection,
+    operations: &[&Operation],
+    limits: &Limits,
+) -> Result<Answers, Error> {
+    let kinds = Kinds::of(operations);
+    let mut answers: Vec<Option<Result<Answer, Status>>> = vec![None; operations.len()];
+    if kinds.statements() == 1 {
+        statements(connection, operations, &kinds, &mut answers, limits).await?;
+    } else {
+        // Sent together: the round trips overlap.
+        let (begun, done) = tokio::join!(
+            connection.batch_execute("BEGIN"),
+            statements(connection, operations, &kinds, &mut answers, limits),
+        );
+        if let Err(error) = begun.and(done) {
+            connection.batch_execute("ROLLBACK").await?;
+            return Err(error);
+        }
+        connection.batch_execute("COMMIT").await?;
+    }
+    let missing = || Err(Status::internal("an operation had no answer"));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect())
+}
+
+async fn statements(
+    connection: &Connection,
+    operations: &[&Operation],
+    kinds: &Kinds,
+    answers: &mut [Option<Result<Answer, Status>>],
+    limits: &Limits,
+) -> Result<(), Error> {
+    let (sent, taken, acknowledged) = tokio::try_join!(
+        send_many(connection, operations, &kinds.sends),
+        take_many(connection, operations, &kinds.takes),
+        acknowledge_many(connection, operations, &kinds.acknowledgements),
+    )?;
+    let mut put = |places: &[usize], rows: Vec<Result<Answer, Refusal>>| {
+        for (place, row) in places.iter().zip(rows) {
+            answers[*place] = Some(row.map_err(|refusal| refusal.status(limits)));
+        }
+    };
+    put(&kinds.sends, sent);
+    put(&kinds.takes, taken);
+    put(&kinds.acknowledgements, acknowledged);
+    for place in &kinds.others {
+        let answer = single(connection, operations[*place]).await?;
+        answers[*place] = Some(answer.map_err(|refusal| refusal.status(limits)));
+    }
+    Ok(())
+}
+
+async fn query(
+    connection: &Connection,
+    text: &str,
+    types: &[Type],
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, Error> {
+    let statement = connection.prepare_typed_cached(text, types).await?;
+    connection.query(&statement, parameters).await
+}
+
+async fn send_many(
+    connection: &Connection,
+    operations: &[&Operation],
+    places: &[usize],
+) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sends: Vec<&Send> = places
+        .iter()
+        .filter_map(|place| match operations[*place] {
+            Operation::Send(send) => Some(send),
+            _ => None,
+        })
+        .collect();
+    let clients: Vec<i64> = sends.iter().map(|s| s.client).collect();
+    let queues: Vec<i64> = sends.iter().map(|s| s.queue).collect();
+    let receivers: Vec<Option<i64>> = sends.iter().map(|s| s.receiver).collect();
+    let contents: Vec<&str> = sends.iter().map(|s| s.content.as_str()).collect();
+    let priorities: Vec<i32> = sends.iter().map(|s| s.priority).collect();
+    let delays: Vec<i64> = sends.iter().map(|s| s.delay_ms).collect();
+    let requests: Vec<Option<Uuid>> = sends.iter().map(|s| s.request).collect();
+    let parameters: [&(dyn ToSql + Sync); 7] =
+        [&clients, &queues, &receivers, &contents, &priorities, &delays, &requests];
+    let rows = query(connection, SEND, &[], &parameters).await?;
+    Ok(rows.iter().map(|row| coded(row, |row| Answer::Number(id(row.get(1))))).collect())
+}
+
+async fn take_many(
+    connection: &Connection,
+    operations: &[&Operation],
+    places: &[usize],
+) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let takes: Vec<&Take> = places
+        .iter()
+        .filter_map(|place| match operations[*place] {
+            Operation::Take(take) => Some(take),
+            _ => None,
+        })
+        .collect();
+    let clients: Vec<i64> = takes.iter().map(|t| t.selector.client).collect();
+    let queues: Vec<i64> = takes.iter().map(|t| t.selector.queue).collect();
+    let senders: Vec<Option<i64>> = takes.iter().map(|t| t.selector.sender).collect();
+    let by_priority: Vec<bool> = takes.iter().map(|t| t.selector.by_priority).collect();
+    let leases: Vec<i64> = takes.iter().map(|t| t.lease_ms).collect();
+    let parameters: [&(dyn ToSql + Sync); 5] =
+        [&clients, &queues, &senders, &by_priority, &leases];
+    let rows = query(connection, TAKE, &[], &parameters).await?;
+    Ok(rows.iter().map(taken).collect())
+}
+
+/// A row of `take_many`.
+fn taken(row: &Row) -> Result<Answer, Refusal> {
+    match row.get::<_, i32>(0) {
+        0 => Ok(Answer::Message(Some((
+            Message {
+                message_id: id(row.get(1)),
+                queue_id: id(row.get(2)),
+                sender_id: id(row.get(3)),
+                receiver_id: id(row.get(4)),
+                priority: row.get(5),
+                content: row.get(6),
+                sent_at_us: row.get(7),
+                deliveries: u32::try_from(row.get::<_, i32>(8)).unwrap_or_default(),
+            },
+            id(row.get(9)),
+        )))),
+        NOTHING_THERE => Ok(Answer::Message(None)),
+        code => Err(Refusal(code)),
+    }
+}
+
+async fn acknowledge_many(
+    connection: &Connection,
+    operations: &[&Operation],
+    places: &[usize],
+) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let held: Vec<&Held> = places
+        .iter()
+        .filter_map(|place| match operations[*place] {
+            Operation::Acknowledge(held) => Some(held),
+            _ => None,
+        })
+        .collect();
+    let clients: Vec<i64> = held.iter().map(|h| h.client).collect();
+    let messages: Vec<i64> = held.iter().map(|h| h.message).collect();
+    let leases: Vec<i64> = held.iter().map(|h| h.lease).collect();
+    let rows = query(connection, ACKNOWLEDGE, &[], &[&clients, &messages, &leases]).await?;
+    Ok(rows.iter().map(|row| coded(row, |_| Answer::Done)).collect())
+}
+
+/// Operations that come one at a time.
+async fn single(
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let done = |_: &Row| Answer::Done;
+    let (text, parameters): (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
+        Operation::Hello { name } => ("SELECT 0, hello($1)", vec![name]),
+        Operation::Goodbye { client } => ("SELECT goodbye($1)", vec![client]),
+        Operation::CreateQueue(queue) => (
+            "SELECT code, queue_id FROM create_queue($1, $2, $3, $4)",
+            vec![&queue.name, &queue.max_deliveries, &queue.dead_letter, &queue.retention_ms],
+        ),
+        Operation::DeleteQueue { queue, with_messages } => {
+            ("SELECT delete_queue($1, $2)", vec![queue, with_messages])
+        }
+        Operation::ExtendLease(held, ms) => (
+            "SELECT extend_lease($1, $2, $3, $4)",
+            vec![&held.client, &held.message, &held.lease, ms],
+        ),
+        Operation::Return(held, ms) => (
+            "SELECT return_message($1, $2, $3, $4)",
+            vec![&held.client, &held.message, &held.lease, ms],
+        ),
+        Operation::TakeOnce(take, request) => return take_once(connection, take, request).await,
+        Operation::Read(selector) => return read(connection, selector).await,
+        Operation::ListQueues { client, all, after, limit } => {
+            let parameters: [&(dyn ToSql + Sync); 4] = [client, all, after, limit];
+            return list(connection, &parameters).await;
+        }
+        Operation::Statistics { queue } => return statistics(connection, *queue).await,
+        Operation::Purge { queue } => return purge(connection, *queue).await,
+        Operation::Send(_) | Operation::Take(_) | Operation::Acknowledge(_) => {
+            unreachable!("these are performed together with their kind")
+        }
+    };
+    let rows = query(connection, text, &[], &parameters).await?;
+    let Some(row) = rows.first() else { return Ok(Err(Refusal(-1))) };
+    let numbered = matches!(operation, Operation::Hello { .. } | Operation::CreateQueue(_));
+    let answer = |row: &Row| if numbered { Answer::Number(id(row.get(1))) } else { done(row) };
+    Ok(coded(row, answer))
+}
+
+async fn take_once(
+    connection: &Connection,
+    take: &Take,
+    request: &Uuid,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let Selector { client, queue, sender, by_priority } = &take.selector;
+    // The answer of the first try is kept as JSON; a record with the columns of `take_many`.
+    let text = "SELECT (t ->> 'code')::int, (t ->> 'message_id')::bigint, \
+        (t ->> 'queue_id')::bigint, (t ->> 'sender_id')::bigint, (t ->> 'receiver_id')::bigint, \
+        (t ->> 'priority')::int, t ->> 'content', (t ->> 'sent_at_us')::bigint, \
+        (t ->> 'deliveries')::int, (t ->> 'lease_id')::bigint \
+        FROM take_once($1, $2, $3, $4, $5) AS t";
+    let rows = query(connection, text, &[], &[client, queue, sender, by_priority, request]).await?;
+    Ok(rows.first().map_or(Err(Refusal(-1)), taken))
+}
+
+async fn read(
+    connection: &Connection,
+    selector: &Selector,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let Selector { client, queue, sender, by_priority } = selector;
+    let text = "WITH checked AS (SELECT client_code($2) AS code) \
+        SELECT CASE WHEN c.code <> 0 THEN c.code \
+            WHEN NOT EXISTS (SELECT FROM queue WHERE id = $1) THEN 3 \
+            WHEN m.id IS NULL THEN 7 ELSE 0 END, \
+        m.id, m.queue_id, m.sender_id, m.receiver_id, m.priority, m.content, \
+        (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint \
+        FROM checked c LEFT JOIN peek($1, $2, $3, $4) AS m ON true";
+    let rows = query(connection, text, &[], &[queue, client, sender, by_priority]).await?;
+    Ok(rows.first().map_or(Err(Refusal(-1)), taken))
+}
+
+async fn list(
+    connection: &Connection,
+    parameters: &[&(dyn ToSql + Sync)],
+) -> Result<Result<Answer, Refusal>, Error> {
+    let code = query(connection, "SELECT client_code($1)", &[], &parameters[..1]).await?;
+    if let Some(code) = code.first().map(|row| row.get(0)).filter(|code| *code != 0) {
+        return Ok(Err(Refusal(code)));
+    }
+    let text = "SELECT id, name FROM queues_for($1, $2, $3, $4)";
+    let rows = query(connection, text, &[], parameters).await?;
+    let queue = |row: &Row| Queue { queue_id: id(row.get(0)), name: row.get(1) };
+    Ok(Ok(Answer::Queues(rows.iter().map(queue).collect())))
+}
+
+async fn statistics(
+    connection: &Connection,
+    queue: i64,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let text = "SELECT name, waiting, leased, delayed, oldest_age_ms, max_deliveries, \
+        dead_letter_queue_id, retention_ms FROM queue_statistics($1, $2)";
+    let rows = query(connection, text, &[], &[&queue, &COUNT_LIMIT]).await?;
+    let Some(row) = rows.first() else { return Ok(Err(Refusal(3))) };
+    let max_deliveries: Option<i32> = row.get(5);
+    Ok(Ok(Answer::Statistics(QueueStatisticsResponse {
+        name: row.get(0),
+        waiting: id(row.get(1)),
+        leased: id(row.get(2)),
+        delayed: id(row.get(3)),
+        count_limit: id(Some(COUNT_LIMIT)),
+        oldest_age_ms: id(row.get(4)),
+        max_deliveries: max_deliveries.and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
+        dead_letter_queue_id: id(row.get(6)),
+        retention_ms: id(row.get(7)),
+    })))
+}
+
+async fn purge(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
+    let known = query(connection, "SELECT FROM queue WHERE id = $1", &[], &[&queue]).await?;
+    if known.is_empty() {
+        return Ok(Err(Refusal(3)));
+    }
+    let mut dropped = 0;
+    loop {
+        let rows =
+            query(connection, "SELECT purge_some($1, $2)", &[], &[&queue, &PURGE_STEP]).await?;
+        let step = rows.first().map_or(0, |row| id(row.get(0)));
+        dropped += step;
+        if step == 0 {
+            return Ok(Ok(Answer::Number(dropped)));
+        }
+    }
+}
+
+/// The answer of a row whose first column is its code.
+fn coded(row: &Row, answer: impl Fn(&Row) -> Answer) -> Result<Answer, Refusal> {
+    match row.get::<_, i32>(0) {
+        0 => Ok(answer(row)),
+        code => Err(Refusal(code)),
+    }
+}
+
+/// Ids and counts are positive in the database; 0 stands for none.
+fn id(value: Option<i64>) -> u64 {
+    value.and_then(|value| u64::try_from(value).ok()).unwrap_or_default()
+}
+
+/// Whether PostgreSQL gave the transaction up for reasons that a repetition may not meet.
+pub(super) fn may_repeat(error: &Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
+    })
+}
+
+/// A database error in the words of the protocol.
+pub(super) fn status(error: &Error) -> Status {
+    let Some(database) = error.as_db_error() else {
+        return Status::unavailable(format!(
+            "the connection to PostgreSQL broke; whether the operation happened is unknown: {error}"
+        ));
+    };
+    let text = database.message();
+    match *database.code() {
+        SqlState::FOREIGN_KEY_VIOLATION => {
+            Status::not_found("the queue or client was deleted meanwhile")
+        }
+        SqlState::DISK_FULL => Status::resource_exhausted(format!(
+            "PostgreSQL's disk is full; nothing was stored: {text}"
+        )),
+        SqlState::ADMIN_SHUTDOWN
+        | SqlState::CRASH_SHUTDOWN
+        | SqlState::CANNOT_CONNECT_NOW
+        | SqlState::TOO_MANY_CONNECTIONS
+        | SqlState::READ_ONLY_SQL_TRANSACTION => {
+            Status::unavailable(format!("PostgreSQL: {text}; try again"))
+        }
+        SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
+            Status::aborted(format!("PostgreSQL: {text}; try again"))
+        }
+        _ => Status::internal(format!("PostgreSQL: {text} ({})", database.code().code())),
+    }
+}

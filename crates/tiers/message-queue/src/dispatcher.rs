@@ -1,0 +1,257 @@
+//! The bounded request queue and the workers that serve what waits together.
+//!
+//! A worker takes the first request that waits, waits for a connection of the pool, and then adds
+//! what has come to wait meanwhile, up to the batch size: under load the time for a connection and
+//! for a commit is shared by many, while a lone request is served at once. There is no timer.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Recorder, Stage};
+use tokio::sync::{Notify, oneshot};
+use tonic::Status;
+
+use crate::database::{Databases, Session};
+use crate::operation::{Answer, Operation};
+
+/// Stages of this tier beside those that all have.
+pub(crate) const STAGES: &[&str] = &["connection_wait_time"];
+const CONNECTION_WAIT: Stage = Stage(0);
+
+/// Outcomes of operations.
+pub(crate) const OUTCOMES: &[&str] = &["done", "no-message", "refused", "error", "abandoned"];
+const DONE: Outcome = Outcome(0);
+const NO_MESSAGE: Outcome = Outcome(1);
+const REFUSED: Outcome = Outcome(2);
+const ERROR: Outcome = Outcome(3);
+const ABANDONED: Outcome = Outcome(4);
+
+/// Bounds of this tier.
+pub(crate) const LIMITS: &[&str] = &["request-queue-full", "waiting-clients-full"];
+const QUEUE_FULL: Limit = Limit(0);
+const WAITING_FULL: Limit = Limit(1);
+
+/// Requests that wait, and the workers that serve them.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    state: Mutex<State>,
+    work: Notify,
+    clock: Clock,
+    capacity: usize,
+    batch: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<Pending>,
+    /// Written under this lock, by whoever holds it.
+    recorder: Recorder,
+    draining: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    operation: Operation,
+    arrived_ns: u64,
+    reply: oneshot::Sender<Result<Answer, Status>>,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(instruments: &Instruments, capacity: usize, batch: usize) -> Arc<Self> {
+        let recorder = instruments.recorder();
+        Arc::new(Self {
+            state: Mutex::new(State { waiting: VecDeque::new(), recorder, draining: false }),
+            work: Notify::new(),
+            clock: instruments.clock().clone(),
+            capacity,
+            batch,
+        })
+    }
+
+    /// Puts operations into the request queue together, and gives their answers in order.
+    pub(crate) async fn perform_all(
+        &self,
+        operations: Vec<Operation>,
+    ) -> Result<Vec<Result<Answer, Status>>, Status> {
+        let mut replies = Vec::with_capacity(operations.len());
+        {
+            let arrived_ns = self.clock.now_ns();
+            let mut state = self.lock();
+            if state.draining {
+                return Err(Status::unavailable("the middleware is stopping; try another"));
+            }
+            if state.waiting.len() + operations.len() > self.capacity {
+                state.recorder.limit_hit(QUEUE_FULL);
+                return Err(Status::resource_exhausted(format!(
+                    "{} requests wait, the queue's bound is {}; try again later",
+                    state.waiting.len(),
+                    self.capacity
+                )));
+            }
+            for operation in operations {
+                state.recorder.arrived(operation.request_type());
+                state.recorder.queue_length.add(arrived_ns, 1);
+                let (reply, answer) = oneshot::channel();
+                state.waiting.push_back(Pending { operation, arrived_ns, reply });
+                replies.push(answer);
+            }
+        }
+        self.work.notify_one();
+        let mut answers = Vec::with_capacity(replies.len());
+        for reply in replies {
+            answers.push(reply.await.unwrap_or_else(|_| {
+                Err(Status::unavailable("the middleware stopped before it answered"))
+            }));
+        }
+        Ok(answers)
+    }
+
+    /// Puts one operation into the request queue and gives its answer.
+    pub(crate) async fn perform(&self, operation: Operation) -> Result<Answer, Status> {
+        let mut answers = self.perform_all(vec![operation]).await?;
+        answers.pop().unwrap_or_else(|| Err(Status::internal("an operation had no answer")))
+    }
+
+    /// Counts a client that was not allowed to wait for a message.
+    pub(crate) fn refused_to_wait(&self) {
+        self.lock().recorder.limit_hit(WAITING_FULL);
+    }
+
+    /// Counts a client's connection that opened or closed.
+    pub(crate) fn connection(&self, opened: bool) {
+        let now_ns = self.clock.now_ns();
+        let connections = &mut self.lock().recorder.connections;
+        if opened {
+            connections.add(now_ns, 1);
+        } else {
+            connections.subtract(now_ns, 1);
+        }
+    }
+
+    /// Lets no more requests in; workers end when nothing waits.
+    pub(crate) fn drain(&self) {
+        self.lock().draining = true;
+        self.work.notify_waiters();
+        self.work.notify_one();
+    }
+
+    /// Serves requests until the dispatcher is drained: one worker.
+    pub(crate) async fn work(self: Arc<Self>, databases: Databases, mut recorder: Recorder) {
+        loop {
+            let waiting = self.work.notified();
+            let Some((first, dequeued_ns)) = self.take_first() else {
+                if self.drained() {
+                    // Whoever sleeps shall see it too.
+                    self.work.notify_one();
+                    return;
+                }
+                waiting.await;
+                continue;
+            };
+            recorder.workers_busy.add(dequeued_ns, 1);
+            self.serve(first, dequeued_ns, &databases, &mut recorder).await;
+            recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+        }
+    }
+
+    async fn serve(
+        &self,
+        first: Pending,
+        dequeued_ns: u64,
+        databases: &Databases,
+        recorder: &mut Recorder,
+    ) {
+        let session = databases.session().await;
+        let connected_ns = self.clock.now_ns();
+        let mut batch = vec![(first, dequeued_ns)];
+        self.take_more(&mut batch, connected_ns);
+        // A client that is gone must not take a message away.
+        batch.retain(|(pending, _)| {
+            let abandoned = pending.reply.is_closed();
+            if abandoned {
+                recorder.outcome(ABANDONED, 1);
+            }
+            !abandoned
+        });
+        if batch.is_empty() {
+            return;
+        }
+        let sent_ns = self.clock.now_ns();
+        let operations: Vec<&Operation> = batch.iter().map(|(p, _)| &p.operation).collect();
+        let answers = match session {
+            Ok(session) => perform_batch(&session, &operations, recorder).await,
+            Err(status) => operations.iter().map(|_| Err(status.clone())).collect(),
+        };
+        let received_ns = self.clock.now_ns();
+        let exchange = Exchange { sent_ns, received_ns };
+        for ((pending, dequeued_ns), answer) in batch.into_iter().zip(answers) {
+            let request = pending.operation.request_type();
+            recorder.outcome(outcome(&answer), 1);
+            // The receiver may have gone meanwhile; what was done stays done.
+            drop(pending.reply.send(answer));
+            let moments = Moments {
+                arrived_ns: pending.arrived_ns,
+                dequeued_ns,
+                backend: Some(exchange),
+                replied_ns: self.clock.now_ns(),
+            };
+            recorder.stage(request, CONNECTION_WAIT, connected_ns.saturating_sub(dequeued_ns));
+            recorder.completed(request, &moments);
+        }
+    }
+
+    fn take_first(&self) -> Option<(Pending, u64)> {
+        let mut state = self.lock();
+        let pending = state.waiting.pop_front()?;
+        let now_ns = self.clock.now_ns();
+        state.recorder.queue_length.subtract(now_ns, 1);
+        if !state.waiting.is_empty() {
+            self.work.notify_one();
+        }
+        Some((pending, now_ns))
+    }
+
+    fn take_more(&self, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
+        let mut state = self.lock();
+        let more = state.waiting.len().min(self.batch.saturating_sub(batch.len()));
+        for pending in state.waiting.drain(..more) {
+            batch.push((pending, now_ns));
+        }
+        let count = u64::try_from(more).expect("a usize is no more than a u64");
+        state.recorder.queue_length.subtract(now_ns, count);
+    }
+
+    fn drained(&self) -> bool {
+        let state = self.lock();
+        state.draining && state.waiting.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn perform_batch(
+    session: &Session,
+    operations: &[&Operation],
+    recorder: &mut Recorder,
+) -> Vec<Result<Answer, Status>> {
+    let keys = u64::try_from(operations.len()).expect("a usize is no more than a u64");
+    recorder.backend_sent(0, keys);
+    let answers = session.perform(operations).await;
+    if answers.iter().any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable)) {
+        recorder.backend_failed(0);
+    }
+    answers
+}
+
+fn outcome(answer: &Result<Answer, Status>) -> Outcome {
+    match answer {
+        Ok(Answer::Message(None)) => NO_MESSAGE,
+        Ok(_) => DONE,
+        Err(status) => match status.code() {
+            tonic::Code::Unavailable | tonic::Code::Internal | tonic::Code::Unknown => ERROR,
+            _ => REFUSED,
+        },
+    }
+}

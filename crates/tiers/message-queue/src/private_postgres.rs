@@ -1,0 +1,406 @@
+//! A PostgreSQL of the queue's own, from the installed binaries: for those who have none.
+//!
+//! It listens on a Unix socket only, in a folder that only its user may enter; the role that the
+//! queue uses is no superuser, and the one that made the cluster cannot log in any more. It is
+//! durable as PostgreSQL is by default, stops with the middleware, and goes on over the same data.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
+
+/// Folders in which distributions keep the server's programs.
+const PLACES: &[&str] = &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
+/// The role and the database of the queue.
+const ROLE: &str = "kendall";
+/// The role that makes the cluster; it may not log in afterwards.
+const MAKER: &str = "kendall_maker";
+/// A path in a socket address has 107 bytes, of which the file's name takes 16.
+const SOCKET_FOLDER_BYTES: usize = 90;
+const PORT: &str = "5432";
+/// Time for PostgreSQL to come up (it may have a log to replay) and to go down.
+const START: Duration = Duration::from_secs(120);
+const STOP: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The private PostgreSQL cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivatePostgresError {
+    /// No server programs.
+    #[error(
+        "no PostgreSQL 15 or later is installed here (looked in $PATH and {}); install it \
+         (Debian: apt-get install postgresql), or name yours with --database URL",
+        PLACES.join(", ")
+    )]
+    NotInstalled,
+    /// A folder cannot be made.
+    #[error("cannot prepare {path}")]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// PostgreSQL will not run as root, and there is no other user to run it as.
+    #[error(
+        "PostgreSQL does not run as root, and this machine has no user `postgres` to run it as; \
+         start as another user"
+    )]
+    NoUser,
+    /// One of its programs failed.
+    #[error("`{program}` failed: {output}")]
+    Program {
+        /// The program.
+        program: String,
+        /// What it said.
+        output: String,
+    },
+    /// It runs already, for another middleware.
+    #[error(
+        "the PostgreSQL of {path} is running for another process (pid {pid}); stop that one, or \
+         take another folder with --data DIR"
+    )]
+    Running {
+        /// The data folder.
+        path: PathBuf,
+        /// The server's process.
+        pid: i32,
+    },
+    /// It did not come up.
+    #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
+    Silent {
+        /// Its log.
+        log: PathBuf,
+    },
+}
+
+/// A running private PostgreSQL. [`stop`](Self::stop) it; dropped, it is stopped too.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    server: Child,
+    url: String,
+}
+
+/// Who runs the server: this user, or, for root, the user `postgres`.
+#[derive(Debug, Clone, Copy)]
+struct User {
+    switch: Option<(u32, u32)>,
+}
+
+impl PrivatePostgres {
+    /// Makes the cluster in `folder` where there is none, and starts its server.
+    ///
+    /// # Errors
+    /// [`PrivatePostgresError`]: not installed, no such folder, in use, or it does not come up.
+    pub fn start(folder: &Path) -> Result<Self, PrivatePostgresError> {
+        let programs = programs()?;
+        let user = User::of_server()?;
+        let folder = user.folder(folder)?;
+        let data = folder.join("data");
+        let sockets = socket_folder(&folder);
+        user.folder(&sockets)?;
+        if !data.join("PG_VERSION").exists() {
+            make_cluster(&programs, user, &data, &sockets)?;
+        }
+        refuse_running(&data)?;
+        let log = folder.join("postgres.log");
+        let server = start_server(&programs, user, &data, &sockets, &log)?;
+        let url = format!("host='{}' port={PORT} user={ROLE} dbname={ROLE}", sockets.display());
+        let mut running = Self { server, url };
+        running.wait_ready(&programs, &sockets, &log)?;
+        Ok(running)
+    }
+
+    /// How to reach it.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Stops it: connections are ended, what was committed is on disk.
+    pub fn stop(mut self) {
+        self.stop_and_wait();
+    }
+
+    fn wait_ready(
+        &mut self,
+        programs: &Path,
+        sockets: &Path,
+        log: &Path,
+    ) -> Result<(), PrivatePostgresError> {
+        let mut left = START;
+        while left > Duration::ZERO {
+            let ready = Command::new(programs.join("pg_isready"))
+                .args(["--quiet", "--port", PORT, "--host"])
+                .arg(sockets)
+                .status();
+            if ready.is_ok_and(|status| status.success()) {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.server.try_wait() {
+                let output = format!("{status}; see {}", log.display());
+                return Err(PrivatePostgresError::Program { program: "postgres".into(), output });
+            }
+            std::thread::sleep(LOOK);
+            left = left.saturating_sub(LOOK);
+        }
+        Err(PrivatePostgresError::Silent { log: log.to_owned() })
+    }
+
+    fn stop_and_wait(&mut self) {
+        // SIGINT: end the sessions and write a checkpoint.
+        signal(&self.server, Signal::INT);
+        let mut left = STOP;
+        while left > Duration::ZERO {
+            if !matches!(self.server.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(LOOK);
+            left = left.saturating_sub(LOOK);
+        }
+        tracing::warn!(pid = self.server.id(), "PostgreSQL does not stop; it is ended at once");
+        // SIGQUIT: end without a checkpoint; the next start replays the log. Nothing is lost.
+        signal(&self.server, Signal::QUIT);
+        drop(self.server.wait());
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        if matches!(self.server.try_wait(), Ok(None)) {
+            self.stop_and_wait();
+        }
+    }
+}
+
+impl User {
+    fn of_server() -> Result<Self, PrivatePostgresError> {
+        if !getuid().is_root() {
+            return Ok(Self { switch: None });
+        }
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let fields = users.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some("postgres")).then(|| (fields.nth(1), fields.next()))
+        });
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
+        let (uid, gid) = fields.ok_or(PrivatePostgresError::NoUser)?;
+        let switch = number(uid).zip(number(gid)).ok_or(PrivatePostgresError::NoUser)?;
+        Ok(Self { switch: Some(switch) })
+    }
+
+    /// Makes a folder that only this user may enter, and gives its full path.
+    fn folder(self, path: &Path) -> Result<PathBuf, PrivatePostgresError> {
+        let failed = |source| PrivatePostgresError::Folder { path: path.to_owned(), source };
+        if !path.exists() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        }
+        if let Some((uid, gid)) = self.switch
+            && fs::metadata(path).map_err(failed)?.uid() != uid
+        {
+            chown(path, Some(uid), Some(gid)).map_err(failed)?;
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        path.canonicalize().map_err(failed)
+    }
+
+    fn command(self, program: PathBuf) -> Command {
+        let mut command = Command::new(program);
+        if let Some((uid, gid)) = self.switch {
+            command.uid(uid).gid(gid);
+        }
+        // The server's own environment, whatever the caller's says of databases.
+        for name in ["PGDATA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGOPTIONS"] {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C.UTF-8").current_dir("/").stdin(Stdio::null());
+        command
+    }
+}
+
+/// The folder of the newest installed server programs.
+fn programs() -> Result<PathBuf, PrivatePostgresError> {
+    let from_path = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
+        .unwrap_or_default()
+        .into_iter()
+        // Distributions link `postgres` but not `initdb` into the path.
+        .filter_map(|folder| folder.join("postgres").canonicalize().ok()?.parent().map(PathBuf::from));
+    let mut found: Vec<(u32, PathBuf)> = PLACES
+        .iter()
+        .filter_map(|place| fs::read_dir(place).ok())
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
+        .chain(from_path)
+        .filter(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())
+        .filter_map(|folder| Some((version(&folder)?, folder)))
+        .filter(|(version, _)| *version >= 15)
+        .collect();
+    found.sort();
+    found.pop().map(|(_, folder)| folder).ok_or(PrivatePostgresError::NotInstalled)
+}
+
+/// Major version of the programs in a folder: `postgres (PostgreSQL) 15.18 …`.
+fn version(folder: &Path) -> Option<u32> {
+    let said = Command::new(folder.join("postgres")).arg("--version").output().ok()?;
+    let text = String::from_utf8(said.stdout).ok()?;
+    text.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok())
+}
+
+/// The data folder, unless its path is too long for a socket.
+fn socket_folder(folder: &Path) -> PathBuf {
+    let beside = folder.join("socket");
+    if beside.as_os_str().len() <= SOCKET_FOLDER_BYTES {
+        return beside;
+    }
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a: only to tell folders apart
+    for byte in folder.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    std::env::temp_dir().join(format!("kendall-queue-{hash:016x}"))
+}
+
+fn make_cluster(
+    programs: &Path,
+    user: User,
+    data: &Path,
+    sockets: &Path,
+) -> Result<(), PrivatePostgresError> {
+    // Made beside and renamed when it is whole: a start that was cut off leaves nothing half done.
+    let making = data.with_extension("making");
+    if making.exists() {
+        fs::remove_dir_all(&making)
+            .map_err(|source| PrivatePostgresError::Folder { path: making.clone(), source })?;
+    }
+    let mut initdb = user.command(programs.join("initdb"));
+    initdb.args(["--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums", "--auth=reject"]);
+    initdb.args(["--username", MAKER, "--pgdata"]).arg(&making);
+    run(initdb, "initdb", "")?;
+    // Roles are made in single-user mode, where no connection needs to be allowed.
+    for (database, text) in [
+        ("postgres", format!("CREATE ROLE {ROLE} LOGIN;\n")),
+        ("postgres", format!("CREATE DATABASE {ROLE} OWNER {ROLE};\n")),
+        ("postgres", format!("ALTER ROLE {MAKER} NOLOGIN;\n")),
+    ] {
+        let mut single = user.command(programs.join("postgres"));
+        single.args(["--single", "-j", "-D"]).arg(&making).arg(database);
+        run(single, "postgres --single", &text)?;
+    }
+    let hba = making.join("pg_hba.conf");
+    fs::write(&hba, format!("local {ROLE} {ROLE} trust\nlocal all all reject\n"))
+        .map_err(|source| PrivatePostgresError::Folder { path: hba, source })?;
+    fs::rename(&making, data)
+        .map_err(|source| PrivatePostgresError::Folder { path: data.to_owned(), source })?;
+    tracing::info!(data = %data.display(), sockets = %sockets.display(), "made a private PostgreSQL");
+    Ok(())
+}
+
+fn run(mut command: Command, program: &str, input: &str) -> Result<(), PrivatePostgresError> {
+    let failed = |output: String| PrivatePostgresError::Program { program: program.into(), output };
+    if !input.is_empty() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        io::Write::write_all(&mut stdin, format!("{input}\n").as_bytes())
+            .map_err(|error| failed(error.to_string()))?;
+    }
+    let Output { status, stdout, stderr } =
+        child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    let said = String::from_utf8_lossy(&stderr);
+    // In single-user mode an error is printed and the status is success.
+    if status.success() && !said.contains("ERROR:") && !said.contains("FATAL:") {
+        return Ok(());
+    }
+    Err(failed(format!("{status}: {} {}", said.trim(), String::from_utf8_lossy(&stdout).trim())))
+}
+
+/// A server that a killed middleware left behind is stopped; one that serves another is refused.
+fn refuse_running(data: &Path) -> Result<(), PrivatePostgresError> {
+    let Some(pid) = server_of(data) else { return Ok(()) };
+    let parent = parent_of(pid);
+    let orphan = parent.is_none_or(|parent| parent == 1 || !runs_kendall(parent));
+    if !orphan {
+        return Err(PrivatePostgresError::Running { path: data.to_owned(), pid });
+    }
+    let Some(process) = Pid::from_raw(pid) else { return Ok(()) };
+    tracing::info!(pid, "stopping the PostgreSQL that an earlier middleware left behind");
+    let mut left = STOP;
+    // An error means that it has gone meanwhile.
+    kill_process(process, Signal::INT).unwrap_or_default();
+    while left > Duration::ZERO && test_kill_process(process).is_ok() {
+        std::thread::sleep(LOOK);
+        left = left.saturating_sub(LOOK);
+    }
+    Ok(())
+}
+
+/// The process that `postmaster.pid` names, if it is a server over this data folder.
+fn server_of(data: &Path) -> Option<i32> {
+    let lock = fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    let pid: i32 = lock.lines().next()?.trim().parse().ok()?;
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let names_data = command
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == data.as_os_str().as_encoded_bytes());
+    names_data.then_some(pid)
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+fn runs_kendall(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "kendall")
+}
+
+fn start_server(
+    programs: &Path,
+    user: User,
+    data: &Path,
+    sockets: &Path,
+    log: &Path,
+) -> Result<Child, PrivatePostgresError> {
+    let failed = |source| PrivatePostgresError::Folder { path: log.to_owned(), source };
+    let log_file = fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
+    let mut command = user.command(programs.join("postgres"));
+    command
+        .arg("-D")
+        .arg(data)
+        .args(["-p", PORT, "-c", "listen_addresses=", "-c"])
+        .arg(format!("unix_socket_directories={}", sockets.display()))
+        .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
+        .args(["-c", "max_wal_size=2GB", "-c", "shared_buffers=256MB"])
+        .stdout(log_file.try_clone().map_err(failed)?)
+        .stderr(log_file)
+        // A terminal's interrupt is for the middleware, which stops the server afterwards.
+        .process_group(0);
+    command.spawn().map_err(|error| PrivatePostgresError::Program {
+        program: "postgres".into(),
+        output: error.to_string(),
+    })
+}
+
+fn signal(server: &Child, signal: Signal) {
+    if let Some(pid) = i32::try_from(server.id()).ok().and_then(Pid::from_raw) {
+        // An error means that it has gone already.
+        kill_process(pid, signal).unwrap_or_default();
+    }
+}

@@ -1,0 +1,443 @@
+//! The running middleware: database, workers, listener, housekeeping, gRPC.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use kendall_tier::{Clock, Instruments, Layout};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+use crate::database::{DatabaseError, Databases, Reach};
+use crate::dispatcher::{self, Dispatcher};
+use crate::operation::{Limits, REQUEST_TYPES};
+use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
+use crate::service::Service;
+use crate::waiters::{self, Waiters};
+use crate::wire::message_queue_server::MessageQueueServer;
+
+/// How often what is due is made ready, and how many of those between two cleanings.
+const HOUSEKEEPING: Duration = Duration::from_millis(100);
+const CLEANING: u32 = 50;
+/// Wait before the listener connects again.
+const LISTEN_AGAIN: Duration = Duration::from_millis(200);
+/// A peer that answers no ping for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Time for clients to take their last answers at the stop.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// Requests that one connection may have open.
+const STREAMS: u32 = 1024;
+/// Bytes of one request: a full batch of the default content still fits.
+const REQUEST_BYTES: usize = 16 << 20;
+
+/// Where the messages are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    /// A PostgreSQL that exists.
+    Url(String),
+    /// One of the queue's own, in this folder.
+    Private(PathBuf),
+}
+
+/// How the middleware runs.
+#[derive(Debug, Clone)]
+pub struct QueueOptions {
+    /// Address for clients.
+    pub listen: SocketAddr,
+    /// Where the messages are kept.
+    pub database: Database,
+    /// Workers: operations of as many batches are in service at once.
+    pub workers: usize,
+    /// Connections of the pool.
+    pub connections: usize,
+    /// Operations that share a commit; 1 turns batching off.
+    pub batch: usize,
+    /// Requests that may wait.
+    pub queue_capacity: usize,
+    /// Client connections that may be open.
+    pub client_connections: usize,
+    /// Longest wait for a connection of the pool.
+    pub database_timeout: Duration,
+    /// Threads of the network side.
+    pub threads: usize,
+    /// Bounds that both tiers enforce.
+    pub limits: Limits,
+}
+
+/// The middleware cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; choose another with --listen HOST:PORT")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gives no threads.
+    #[error("cannot start the network threads")]
+    Threads(#[source] io::Error),
+    /// The private PostgreSQL cannot be had.
+    #[error(transparent)]
+    Private(#[from] PrivatePostgresError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The description of the service is not readable: reflection cannot be served.
+    #[error("cannot describe the service")]
+    Reflection(#[source] tonic_reflection::server::Error),
+}
+
+/// A running middleware.
+#[derive(Debug)]
+pub struct Server {
+    runtime: Runtime,
+    instruments: Instruments,
+    address: SocketAddr,
+    dispatcher: Arc<Dispatcher>,
+    waiters: Arc<Waiters>,
+    workers: JoinSet<()>,
+    background: JoinSet<()>,
+    network: JoinSet<Result<(), tonic::transport::Error>>,
+    end: oneshot::Sender<()>,
+    postgres: Option<PrivatePostgres>,
+}
+
+impl Server {
+    /// Connects to the database, brings its schema up to date, and serves.
+    ///
+    /// # Errors
+    /// [`ServerError`]: an address taken, a database that cannot be reached or used.
+    pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
+        let bind = |source| ServerError::Bind { address: options.listen, source };
+        let listener = TcpListener::bind(options.listen).map_err(bind)?;
+        listener.set_nonblocking(true).map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let (postgres, url) = match &options.database {
+            Database::Url(url) => (None, url.clone()),
+            Database::Private(folder) => {
+                let postgres = PrivatePostgres::start(folder)?;
+                let url = postgres.url().to_owned();
+                (Some(postgres), url)
+            }
+        };
+        let reach = Reach::parse(&url)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads)
+            .thread_name("network")
+            .enable_all()
+            .build()
+            .map_err(ServerError::Threads)?;
+        let databases = runtime.block_on(Databases::open(
+            &reach,
+            options.connections,
+            options.database_timeout,
+            options.limits,
+        ))?;
+        let instruments = Instruments::new(layout(&reach), clock.clone());
+        instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
+        let dispatcher = Dispatcher::new(&instruments, options.queue_capacity, options.batch);
+        let waiters = Arc::new(Waiters::default());
+        let service = Service {
+            dispatcher: Arc::clone(&dispatcher),
+            waiters: Arc::clone(&waiters),
+            databases: databases.clone(),
+            middleware: uuid::Uuid::new_v4(),
+            clock,
+        };
+        let handle = runtime.handle();
+        let mut workers = JoinSet::new();
+        for _ in 0..options.workers {
+            let work = Arc::clone(&dispatcher).work(databases.clone(), instruments.recorder());
+            workers.spawn_on(work, handle);
+        }
+        let mut background = JoinSet::new();
+        background.spawn_on(listen(reach, Arc::clone(&waiters)), handle);
+        background.spawn_on(keep_house(service.clone()), handle);
+        let (end, ended) = oneshot::channel();
+        let mut network = JoinSet::new();
+        let serving = {
+            let _inside = runtime.enter();
+            serve(service, listener, options.client_connections, ended, &mut background)?
+        };
+        network.spawn_on(serving, handle);
+        Ok(Self {
+            runtime,
+            instruments,
+            address,
+            dispatcher,
+            waiters,
+            workers,
+            background,
+            network,
+            end,
+            postgres,
+        })
+    }
+
+    /// The address for clients, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// The process of the private PostgreSQL, if there is one.
+    #[must_use]
+    pub fn postgres_pid(&self) -> Option<u32> {
+        self.postgres.as_ref().map(PrivatePostgres::pid)
+    }
+
+    /// Stops: no new connection, what was accepted is answered, the private PostgreSQL last.
+    pub fn stop(self) {
+        let Self {
+            runtime,
+            dispatcher,
+            waiters,
+            mut workers,
+            mut background,
+            mut network,
+            end,
+            postgres,
+            ..
+        } = self;
+        // An error means that the network side has ended already.
+        end.send(()).unwrap_or_default();
+        dispatcher.drain();
+        waiters.wake_all();
+        runtime.block_on(async {
+            while workers.join_next().await.is_some() {}
+            let left = tokio::time::timeout(FAREWELL, network.join_next()).await;
+            match left {
+                Ok(Some(Ok(Err(error)))) => tracing::warn!(%error, "the network side failed"),
+                Ok(_) => {}
+                Err(_) => tracing::info!("clients still connected were cut off"),
+            }
+            network.shutdown().await;
+            background.shutdown().await;
+        });
+        runtime.shutdown_timeout(FAREWELL);
+        if let Some(postgres) = postgres {
+            postgres.stop();
+        }
+    }
+}
+
+fn layout(reach: &Reach) -> Layout {
+    let database = reach.config().get_dbname().unwrap_or("postgres");
+    Layout {
+        tier: "message-queue",
+        request_types: REQUEST_TYPES,
+        stages: dispatcher::STAGES,
+        outcomes: dispatcher::OUTCOMES,
+        limits: dispatcher::LIMITS,
+        backends: vec![format!("postgresql/{database}")],
+    }
+}
+
+/// The gRPC server over connections that are counted and bounded.
+fn serve(
+    service: Service,
+    listener: TcpListener,
+    most: usize,
+    ended: oneshot::Receiver<()>,
+    background: &mut JoinSet<()>,
+) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>, ServerError> {
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(kendall_protocols::queue::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(ServerError::Reflection)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServerError::Threads)?;
+    let (connections, incoming) = mpsc::channel(16);
+    let dispatcher = Arc::clone(&service.dispatcher);
+    background.spawn(accept(listener, most, dispatcher, connections));
+    Ok(async move {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        reporter.set_serving::<MessageQueueServer<Service>>().await;
+        tonic::transport::Server::builder()
+            .tcp_nodelay(true)
+            .max_concurrent_streams(STREAMS)
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .add_service(
+                MessageQueueServer::new(service)
+                    .max_decoding_message_size(REQUEST_BYTES)
+                    .max_encoding_message_size(usize::MAX),
+            )
+            .add_service(health)
+            .add_service(reflection)
+            .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+                // The sender is kept until the stop; dropped, it means the same.
+                drop(ended.await);
+            })
+            .await
+    })
+}
+
+/// Accepts connections, at most `most` at a time: further ones wait in the kernel's queue.
+async fn accept(
+    listener: tokio::net::TcpListener,
+    most: usize,
+    dispatcher: Arc<Dispatcher>,
+    connections: mpsc::Sender<io::Result<Counted>>,
+) {
+    let permits = Arc::new(Semaphore::new(most));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                dispatcher.connection(true);
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "a connection went away at once");
+                }
+                let dispatcher = Arc::clone(&dispatcher);
+                let counted = Counted { stream, dispatcher, _permit: permit };
+                if connections.send(Ok(counted)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                // Out of descriptors, most likely: give others the time to close some.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::interval(LISTEN_AGAIN).tick().await;
+            }
+        }
+    }
+}
+
+/// A client's connection; dropped, it makes room for another.
+#[derive(Debug)]
+struct Counted {
+    stream: TcpStream,
+    dispatcher: Arc<Dispatcher>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.dispatcher.connection(false);
+    }
+}
+
+impl Connected for Counted {
+    type ConnectInfo = <TcpStream as Connected>::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Listens for notifications, for ever; after every new connection all who wait look again.
+async fn listen(reach: Reach, waiters: Arc<Waiters>) {
+    let mut again = tokio::time::interval(LISTEN_AGAIN);
+    loop {
+        again.tick().await;
+        match reach.config().connect(NoTls).await {
+            Ok((client, mut connection)) => {
+                let listening = client.batch_execute("LISTEN kendall_queue");
+                tokio::pin!(listening);
+                let mut listened = false;
+                loop {
+                    tokio::select! {
+                        result = &mut listening, if !listened => {
+                            listened = true;
+                            if result.is_err() { break; }
+                            waiters.wake_all();
+                        }
+                        message = poll_fn(|context| connection.poll_message(context)) => {
+                            match message {
+                                Some(Ok(AsyncMessage::Notification(notification))) => {
+                                    if let Some(arrival) = waiters::parse(notification.payload()) {
+                                        waiters.arrived(arrival);
+                                    }
+                                }
+                                Some(Ok(_)) => {}
+                                Some(Err(_)) | None => break,
+                            }
+                        }
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot listen; trying again"),
+        }
+    }
+}
+
+/// Makes ready what is due, and every so often cleans up and renews the registration of waiters.
+async fn keep_house(service: Service) {
+    let mut ticks = tokio::time::interval(HOUSEKEEPING);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for tick in 0_u32.. {
+        ticks.tick().await;
+        let Ok(session) = service.databases.session().await else { continue };
+        let all = tick % CLEANING == 0;
+        if let Err(error) = session.keep_house(all).await {
+            tracing::debug!(%error, "housekeeping failed; trying again");
+        }
+        if all {
+            for queue in service.waiters.queues() {
+                if session.register_waiter(service.middleware, queue).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}

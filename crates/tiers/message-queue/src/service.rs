@@ -1,0 +1,450 @@
+//! The gRPC service: requests checked and made into operations, answers into responses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kendall_protocols::queue as wire;
+use kendall_tier::Clock;
+use tonic::{Code, Request, Response, Status};
+use uuid::Uuid;
+
+use crate::database::Databases;
+use crate::dispatcher::Dispatcher;
+use crate::operation::{
+    Answer, HIGHEST_PRIORITY, Held, LISTING, LONGEST_MS, Limits, NAME_CHARACTERS, NewQueue,
+    Operation, Selector, Send, Take, too_long,
+};
+use crate::waiters::Waiters;
+use crate::wire::message_queue_server::MessageQueue;
+
+/// A waiting client looks again this often even if nothing woke it: a notification can be lost
+/// when its sender looked for waiters just before this one was registered.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The service. Clones share all.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) databases: Databases,
+    pub(crate) middleware: Uuid,
+    pub(crate) clock: Clock,
+}
+
+impl Service {
+    fn limits(&self) -> &Limits {
+        self.databases.limits()
+    }
+
+    /// Takes a message, waiting for one as long as was asked.
+    async fn take(
+        &self,
+        operation: Operation,
+        selector: Selector,
+        wait_ms: u64,
+    ) -> Result<Option<(wire::Message, u64)>, Status> {
+        let end_ns = self.clock.now_ns() + wait_ms.min(self.limits().wait_ms) * 1_000_000;
+        let mut registered = false;
+        loop {
+            // In line before looking, so that a message that comes between wakes.
+            let place = if wait_ms == 0 || self.clock.now_ns() >= end_ns {
+                None
+            } else {
+                let most = self.limits().waiting_clients;
+                let Selector { client, queue, sender, .. } = selector;
+                let place = self.waiters.wait(queue, client, sender, most);
+                if place.is_none() {
+                    self.dispatcher.refused_to_wait();
+                    return Err(Status::resource_exhausted(format!(
+                        "{most} clients wait for messages, as many as may; ask without a wait"
+                    )));
+                }
+                place
+            };
+            if place.is_some() && !registered {
+                registered = self.register(selector.queue).await;
+            }
+            let found = message(self.dispatcher.perform(operation.clone()).await?)?;
+            let Some(mut place) = place else { return Ok(found) };
+            if found.is_some() {
+                return Ok(found);
+            }
+            let left = Duration::from_nanos(end_ns.saturating_sub(self.clock.now_ns()));
+            if tokio::time::timeout(left.min(LOOK_AGAIN), place.woken()).await.is_ok() {
+                place.used();
+            }
+        }
+    }
+
+    /// Has senders on all middlewares notify this one of messages of `queue`.
+    async fn register(&self, queue: i64) -> bool {
+        match self.databases.session().await {
+            Ok(session) => session.register_waiter(self.middleware, queue).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn send(&self, request: wire::SendRequest) -> Result<Operation, Status> {
+        let limit = self.limits().content_characters;
+        // Bytes first: counting the characters of what cannot fit would be wasted.
+        if request.content.len() > 4 * limit || request.content.chars().count() > limit {
+            return Err(Status::invalid_argument(too_long(limit)));
+        }
+        Ok(Operation::Send(Send {
+            client: id(request.client_id, "client_id")?,
+            queue: id(request.queue_id, "queue_id")?,
+            receiver: optional_id(request.receiver_id, "receiver_id")?,
+            content: text(request.content, "content")?,
+            priority: (0..=HIGHEST_PRIORITY)
+                .contains(&request.priority)
+                .then_some(request.priority)
+                .ok_or_else(|| {
+                    Status::invalid_argument(format!(
+                        "priority is {}; it goes from 0 to {HIGHEST_PRIORITY}",
+                        request.priority
+                    ))
+                })?,
+            delay_ms: milliseconds(request.delay_ms, "delay_ms")?,
+            request: request_id(&request.request_id)?,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl MessageQueue for Service {
+    async fn hello(
+        &self,
+        request: Request<wire::HelloRequest>,
+    ) -> Result<Response<wire::HelloResponse>, Status> {
+        let name = name(request.into_inner().name)?;
+        let client_id = number(self.dispatcher.perform(Operation::Hello { name }).await?)?;
+        Ok(Response::new(wire::HelloResponse { client_id }))
+    }
+
+    async fn goodbye(
+        &self,
+        request: Request<wire::GoodbyeRequest>,
+    ) -> Result<Response<wire::GoodbyeResponse>, Status> {
+        let client = id(request.into_inner().client_id, "client_id")?;
+        self.dispatcher.perform(Operation::Goodbye { client }).await?;
+        Ok(Response::new(wire::GoodbyeResponse {}))
+    }
+
+    async fn create_queue(
+        &self,
+        request: Request<wire::CreateQueueRequest>,
+    ) -> Result<Response<wire::CreateQueueResponse>, Status> {
+        let request = request.into_inner();
+        let max_deliveries = i32::try_from(request.max_deliveries)
+            .map_err(|_| Status::invalid_argument("max_deliveries is too large"))?;
+        let retention_ms = milliseconds(request.retention_ms, "retention_ms")?;
+        let queue = NewQueue {
+            name: name(request.name)?,
+            max_deliveries: (max_deliveries > 0).then_some(max_deliveries),
+            dead_letter: optional_id(request.dead_letter_queue_id, "dead_letter_queue_id")?,
+            retention_ms: (retention_ms > 0).then_some(retention_ms),
+        };
+        let queue_id = number(self.dispatcher.perform(Operation::CreateQueue(queue)).await?)?;
+        Ok(Response::new(wire::CreateQueueResponse { queue_id }))
+    }
+
+    async fn delete_queue(
+        &self,
+        request: Request<wire::DeleteQueueRequest>,
+    ) -> Result<Response<wire::DeleteQueueResponse>, Status> {
+        let request = request.into_inner();
+        let queue = id(request.queue_id, "queue_id")?;
+        let with_messages = request.with_messages;
+        self.dispatcher.perform(Operation::DeleteQueue { queue, with_messages }).await?;
+        Ok(Response::new(wire::DeleteQueueResponse {}))
+    }
+
+    async fn list_queues(
+        &self,
+        request: Request<wire::ListQueuesRequest>,
+    ) -> Result<Response<wire::ListQueuesResponse>, Status> {
+        let request = request.into_inner();
+        let limit = if request.limit == 0 { LISTING } else { request.limit.min(LISTING) };
+        let operation = Operation::ListQueues {
+            client: id(request.client_id, "client_id")?,
+            all: request.all,
+            after: optional_id(request.after_queue_id, "after_queue_id")?.unwrap_or_default(),
+            limit: i32::try_from(limit).unwrap_or(i32::MAX),
+        };
+        match self.dispatcher.perform(operation).await? {
+            Answer::Queues(queues) => Ok(Response::new(wire::ListQueuesResponse { queues })),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn queue_statistics(
+        &self,
+        request: Request<wire::QueueStatisticsRequest>,
+    ) -> Result<Response<wire::QueueStatisticsResponse>, Status> {
+        let queue = id(request.into_inner().queue_id, "queue_id")?;
+        match self.dispatcher.perform(Operation::Statistics { queue }).await? {
+            Answer::Statistics(statistics) => Ok(Response::new(statistics)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn purge(
+        &self,
+        request: Request<wire::PurgeRequest>,
+    ) -> Result<Response<wire::PurgeResponse>, Status> {
+        let queue = id(request.into_inner().queue_id, "queue_id")?;
+        let dropped = number(self.dispatcher.perform(Operation::Purge { queue }).await?)?;
+        Ok(Response::new(wire::PurgeResponse { dropped }))
+    }
+
+    async fn send(
+        &self,
+        request: Request<wire::SendRequest>,
+    ) -> Result<Response<wire::SendResponse>, Status> {
+        let operation = self.send(request.into_inner())?;
+        let message_id = number(self.dispatcher.perform(operation).await?)?;
+        Ok(Response::new(wire::SendResponse { message_id }))
+    }
+
+    async fn receive(
+        &self,
+        request: Request<wire::ReceiveRequest>,
+    ) -> Result<Response<wire::ReceiveResponse>, Status> {
+        let request = request.into_inner();
+        let selector =
+            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
+        let take = Take { selector, lease_ms: 0 };
+        let operation = match request_id(&request.request_id)? {
+            Some(id) => Operation::TakeOnce(take, id),
+            None => Operation::Take(take),
+        };
+        let found = self.take(operation, selector, request.wait_ms).await?;
+        Ok(Response::new(wire::ReceiveResponse { message: found.map(|(message, _)| message) }))
+    }
+
+    async fn read(
+        &self,
+        request: Request<wire::ReadRequest>,
+    ) -> Result<Response<wire::ReadResponse>, Status> {
+        let request = request.into_inner();
+        let selector =
+            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
+        let found = message(self.dispatcher.perform(Operation::Read(selector)).await?)?;
+        Ok(Response::new(wire::ReadResponse { message: found.map(|(message, _)| message) }))
+    }
+
+    async fn lease(
+        &self,
+        request: Request<wire::LeaseRequest>,
+    ) -> Result<Response<wire::LeaseResponse>, Status> {
+        let request = request.into_inner();
+        let selector =
+            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
+        let lease_ms = lease(request.lease_ms)?;
+        let operation = Operation::Take(Take { selector, lease_ms });
+        let found = self.take(operation, selector, request.wait_ms).await?;
+        let (message, lease_id) = found.unzip();
+        let lease_id = lease_id.unwrap_or_default();
+        Ok(Response::new(wire::LeaseResponse { message, lease_id }))
+    }
+
+    async fn acknowledge(
+        &self,
+        request: Request<wire::AcknowledgeRequest>,
+    ) -> Result<Response<wire::AcknowledgeResponse>, Status> {
+        let request = request.into_inner();
+        let held = held(request.client_id, request.message_id, request.lease_id)?;
+        self.dispatcher.perform(Operation::Acknowledge(held)).await?;
+        Ok(Response::new(wire::AcknowledgeResponse {}))
+    }
+
+    async fn extend_lease(
+        &self,
+        request: Request<wire::ExtendLeaseRequest>,
+    ) -> Result<Response<wire::ExtendLeaseResponse>, Status> {
+        let request = request.into_inner();
+        let held = held(request.client_id, request.message_id, request.lease_id)?;
+        let lease_ms = lease(request.lease_ms)?;
+        self.dispatcher.perform(Operation::ExtendLease(held, lease_ms)).await?;
+        Ok(Response::new(wire::ExtendLeaseResponse {}))
+    }
+
+    async fn return_message(
+        &self,
+        request: Request<wire::ReturnMessageRequest>,
+    ) -> Result<Response<wire::ReturnMessageResponse>, Status> {
+        let request = request.into_inner();
+        let held = held(request.client_id, request.message_id, request.lease_id)?;
+        let delay_ms = milliseconds(request.delay_ms, "delay_ms")?;
+        self.dispatcher.perform(Operation::Return(held, delay_ms)).await?;
+        Ok(Response::new(wire::ReturnMessageResponse {}))
+    }
+
+    async fn send_batch(
+        &self,
+        request: Request<wire::SendBatchRequest>,
+    ) -> Result<Response<wire::SendBatchResponse>, Status> {
+        let messages = request.into_inner().messages;
+        self.check_batch(messages.len())?;
+        let checked: Vec<Result<Operation, Status>> =
+            messages.into_iter().map(|message| self.send(message)).collect();
+        let good = checked.iter().filter_map(|c| c.as_ref().ok().cloned()).collect();
+        let mut answers = self.dispatcher.perform_all(good).await?.into_iter();
+        let results = checked
+            .into_iter()
+            .map(|checked| {
+                let missing = || Err(Status::internal("an operation had no answer"));
+                let sent = checked.and_then(|_| answers.next().unwrap_or_else(missing));
+                match sent.and_then(number) {
+                    Ok(message_id) => wire::SendResult { message_id, ..Default::default() },
+                    Err(status) => wire::SendResult {
+                        message_id: 0,
+                        code: status.code() as i32,
+                        error: status.message().to_owned(),
+                    },
+                }
+            })
+            .collect();
+        Ok(Response::new(wire::SendBatchResponse { results }))
+    }
+
+    async fn receive_batch(
+        &self,
+        request: Request<wire::ReceiveBatchRequest>,
+    ) -> Result<Response<wire::ReceiveBatchResponse>, Status> {
+        let request = request.into_inner();
+        let limit = usize::try_from(request.limit).unwrap_or(usize::MAX).max(1);
+        self.check_batch(limit)?;
+        let selector =
+            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
+        let operation = Operation::Take(Take { selector, lease_ms: 0 });
+        let mut messages = Vec::new();
+        if request.wait_ms > 0 {
+            // Waits for the first; what has come with it is taken together.
+            match self.take(operation.clone(), selector, request.wait_ms).await? {
+                Some((first, _)) => messages.push(first),
+                None => return Ok(Response::new(wire::ReceiveBatchResponse { messages })),
+            }
+        }
+        let more = vec![operation; limit - messages.len()];
+        for answer in self.dispatcher.perform_all(more).await? {
+            // A later failure must not lose what an earlier one took away.
+            match answer.and_then(message) {
+                Ok(found) => messages.extend(found.map(|(message, _)| message)),
+                Err(status) if messages.is_empty() => return Err(status),
+                Err(_) => break,
+            }
+        }
+        messages.sort_by_key(|message| message.message_id);
+        Ok(Response::new(wire::ReceiveBatchResponse { messages }))
+    }
+}
+
+impl Service {
+    fn check_batch(&self, messages: usize) -> Result<(), Status> {
+        let most = self.limits().batch_messages;
+        if messages > most {
+            return Err(Status::invalid_argument(format!(
+                "a batch of {messages} messages; at most {most} are taken at once"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn id(value: u64, field: &str) -> Result<i64, Status> {
+    match i64::try_from(value) {
+        Ok(id) if id > 0 => Ok(id),
+        _ => Err(Status::invalid_argument(format!("{field} is {value}; ids begin at 1"))),
+    }
+}
+
+fn optional_id(value: u64, field: &str) -> Result<Option<i64>, Status> {
+    if value == 0 { Ok(None) } else { id(value, field).map(Some) }
+}
+
+fn name(name: String) -> Result<String, Status> {
+    if name.is_empty() || name.chars().count() > NAME_CHARACTERS {
+        return Err(Status::invalid_argument(format!(
+            "a name has 1 to {NAME_CHARACTERS} characters; this has {}",
+            name.chars().count()
+        )));
+    }
+    text(name, "name")
+}
+
+/// PostgreSQL's text holds every character but NUL.
+fn text(text: String, field: &str) -> Result<String, Status> {
+    if text.contains('\0') {
+        return Err(Status::invalid_argument(format!(
+            "{field} holds a NUL character, which PostgreSQL's text cannot; encode binary content"
+        )));
+    }
+    Ok(text)
+}
+
+fn milliseconds(value: u64, field: &str) -> Result<i64, Status> {
+    match i64::try_from(value) {
+        Ok(ms) if value <= LONGEST_MS => Ok(ms),
+        _ => Err(Status::invalid_argument(format!(
+            "{field} is {value}; at most {LONGEST_MS} (a hundred years)"
+        ))),
+    }
+}
+
+fn lease(ms: u64) -> Result<i64, Status> {
+    if ms == 0 {
+        return Err(Status::invalid_argument("lease_ms is 0; a lease has a length"));
+    }
+    milliseconds(ms, "lease_ms")
+}
+
+fn request_id(bytes: &[u8]) -> Result<Option<Uuid>, Status> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    Uuid::from_slice(bytes).map(Some).map_err(|_| {
+        Status::invalid_argument(format!(
+            "request_id has {} bytes; it has 16, such as those of a UUID, or none",
+            bytes.len()
+        ))
+    })
+}
+
+fn selector(client: u64, queue: u64, sender: u64, order: i32) -> Result<Selector, Status> {
+    let order = wire::Order::try_from(order).map_err(|_| {
+        Status::invalid_argument(format!("order is {order}; 0 is arrival, 1 is priority"))
+    })?;
+    Ok(Selector {
+        client: id(client, "client_id")?,
+        queue: id(queue, "queue_id")?,
+        sender: optional_id(sender, "sender_id")?,
+        by_priority: order == wire::Order::Priority,
+    })
+}
+
+fn held(client: u64, message: u64, lease: u64) -> Result<Held, Status> {
+    Ok(Held {
+        client: id(client, "client_id")?,
+        message: id(message, "message_id")?,
+        lease: id(lease, "lease_id")?,
+    })
+}
+
+fn number(answer: Answer) -> Result<u64, Status> {
+    match answer {
+        Answer::Number(number) => Ok(number),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn message(answer: Answer) -> Result<Option<(wire::Message, u64)>, Status> {
+    match answer {
+        Answer::Message(found) => Ok(found),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(answer: &Answer) -> Status {
+    Status::new(Code::Internal, format!("an answer of another operation: {answer:?}"))
+}
