@@ -3,6 +3,7 @@
 mod compute;
 mod link;
 mod proxy;
+mod queue;
 mod summary;
 mod synthetic;
 
@@ -26,6 +27,7 @@ enum Tier {
     Link(link::LinkFlags),
     Synthetic(synthetic::SyntheticFlags),
     Proxy(proxy::Proxy),
+    Queue(queue::QueueFlags),
 }
 
 impl Serve {
@@ -36,6 +38,7 @@ impl Serve {
             Tier::Link(tier) => tier.run(),
             Tier::Synthetic(tier) => tier.run(),
             Tier::Proxy(tier) => tier.run(),
+            Tier::Queue(tier) => tier.run(),
         }
     }
 }

@@ -53,9 +53,7 @@ pub enum DatabaseError {
         found: String,
     },
     /// The tables cannot be made.
-    #[error(
-        "cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database"
-    )]
+    #[error("cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database")]
     Migrate(#[source] Box<refinery::Error>),
     /// A statement of the start failed.
     #[error("cannot prepare the database")]
@@ -88,10 +86,8 @@ pub(crate) struct Reach {
 impl Reach {
     /// Reads a URL (or `key=value` text).
     pub(crate) fn parse(url: &str) -> Result<Self, DatabaseError> {
-        let mut config = Config::from_str(url).map_err(|source| DatabaseError::Url {
-            url: without_password(url),
-            source,
-        })?;
+        let mut config = Config::from_str(url)
+            .map_err(|source| DatabaseError::Url { url: without_password(url), source })?;
         let options = match config.get_options() {
             Some(theirs) => format!("{SETTINGS} {theirs}"),
             None => SETTINGS.to_owned(),

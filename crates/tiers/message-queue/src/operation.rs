@@ -141,7 +141,11 @@ impl Operation {
         RequestType(match self {
             Self::Send(_) => 0,
             Self::Take(take) | Self::TakeOnce(take, _) => {
-                if take.lease_ms == 0 { 1 } else { 2 }
+                if take.lease_ms == 0 {
+                    1
+                } else {
+                    2
+                }
             }
             Self::Acknowledge(_) => 3,
             Self::Read(_) => 4,

@@ -15,7 +15,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
 
 /// Folders in which distributions keep the server's programs.
-const PLACES: &[&str] = &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
+const PLACES: &[&str] =
+    &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
 /// The role and the database of the queue.
 const ROLE: &str = "kendall";
 /// The role that makes the cluster; it may not log in afterwards.
@@ -237,7 +238,9 @@ fn programs() -> Result<PathBuf, PrivatePostgresError> {
         .unwrap_or_default()
         .into_iter()
         // Distributions link `postgres` but not `initdb` into the path.
-        .filter_map(|folder| folder.join("postgres").canonicalize().ok()?.parent().map(PathBuf::from));
+        .filter_map(|folder| {
+            folder.join("postgres").canonicalize().ok()?.parent().map(PathBuf::from)
+        });
     let mut found: Vec<(u32, PathBuf)> = PLACES
         .iter()
         .filter_map(|place| fs::read_dir(place).ok())

@@ -99,7 +99,7 @@ impl Waiters {
             for waiting in line {
                 let arrival = Arrival { queue, sender: None, receiver: None };
                 // Whoever is gone needs no waking.
-                waiting.wake.send(arrival).map_or((), |()| ());
+                waiting.wake.send(arrival).unwrap_or_else(|_| ());
             }
         }
     }
@@ -123,7 +123,8 @@ impl Waiting {
             Some(receiver) => receiver == self.client,
             None => arrival.sender != Some(self.client),
         };
-        for_it && (self.sender.is_none() || arrival.sender.is_none() || self.sender == arrival.sender)
+        for_it
+            && (self.sender.is_none() || arrival.sender.is_none() || self.sender == arrival.sender)
     }
 }
 
@@ -150,7 +151,9 @@ impl Drop for Place {
             state.forget_empty(queue);
         }
         drop(state);
-        if !self.used && let Ok(arrival) = self.woken.try_recv() {
+        if !self.used
+            && let Ok(arrival) = self.woken.try_recv()
+        {
             self.waiters.arrived(arrival);
         }
     }

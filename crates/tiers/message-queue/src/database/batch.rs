@@ -165,8 +165,7 @@ async fn take_many(
     let senders: Vec<Option<i64>> = takes.iter().map(|t| t.selector.sender).collect();
     let by_priority: Vec<bool> = takes.iter().map(|t| t.selector.by_priority).collect();
     let leases: Vec<i64> = takes.iter().map(|t| t.lease_ms).collect();
-    let parameters: [&(dyn ToSql + Sync); 5] =
-        [&clients, &queues, &senders, &by_priority, &leases];
+    let parameters: [&(dyn ToSql + Sync); 5] = [&clients, &queues, &senders, &by_priority, &leases];
     let rows = query(connection, TAKE, &[], &parameters).await?;
     Ok(rows.iter().map(taken).collect())
 }
@@ -303,10 +302,7 @@ async fn list(
     Ok(Ok(Answer::Queues(rows.iter().map(queue).collect())))
 }
 
-async fn statistics(
-    connection: &Connection,
-    queue: i64,
-) -> Result<Result<Answer, Refusal>, Error> {
+async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
     let text = "SELECT name, waiting, leased, delayed, oldest_age_ms, max_deliveries, \
         dead_letter_queue_id, retention_ms FROM queue_statistics($1, $2)";
     let rows = query(connection, text, &[], &[&queue, &COUNT_LIMIT]).await?;

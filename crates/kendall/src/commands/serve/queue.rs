@@ -1,0 +1,128 @@
+//! `kendall serve queue`: the persistent message queue over PostgreSQL.
+
+use std::path::PathBuf;
+
+use kendall_message_queue::{Database, DatabaseError, Limits, QueueOptions, Server, ServerError};
+use kendall_tier::{Clock, Routes, Stop};
+use kendall_units::Seconds;
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Runs a persistent message queue over PostgreSQL
+///
+/// Clients speak gRPC (kendall.queue.v1, with reflection and health). Any number of these may run
+/// over one database. Answered means committed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    kendall serve queue --listen 127.0.0.1:7070\n  \
+    kendall serve queue --listen 127.0.0.1:7070 --database postgres://queue@db.example/queue \
+    --workers 8 --connections 8 --metrics 127.0.0.1:9100")]
+pub(crate) struct QueueFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// A PostgreSQL (15 or later) to use; without it, a private one is started from the installed
+    /// programs
+    #[arg(long, value_name = "URL", env = "KENDALL_QUEUE_DATABASE", hide_env_values = true)]
+    database: Option<String>,
+
+    /// Folder of the private PostgreSQL
+    #[arg(long, value_name = "DIR", default_value = "kendall-queue", conflicts_with = "database")]
+    data: PathBuf,
+
+    /// Batches in service at once; the rest waits in the request queue
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    workers: u32,
+
+    /// Connections to PostgreSQL that the workers share
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+
+    /// Most operations that share one commit; 1 gives each its own
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    batch: u32,
+
+    /// Most requests that wait; further ones are refused with RESOURCE_EXHAUSTED
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    queue_capacity: u32,
+
+    /// Most client connections; further ones wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    client_connections: u32,
+
+    /// Longest wait for a connection to PostgreSQL
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = kendall_units::parse_seconds)]
+    database_timeout: Seconds,
+
+    /// Threads of the network side
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+
+    /// Most characters of a message's content
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    content_characters: u32,
+
+    /// Most queues
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    queues: u32,
+
+    /// Most messages in one batch request
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch_messages: u32,
+
+    /// Longest wait of a receive
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = kendall_units::parse_seconds)]
+    longest_wait: Seconds,
+
+    /// Most clients that wait for a message at the same time
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    waiting_clients: u32,
+}
+
+impl QueueFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let server = Server::start(&self.options(), Clock::monotonic())
+            .map_err(|error| exit_with(exit_of(&error), error))?;
+        let listen = vec![server.address()];
+        let instruments = server.instruments().clone();
+        let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
+        running.wait();
+        server.stop();
+        running.finish()
+    }
+
+    fn options(&self) -> QueueOptions {
+        let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        QueueOptions {
+            listen: self.tier.listen,
+            database: match &self.database {
+                Some(url) => Database::Url(url.clone()),
+                None => Database::Private(self.data.clone()),
+            },
+            workers: size(self.workers),
+            connections: size(self.connections),
+            batch: size(self.batch),
+            queue_capacity: size(self.queue_capacity),
+            client_connections: size(self.client_connections),
+            database_timeout: self.database_timeout.as_duration(),
+            threads: size(self.threads),
+            limits: Limits {
+                content_characters: size(self.content_characters),
+                queues: size(self.queues),
+                batch_messages: size(self.batch_messages),
+                wait_ms: self.longest_wait.as_nanos() / 1_000_000,
+                waiting_clients: size(self.waiting_clients),
+            },
+        }
+    }
+}
+
+fn exit_of(error: &ServerError) -> Exit {
+    match error {
+        ServerError::Database(DatabaseError::Url { .. }) => Exit::Refused,
+        ServerError::Threads(_) | ServerError::Reflection(_) => Exit::Failure,
+        _ => Exit::NotReady,
+    }
+}

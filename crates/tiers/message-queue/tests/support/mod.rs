@@ -1,0 +1,84 @@
+//! A middleware over a private PostgreSQL, and clients of it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_message_queue::{Database, Limits, PrivatePostgres, QueueOptions, Server};
+use kendall_protocols::queue::{CreateQueueRequest, HelloRequest};
+use kendall_tier::Clock;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) type Client = MessageQueueClient<Channel>;
+
+/// A folder that root's PostgreSQL user may enter, removed at the end.
+#[derive(Debug)]
+pub(crate) struct Folder(pub(crate) tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Options of a middleware on a free port.
+pub(crate) fn options(database: Database) -> QueueOptions {
+    QueueOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        database,
+        workers: 2,
+        connections: 2,
+        batch: 64,
+        queue_capacity: 10_000,
+        client_connections: 1000,
+        database_timeout: Duration::from_secs(5),
+        threads: 2,
+        limits: Limits::default(),
+    }
+}
+
+pub(crate) fn start(database: Database) -> Server {
+    start_with(options(database))
+}
+
+pub(crate) fn start_with(options: QueueOptions) -> Server {
+    Server::start(&options, Clock::monotonic())
+        .expect("the tests need PostgreSQL's server programs; `make packages-test` installs them")
+}
+
+pub(crate) fn postgres(folder: &Folder) -> PrivatePostgres {
+    PrivatePostgres::start(&folder.path().join("queue"))
+        .expect("the tests need PostgreSQL's server programs; `make packages-test` installs them")
+}
+
+pub(crate) fn private(folder: &Folder) -> Database {
+    Database::Private(PathBuf::from(folder.path()).join("queue"))
+}
+
+pub(crate) async fn connect(server: &Server) -> Client {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    MessageQueueClient::new(endpoint.connect().await.unwrap())
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub(crate) async fn hello(client: &mut Client, name: &str) -> u64 {
+    let request = HelloRequest { name: name.into() };
+    client.hello(request).await.unwrap().into_inner().client_id
+}
+
+pub(crate) async fn create(client: &mut Client, name: &str) -> u64 {
+    let request = CreateQueueRequest { name: name.into(), ..Default::default() };
+    client.create_queue(request).await.unwrap().into_inner().queue_id
+}
