@@ -40,14 +40,12 @@ bench-models: ## prints the speed of the models in CPU seconds, and the coverage
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
 	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
-
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link
-
 bench-load: ## compares what a request of the load costs with other tools, and checks its schedule
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
-
 bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (6 minutes)
-	@scripts/packages bench
 	scripts/bench-proxy
+bench-queue: packages-bench ## compares the message queue with the yardstick on the same PostgreSQL
+	$(CARGO) bench -p kendall --bench queue

@@ -7,6 +7,7 @@ mod design;
 mod fit;
 mod keep;
 mod load;
+mod queue;
 mod report;
 mod run;
 mod serve;
@@ -36,6 +37,7 @@ enum Command {
     Completions(completions::Completions),
     Design(design::Design),
     Fit(fit::Fit),
+    Queue(queue::Queue),
     Report(report::ReportCommand),
     Serve(serve::Serve),
     Load(load::Load),
@@ -61,6 +63,7 @@ impl Kendall {
             Command::Completions(command) => command.run(),
             Command::Design(command) => command.run(),
             Command::Fit(command) => command.run(),
+            Command::Queue(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),

@@ -5,6 +5,7 @@
 --   0 done · 1 unknown client · 2 client said goodbye · 3 unknown queue · 4 unknown receiver
 --   5 to oneself · 6 content too long · 7 nothing there · 8 lease not held · 9 queue holds messages
 --   10 name taken · 11 too many queues · 12 unknown sender · 13 unknown dead-letter queue
+--   14 unknown message
 
 CREATE FUNCTION hello(wanted text) RETURNS bigint LANGUAGE sql AS $$
     INSERT INTO client (name) VALUES (wanted)

@@ -129,6 +129,16 @@ impl Databases {
         prepare(&mut client, &limits).await?;
         drop(client);
         tasks.join_next().await;
+        Self::pool(reach, connections, timeout, limits).await
+    }
+
+    /// Opens a pool over a schema that is up to date.
+    pub(crate) async fn pool(
+        reach: &Reach,
+        connections: usize,
+        timeout: Duration,
+        limits: Limits,
+    ) -> Result<Self, DatabaseError> {
         let manager = Manager::from_config(
             reach.config.clone(),
             NoTls,
@@ -150,6 +160,27 @@ impl Databases {
             Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
         })?;
         Ok(Session { connection, limits: Arc::clone(&self.limits) })
+    }
+
+    /// A read-only look with a time limit of its own.
+    pub(crate) async fn look(
+        &self,
+        text: &str,
+        parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+        statement_ms: u32,
+    ) -> Result<Vec<tokio_postgres::Row>, Status> {
+        let mut session = self.session().await?;
+        let failed = |error: tokio_postgres::Error| batch::status(&error);
+        let transaction =
+            session.connection.build_transaction().read_only(true).start().await.map_err(failed)?;
+        transaction
+            .batch_execute(&format!("SET LOCAL statement_timeout = {statement_ms}"))
+            .await
+            .map_err(failed)?;
+        let statement = transaction.prepare_cached(text).await.map_err(failed)?;
+        let rows = transaction.query(&statement, parameters).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(rows)
     }
 
     pub(crate) fn limits(&self) -> &Limits {

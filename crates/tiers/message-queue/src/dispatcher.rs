@@ -44,6 +44,8 @@ pub(crate) struct Dispatcher {
 #[derive(Debug)]
 struct State {
     waiting: VecDeque<Pending>,
+    /// Operations of all that wait.
+    requests: usize,
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
@@ -51,16 +53,22 @@ struct State {
 
 #[derive(Debug)]
 struct Pending {
-    operation: Operation,
+    /// What came in one call: performed together, in this order, by one worker.
+    operations: Vec<Operation>,
     arrived_ns: u64,
-    reply: oneshot::Sender<Result<Answer, Status>>,
+    reply: oneshot::Sender<Vec<Result<Answer, Status>>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(instruments: &Instruments, capacity: usize, batch: usize) -> Arc<Self> {
         let recorder = instruments.recorder();
         Arc::new(Self {
-            state: Mutex::new(State { waiting: VecDeque::new(), recorder, draining: false }),
+            state: Mutex::new(State {
+                waiting: VecDeque::new(),
+                requests: 0,
+                recorder,
+                draining: false,
+            }),
             work: Notify::new(),
             clock: instruments.clock().clone(),
             capacity,
@@ -68,48 +76,50 @@ impl Dispatcher {
         })
     }
 
-    /// Puts operations into the request queue together, and gives their answers in order.
+    /// Puts operations into the request queue together, where they stay together, and gives their
+    /// answers in order.
     pub(crate) async fn perform_all(
         &self,
         operations: Vec<Operation>,
     ) -> Result<Vec<Result<Answer, Status>>, Status> {
-        let mut replies = Vec::with_capacity(operations.len());
-        {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answers = {
             let arrived_ns = self.clock.now_ns();
             let mut state = self.lock();
             if state.draining {
                 return Err(Status::unavailable("the middleware is stopping; try another"));
             }
-            if state.waiting.len() + operations.len() > self.capacity {
+            if state.requests + operations.len() > self.capacity {
                 state.recorder.limit_hit(QUEUE_FULL);
                 return Err(Status::resource_exhausted(format!(
                     "{} requests wait, the queue's bound is {}; try again later",
-                    state.waiting.len(),
-                    self.capacity
+                    state.requests, self.capacity
                 )));
             }
-            for operation in operations {
+            for operation in &operations {
                 state.recorder.arrived(operation.request_type());
-                state.recorder.queue_length.add(arrived_ns, 1);
-                let (reply, answer) = oneshot::channel();
-                state.waiting.push_back(Pending { operation, arrived_ns, reply });
-                replies.push(answer);
             }
-        }
+            state.recorder.queue_length.add(arrived_ns, count(&operations));
+            state.requests += operations.len();
+            let (reply, answers) = oneshot::channel();
+            state.waiting.push_back(Pending { operations, arrived_ns, reply });
+            answers
+        };
         self.work.notify_one();
-        let mut answers = Vec::with_capacity(replies.len());
-        for reply in replies {
-            answers.push(reply.await.unwrap_or_else(|_| {
-                Err(Status::unavailable("the middleware stopped before it answered"))
-            }));
-        }
-        Ok(answers)
+        answers.await.map_err(|_| Status::unavailable("the middleware stopped before it answered"))
     }
 
     /// Puts one operation into the request queue and gives its answer.
     pub(crate) async fn perform(&self, operation: Operation) -> Result<Answer, Status> {
         let mut answers = self.perform_all(vec![operation]).await?;
         answers.pop().unwrap_or_else(|| Err(Status::internal("an operation had no answer")))
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().requests
     }
 
     /// Counts a client that was not allowed to wait for a message.
@@ -177,26 +187,32 @@ impl Dispatcher {
             return;
         }
         let sent_ns = self.clock.now_ns();
-        let operations: Vec<&Operation> = batch.iter().map(|(p, _)| &p.operation).collect();
+        let operations: Vec<&Operation> = batch.iter().flat_map(|(p, _)| &p.operations).collect();
         let answers = match session {
             Ok(session) => perform_batch(&session, &operations, recorder).await,
             Err(status) => operations.iter().map(|_| Err(status.clone())).collect(),
         };
         let received_ns = self.clock.now_ns();
         let exchange = Exchange { sent_ns, received_ns };
-        for ((pending, dequeued_ns), answer) in batch.into_iter().zip(answers) {
-            let request = pending.operation.request_type();
-            recorder.outcome(outcome(&answer), 1);
+        let mut answers = answers.into_iter();
+        for (pending, dequeued_ns) in batch {
+            let own: Vec<_> = answers.by_ref().take(pending.operations.len()).collect();
+            for answer in &own {
+                recorder.outcome(outcome(answer), 1);
+            }
             // The receiver may have gone meanwhile; what was done stays done.
-            drop(pending.reply.send(answer));
+            drop(pending.reply.send(own));
             let moments = Moments {
                 arrived_ns: pending.arrived_ns,
                 dequeued_ns,
                 backend: Some(exchange),
                 replied_ns: self.clock.now_ns(),
             };
-            recorder.stage(request, CONNECTION_WAIT, connected_ns.saturating_sub(dequeued_ns));
-            recorder.completed(request, &moments);
+            for operation in &pending.operations {
+                let request = operation.request_type();
+                recorder.stage(request, CONNECTION_WAIT, connected_ns.saturating_sub(dequeued_ns));
+                recorder.completed(request, &moments);
+            }
         }
     }
 
@@ -204,7 +220,7 @@ impl Dispatcher {
         let mut state = self.lock();
         let pending = state.waiting.pop_front()?;
         let now_ns = self.clock.now_ns();
-        state.recorder.queue_length.subtract(now_ns, 1);
+        state.left(&pending, now_ns);
         if !state.waiting.is_empty() {
             self.work.notify_one();
         }
@@ -213,12 +229,14 @@ impl Dispatcher {
 
     fn take_more(&self, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
         let mut state = self.lock();
-        let more = state.waiting.len().min(self.batch.saturating_sub(batch.len()));
-        for pending in state.waiting.drain(..more) {
+        let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
+        while taken < self.batch
+            && let Some(pending) = state.waiting.pop_front()
+        {
+            taken += pending.operations.len();
+            state.left(&pending, now_ns);
             batch.push((pending, now_ns));
         }
-        let count = u64::try_from(more).expect("a usize is no more than a u64");
-        state.recorder.queue_length.subtract(now_ns, count);
     }
 
     fn drained(&self) -> bool {
@@ -231,13 +249,24 @@ impl Dispatcher {
     }
 }
 
+impl State {
+    /// Counts that `pending` waits no more.
+    fn left(&mut self, pending: &Pending, now_ns: u64) {
+        self.requests = self.requests.saturating_sub(pending.operations.len());
+        self.recorder.queue_length.subtract(now_ns, count(&pending.operations));
+    }
+}
+
+fn count<T>(operations: &[T]) -> u64 {
+    u64::try_from(operations.len()).expect("a usize is no more than a u64")
+}
+
 async fn perform_batch(
     session: &Session,
     operations: &[&Operation],
     recorder: &mut Recorder,
 ) -> Vec<Result<Answer, Status>> {
-    let keys = u64::try_from(operations.len()).expect("a usize is no more than a u64");
-    recorder.backend_sent(0, keys);
+    recorder.backend_sent(0, count(operations));
     let answers = session.perform(operations).await;
     if answers.iter().any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable)) {
         recorder.backend_failed(0);

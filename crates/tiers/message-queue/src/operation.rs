@@ -58,6 +58,7 @@ pub(crate) const REQUEST_TYPES: &[&str] = &[
     "purge",
     "extend-lease",
     "return-message",
+    "delete-message",
 ];
 
 /// One operation on the database.
@@ -68,15 +69,35 @@ pub(crate) enum Operation {
     TakeOnce(Take, Uuid),
     Acknowledge(Held),
     Read(Selector),
-    Hello { name: String },
-    Goodbye { client: i64 },
+    Hello {
+        name: String,
+    },
+    Goodbye {
+        client: i64,
+    },
     CreateQueue(NewQueue),
-    DeleteQueue { queue: i64, with_messages: bool },
-    ListQueues { client: i64, all: bool, after: i64, limit: i32 },
-    Statistics { queue: i64 },
-    Purge { queue: i64 },
+    DeleteQueue {
+        queue: i64,
+        with_messages: bool,
+    },
+    ListQueues {
+        client: i64,
+        all: bool,
+        after: i64,
+        limit: i32,
+    },
+    Statistics {
+        queue: i64,
+    },
+    Purge {
+        queue: i64,
+    },
     ExtendLease(Held, i64),
     Return(Held, i64),
+    /// The console's, for messages that should not have been sent.
+    DeleteMessage {
+        message: i64,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +179,7 @@ impl Operation {
             Self::Purge { .. } => 11,
             Self::ExtendLease(..) => 12,
             Self::Return(..) => 13,
+            Self::DeleteMessage { .. } => 14,
         })
     }
 }
@@ -197,6 +219,7 @@ impl Refusal {
             ),
             12 => (Code::NotFound, "unknown sender".to_owned()),
             13 => (Code::NotFound, "unknown dead-letter queue".to_owned()),
+            14 => (Code::NotFound, "this message is not there (any more)".to_owned()),
             other => (Code::Internal, format!("the database answered code {other}")),
         };
         Status::new(code, text)

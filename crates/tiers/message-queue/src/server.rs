@@ -19,6 +19,7 @@ use tokio_postgres::{AsyncMessage, NoTls};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, Reach};
 use crate::dispatcher::{self, Dispatcher};
 use crate::operation::{Limits, REQUEST_TYPES};
@@ -71,6 +72,8 @@ pub struct QueueOptions {
     pub database_timeout: Duration,
     /// Threads of the network side.
     pub threads: usize,
+    /// Address of the management console, if there shall be one.
+    pub console: Option<SocketAddr>,
     /// Bounds that both tiers enforce.
     pub limits: Limits,
 }
@@ -107,6 +110,7 @@ pub struct Server {
     runtime: Runtime,
     instruments: Instruments,
     address: SocketAddr,
+    console: Option<String>,
     dispatcher: Arc<Dispatcher>,
     waiters: Arc<Waiters>,
     workers: JoinSet<()>,
@@ -122,18 +126,8 @@ impl Server {
     /// # Errors
     /// [`ServerError`]: an address taken, a database that cannot be reached or used.
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
-        let bind = |source| ServerError::Bind { address: options.listen, source };
-        let listener = TcpListener::bind(options.listen).map_err(bind)?;
-        listener.set_nonblocking(true).map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
-        let (postgres, url) = match &options.database {
-            Database::Url(url) => (None, url.clone()),
-            Database::Private(folder) => {
-                let postgres = PrivatePostgres::start(folder)?;
-                let url = postgres.url().to_owned();
-                (Some(postgres), url)
-            }
-        };
+        let (listener, address) = bind(options.listen)?;
+        let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
@@ -165,8 +159,14 @@ impl Server {
             workers.spawn_on(work, handle);
         }
         let mut background = JoinSet::new();
-        background.spawn_on(listen(reach, Arc::clone(&waiters)), handle);
+        background.spawn_on(listen(reach.clone(), Arc::clone(&waiters)), handle);
         background.spawn_on(keep_house(service.clone()), handle);
+        let console = match options.console {
+            Some(address) => {
+                Some(start_console(address, &service, &reach, options, &runtime, &mut background)?)
+            }
+            None => None,
+        };
         let (end, ended) = oneshot::channel();
         let mut network = JoinSet::new();
         let serving = {
@@ -178,6 +178,7 @@ impl Server {
             runtime,
             instruments,
             address,
+            console,
             dispatcher,
             waiters,
             workers,
@@ -192,6 +193,12 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the console with its access token, to be opened in a browser.
+    #[must_use]
+    pub fn console(&self) -> Option<&str> {
+        self.console.as_deref()
     }
 
     /// What it counts.
@@ -239,6 +246,51 @@ impl Server {
             postgres.stop();
         }
     }
+}
+
+/// The database's URL, and the private PostgreSQL behind it, if it is one.
+fn database(database: &Database) -> Result<(Option<PrivatePostgres>, String), ServerError> {
+    match database {
+        Database::Url(url) => Ok((None, url.clone())),
+        Database::Private(folder) => {
+            let postgres = PrivatePostgres::start(folder)?;
+            let url = postgres.url().to_owned();
+            Ok((Some(postgres), url))
+        }
+    }
+}
+
+/// Starts the console; gives the address to open in a browser.
+fn start_console(
+    address: SocketAddr,
+    service: &Service,
+    reach: &Reach,
+    options: &QueueOptions,
+    runtime: &Runtime,
+    background: &mut JoinSet<()>,
+) -> Result<String, ServerError> {
+    let token = console::token();
+    let (listener, address) = bind(address)?;
+    // A connection of its own: looking must not make the workers wait.
+    let looking =
+        runtime.block_on(Databases::pool(reach, 1, options.database_timeout, options.limits))?;
+    let console = Console::new(service, looking, &token);
+    let serving = async move {
+        if let Err(error) = console.serve(listener).await {
+            tracing::error!(%error, "the console ended");
+        }
+    };
+    background.spawn_on(serving, runtime.handle());
+    Ok(console::address(address, &token))
+}
+
+/// A listening socket that does not block, and its address with the real port.
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let failed = |source| ServerError::Bind { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
 }
 
 fn layout(reach: &Reach) -> Layout {

@@ -83,31 +83,6 @@ impl Service {
             Err(_) => false,
         }
     }
-
-    fn send(&self, request: wire::SendRequest) -> Result<Operation, Status> {
-        let limit = self.limits().content_characters;
-        // Bytes first: counting the characters of what cannot fit would be wasted.
-        if request.content.len() > 4 * limit || request.content.chars().count() > limit {
-            return Err(Status::invalid_argument(too_long(limit)));
-        }
-        Ok(Operation::Send(Send {
-            client: id(request.client_id, "client_id")?,
-            queue: id(request.queue_id, "queue_id")?,
-            receiver: optional_id(request.receiver_id, "receiver_id")?,
-            content: text(request.content, "content")?,
-            priority: (0..=HIGHEST_PRIORITY)
-                .contains(&request.priority)
-                .then_some(request.priority)
-                .ok_or_else(|| {
-                    Status::invalid_argument(format!(
-                        "priority is {}; it goes from 0 to {HIGHEST_PRIORITY}",
-                        request.priority
-                    ))
-                })?,
-            delay_ms: milliseconds(request.delay_ms, "delay_ms")?,
-            request: request_id(&request.request_id)?,
-        }))
-    }
 }
 
 #[tonic::async_trait]
@@ -201,7 +176,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::SendRequest>,
     ) -> Result<Response<wire::SendResponse>, Status> {
-        let operation = self.send(request.into_inner())?;
+        let operation = checked_send(request.into_inner(), self.limits())?;
         let message_id = number(self.dispatcher.perform(operation).await?)?;
         Ok(Response::new(wire::SendResponse { message_id }))
     }
@@ -287,7 +262,7 @@ impl MessageQueue for Service {
         let messages = request.into_inner().messages;
         self.check_batch(messages.len())?;
         let checked: Vec<Result<Operation, Status>> =
-            messages.into_iter().map(|message| self.send(message)).collect();
+            messages.into_iter().map(|message| checked_send(message, self.limits())).collect();
         let good = checked.iter().filter_map(|c| c.as_ref().ok().cloned()).collect();
         let mut answers = self.dispatcher.perform_all(good).await?.into_iter();
         let results = checked
@@ -352,6 +327,33 @@ impl Service {
     }
 }
 
+/// A send, checked and made into an operation.
+pub(crate) fn checked_send(
+    request: wire::SendRequest,
+    limits: &Limits,
+) -> Result<Operation, Status> {
+    let limit = limits.content_characters;
+    // Bytes first: counting the characters of what cannot fit would be wasted.
+    if request.content.len() > 4 * limit || request.content.chars().count() > limit {
+        return Err(Status::invalid_argument(too_long(limit)));
+    }
+    if !(0..=HIGHEST_PRIORITY).contains(&request.priority) {
+        return Err(Status::invalid_argument(format!(
+            "priority is {}; it goes from 0 to {HIGHEST_PRIORITY}",
+            request.priority
+        )));
+    }
+    Ok(Operation::Send(Send {
+        client: id(request.client_id, "client_id")?,
+        queue: id(request.queue_id, "queue_id")?,
+        receiver: optional_id(request.receiver_id, "receiver_id")?,
+        content: text(request.content, "content")?,
+        priority: request.priority,
+        delay_ms: milliseconds(request.delay_ms, "delay_ms")?,
+        request: request_id(&request.request_id)?,
+    }))
+}
+
 fn id(value: u64, field: &str) -> Result<i64, Status> {
     match i64::try_from(value) {
         Ok(id) if id > 0 => Ok(id),
@@ -363,7 +365,7 @@ fn optional_id(value: u64, field: &str) -> Result<Option<i64>, Status> {
     if value == 0 { Ok(None) } else { id(value, field).map(Some) }
 }
 
-fn name(name: String) -> Result<String, Status> {
+pub(crate) fn name(name: String) -> Result<String, Status> {
     if name.is_empty() || name.chars().count() > NAME_CHARACTERS {
         return Err(Status::invalid_argument(format!(
             "a name has 1 to {NAME_CHARACTERS} characters; this has {}",

@@ -99,7 +99,7 @@ impl Waiters {
             for waiting in line {
                 let arrival = Arrival { queue, sender: None, receiver: None };
                 // Whoever is gone needs no waking.
-                waiting.wake.send(arrival).unwrap_or_else(|_| ());
+                waiting.wake.send(arrival).unwrap_or_default();
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Every operation, over gRPC, on a real PostgreSQL.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
+
 mod support;
 
 use kendall_protocols::queue::{
@@ -18,8 +20,10 @@ struct Setting {
     queue: u64,
 }
 
+type Test = fn(&tokio::runtime::Runtime, &mut Setting);
+
 /// One PostgreSQL for all the tests of this file: making one takes longer than any of them.
-fn with_setting(tests: &[(&str, fn(&tokio::runtime::Runtime, &mut Setting))]) {
+fn with_setting(tests: &[(&str, Test)]) {
     let folder = Folder::new();
     let server = start(private(&folder));
     let runtime = runtime();

@@ -8,6 +8,7 @@ use kendall_units::Seconds;
 
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
+use crate::output;
 
 /// Runs a persistent message queue over PostgreSQL
 ///
@@ -59,6 +60,10 @@ pub(crate) struct QueueFlags {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
+    /// Address of the management console; it prints the address to open, with an access token
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    console: Option<std::net::SocketAddr>,
+
     /// Most characters of a message's content
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     content_characters: u32,
@@ -88,6 +93,9 @@ impl QueueFlags {
         let listen = vec![server.address()];
         let instruments = server.instruments().clone();
         let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
+        if let Some(address) = server.console() {
+            output::note(&format!("console {address}"));
+        }
         running.wait();
         server.stop();
         running.finish()
@@ -108,6 +116,7 @@ impl QueueFlags {
             client_connections: size(self.client_connections),
             database_timeout: self.database_timeout.as_duration(),
             threads: size(self.threads),
+            console: self.console,
             limits: Limits {
                 content_characters: size(self.content_characters),
                 queues: size(self.queues),

@@ -229,6 +229,11 @@ async fn single(
         Operation::DeleteQueue { queue, with_messages } => {
             ("SELECT delete_queue($1, $2)", vec![queue, with_messages])
         }
+        Operation::DeleteMessage { message } => (
+            "WITH gone AS (DELETE FROM message WHERE id = $1 RETURNING 1) \
+             SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 0 ELSE 14 END",
+            vec![message],
+        ),
         Operation::ExtendLease(held, ms) => (
             "SELECT extend_lease($1, $2, $3, $4)",
             vec![&held.client, &held.message, &held.lease, ms],

@@ -42,6 +42,7 @@ pub(crate) fn options(database: Database) -> QueueOptions {
         client_connections: 1000,
         database_timeout: Duration::from_secs(5),
         threads: 2,
+        console: None,
         limits: Limits::default(),
     }
 }

@@ -1,0 +1,356 @@
+//! `make bench-queue`: the message queue against the yardstick (one row inserted and one row
+//! deleted with SKIP LOCKED, a transaction each, prepared, by pgbench), on the same durable
+//! PostgreSQL, in interleaved rounds. Prints messages per second, CPU time per message of
+//! PostgreSQL and of the middleware, and ratios.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program that prints figures")]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use kendall_message_queue::PrivatePostgres;
+use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_protocols::queue::{
+    CreateQueueRequest, HelloRequest, ReceiveRequest, SendBatchRequest, SendRequest,
+};
+use kendall_stats::histogram::Histogram;
+use kendall_tier::Clock;
+use kendall_units::{Seconds, exact_f64};
+use tonic::transport::{Channel, Endpoint};
+
+const CLIENTS: u64 = 64;
+const CONTENT: usize = 200;
+const SECONDS: u64 = 8;
+const ROUNDS: usize = 3;
+const WAITING: u64 = 1_000_000;
+
+/// What one round measured.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    messages_per_s: f64,
+    postgres_us: f64,
+    middleware_us: f64,
+    response_ms: f64,
+    memory_mib: f64,
+}
+
+struct Bench {
+    postgres: PrivatePostgres,
+    runtime: tokio::runtime::Runtime,
+    clock: Clock,
+}
+
+fn main() {
+    // `cargo test --benches` asks every bench for its list of tests.
+    if std::env::args().any(|argument| argument == "--list" || argument == "--test") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let postgres = PrivatePostgres::start(&folder.path().join("queue")).unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let bench = Bench { postgres, runtime, clock: Clock::monotonic() };
+    bench.yardstick_table();
+    println!("{CLIENTS} clients, {CONTENT}-byte messages, {SECONDS} s a round, {ROUNDS} rounds");
+    println!("a message is one send and one receive; CPU time in µs per message\n");
+    let (mut yard, mut queue, mut lone, mut lone_unbatched) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..ROUNDS {
+        yard.push(bench.yardstick(CLIENTS));
+        queue.push(bench.queue(CLIENTS, "128"));
+        lone.push(bench.queue(1, "128"));
+        lone_unbatched.push(bench.queue(1, "1"));
+    }
+    let yard = median(&yard);
+    print("yardstick, 64 clients", &yard, &yard);
+    let queue = median(&queue);
+    print("queue, 64 clients", &queue, &yard);
+    let lone = median(&lone);
+    print("queue, 1 client", &lone, &yard);
+    let lone_unbatched = median(&lone_unbatched);
+    print("queue, 1 client, --batch 1", &lone_unbatched, &yard);
+    println!(
+        "\nlone client, response with batching / without: {:.3}",
+        lone.response_ms / lone_unbatched.response_ms
+    );
+    bench.fill();
+    let mut full = Vec::new();
+    for _ in 0..ROUNDS {
+        full.push(bench.queue(CLIENTS, "128"));
+    }
+    let full = median(&full);
+    print("queue, 1,000,000 waiting", &full, &yard);
+    println!(
+        "\nmessages/s with 1,000,000 waiting / with none: {:.2}",
+        full.messages_per_s / queue.messages_per_s
+    );
+    let many = bench.queue(600, "128");
+    print("queue, 600 clients", &many, &yard);
+    println!("memory of the middleware at 600 clients: {:.0} MiB", many.memory_mib);
+    bench.postgres.stop();
+}
+
+fn print(name: &str, round: &Round, yard: &Round) {
+    println!(
+        "{name:<28} {:>9.0} messages/s ({:>5.2})  PostgreSQL {:>6.1} µs ({:>4.2})  middleware {:>6.1} µs  response {:>7.3} ms",
+        round.messages_per_s,
+        round.messages_per_s / yard.messages_per_s,
+        round.postgres_us,
+        round.postgres_us / yard.postgres_us,
+        round.middleware_us,
+        round.response_ms,
+    );
+}
+
+fn median(rounds: &[Round]) -> Round {
+    let of = |field: fn(&Round) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(field).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Round {
+        messages_per_s: of(|r| r.messages_per_s),
+        postgres_us: of(|r| r.postgres_us),
+        middleware_us: of(|r| r.middleware_us),
+        response_ms: of(|r| r.response_ms),
+        memory_mib: of(|r| r.memory_mib),
+    }
+}
+
+impl Bench {
+    fn psql(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for part in self.postgres.url().split(' ') {
+            let (key, value) = part.split_once('=').unwrap();
+            let value = value.trim_matches('\'');
+            let name = if key == "dbname" {
+                "PGDATABASE".into()
+            } else {
+                format!("PG{}", key.to_uppercase())
+            };
+            command.env(name, value);
+        }
+        command
+    }
+
+    fn yardstick_table(&self) {
+        let text = "CREATE SCHEMA yardstick; CREATE TABLE yardstick.message \
+            (id bigserial PRIMARY KEY, content text NOT NULL) WITH (\
+            autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, \
+            autovacuum_vacuum_cost_delay = 0)";
+        assert!(self.psql("psql").args(["-q", "-c", text]).status().unwrap().success());
+    }
+
+    fn yardstick(&self, clients: u64) -> Round {
+        let script = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "INSERT INTO yardstick.message (content) VALUES (repeat('x', {CONTENT}));\n\
+             DELETE FROM yardstick.message WHERE id = (SELECT id FROM yardstick.message ORDER BY id \
+             FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING content;\n"
+        );
+        std::fs::write(script.path(), text).unwrap();
+        let before = cpu_of_tree(self.postgres.pid());
+        let output = self
+            .psql("pgbench")
+            .args(["-n", "-M", "prepared", "-j", "2", "-c", &clients.to_string()])
+            .args(["-T", &SECONDS.to_string(), "-f"])
+            .arg(script.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let number = |name: &str| -> f64 {
+            let line = text
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
+            let digits: String = line
+                .chars()
+                .skip_while(|c| !c.is_ascii_digit())
+                .take_while(|c| c.is_ascii_digit() || *c == '.')
+                .collect();
+            digits.parse().unwrap()
+        };
+        let messages = number("number of transactions actually processed");
+        let cpu_s = cpu_of_tree(self.postgres.pid()) - before;
+        Round {
+            messages_per_s: number("tps"),
+            postgres_us: cpu_s * 1e6 / messages,
+            middleware_us: 0.0,
+            response_ms: number("latency average"),
+            memory_mib: 0.0,
+        }
+    }
+
+    fn queue(&self, clients: u64, batch: &str) -> Round {
+        let middleware = Middleware::start(self.postgres.url(), batch);
+        let postgres_before = cpu_of_tree(self.postgres.pid());
+        let middleware_before = cpu_of(middleware.process.id());
+        let start_ns = self.clock.now_ns();
+        let (messages, times) =
+            self.runtime.block_on(load(middleware.address, clients, &self.clock));
+        let seconds = Seconds::from_nanos(self.clock.now_ns() - start_ns).get();
+        let postgres_s = cpu_of_tree(self.postgres.pid()) - postgres_before;
+        let middleware_s = cpu_of(middleware.process.id()) - middleware_before;
+        let messages = exact_f64(messages);
+        Round {
+            messages_per_s: messages / seconds,
+            postgres_us: postgres_s * 1e6 / messages,
+            middleware_us: middleware_s * 1e6 / messages,
+            response_ms: times.mean().unwrap_or(0.0) / 1e6,
+            memory_mib: memory_mib(middleware.process.id()),
+        }
+    }
+
+    /// A million messages that nobody takes: addressed to a client that does not ask.
+    fn fill(&self) {
+        let middleware = Middleware::start(self.postgres.url(), "128");
+        self.runtime.block_on(async {
+            let mut client = connect(middleware.address).await;
+            let (me, queue) = enter(&mut client, "filler").await;
+            let absent = HelloRequest { name: "absent".into() };
+            let receiver_id = client.hello(absent).await.unwrap().into_inner().client_id;
+            let message = SendRequest {
+                client_id: me,
+                queue_id: queue,
+                receiver_id,
+                content: "x".repeat(CONTENT),
+                ..Default::default()
+            };
+            for _ in 0..WAITING / 1000 {
+                let batch = SendBatchRequest { messages: vec![message.clone(); 1000] };
+                client.send_batch(batch).await.unwrap();
+            }
+        });
+    }
+}
+
+/// Every client sends a message and receives one, again and again.
+async fn load(address: SocketAddr, clients: u64, clock: &Clock) -> (u64, Histogram) {
+    let done = Arc::new(AtomicBool::new(false));
+    let messages = Arc::new(AtomicU64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut channels = Vec::new();
+    for _ in 0..clients.min(8) {
+        channels.push(connect(address).await);
+    }
+    for number in 0..clients {
+        let mut client = channels[usize::try_from(number).unwrap() % channels.len()].clone();
+        let (done, messages, clock) = (Arc::clone(&done), Arc::clone(&messages), clock.clone());
+        tasks.spawn(async move {
+            // A client may not take its own messages, so that a lone one would find none: each sends
+            // under one name and takes under another.
+            let (client_id, queue_id) = enter(&mut client, &format!("client {number}")).await;
+            let (taker, _) = enter(&mut client, &format!("taker {number}")).await;
+            let mut times = Histogram::new();
+            let send = SendRequest {
+                client_id,
+                queue_id,
+                content: "x".repeat(CONTENT),
+                ..Default::default()
+            };
+            let receive = ReceiveRequest { client_id: taker, queue_id, ..Default::default() };
+            while !done.load(Ordering::Relaxed) {
+                let started = clock.now_ns();
+                client.send(send.clone()).await.unwrap();
+                times.record(clock.now_ns() - started);
+                let started = clock.now_ns();
+                let taken = client.receive(receive.clone()).await.unwrap().into_inner();
+                times.record(clock.now_ns() - started);
+                if taken.message.is_some() {
+                    messages.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            times
+        });
+    }
+    tokio::time::interval_at(
+        tokio::time::Instant::now() + Duration::from_secs(SECONDS),
+        Duration::from_secs(SECONDS),
+    )
+    .tick()
+    .await;
+    done.store(true, Ordering::Relaxed);
+    let mut all = Histogram::new();
+    while let Some(times) = tasks.join_next().await {
+        all.add(&times.unwrap());
+    }
+    (messages.load(Ordering::Relaxed), all)
+}
+
+async fn connect(address: SocketAddr) -> MessageQueueClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().tcp_nodelay(true);
+    MessageQueueClient::new(endpoint.connect().await.unwrap())
+}
+
+async fn enter(client: &mut MessageQueueClient<Channel>, name: &str) -> (u64, u64) {
+    let hello = HelloRequest { name: name.into() };
+    let id = client.hello(hello).await.unwrap().into_inner().client_id;
+    let create = CreateQueueRequest { name: "bench".into(), ..Default::default() };
+    // Whoever comes first creates it; it is the only queue.
+    drop(client.create_queue(create).await);
+    (id, 1)
+}
+
+struct Middleware {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Middleware {
+    fn start(database: &str, batch: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
+            .args(["serve", "queue", "--listen", "127.0.0.1:0", "--database", database])
+            .args(["--batch", batch, "--workers", "2", "--connections", "3"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(process.stderr.take().unwrap());
+        for line in said.lines().map_while(Result::ok) {
+            if let Some(at) = line.find("listen=").filter(|_| line.starts_with("ready ")) {
+                let address = line[at + 7..].split(' ').next().unwrap().parse().unwrap();
+                return Self { process, address };
+            }
+        }
+        panic!("the middleware did not start: {}", process.wait().unwrap());
+    }
+}
+
+impl Drop for Middleware {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// User and system time of a process, with what its ended children left, in seconds.
+fn cpu_of(pid: u32) -> f64 {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
+    let after_name = text.rsplit(')').next().unwrap_or_default();
+    let ticks: f64 = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
+    ticks / 100.0
+}
+
+fn cpu_of_tree(pid: u32) -> f64 {
+    let children = Path::new("/proc").join(format!("{pid}/task/{pid}/children"));
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let below: f64 = children.split_whitespace().filter_map(|c| c.parse().ok()).map(cpu_of).sum();
+    cpu_of(pid) + below
+}
+
+fn memory_mib(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) / 1024.0
+}
