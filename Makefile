@@ -4,7 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy
+.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -40,12 +40,17 @@ bench-models: ## prints the speed of the models in CPU seconds, and the coverage
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
 	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
+
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link
+
 bench-load: ## compares what a request of the load costs with other tools, and checks its schedule
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
+
 bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (6 minutes)
 	scripts/bench-proxy
-bench-queue: packages-bench ## compares the message queue with the yardstick on the same PostgreSQL
-	$(CARGO) bench -p kendall --bench queue
+
+bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
+	@scripts/packages bench
+	$(CARGO) bench --locked -p kendall --bench queue

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kendall_tier::Waker;
 use kendall_units::QuantityError;
@@ -50,6 +51,9 @@ pub enum ControlError {
     },
 }
 
+/// Longest wait for the loop to take a change over.
+const TAKEN_OVER: Duration = Duration::from_secs(1);
+
 /// A handle on a running link. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -60,6 +64,7 @@ pub struct Control {
 struct Shared {
     routes: Vec<(SocketAddr, SocketAddr)>,
     shapes: Mutex<Shapes>,
+    applied: Condvar,
     waker: Waker,
 }
 
@@ -68,12 +73,22 @@ struct Shared {
 struct Shapes {
     wanted: Vec<Shape>,
     version: u64,
+    /// The version that the loop has taken over.
+    applied: u64,
 }
 
 impl Control {
     pub(crate) fn new(routes: Vec<(SocketAddr, SocketAddr)>, shape: Shape) -> io::Result<Self> {
-        let shapes = Mutex::new(Shapes { wanted: vec![shape; routes.len()], version: 0 });
-        Ok(Self { shared: Arc::new(Shared { routes, shapes, waker: Waker::new()? }) })
+        let shapes =
+            Mutex::new(Shapes { wanted: vec![shape; routes.len()], version: 0, applied: 0 });
+        Ok(Self {
+            shared: Arc::new(Shared {
+                routes,
+                shapes,
+                applied: Condvar::new(),
+                waker: Waker::new()?,
+            }),
+        })
     }
 
     /// The state that the link has, or is about to take.
@@ -96,6 +111,7 @@ impl Control {
     }
 
     /// Changes one route or all of them: all that is asked for, or nothing when a part is refused.
+    /// When it returns, the running link has taken the change over (or was busy for a second).
     ///
     /// # Errors
     /// [`ControlError`] naming the part.
@@ -113,8 +129,11 @@ impl Control {
         }
         shapes.wanted = wanted;
         shapes.version += 1;
-        drop(shapes);
+        let version = shapes.version;
         self.shared.waker.wake();
+        let waited =
+            self.shared.applied.wait_timeout_while(shapes, TAKEN_OVER, |s| s.applied < version);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
         Ok(self.state())
     }
 
@@ -130,6 +149,12 @@ impl Control {
             *version = shapes.version;
             shapes.wanted.clone()
         })
+    }
+
+    /// The loop has taken over the shapes of `version`.
+    pub(crate) fn taken_over(&self, version: u64) {
+        self.lock().applied = version;
+        self.shared.applied.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Shapes> {

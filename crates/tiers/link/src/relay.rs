@@ -760,6 +760,7 @@ impl Relay {
             }
             self.accept(number);
         }
+        self.control.taken_over(self.control_version);
     }
 
     /// Stops listening and reading; what is held still arrives.
