@@ -8,8 +8,9 @@
 )]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -24,9 +25,9 @@ impl Drop for Process {
 }
 
 fn memcached() -> (Process, SocketAddr) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free_address();
     let child = Command::new("memcached")
-        .args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-u", "root", "-c", "4096"])
+        .args(["-l", &address.ip().to_string(), "-U", "0", "-t", "1", "-u", "root", "-c", "4096"])
         .args(["-p", &address.port().to_string()])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -39,6 +40,17 @@ fn memcached() -> (Process, SocketAddr) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (process, address)
+}
+
+/// An address that nobody else has: a loopback host of this process and this call alone. A port of
+/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
+fn free_address() -> SocketAddr {
+    static CALLS: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    assert!(call < 250, "one host a call");
+    let host = Ipv4Addr::new(127, high, low, call);
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
 /// A proxy with its addresses for clients and for the metrics page.
@@ -132,7 +144,8 @@ fn memccapable_fails_nothing_that_a_plain_server_passes() {
     let (_server, server) = memcached();
     let failed = |address: SocketAddr| -> Vec<String> {
         let output = Command::new("memccapable")
-            .args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-a", "-t", "20"])
+            .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string()])
+            .args(["-a", "-t", "20"])
             .output()
             .expect("memccapable is missing: run `make packages-test`");
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -154,8 +167,10 @@ fn memccapable_fails_nothing_that_a_plain_server_passes() {
 fn pymemcache_fails_nothing_that_a_plain_server_passes() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/pymemcache-tests");
     let failed = |address: SocketAddr| -> Vec<String> {
-        let output =
-            Command::new(script).args(["127.0.0.1", &address.port().to_string()]).output().unwrap();
+        let output = Command::new(script)
+            .args([&address.ip().to_string(), &address.port().to_string()])
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(text.contains(" passed"), "pymemcache's tests did not run: {text}{told}");

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -319,8 +320,33 @@ fn port_file(folder: &Path) -> Option<Announced> {
 }
 
 /// A port on loopback that nobody listens on now.
+///
+/// From below the range that the system hands out by itself (Linux: `ip_local_port_range`): a port
+/// of that range may go to any connection of any program before the child binds it. Each call goes
+/// on where the last one of this process stopped, from a place that the process id fixes.
 pub(crate) fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 10_000;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+    let lowest = range.and_then(|text| text.split_whitespace().next()?.parse::<u16>().ok());
+    let ports = lowest.unwrap_or(32_768).saturating_sub(FIRST).max(1);
+    // Neighboring process ids start far apart: 257 is a prime.
+    let begin = std::process::id().wrapping_mul(257) % u32::from(ports);
+    let mut last = None;
+    for _ in 0..ports.min(1_000) {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) % ports;
+        let place = (begin + u32::from(step)) % u32::from(ports);
+        let port = FIRST + u16::try_from(place).unwrap_or(0);
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = Some(error),
+        }
+    }
+    // All of them taken: what the system hands out is better than nothing.
+    match TcpListener::bind(("127.0.0.1", 0)) {
+        Ok(listener) => Ok(listener.local_addr()?.port()),
+        Err(error) => Err(last.unwrap_or(error)),
+    }
 }
 
 #[cfg(test)]

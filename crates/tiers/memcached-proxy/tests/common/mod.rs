@@ -7,8 +7,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ impl Drop for Memcached {
 
 fn spawn(address: SocketAddr, arguments: &[String]) -> Child {
     Command::new("memcached")
-        .args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-c", "20000", "-u", "root"])
+        .args(["-l", &address.ip().to_string(), "-U", "0", "-t", "1", "-c", "20000", "-u", "root"])
         .args(["-p", &address.port().to_string()])
         .args(arguments)
         .stdout(Stdio::null())
@@ -93,9 +94,15 @@ fn spawn(address: SocketAddr, arguments: &[String]) -> Child {
         .expect("memcached is missing: run `make packages-test`")
 }
 
-/// An address that was free a moment ago.
+/// An address that nobody else has: a loopback host of this process and this call alone. A port of
+/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static CALLS: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    assert!(call < 250, "one host a call");
+    let host = Ipv4Addr::new(127, high, low, call);
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
 /// A proxy on its own thread, stopped when dropped.
