@@ -5,6 +5,9 @@
 //! the names that worked cases use (`mean_jobs`, `p_queueing`, `throughput_by_class`), with their
 //! unit. A time or rate that is given per minute makes outputs come in minutes.
 
+mod ask;
+mod kendall;
+mod laws;
 mod networks;
 mod read;
 mod scaling;
@@ -76,8 +79,10 @@ pub enum CaseError {
 /// The kinds that are known, for messages and the documentation.
 pub const KINDS: &str = "M/M/1, M/M/m, M/M/1/K, M/M/m/K, M/M/m/m, M/M/m//N, M/M/inf, M/M/m+M, \
      M/D/1, M/D/m, M/G/1, M/G/1-PS, M/G/1-LCFS-PR, M/G/1-priority, M/M/m-priority, G/M/1, G/G/1, \
-     G/G/m, M^[x]/M/1, erlang-b, erlang-c, fork-join, closed-single-class, closed-multi-class, \
-     open-single-class, open-multi-class, open-jackson, mixed, flow-equivalent, usl, usl-fit";
+     G/G/m, M^[x]/M/1 (letters M, D, E<k>, H2, G; numbers in place of m, K, N), erlang-b, erlang-c, \
+     fork-join, operational-laws, closed-single-class, closed-multi-class, open-single-class, \
+     open-multi-class, open-jackson, mixed, flow-equivalent, asymptotic-bounds, \
+     balanced-job-bounds, geometric-bounds, usl, usl-fit";
 
 /// Solves a case. `wanted` are names of outputs with a number in them, such as `p_at_least_13`,
 /// `response_p99`, `wait_cdf_at_2s` or `buffers_for_loss_below_1e-6`: they are added.
@@ -88,32 +93,34 @@ pub fn solve(model: &Value, wanted: &[String]) -> Result<Answer, CaseError> {
     let fields = Fields::new(model)?;
     let written = fields.text("kind").unwrap_or_default();
     let kind = normal(&written);
-    let mut answer = if fields.has("stations") || fields.has("station") {
+    let mut answer = if laws::is_law(&kind) {
+        laws::solve(&fields)?
+    } else if fields.has("stations") || fields.has("station") {
         networks::solve(&kind, &fields)?
-    } else if kind.starts_with("usl") || fields.has("throughput_per_s") && fields.has("n") {
-        scaling::solve(&fields)?
+    } else if scaling::is_scaling(&kind) || fields.has("throughput_per_s") && fields.has("n") {
+        scaling::solve(&kind, &fields)?
     } else if let Some(answer) = networks::bare(&kind, &fields)? {
         answer
     } else {
         stations::solve(&kind, &fields, wanted)?
     };
+    answer.add_wanted(wanted);
     answer.kind = written;
     Ok(answer)
 }
 
-/// `M/M/C/K` and `m/m/m/k` are the same kind.
+/// `M/M/C/K` and `m/m/c/k` are the same kind.
 fn normal(kind: &str) -> String {
-    kind.trim()
-        .to_lowercase()
-        .replace([' ', '_'], "-")
-        .replace("gi/", "g/")
-        .replace("/c", "/m")
-        .replace("/s", "/m")
-        .replace("infinity", "inf")
-        .replace('∞', "inf")
+    kind.trim().to_lowercase().replace([' ', '_'], "-").replace('∞', "inf")
 }
 
 impl Answer {
+    /// Adds the outputs that were asked for under another name than they have, in another unit, or
+    /// as one entry of a list (`Lq`, `mean_response_time_ms`, `utilization_2`).
+    pub fn add_wanted(&mut self, wanted: &[String]) {
+        ask::fill(self, wanted);
+    }
+
     fn number(&mut self, name: &str, value: f64, unit: &str) {
         self.outputs.insert(name.to_owned(), (Output::Number(value), unit.to_owned()));
     }

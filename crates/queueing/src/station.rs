@@ -6,14 +6,17 @@
 //! are as exact as one.
 
 mod birth_death;
+mod bounded;
 mod general;
 mod ggm;
 mod impatient;
 mod law;
 mod markov;
 mod priority;
+mod unequal;
 
 pub use birth_death::{BirthDeath, birth_death};
+pub use bounded::mg1k;
 pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub use ggm::{GgmFormula, ggm};
 pub use impatient::{mmm_balking, mmm_impatient};
@@ -23,6 +26,7 @@ pub use markov::{
     mm1k, mmm, mmmk,
 };
 pub use priority::{PriorityClass, PriorityResult, Scheduling, mg1_priority, mmm_priority};
+pub use unequal::mmm_unequal;
 
 /// Most servers for which state probabilities are summed.
 pub const MOST_SERVERS: u64 = 100_000_000;

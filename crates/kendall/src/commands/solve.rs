@@ -1,5 +1,7 @@
 //! `kendall solve`: a queueing model, by flags or from a file.
 
+mod cases;
+mod experiments;
 mod flags;
 mod human;
 mod input;
@@ -79,8 +81,14 @@ pub(crate) enum Solved {
 impl Solve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let mut document = self.document()?;
+        if let Some(list) = document.get("cases").and_then(Value::as_array) {
+            return self.cases(list);
+        }
         if input::is_case(&document) {
-            return self.case(&document);
+            match input::full_model(&document) {
+                Some(model) => document = model,
+                None => return self.case(&document),
+            }
         }
         for text in &self.sweep {
             input::set_sweep(&mut document, text).map_err(refused)?;
@@ -178,14 +186,29 @@ impl Solve {
 
     /// A model in its short form, or a worked case.
     fn case(&self, document: &Value) -> anyhow::Result<Exit> {
-        let (model, wanted) = input::case(document, &self.percentiles).map_err(refused)?;
-        let answer = kendall_queueing::case::solve(&model, &wanted)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let answer = cases::answer(document, &self.percentiles).map_err(refused)?;
+        let checks = cases::checks(document, &answer);
         match self.format {
-            Format::Human => output::result(&human::case(&answer)),
-            Format::Json => output::json(&json::case(&answer))?,
+            Format::Human => output::result(&human::case(&answer, &checks)),
+            Format::Json => output::json(&json::case(&answer, &checks))?,
         }
-        Ok(Exit::Done)
+        let met = checks.iter().all(|check| check.met);
+        Ok(if met { Exit::Done } else { Exit::CheckFailed })
+    }
+
+    /// A file of worked cases.
+    fn cases(&self, list: &[Value]) -> anyhow::Result<Exit> {
+        let solved: Vec<cases::Solved> = list
+            .iter()
+            .enumerate()
+            .map(|(index, case)| cases::Solved::of(index, case, &self.percentiles))
+            .collect();
+        match self.format {
+            Format::Human => output::result(&human::cases(&solved)),
+            Format::Json => output::json(&json::cases(&solved))?,
+        }
+        let met = solved.iter().all(cases::Solved::met);
+        Ok(if met { Exit::Done } else { Exit::CheckFailed })
     }
 
     fn solved(&self, model: &Model, name: &str) -> anyhow::Result<Solved> {

@@ -4,7 +4,7 @@ use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector};
 
 use super::read::{Fields, absent};
-use super::{Answer, CaseError};
+use super::{Answer, CaseError, Output};
 use crate::model::value::Value;
 use crate::model::{ModelError, refused};
 use crate::network::{
@@ -37,26 +37,37 @@ pub(super) fn bare(kind: &str, fields: &Fields<'_>) -> Result<Option<Answer>, Ca
     }
     let demands = ["service_demands_s", "demands_s", "service_demand_s", "demands"];
     if let Some(demands) = fields.list(&demands) {
-        return listed(kind, fields, &demands).map(Some);
+        let rows: Vec<Vec<f64>> = demands.iter().map(|demand| vec![*demand]).collect();
+        return listed(kind, fields, &rows).map(Some);
+    }
+    let table = demands.iter().find_map(|name| fields.get(name)).and_then(Value::list);
+    if let Some(rows) = table.and_then(|rows| rows.iter().map(Value::numbers).collect()) {
+        let rows: Vec<Vec<f64>> = rows;
+        return listed(kind, fields, &rows).map(Some);
     }
     Ok(None)
 }
 
-/// Demands in a list of their own.
-fn listed(kind: &str, fields: &Fields<'_>, demands: &[f64]) -> Result<Answer, CaseError> {
+/// Demands in a list of their own: by station, then by class.
+fn listed(kind: &str, fields: &Fields<'_>, demands: &[Vec<f64>]) -> Result<Answer, CaseError> {
     let classes = classes(fields)?;
+    if classes.loads.is_empty() {
+        return Err(absent("population or arrival_rate_per_s").into());
+    }
     let servers = fields.list(&["servers", "m"]);
     let resources = demands
         .iter()
         .enumerate()
-        .map(|(index, demand)| {
+        .map(|(index, row)| {
             let m = servers.as_ref().and_then(|list| list.get(index)).copied().unwrap_or(1.0);
-            Resource::servers(kendall_units::whole_u64(m), &[*demand])
+            Resource::servers(kendall_units::whole_u64(m), row)
         })
         .collect();
     let visits = match fields.list(&["visits"]) {
-        Some(list) => list.iter().map(|v| vec![*v]).collect(),
-        None => vec![vec![1.0]; demands.len()],
+        Some(list) if list.len() == demands.len() => {
+            list.iter().map(|v| vec![*v; classes.loads.len()]).collect()
+        }
+        _ => vec![vec![1.0; classes.loads.len()]; demands.len()],
     };
     let network = Network { classes: classes.loads.clone(), resources };
     let (unit, seconds) = fields.unit();
@@ -88,7 +99,53 @@ fn forked(fields: &Fields<'_>) -> Result<Answer, CaseError> {
     Ok(answer)
 }
 
+/// One case, or one for each of several populations of its only class.
 pub(super) fn solve(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
+    let many = fields.list(&["populations", "population_range", "population_list"]);
+    let one_class = !fields.has("classes") && !fields.has("closed_classes");
+    let Some(populations) = many.filter(|_| one_class) else {
+        return solve_one(kind, fields, None);
+    };
+    if populations.len() > 10_000 || populations.is_empty() {
+        return Err(refused("populations", populations.len(), "1 to 10000 of them").into());
+    }
+    let mut answers = Vec::new();
+    for n in &populations {
+        if !(*n >= 0.0 && n.fract() == 0.0 && *n <= 1e15) {
+            return Err(refused("populations", n, "whole numbers, 0 or above").into());
+        }
+        answers.push(solve_one(kind, fields, Some(kendall_units::whole_u64(*n)))?);
+    }
+    let mut all = answers[0].clone();
+    all.outputs.clear();
+    for (name, (_, unit)) in &answers[0].outputs {
+        let of = |answer: &Answer| answer.outputs.get(name).map(|(output, _)| output.clone());
+        let outputs: Vec<Output> = answers.iter().filter_map(of).collect();
+        let numbers = outputs.iter().map(|output| match output {
+            Output::Number(value) => Some(*value),
+            _ => None,
+        });
+        let lists = outputs.iter().map(|output| match output {
+            Output::List(list) => Some(list.clone()),
+            _ => None,
+        });
+        if outputs.len() < answers.len() {
+            continue;
+        }
+        if let Some(list) = numbers.collect::<Option<Vec<f64>>>() {
+            all.list(name, list, unit);
+        } else if let Some(rows) = lists.collect::<Option<Vec<Vec<f64>>>>() {
+            all.outputs.insert(name.clone(), (Output::Table(rows), unit.clone()));
+        }
+    }
+    Ok(all)
+}
+
+fn solve_one(
+    kind: &str,
+    fields: &Fields<'_>,
+    population: Option<u64>,
+) -> Result<Answer, CaseError> {
     let (unit, seconds) = fields.unit();
     let mut tables = fields.tables("stations")?;
     if tables.is_empty() {
@@ -98,21 +155,13 @@ pub(super) fn solve(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError
         return Err(absent("stations").into());
     }
     let mut classes = classes(fields)?;
-    let routing = ["routing_probabilities", "routing_matrix", "routing", "P"];
-    let matrix = routing.iter().find_map(|name| fields.get(name)).and_then(square);
-    let mut routed = None;
-    if let Some(matrix) = &matrix {
-        if matrix.len() != tables.len() {
-            let expected = format!("{} rows and columns, as many as stations", tables.len());
-            return Err(refused("routing_probabilities", matrix.len(), expected).into());
-        }
-        let (rate, visits) = traffic(&tables, matrix, &classes)?;
-        if let (Some(rate), true) = (rate, classes.loads.is_empty()) {
-            classes.loads = vec![Load::Open { arrival_rate: rate }];
-            classes.names = vec!["customers".to_owned()];
-        }
-        routed = Some(visits);
+    if let Some(population) = population {
+        let think_time = fields.time(&["think_time", "Z"]).unwrap_or(0.0);
+        classes.loads = vec![Load::Closed { population, think_time }];
+        classes.names = vec!["customers".to_owned()];
+        classes.listed = false;
     }
+    let routed = routed(fields, &tables, &mut classes)?;
     if classes.loads.is_empty() {
         return Err(absent("population or arrival_rate_per_s").into());
     }
@@ -122,7 +171,7 @@ pub(super) fn solve(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError
         let mut demands = Vec::new();
         let mut row = Vec::new();
         for (position, name) in classes.names.iter().enumerate() {
-            let routed = routed.as_ref().map(|visits| visits[index]);
+            let routed = routed.as_ref().map(|visits| visits[position][index]);
             let (demand, visits) = demand(fields, table, index, (position, name), routed)?;
             demands.push(demand);
             row.push(visits);
@@ -134,6 +183,42 @@ pub(super) fn solve(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError
     finish(kind, &Case { classes, network, visits: all_visits, unit, seconds })
 }
 
+/// Visits of each class by its routing matrix; an open class gets the rate with which it comes.
+fn routed(
+    fields: &Fields<'_>,
+    tables: &[Fields<'_>],
+    classes: &mut Classes,
+) -> Result<Option<Vec<Vec<f64>>>, CaseError> {
+    let names = ["routing_probabilities", "routing_matrix", "routing", "P"];
+    let Some(value) = names.iter().find_map(|name| fields.get(name)) else { return Ok(None) };
+    if square(value).is_some() && classes.loads.is_empty() {
+        let (rate, visits) = traffic(tables, value, (0, "customers"), None)?;
+        let Some(rate) = rate else { return Ok(None) };
+        classes.loads = vec![Load::Open { arrival_rate: rate }];
+        classes.names = vec!["customers".to_owned()];
+        return Ok(Some(vec![visits]));
+    }
+    let mut all = Vec::new();
+    for (position, name) in classes.names.iter().enumerate() {
+        // One matrix for all classes, a list with one for each, or a table with their names.
+        let own = match value {
+            Value::List(list) if square(value).is_none() => list.get(position),
+            Value::Table(table) => table.get(name),
+            _ => Some(value),
+        };
+        let Some(own) = own else {
+            return Err(absent(&format!("routing_probabilities.{name}")).into());
+        };
+        let load = classes.loads[position];
+        let (rate, visits) = traffic(tables, own, (position, name), Some(load))?;
+        if let (Some(arrival_rate), Load::Open { .. }) = (rate, load) {
+            classes.loads[position] = Load::Open { arrival_rate };
+        }
+        all.push(visits);
+    }
+    Ok(Some(all))
+}
+
 fn classes(fields: &Fields<'_>) -> Result<Classes, CaseError> {
     let mut names = Vec::new();
     let mut loads = Vec::new();
@@ -142,6 +227,10 @@ fn classes(fields: &Fields<'_>) -> Result<Classes, CaseError> {
             names.push(table.text("name").unwrap_or_else(|| format!("{key}[{index}]")));
             loads.push(load(table)?.ok_or_else(|| absent("population or arrival_rate_per_s"))?);
         }
+    }
+    if loads.is_empty() {
+        loads = unnamed(fields)?;
+        names = (0..loads.len()).map(|at| at.to_string()).collect();
     }
     let listed = !loads.is_empty();
     if !listed && let Some(load) = load(fields)? {
@@ -152,11 +241,38 @@ fn classes(fields: &Fields<'_>) -> Result<Classes, CaseError> {
 }
 
 fn load(table: &Fields<'_>) -> Result<Option<Load>, CaseError> {
-    if let Some(population) = table.count(&["population", "customers", "N"])? {
+    if let Some(population) = table.count(&["population", "customers", "N", "users"])? {
         let think_time = table.time(&["think_time", "Z"]).unwrap_or(0.0);
         return Ok(Some(Load::Closed { population, think_time }));
     }
     Ok(table.arrival_rate().map(|arrival_rate| Load::Open { arrival_rate }))
+}
+
+/// Classes by lists at the top: one population or arrival rate each.
+fn unnamed(fields: &Fields<'_>) -> Result<Vec<Load>, CaseError> {
+    let think = match fields.time_value("think_time").or(fields.time_value("Z")) {
+        Some((Value::List(list), unit)) => {
+            list.iter().filter_map(Value::number).map(|z| z * unit).collect()
+        }
+        Some((Value::Number(z), unit)) => vec![z * unit],
+        _ => vec![0.0],
+    };
+    let think = |at: usize| think.get(at).or(think.last()).copied().unwrap_or(0.0);
+    let mut loads = Vec::new();
+    if let Some(populations) = fields.list(&["population", "customers", "N"]) {
+        for (at, n) in populations.iter().enumerate() {
+            if !(*n >= 0.0 && n.fract() == 0.0 && *n <= 1e15) {
+                return Err(refused("population", n, "whole numbers, 0 or above").into());
+            }
+            let population = kendall_units::whole_u64(*n);
+            loads.push(Load::Closed { population, think_time: think(at) });
+        }
+    }
+    if let Some((Value::List(rates), unit)) = fields.rate_value("arrival_rate") {
+        let rates = rates.iter().filter_map(Value::number);
+        loads.extend(rates.map(|rate| Load::Open { arrival_rate: rate / unit }));
+    }
+    Ok(loads)
 }
 
 fn square(value: &Value) -> Option<Vec<Vec<f64>>> {
@@ -164,34 +280,41 @@ fn square(value: &Value) -> Option<Vec<Vec<f64>>> {
     rows.filter(|rows| rows.iter().all(|row| row.len() == rows.len()))
 }
 
-/// Total rate of arrivals from outside (none: a closed network, with visits relative to the first
+/// Total rate of arrivals from outside (none: a closed class, with visits relative to the first
 /// station), and visits per request.
 fn traffic(
     tables: &[Fields<'_>],
-    matrix: &[Vec<f64>],
-    classes: &Classes,
+    matrix: &Value,
+    class: (usize, &str),
+    load: Option<Load>,
 ) -> Result<(Option<f64>, Vec<f64>), CaseError> {
+    let name = "routing_probabilities";
+    let Some(matrix) = square(matrix) else {
+        return Err(refused(name, matrix, "a square matrix of probabilities").into());
+    };
     let size = matrix.len();
-    if size > 2_000 {
-        return Err(refused("routing_probabilities", size, "at most 2000 stations").into());
+    if size != tables.len() || size > 2_000 {
+        let expected =
+            format!("{} rows and columns, as many as stations (at most 2000)", tables.len());
+        return Err(refused(name, size, expected).into());
     }
-    for row in matrix {
+    for row in &matrix {
         let sum: f64 = row.iter().sum();
         if row.iter().any(|p| !(0.0..=1.0).contains(p)) || sum > 1.0 + 1e-9 {
             let expected = "rows of probabilities that add to at most 1";
-            return Err(refused("routing_probabilities", sum, expected).into());
+            return Err(refused(name, sum, expected).into());
         }
     }
-    let entry: Vec<f64> = tables
-        .iter()
-        .map(|table| {
-            let names = ["external_arrival_rate", "arrival_rate", "external_rate"];
-            table.rate(&names).unwrap_or(0.0)
-        })
-        .collect();
-    let total: f64 = entry.iter().sum();
+    let closed = matches!(load, Some(Load::Closed { .. }));
+    let mut entry: Vec<f64> = tables.iter().map(|table| entering(table, class)).collect();
     if let Some(bad) = entry.iter().find(|rate| !(rate.is_finite() && **rate >= 0.0)) {
         return Err(refused("external_arrival_rate_per_s", bad, "a finite rate, 0 or above").into());
+    }
+    let mut total: f64 = entry.iter().sum();
+    if let (Some(Load::Open { arrival_rate }), true) = (load, total <= 0.0) {
+        // All enter at the first station.
+        entry[0] = arrival_rate;
+        total = arrival_rate;
     }
     let mut system = DMatrix::<f64>::identity(size, size);
     for (from, row) in matrix.iter().enumerate() {
@@ -199,7 +322,6 @@ fn traffic(
             system[(to, from)] -= p;
         }
     }
-    let closed = classes.loads.iter().any(|load| matches!(load, Load::Closed { .. }));
     let mut right = DVector::from_vec(entry);
     if closed {
         for column in 0..size {
@@ -216,7 +338,7 @@ fn traffic(
         .filter(|flows| flows.iter().all(|flow| flow.is_finite() && *flow >= -1e-9));
     let Some(flows) = solved else {
         return Err(ModelError::NeverLeaves {
-            class: "customers".to_owned(),
+            class: class.1.to_owned(),
             station: "a station from which no way leads out".to_owned(),
         }
         .into());
@@ -224,6 +346,17 @@ fn traffic(
     let by = if closed { 1.0 } else { total };
     let visits = flows.iter().map(|flow| flow.max(0.0) / by).collect();
     Ok(((!closed).then_some(total), visits))
+}
+
+/// λ from outside to one station, in 1/s.
+fn entering(table: &Fields<'_>, class: (usize, &str)) -> f64 {
+    ["external_arrival_rate", "arrival_rate", "external_rate", "gamma"]
+        .iter()
+        .find_map(|stem| {
+            let (value, unit) = table.rate_value(stem)?;
+            Some(pick(value, class)? / unit)
+        })
+        .unwrap_or(0.0)
 }
 
 /// A value for one class: alike for all, in a list, or in a table by name.
@@ -327,7 +460,7 @@ fn finish(kind: &str, case: &Case) -> Result<Answer, CaseError> {
         Err(error) if kind.contains("bound") => {
             let mut answer = Answer { solver: error.to_string(), ..Answer::default() };
             "bound".clone_into(&mut answer.accuracy);
-            bounds(&mut answer, case);
+            bounds(&mut answer, kind, case);
             return Ok(answer);
         }
         other => other?,
@@ -345,7 +478,7 @@ fn finish(kind: &str, case: &Case) -> Result<Answer, CaseError> {
         approximations(&mut answer, case);
         constants(&mut answer, case, &solved);
     }
-    bounds(&mut answer, case);
+    bounds(&mut answer, kind, case);
     Ok(answer)
 }
 
@@ -400,7 +533,16 @@ fn constants(answer: &mut Answer, case: &Case, solved: &NetworkSolution) {
     }
 }
 
-fn bounds(answer: &mut Answer, case: &Case) {
+fn bounds(answer: &mut Answer, kind: &str, case: &Case) {
+    let main = if kind.contains("balanced") || kind.contains("bjb") {
+        "balanced"
+    } else if kind.contains("geometric") {
+        "geometric"
+    } else if kind.contains("proportional") {
+        "proportional"
+    } else {
+        "asymptotic"
+    };
     let mut put = |names: &[&str], bounds: &Bounds| {
         for name in names {
             let (low, high) = bounds.throughput;
@@ -409,6 +551,14 @@ fn bounds(answer: &mut Answer, case: &Case) {
             let (low, high) = bounds.system_response;
             answer.number(&format!("{name}_response_lower"), low / case.seconds, case.unit);
             answer.number(&format!("{name}_response_upper"), high / case.seconds, case.unit);
+        }
+        if names[0] == main {
+            let (low, high) = bounds.throughput;
+            answer.number("throughput_lower", low * case.seconds, "1/s");
+            answer.number("throughput_upper", high * case.seconds, "1/s");
+            let (low, high) = bounds.system_response;
+            answer.number("response_lower", low / case.seconds, case.unit);
+            answer.number("response_upper", high / case.seconds, case.unit);
         }
     };
     if case.classes.loads.len() == 1 {
@@ -434,6 +584,9 @@ fn bounds(answer: &mut Answer, case: &Case) {
             answer.number("max_throughput", neck.most_throughput, "1/s");
             for name in ["n_star", "saturation_population"] {
                 answer.maybe(name, neck.saturation_population, "jobs");
+            }
+            if let [Load::Open { .. }] = case.classes.loads[..] {
+                answer.number("max_arrival_rate", neck.most_throughput, "1/s");
             }
         }
     } else if let Ok(all) = multi_class_bounds(&case.network) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::kendall::Letter;
 use crate::Distribution;
 use crate::model::value::Value;
 use crate::model::{ModelError, read_distribution, refused};
@@ -117,8 +118,10 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn arrival_rate(&self) -> Option<f64> {
-        self.rate(&["arrival_rate", "lambda", "batch_arrival_rate"])
-            .or_else(|| self.time(&["interarrival_time", "mean_interarrival_time"]).map(f64::recip))
+        self.rate(&["arrival_rate", "lambda", "batch_arrival_rate"]).or_else(|| {
+            self.time(&["interarrival_time", "mean_interarrival_time", "mean_interarrival"])
+                .map(f64::recip)
+        })
     }
 
     pub(super) fn need_arrival_rate(&self) -> Result<f64, ModelError> {
@@ -126,32 +129,46 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn service_rate(&self) -> Option<f64> {
-        self.rate(&["service_rate", "mu"])
-            .or_else(|| self.time(&["service_time", "mean_service_time"]).map(f64::recip))
+        self.rate(&["service_rate", "mu"]).or_else(|| {
+            self.time(&["service_time", "mean_service_time", "mean_service"]).map(f64::recip)
+        })
     }
 
     pub(super) fn need_service_rate(&self) -> Result<f64, ModelError> {
         match self.service_rate() {
             Some(rate) => Ok(rate),
-            None => Ok(self.service()?.mean().recip()),
+            None => Ok(self.service(Letter::Markov)?.mean().recip()),
         }
     }
 
     pub(super) fn servers(&self) -> Result<u64, ModelError> {
-        Ok(self.count(&["servers", "m", "c"])?.unwrap_or(1))
+        Ok(self.given_servers()?.unwrap_or(1))
     }
 
-    /// The service time: a `service` table, or a mean with the shape that other fields give.
-    pub(super) fn service(&self) -> Result<Distribution, ModelError> {
+    pub(super) fn given_servers(&self) -> Result<Option<u64>, ModelError> {
+        self.count(&["servers", "m", "c", "num_servers", "number_of_servers", "n_servers"])
+    }
+
+    /// The service time: a `service` table, or a mean with the shape that other fields give, or
+    /// that the letter of the notation stands for.
+    pub(super) fn service(&self, letter: Letter) -> Result<Distribution, ModelError> {
         let mean = self.service_rate().map(f64::recip);
-        self.distribution(&["service", "service_distribution"], mean, "service")
+        let names = ["service", "service_distribution", "service_time"];
+        self.distribution(&names, mean, "service", letter)
     }
 
     /// The time between arrivals likewise.
-    pub(super) fn interarrival(&self) -> Result<Distribution, ModelError> {
+    pub(super) fn interarrival(&self, letter: Letter) -> Result<Distribution, ModelError> {
         let mean = self.arrival_rate().map(f64::recip);
-        let names = ["interarrival", "arrival", "arrivals", "interarrival_distribution"];
-        self.distribution(&names, mean, "interarrival")
+        let names = [
+            "interarrival",
+            "arrival",
+            "arrivals",
+            "interarrival_distribution",
+            "interarrival_time",
+            "arrival_process",
+        ];
+        self.distribution(&names, mean, "interarrival", letter)
     }
 
     fn distribution(
@@ -159,47 +176,102 @@ impl<'a> Fields<'a> {
         names: &[&str],
         mean: Option<f64>,
         stem: &str,
+        letter: Letter,
     ) -> Result<Distribution, ModelError> {
         let value = names.iter().find_map(|name| self.get(name));
         match value {
             Some(value @ Value::Table(_)) => return read_distribution(names[0], value, mean),
             Some(Value::Text(name)) => {
-                let mut table = BTreeMap::new();
-                table.insert("distribution".to_owned(), Value::Text(name.clone()));
-                for key in ["stages", "scv", "k", "shape", "probabilities", "means_s"] {
-                    if let Some(value) = self.get(key) {
-                        table.insert(key.to_owned(), value.clone());
-                    }
-                }
-                return read_distribution(names[0], &Value::Table(table), mean);
+                return read_distribution(names[0], &self.shape(name), mean);
             }
             _ => {}
         }
-        let Some(mean) = mean else { return Err(absent(&format!("{stem}_time_s"))) };
-        let short = if stem == "service" { "cs2" } else { "ca2" };
-        let cv = if stem == "service" { "cs" } else { "ca" };
-        let scv = self
-            .number(&[
-                &format!("{stem}_scv"),
-                short,
-                &format!("{stem}_time_scv"),
-                &format!("scv_{stem}"),
-                &format!("{stem}_cv2"),
-                if stem == "service" { "scv" } else { "arrival_scv" },
-            ])
-            .or_else(|| self.number(&[&format!("{stem}_cv"), cv]).map(|cv| cv * cv));
-        let variance =
-            self.number(&[&format!("{stem}_variance_s2"), &format!("{stem}_time_variance_s2")]);
-        let third = self.number(&[&format!("{stem}_third_moment_s3")]);
-        let second = self.number(&[&format!("{stem}_second_moment_s2")]);
-        let scv = scv
-            .or_else(|| variance.map(|v| v / (mean * mean)))
-            .or_else(|| second.map(|s| s / (mean * mean) - 1.0));
-        let built = match scv {
-            None => Distribution::exponential(mean),
-            Some(scv) => Distribution::general(mean, scv, third),
+        let Some(mean) = mean.or_else(|| self.time(&[&format!("mean_{stem}"), stem])) else {
+            return Err(absent(&format!("{stem}_time_s")));
+        };
+        let scv = self.scv(stem, mean);
+        let third = self
+            .number(&[&format!("{stem}_third_moment_s3"), &format!("{stem}_time_third_moment_s3")]);
+        let built = match (letter, scv) {
+            (Letter::Erlang(stages), _) => {
+                let names = ["stages", "phases", "erlang_stages", "k", "shape"];
+                let given = self.count(&names)?.and_then(|count| u32::try_from(count).ok());
+                let stages = stages.or(given).ok_or_else(|| absent("stages"))?;
+                Distribution::erlang(stages, mean)
+            }
+            (Letter::Deterministic, None) => Distribution::deterministic(mean),
+            (Letter::Hyperexponential, _) if self.has("probabilities") => {
+                return read_distribution(names[0], &self.shape("hyperexponential"), Some(mean));
+            }
+            (Letter::Hyperexponential, Some(scv)) => {
+                Distribution::hyperexponential_balanced(mean, scv)
+            }
+            (Letter::Markov, None) => Distribution::exponential(mean),
+            (_, None) => return Err(absent(&format!("{stem}_scv"))),
+            (_, Some(scv)) => Distribution::general(mean, scv, third),
         };
         built.map_err(|error| refused(stem, mean, error.to_string()))
+    }
+
+    /// A distribution that is only named, with its parameters beside the name.
+    fn shape(&self, name: &str) -> Value {
+        let mut table = BTreeMap::new();
+        table.insert("distribution".to_owned(), Value::Text(name.to_owned()));
+        for key in ["stages", "phases", "scv", "cv", "k", "shape", "probabilities", "means_s"] {
+            if let Some(value) = self.get(key) {
+                table.insert(key.to_owned(), value.clone());
+            }
+        }
+        Value::Table(table)
+    }
+
+    /// c², however it is written.
+    fn scv(&self, stem: &str, mean: f64) -> Option<f64> {
+        let letter = if stem == "service" { "s" } else { "a" };
+        let squared = [
+            format!("{stem}_scv"),
+            format!("{stem}_time_scv"),
+            format!("scv_{stem}"),
+            format!("{stem}_cv2"),
+            format!("{stem}_squared_cv"),
+            format!("c{letter}2"),
+            format!("scv_{letter}"),
+            format!("c2_{letter}"),
+            if stem == "service" { "scv".to_owned() } else { "arrival_scv".to_owned() },
+            if stem == "service" { "cv2".to_owned() } else { "arrival_cv2".to_owned() },
+        ];
+        let plain = [
+            format!("{stem}_cv"),
+            format!("{stem}_time_cv"),
+            format!("cv_{stem}"),
+            format!("c{letter}"),
+            format!("c_{letter}"),
+            if stem == "service" { "cv".to_owned() } else { "arrival_cv".to_owned() },
+        ];
+        let first = |names: &[String]| names.iter().find_map(|name| self.number(&[name]));
+        // Variances and moments carry the square of a unit of time.
+        let square = |names: &[String]| {
+            UNITS.iter().find_map(|(_, suffix, seconds)| {
+                let found = names.iter().find_map(|n| self.number(&[&format!("{n}{suffix}2")]));
+                found.map(|value| value * seconds * seconds)
+            })
+        };
+        let names = |word: &str| {
+            [format!("{stem}_{word}"), format!("{stem}_time_{word}"), format!("{word}_{stem}")]
+        };
+        let deviation = self.time(&[
+            &format!("{stem}_sd"),
+            &format!("{stem}_std"),
+            &format!("{stem}_time_std"),
+            &format!("{stem}_standard_deviation"),
+            &format!("{stem}_time_sd"),
+        ]);
+        first(&squared)
+            .or_else(|| first(&plain).map(|cv| cv * cv))
+            .or_else(|| square(&names("variance")).map(|v| v / (mean * mean)))
+            .or_else(|| square(&names("var")).map(|v| v / (mean * mean)))
+            .or_else(|| deviation.map(|sd| (sd / mean).powi(2)))
+            .or_else(|| square(&names("second_moment")).map(|s| s / (mean * mean) - 1.0))
     }
 }
 

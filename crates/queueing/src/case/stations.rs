@@ -1,14 +1,16 @@
 //! Cases of a single station.
 
+use super::kendall::{Letter, Notation, Numbers};
 use super::read::{Fields, absent};
-use super::{Answer, CaseError, KINDS};
+use super::{Answer, CaseError, KINDS, ask};
+use crate::Distribution;
 use crate::model::value::Value;
-use crate::model::{Balking, Batch};
+use crate::model::{Balking, Batch, refused};
 use crate::station::{
     GgmFormula, PriorityClass, PriorityResult, Scheduling, StationSolution, batch_mm1, erlang_b,
     erlang_b_servers, erlang_c, erlang_c_servers, finite_population, ggm, gm1, mdm, mg1,
-    mg1_lcfs_pr, mg1_priority, mg1_ps, mm_infinity, mm1, mmm, mmm_balking, mmm_impatient,
-    mmm_priority, mmmk,
+    mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mmm, mmm_balking, mmm_impatient,
+    mmm_priority, mmm_unequal, mmmk,
 };
 
 pub(super) fn solve(
@@ -16,117 +18,196 @@ pub(super) fn solve(
     fields: &Fields<'_>,
     wanted: &[String],
 ) -> Result<Answer, CaseError> {
-    if kind.contains("priority") || fields.has("classes") {
-        return priority(kind, fields);
-    }
-    if kind.starts_with("erlang-b")
-        || kind.starts_with("erlang-m") && !fields.has("arrival_rate_per_s")
-    {
+    if kind.starts_with("erlang-b") || kind.starts_with("erlang-c") {
         return erlang(kind, fields);
     }
-    let solved = station(kind, fields)?;
+    let notation = Notation::parse(kind);
+    if kind.contains("priority") || fields.has("classes") {
+        return priority(kind, notation.as_ref(), fields);
+    }
+    let Some(notation) = notation else {
+        return Err(CaseError::Kind { kind: kind.to_owned(), known: KINDS });
+    };
+    let numbers = notation.numbers(fields)?;
+    let solved = station(&notation, &numbers, fields)?;
     let (unit, seconds) = fields.unit();
-    let mut answer = describe(&solved, unit, seconds);
-    if kind.starts_with("g/") {
-        formulas(&mut answer, fields, unit, seconds)?;
+    let mut answer = describe(&solved, &numbers, unit, seconds);
+    let general = notation.arrivals != Letter::Markov || notation.service == Letter::General;
+    if general && numbers.capacity.is_none() {
+        formulas(&mut answer, &notation, fields, unit, seconds);
     }
     for name in wanted {
-        ask(&mut answer, name, &solved, unit, seconds);
+        ask::station(&mut answer, name, &solved, unit, seconds);
     }
     Ok(answer)
 }
 
-fn station(kind: &str, fields: &Fields<'_>) -> Result<StationSolution, CaseError> {
-    let servers = fields.servers()?;
-    let capacity = fields.count(&["capacity", "k", "K", "buffers", "B"])?;
-    let population = fields.count(&["population", "n", "N", "customers", "sources"])?;
-    let patience = fields
-        .rate(&["abandonment_rate", "reneging_rate", "theta", "impatience_rate"])
-        .or_else(|| fields.time(&["patience", "patience_time", "mean_patience"]).map(f64::recip));
-    if let Some(theta) = patience {
-        let (lambda, mu) = (fields.need_arrival_rate()?, fields.need_service_rate()?);
-        return Ok(mmm_impatient(lambda, mu, servers, theta, capacity)?);
-    }
-    let markov = || -> Result<(f64, f64), CaseError> {
+fn station(
+    notation: &Notation,
+    numbers: &Numbers,
+    fields: &Fields<'_>,
+) -> Result<StationSolution, CaseError> {
+    let Some(m) = numbers.servers else { return endless(notation, fields) };
+    let capacity = numbers.capacity;
+    let markov = (notation.arrivals, notation.service) == (Letter::Markov, Letter::Markov);
+    let rates = || -> Result<(f64, f64), CaseError> {
         Ok((fields.need_arrival_rate()?, fields.need_service_rate()?))
     };
-    let finite = || finite(fields, servers, population, capacity);
-    let batch = fields
-        .get("batch")
-        .or_else(|| fields.get("batch_size"))
-        .or_else(|| fields.get("batch_probabilities"));
-    Ok(match kind {
-        _ if batch.is_some() || kind.starts_with("m^") || kind.starts_with("mx/") => {
-            batched(fields, batch)?
+    let patience = fields
+        .rate(&["abandonment_rate", "reneging_rate", "theta", "impatience_rate", "patience_rate"])
+        .or_else(|| fields.time(&["patience", "patience_time", "mean_patience"]).map(f64::recip));
+    if let Some(theta) = patience {
+        let (lambda, mu) = rates()?;
+        return Ok(mmm_impatient(lambda, mu, m, theta, capacity)?);
+    }
+    if notation.says("+m") {
+        return Err(absent("abandonment_rate_per_s").into());
+    }
+    let batch = ["batch", "batch_size", "batch_probabilities", "batch_size_probabilities"];
+    let batch = batch.iter().find_map(|name| fields.get(name));
+    if batch.is_some() || notation.batches {
+        return batched(fields, batch);
+    }
+    if fields.has("join_probabilities") || notation.says("balking") {
+        let (lambda, mu) = rates()?;
+        let table = fields.list(&["join_probabilities"]);
+        let balking = table.map_or(Balking::Reciprocal, Balking::Table);
+        return Ok(mmm_balking(lambda, mu, m, &balking, capacity)?);
+    }
+    if let (true, Some(list)) = (markov, fields.list(&["service_rates_per_s", "mu_per_s"])) {
+        let lambda = fields.need_arrival_rate()?;
+        return Ok(mmm_unequal(lambda, &list)?);
+    }
+    match (numbers.population, capacity) {
+        (Some(n), _) if markov => finite(fields, m, n, capacity),
+        (Some(n), _) => {
+            Err(refused("population", n, "none, or a kind M/M/m//N with exponential times").into())
         }
-        _ if fields.has("join_probabilities") || kind.contains("balking") => {
-            let (lambda, mu) = markov()?;
-            let balking =
-                fields.list(&["join_probabilities"]).map_or(Balking::Reciprocal, Balking::Table);
-            mmm_balking(lambda, mu, servers, &balking, capacity)?
+        (None, Some(room)) => bounded(notation, m, room, fields),
+        (None, None) if markov && !notation.says("ps") && !notation.says("lcfs") => {
+            let (lambda, mu) = rates()?;
+            Ok(mmm(lambda, mu, m)?)
         }
-        "finite-population" | "machine-repairman" | "machine-repair" | "engset" => finite()?,
-        _ if kind.starts_with("m/m") && population.is_some() => finite()?,
-        "m/m/inf" => {
-            let (lambda, mu) = markov()?;
-            mm_infinity(lambda, mu)?
-        }
-        "m/m/m/m" | "m/g/m/m" | "erlang-loss" => {
-            let (lambda, mu) = markov()?;
-            mmmk(lambda, mu, servers, capacity.unwrap_or(servers))?
-        }
-        "m/m/1" if capacity.is_none() => {
-            let (lambda, mu) = markov()?;
-            mm1(lambda, mu)?
-        }
-        _ if kind.starts_with("m/m/") || kind == "erlang-m" => {
-            let (lambda, mu) = markov()?;
-            match capacity {
-                Some(capacity) => mmmk(lambda, mu, servers, capacity)?,
-                None => mmm(lambda, mu, servers)?,
+        (None, None) => queue(notation, m, fields),
+    }
+}
+
+/// As many servers as customers.
+fn endless(notation: &Notation, fields: &Fields<'_>) -> Result<StationSolution, CaseError> {
+    let mut solved = mm_infinity(fields.need_arrival_rate()?, fields.need_service_rate()?)?;
+    if notation.service != Letter::Markov {
+        // The number does not depend on the shape of service; the response is the service.
+        let service = fields.service(notation.service).ok();
+        solved.notation = "M/G/∞".to_owned();
+        solved.response_law = None;
+        solved.response_time.variance = service.map(|service| service.variance());
+    }
+    Ok(solved)
+}
+
+/// A station with room for `room` customers.
+fn bounded(
+    notation: &Notation,
+    m: u64,
+    room: u64,
+    fields: &Fields<'_>,
+) -> Result<StationSolution, CaseError> {
+    let lambda = fields.need_arrival_rate()?;
+    if notation.arrivals != Letter::Markov {
+        return Err(refused(
+            "capacity",
+            room,
+            "none: with other than Poisson arrivals a \
+             simulation, or G/G/m without a limit",
+        )
+        .into());
+    }
+    if notation.service == Letter::Markov {
+        return Ok(mmmk(lambda, fields.need_service_rate()?, m, room)?);
+    }
+    if room == m {
+        // The loss model does not depend on the shape of service.
+        let mut solved = mmmk(lambda, fields.need_service_rate()?, m, room)?;
+        solved.notation = format!("M/G/{m}/{room}");
+        solved.response_time.variance =
+            fields.service(notation.service).ok().map(|service| service.variance());
+        solved.response_law = None;
+        return Ok(solved);
+    }
+    if m == 1 {
+        return Ok(mg1k(lambda, &fields.service(notation.service)?, room)?);
+    }
+    Err(refused(
+        "capacity",
+        room,
+        "with several servers: as many as servers, or exponential \
+         service",
+    )
+    .into())
+}
+
+/// An endless queue of any arrivals and service.
+fn queue(notation: &Notation, m: u64, fields: &Fields<'_>) -> Result<StationSolution, CaseError> {
+    if notation.says("ps") || notation.says("lcfs-pr") {
+        let lambda = fields.need_arrival_rate()?;
+        // Means need the mean alone.
+        let service = match fields.service(notation.service) {
+            Ok(service) => service,
+            Err(_) => Distribution::general(fields.need_service_rate()?.recip(), 1.0, None)?,
+        };
+        return Ok(match (m, notation.says("ps")) {
+            (1, true) => mg1_ps(lambda, &service)?,
+            (1, false) => mg1_lcfs_pr(lambda, &service)?,
+            _ => {
+                let mut solved = mmm(lambda, service.mean().recip(), m)?;
+                solved.notation = format!("M/G/{m} (PS)");
+                solved.response_time.variance = None;
+                solved.waiting_time.variance = None;
+                solved.response_law = None;
+                solved.waiting_law = None;
+                solved
             }
+        });
+    }
+    let service = fields.service(notation.service)?;
+    let deterministic = matches!(service, Distribution::Deterministic { .. });
+    if notation.arrivals == Letter::Markov {
+        let lambda = fields.need_arrival_rate()?;
+        if m == 1 {
+            return Ok(mg1(lambda, &service)?);
         }
-        _ if kind.starts_with("m/d/") => {
-            let mean = fields.need_service_rate()?.recip();
-            mdm(fields.need_arrival_rate()?, mean, servers)?
+        if deterministic && m <= 200 {
+            return Ok(mdm(lambda, service.mean(), m)?);
         }
-        _ if kind.contains("-ps") || kind.contains("/ps") => {
-            mg1_ps(fields.need_arrival_rate()?, &fields.service()?)?
+    }
+    let gap = fields.interarrival(notation.arrivals)?;
+    if m == 1 && service.is_exponential() {
+        if let Ok(solved) = gm1(&gap, service.mean().recip()) {
+            return Ok(solved);
         }
-        _ if kind.contains("lcfs-pr") => {
-            mg1_lcfs_pr(fields.need_arrival_rate()?, &fields.service()?)?
-        }
-        _ if one_server(kind, "m/") && servers == 1 => {
-            mg1(fields.need_arrival_rate()?, &fields.service()?)?
-        }
-        _ if kind.ends_with("/m/1") => gm1(&fields.interarrival()?, fields.need_service_rate()?)?,
-        _ if kind.starts_with("m/") || kind.starts_with("g/") || kind.starts_with("d/") => {
-            ggm(&fields.interarrival()?, &fields.service()?, servers, GgmFormula::Best)?
-        }
-        _ => return Err(CaseError::Kind { kind: kind.to_owned(), known: KINDS }),
-    })
+    }
+    Ok(ggm(&gap, &service, m, GgmFormula::Best)?)
 }
 
 fn finite(
     fields: &Fields<'_>,
     servers: u64,
-    population: Option<u64>,
+    population: u64,
     capacity: Option<u64>,
 ) -> Result<StationSolution, CaseError> {
     let rate = fields
-        .time(&["think_time", "up_time", "mean_time_between_failures"])
+        .time(&["think_time", "up_time", "mean_time_between_failures", "mtbf", "mean_up_time"])
         .map(f64::recip)
         .or_else(|| fields.rate(&["request_rate", "failure_rate", "rate_per_customer"]))
         .or_else(|| fields.arrival_rate())
+        .or_else(|| fields.rate(&["arrival_rate_per_source", "arrival_rate_per_customer"]))
         .ok_or_else(|| absent("think_time_s"))?;
-    let n = population.ok_or_else(|| absent("population"))?;
-    let mu = fields.need_service_rate()?;
-    Ok(finite_population(rate, mu, servers, n, capacity)?)
-}
-
-fn one_server(kind: &str, start: &str) -> bool {
-    kind.starts_with(start)
-        && (kind.ends_with("/1") || kind.contains("/1-") || kind.contains("/1/"))
+    let repair = fields.time(&["repair_time", "mean_repair_time", "mttr"]).map(f64::recip);
+    let mu = match repair.or_else(|| fields.rate(&["repair_rate"])) {
+        Some(mu) => mu,
+        None => fields.need_service_rate()?,
+    };
+    Ok(finite_population(rate, mu, servers, population, capacity)?)
 }
 
 fn batched(fields: &Fields<'_>, batch: Option<&Value>) -> Result<StationSolution, CaseError> {
@@ -134,13 +215,7 @@ fn batched(fields: &Fields<'_>, batch: Option<&Value>) -> Result<StationSolution
         Some(Value::Number(size)) if size.fract() == 0.0 && *size >= 1.0 => {
             Batch::Fixed(kendall_units::whole_u64(*size))
         }
-        Some(Value::Table(table)) => {
-            let mean = table.get("mean").and_then(Value::number).ok_or_else(|| absent("mean"))?;
-            match table.get("distribution").and_then(Value::text) {
-                Some("geometric") => Batch::Geometric { mean },
-                _ => Batch::Fixed(kendall_units::whole_u64(mean)),
-            }
-        }
+        Some(value @ Value::Table(_)) => batch_table(&Fields::new(value)?)?,
         Some(value) => Batch::Table(value.numbers().ok_or_else(|| absent("batch_size"))?),
         None => {
             Batch::Fixed(fields.count(&["mean_batch_size"])?.ok_or_else(|| absent("batch_size"))?)
@@ -154,8 +229,37 @@ fn batched(fields: &Fields<'_>, batch: Option<&Value>) -> Result<StationSolution
     Ok(batch_mm1(lambda, fields.need_service_rate()?, &batch)?)
 }
 
+fn batch_table(table: &Fields<'_>) -> Result<Batch, CaseError> {
+    if let (Some(sizes), Some(shares)) =
+        (table.list(&["sizes", "values", "size"]), table.list(&["probabilities", "p"]))
+    {
+        let most = sizes.iter().copied().fold(0.0, f64::max);
+        if !(1.0..=1e6).contains(&most) || sizes.iter().any(|size| *size < 1.0) {
+            return Err(refused("batch.sizes", most, "sizes from 1 to 1e6").into());
+        }
+        let mut list = vec![0.0; usize::try_from(kendall_units::whole_u64(most)).unwrap_or(1)];
+        for (size, share) in sizes.iter().zip(&shares) {
+            let at = usize::try_from(kendall_units::whole_u64(*size)).unwrap_or(1);
+            list[at - 1] += share;
+        }
+        return Ok(Batch::Table(list));
+    }
+    let geometric = table.text("distribution").as_deref() == Some("geometric");
+    let mean = table
+        .number(&["mean", "mean_size", "size"])
+        .or_else(|| table.number(&["p"]).map(f64::recip))
+        .ok_or_else(|| absent("batch.mean"))?;
+    if geometric {
+        return Ok(Batch::Geometric { mean });
+    }
+    match table.count(&["mean", "mean_size", "size"])? {
+        Some(size) => Ok(Batch::Fixed(size)),
+        None => Err(absent("batch.mean").into()),
+    }
+}
+
 /// All metrics in the unit of the case.
-fn describe(s: &StationSolution, unit: &str, seconds: f64) -> Answer {
+fn describe(s: &StationSolution, numbers: &Numbers, unit: &str, seconds: f64) -> Answer {
     let mut answer = Answer {
         solver: format!("{}: {}", s.notation, s.method),
         accuracy: s.accuracy.name().to_owned(),
@@ -169,6 +273,8 @@ fn describe(s: &StationSolution, unit: &str, seconds: f64) -> Answer {
     a.number("utilization", s.utilization, "1");
     a.number("utilization_per_server", s.utilization, "1");
     a.number("offered_load", s.offered_load, "erlang");
+    let busy = numbers.servers.map_or(1.0, kendall_units::exact_f64) * s.utilization;
+    a.number("mean_busy_servers", busy, "servers");
     a.maybe("p0", s.p0, "1");
     a.maybe("ln_p0", s.ln_p0, "1");
     a.maybe("p_queueing", s.p_queueing, "1");
@@ -187,7 +293,9 @@ fn describe(s: &StationSolution, unit: &str, seconds: f64) -> Answer {
         a.maybe(&format!("var_{name}"), moments.variance.map(time2), &square);
     }
     a.number("system_response", time(s.response_time.mean), unit);
-    for (name, q) in [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)] {
+    for (name, q) in
+        [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)]
+    {
         a.maybe(&format!("response_{name}"), s.response_quantile(q).map(time), unit);
         a.maybe(&format!("wait_{name}"), s.waiting_quantile(q).map(time), unit);
     }
@@ -218,14 +326,20 @@ fn describe(s: &StationSolution, unit: &str, seconds: f64) -> Answer {
     answer
 }
 
-/// The waits that the other G/G/m formulas give.
+/// The waits that the G/G/m formulas give, whichever was taken.
 fn formulas(
     answer: &mut Answer,
+    notation: &Notation,
     fields: &Fields<'_>,
     unit: &str,
     seconds: f64,
-) -> Result<(), CaseError> {
-    let (gap, service, m) = (fields.interarrival()?, fields.service()?, fields.servers()?);
+) {
+    let described = (
+        fields.interarrival(notation.arrivals),
+        fields.service(notation.service),
+        notation.numbers(fields),
+    );
+    let (Ok(gap), Ok(service), Ok(Numbers { servers: Some(m), .. })) = described else { return };
     for (name, formula) in [
         ("allen_cunneen", GgmFormula::AllenCunneen),
         ("kraemer_langenbach_belz", GgmFormula::KraemerLangenbachBelz),
@@ -235,73 +349,13 @@ fn formulas(
     ] {
         if let Ok(solved) = ggm(&gap, &service, m, formula) {
             let wait = solved.waiting_time.mean / seconds;
+            let response = solved.response_time.mean / seconds;
             answer.number(&format!("{name}_mean_wait"), wait, unit);
             answer.number(&format!("mean_wait_{name}"), wait, unit);
+            answer.number(&format!("{name}_mean_response"), response, unit);
+            answer.number(&format!("{name}_mean_jobs"), solved.number.mean, "jobs");
         }
     }
-    Ok(())
-}
-
-/// An output whose name carries a number.
-fn ask(answer: &mut Answer, name: &str, s: &StationSolution, unit: &str, seconds: f64) {
-    let after = |start: &str| name.strip_prefix(start).and_then(|rest| rest.parse::<u64>().ok());
-    let states = s.states.as_ref();
-    let law = |which: &str| {
-        if which == "wait" { s.waiting_law.as_ref() } else { s.response_law.as_ref() }
-    };
-    if let (Some(n), Some(states)) = (after("p_at_least_"), states) {
-        answer.number(name, states.at_least(n), "1");
-    } else if let (Some(n), Some(states)) = (after("p_more_than_"), states) {
-        answer.number(name, states.at_least(n.saturating_add(1)), "1");
-    } else if let (Some(n), Some(states)) = (after("p_at_most_"), states) {
-        answer.number(name, states.at_most(n), "1");
-    } else if let (Some(n), Some(states)) =
-        (after("p_n_").or_else(|| after("p_exactly_")).or_else(|| after("p")), states)
-    {
-        answer.number(name, states.probability(n), "1");
-    } else if let (Some(p), Some(states)) =
-        (name.strip_prefix("buffers_for_loss_below_").and_then(|p| p.parse::<f64>().ok()), states)
-    {
-        // So many that P(at least as many) stays below p.
-        let buffers = states.exceeded_with(p).map(|n| kendall_units::exact_f64(n + 1));
-        answer.maybe(name, buffers, "buffers");
-    }
-    for which in ["response", "wait"] {
-        if let Some(digits) = name.strip_prefix(&format!("{which}_p")) {
-            let quantile = percent(digits);
-            let found = quantile.and_then(|q| law(which)?.quantile(q));
-            answer.maybe(name, found.map(|t| t / seconds), unit);
-        }
-        for (middle, survival) in
-            [("_cdf_at_", false), ("_survival_at_", true), ("_exceeds_", true)]
-        {
-            let Some(at) = name.strip_prefix(&format!("{which}{middle}")) else { continue };
-            let (Some(t), Some(law)) = (duration(at), law(which)) else { continue };
-            let value = if survival { law.survival(t) } else { law.cdf(t) };
-            answer.number(name, value, "1");
-        }
-    }
-}
-
-/// `90`, `99_9`, `99.9` and `999` are percentiles.
-fn percent(digits: &str) -> Option<f64> {
-    let plain = digits.replace('_', ".");
-    let value: f64 = plain.parse().ok()?;
-    if value < 100.0 { Some(value / 100.0) } else { format!("0.{digits}").parse().ok() }
-}
-
-/// `2s`, `500ms`, `3min`.
-fn duration(text: &str) -> Option<f64> {
-    let end = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(text.len());
-    let value: f64 = text[..end].trim_end_matches('_').replace('_', ".").parse().ok()?;
-    let seconds = match &text[end..] {
-        "ms" => 1e-3,
-        "us" => 1e-6,
-        "min" => 60.0,
-        "h" => 3_600.0,
-        _ => 1.0,
-    };
-    Some(value * seconds)
 }
 
 fn erlang(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
@@ -348,7 +402,12 @@ fn erlang(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
     Ok(answer)
 }
 
-fn priority(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
+fn priority(
+    kind: &str,
+    notation: Option<&Notation>,
+    fields: &Fields<'_>,
+) -> Result<Answer, CaseError> {
+    let letter = notation.map_or(Letter::Markov, |notation| notation.service);
     let tables = fields.tables("classes")?;
     let mut classes = Vec::new();
     for table in &tables {
@@ -356,9 +415,9 @@ fn priority(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
             table.number(&["priority"]).unwrap_or(0.0),
             PriorityClass {
                 arrival_rate: table.need_arrival_rate()?,
-                service: match table.service() {
-                    Ok(service) => service,
-                    Err(_) => fields.service()?,
+                service: match (table.service(letter), fields.service(letter)) {
+                    (Ok(service), _) | (Err(_), Ok(service)) => service,
+                    (Err(error), Err(_)) => return Err(error.into()),
                 },
             },
         ));
@@ -374,7 +433,10 @@ fn priority(kind: &str, fields: &Fields<'_>) -> Result<Answer, CaseError> {
         || said.contains("preemptive") && !said.contains("non");
     let scheduling =
         if preemptive { Scheduling::PreemptiveResume } else { Scheduling::NonPreemptive };
-    let servers = fields.servers()?;
+    let servers = match notation {
+        Some(notation) => notation.numbers(fields)?.servers.unwrap_or(1),
+        None => fields.servers()?,
+    };
     let sorted: Vec<PriorityClass> = order.iter().map(|i| classes[*i].1.clone()).collect();
     let found = if servers == 1 {
         mg1_priority(&sorted, scheduling)?

@@ -14,6 +14,15 @@ const MOST_CORRELATION: f64 = 0.3;
 /// Stations in whose series the end of the warm-up is looked for: the busiest.
 const STATIONS_WATCHED: usize = 5;
 
+/// What one batch of a replication saw.
+#[derive(Debug, Clone)]
+pub(super) struct Batch {
+    /// Mean number at each station.
+    pub(super) numbers: Vec<f64>,
+    /// Sum and count of the response times of each class.
+    pub(super) responses: Vec<(f64, f64)>,
+}
+
 /// Two-sided quantile of Student's t.
 pub(super) fn t_quantile(confidence: f64, degrees: f64) -> f64 {
     let p = f64::midpoint(1.0, confidence);
@@ -62,10 +71,23 @@ pub(super) fn quantile(histograms: &[TimeHistogram], p: f64, confidence: f64) ->
 }
 
 /// Halves a series by joining neighbors; an odd last one is dropped.
-pub(super) fn merge_pairs(batches: &mut Vec<Vec<f64>>) {
-    let merged: Vec<Vec<f64>> = batches
+pub(super) fn merge_pairs(batches: &mut Vec<Batch>) {
+    let merged: Vec<Batch> = batches
         .chunks_exact(2)
-        .map(|pair| pair[0].iter().zip(&pair[1]).map(|(a, b)| f64::midpoint(*a, *b)).collect())
+        .map(|pair| Batch {
+            numbers: pair[0]
+                .numbers
+                .iter()
+                .zip(&pair[1].numbers)
+                .map(|(a, b)| f64::midpoint(*a, *b))
+                .collect(),
+            responses: pair[0]
+                .responses
+                .iter()
+                .zip(&pair[1].responses)
+                .map(|(a, b)| (a.0 + b.0, a.1 + b.1))
+                .collect(),
+        })
         .collect();
     *batches = merged;
 }
@@ -75,16 +97,16 @@ pub(super) fn merge_pairs(batches: &mut Vec<Vec<f64>>) {
 ///
 /// # Source
 /// MSER: White 1997; batches averaged over replications as in Welch's method, Law 2015 §9.5.1.
-pub(super) fn settled(series: &[&[Vec<f64>]]) -> bool {
+pub(super) fn settled(series: &[&[Batch]]) -> bool {
     let Some(first) = series.first().and_then(|batches| batches.first()) else { return true };
     let length = series.iter().map(|batches| batches.len()).min().unwrap_or(0);
     let average = |station: usize| -> Vec<f64> {
         let count = kendall_units::exact_f64(series.len());
         (0..length)
-            .map(|b| series.iter().map(|batches| batches[b][station]).sum::<f64>() / count)
+            .map(|b| series.iter().map(|batches| batches[b].numbers[station]).sum::<f64>() / count)
             .collect()
     };
-    let mut stations: Vec<(f64, Vec<f64>)> = (0..first.len())
+    let mut stations: Vec<(f64, Vec<f64>)> = (0..first.numbers.len())
         .map(|station| {
             let line = average(station);
             (line.iter().sum::<f64>(), line)
@@ -116,22 +138,23 @@ fn truncation(line: &[f64]) -> usize {
 }
 
 /// Lag-1 correlation of batch means, pooled over replications; the largest of the busiest stations.
-fn correlation(series: &[&[Vec<f64>]]) -> f64 {
+fn correlation(series: &[&[Batch]]) -> f64 {
     let Some(first) = series.first().and_then(|batches| batches.first()) else { return 0.0 };
-    let mut stations: Vec<(f64, f64)> = (0..first.len())
+    let mut stations: Vec<(f64, f64)> = (0..first.numbers.len())
         .map(|station| {
             let (mut level, mut products, mut squares) = (0.0, 0.0, 0.0);
             let (mut pairs, mut singles) = (0.0, 0.0);
             for batches in series {
                 let count = kendall_units::exact_f64(batches.len());
-                let mean = batches.iter().map(|b| b[station]).sum::<f64>() / count;
+                let mean = batches.iter().map(|b| b.numbers[station]).sum::<f64>() / count;
                 level += mean;
                 for pair in batches.windows(2) {
-                    products += (pair[0][station] - mean) * (pair[1][station] - mean);
+                    products +=
+                        (pair[0].numbers[station] - mean) * (pair[1].numbers[station] - mean);
                     pairs += 1.0;
                 }
                 for batch in *batches {
-                    squares += (batch[station] - mean).powi(2);
+                    squares += (batch.numbers[station] - mean).powi(2);
                     singles += 1.0;
                 }
             }
@@ -151,19 +174,21 @@ pub(super) struct Verdict {
     pub(super) precise: bool,
     /// Largest half-width over center among the figures that the rule watches.
     pub(super) widest: f64,
+    /// The same from all batches of all replications.
+    pub(super) pooled: f64,
     wanted: f64,
     correlation: f64,
 }
 
 impl Verdict {
-    /// Narrow enough, and of batches that hardly depend on one another.
+    /// Narrow enough by both measures, and of batches that hardly depend on one another.
     pub(super) fn enough(&self) -> bool {
-        self.precise && self.correlation <= MOST_CORRELATION
+        self.precise && self.pooled <= self.wanted && self.correlation <= MOST_CORRELATION
     }
 
     /// By how much to lengthen what was run.
     pub(super) fn growth(&self) -> f64 {
-        let narrower = (self.widest / self.wanted).powi(2) * 1.1;
+        let narrower = (self.widest.max(self.pooled) / self.wanted).powi(2) * 1.1;
         let longer = if self.correlation > MOST_CORRELATION { 2.0 } else { 1.0 };
         let growth = narrower.max(longer);
         if growth.is_finite() { growth.clamp(1.3, 4.0) } else { 4.0 }
@@ -189,7 +214,7 @@ impl Verdict {
 pub(super) fn judge(
     plan: &Plan,
     totals: &[&Totals],
-    series: &[&[Vec<f64>]],
+    series: &[&[Batch]],
     settings: &Settings,
 ) -> Verdict {
     let mut widest: f64 = 0.0;
@@ -224,9 +249,50 @@ pub(super) fn judge(
     Verdict {
         precise: widest <= settings.relative_half_width,
         widest,
+        pooled: pooled(plan, series, settings.confidence),
         wanted: settings.relative_half_width,
         correlation: correlation(series),
     }
+}
+
+/// Relative half-width of the mean response times by the batches of all replications together:
+/// with hundreds of degrees of freedom, where the interval over replications has nine.
+///
+/// A rule that stops when the interval itself is narrow stops where its variance came out small by
+/// accident, and covers less than it says. This one hardly depends on that accident.
+fn pooled(plan: &Plan, series: &[&[Batch]], confidence: f64) -> f64 {
+    let classes = plan.classes.iter().enumerate();
+    classes
+        .filter(|(_, class)| !matches!(class.kind, super::plan::Kind::Child))
+        .filter_map(|(class, _)| pooled_response(series, class, confidence))
+        .fold(0.0, f64::max)
+}
+
+/// Ratio estimator over batches; neighbors that correlate by ρ count as if there were
+/// (1 − ρ)/(1 + ρ) as many, as in a first-order autoregressive series.
+fn pooled_response(series: &[&[Batch]], class: usize, confidence: f64) -> Option<f64> {
+    let all = || series.iter().flat_map(|batches| batches.iter()).map(|b| b.responses[class]);
+    let (sum, count) = all().fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let n = kendall_units::exact_f64(series.iter().map(|batches| batches.len()).sum::<usize>());
+    if count <= 0.0 || sum <= 0.0 || n < 2.0 {
+        return None;
+    }
+    let center = sum / count;
+    let residual = |batch: &Batch| {
+        let (sum, count) = batch.responses[class];
+        sum - center * count
+    };
+    let (mut squares, mut products) = (0.0, 0.0);
+    for batches in series {
+        squares += batches.iter().map(|batch| residual(batch).powi(2)).sum::<f64>();
+        products += batches.windows(2).map(|b| residual(&b[0]) * residual(&b[1])).sum::<f64>();
+    }
+    if squares <= 0.0 {
+        return Some(0.0);
+    }
+    let dependence = (products / squares).clamp(0.0, 0.9);
+    let variance = squares * (1.0 + dependence) / (1.0 - dependence);
+    Some(t_quantile(confidence, n - 1.0) * variance.sqrt() / sum)
 }
 
 #[cfg(test)]
@@ -235,15 +301,17 @@ mod tests {
 
     #[test]
     fn a_rising_series_is_not_settled_and_a_flat_one_is() {
-        let rising: Vec<Vec<f64>> = (0..200).map(|b| vec![f64::from(b)]).collect();
+        let series = |of: &dyn Fn(i32) -> f64| -> Vec<Batch> {
+            (0..200).map(|b| Batch { numbers: vec![of(b)], responses: Vec::new() }).collect()
+        };
+        let rising = series(&|b| f64::from(b));
         let wave = |b: i32| f64::from(b * 37 % 11);
-        let flat: Vec<Vec<f64>> = (0..200).map(|b| vec![wave(b)]).collect();
-        let start: Vec<Vec<f64>> =
-            (0..200).map(|b| vec![wave(b) + if b < 20 { 50.0 } else { 0.0 }]).collect();
+        let flat = series(&wave);
+        let start = series(&|b| wave(b) + if b < 20 { 50.0 } else { 0.0 });
         assert!(!settled(&[&rising]));
         assert!(settled(&[&flat]));
         assert!(settled(&[&start]));
-        let line: Vec<f64> = start.iter().map(|b| b[0]).collect();
+        let line: Vec<f64> = start.iter().map(|b| b.numbers[0]).collect();
         assert!((18..=30).contains(&truncation(&line)));
     }
 

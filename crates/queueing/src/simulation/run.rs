@@ -1,6 +1,6 @@
 //! Replications: started, warmed up, lengthened until the intervals are narrow enough.
 
-use super::analysis::{self, Verdict};
+use super::analysis::{self, Batch, Verdict};
 use super::engine::{Engine, Halt};
 use super::plan::Plan;
 use super::tally::Totals;
@@ -38,8 +38,8 @@ pub(super) struct Sample {
 struct Replication<'p> {
     engine: Engine<'p>,
     totals: Totals,
-    /// Mean number at each station, batch by batch, since the warm-up.
-    batches: Vec<Vec<f64>>,
+    /// Batch by batch, since the warm-up.
+    batches: Vec<Batch>,
     batch_time: f64,
     failed: Option<Halt>,
 }
@@ -106,7 +106,7 @@ fn warm_up(
         let missing = WARM_UP_BATCHES - replications[0].batches.len();
         advance(replications, settings, missing, batch)?;
         time += batch * kendall_units::exact_f64(missing);
-        let series: Vec<&[Vec<f64>]> = replications.iter().map(|r| r.batches.as_slice()).collect();
+        let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let settled = analysis::settled(&series);
         let completed = completed(&replications[0].totals);
         if settled || completed >= budget || spent(&[&replications[0].totals], settings) {
@@ -155,7 +155,7 @@ fn by_replications(
         advance(replications, settings, more, batch)?;
         let totals: Vec<&Totals> = replications.iter().map(|r| &r.totals).collect();
         let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
-        let series: Vec<&[Vec<f64>]> = replications.iter().map(|r| r.batches.as_slice()).collect();
+        let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let verdict = analysis::judge(plan, &totals, &series, settings);
         report(progress, settings, done, &verdict);
         let most = kendall_units::exact_f64(settings.most_customers);
@@ -233,7 +233,7 @@ fn report(
     progress(&Progress {
         completed_customers: kendall_units::whole_u64(completed),
         most_customers: settings.most_customers,
-        relative_half_width: verdict.widest,
+        relative_half_width: verdict.widest.max(verdict.pooled),
         wanted: settings.relative_half_width,
     });
 }
@@ -278,8 +278,13 @@ impl Replication<'_> {
             }
             let numbers = self.engine.stations.iter().map(|station| station.tally.area);
             // Areas since the tallies were taken; `take` below starts them anew.
-            self.batches.push(numbers.map(|area| area / batch).collect());
-            self.totals.add(self.engine.take());
+            let numbers = numbers.map(|area| area / batch).collect();
+            let seen = self.engine.take();
+            let responses = seen.systems.iter().map(|system| {
+                (system.response.sum, kendall_units::exact_f64(system.response.count))
+            });
+            self.batches.push(Batch { numbers, responses: responses.collect() });
+            self.totals.add(seen);
         }
     }
 }

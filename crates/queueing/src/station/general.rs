@@ -13,7 +13,7 @@ use crate::model::Batch;
 use crate::numeric::{Complex, poisson_window};
 
 /// Most states of an embedded chain that are listed before the geometric tail takes over.
-const MOST_EMBEDDED: usize = 4_000;
+pub(super) const MOST_EMBEDDED: usize = 4_000;
 /// Most servers of M/D/m: its states solve a dense system of linear equations.
 const MOST_DETERMINISTIC_SERVERS: u64 = 200;
 
@@ -151,7 +151,11 @@ fn deterministic_law(
 }
 
 /// Probabilities of the number of arrivals in one service time, where they have a closed form.
-fn arrivals_in_service(lambda: f64, service: &Distribution, count: usize) -> Option<Vec<f64>> {
+pub(super) fn arrivals_in_service(
+    lambda: f64,
+    service: &Distribution,
+    count: usize,
+) -> Option<Vec<f64>> {
     let rho = lambda * service.mean();
     let negative_binomial = |shape: f64, load: f64| {
         let go = load / shape / (1.0 + load / shape);
@@ -192,7 +196,7 @@ fn arrivals_in_service(lambda: f64, service: &Distribution, count: usize) -> Opt
 ///
 /// # Source
 /// The stable form of the M/G/1 recursion, \[Ramaswami88\].
-fn embedded_states(lambda: f64, service: &Distribution) -> Option<StateLaw> {
+pub(super) fn embedded_states(lambda: f64, service: &Distribution) -> Option<StateLaw> {
     let rho = lambda * service.mean();
     if service.is_exponential() {
         return Some(StateLaw::new(vec![1.0 - rho], rho));

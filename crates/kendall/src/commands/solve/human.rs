@@ -10,7 +10,7 @@ use kendall_queueing::solver::Solution;
 use kendall_queueing::station::{Moments, StationSolution};
 use kendall_units::{Rate, Seconds};
 
-use super::Solved;
+use super::{Solved, cases};
 
 pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -313,7 +313,42 @@ pub(super) fn comparison(model: &Model, answers: &[(String, Solved)]) -> String 
     format!("{}\n{table}\n", if model.name.is_empty() { "model" } else { &model.name })
 }
 
-pub(super) fn case(answer: &Answer) -> String {
+/// A file of worked cases: one line each, and what was not met.
+pub(super) fn cases(solved: &[cases::Solved]) -> String {
+    let mut table = table(&["case", "kind", "outputs met", "largest error"]);
+    let mut notes = String::new();
+    for case in solved {
+        let (kind, met, worst) = match &case.answer {
+            Ok(answer) => {
+                let met = case.checks.iter().filter(|check| check.met).count();
+                let worst = case.checks.iter().filter_map(|c| c.relative_error).fold(0.0, f64::max);
+                let shown = format!("{met} of {}", case.checks.len());
+                (answer.kind.clone(), shown, format!("{worst:.1e}"))
+            }
+            Err(message) => {
+                let expected = if case.met() { ", as expected" } else { "" };
+                writeln!(notes, "{}: refused{expected}: {message}", case.id).unwrap_or_default();
+                (String::new(), "refused".to_owned(), "–".to_owned())
+            }
+        };
+        for check in case.checks.iter().filter(|check| !check.met) {
+            writeln!(
+                notes,
+                "{}: {} is {}, expected {}",
+                case.id,
+                check.output,
+                check.found.as_ref().map_or_else(|| "not known".to_owned(), ToString::to_string),
+                check.expected
+            )
+            .unwrap_or_default();
+        }
+        table.add_row(vec![case.id.clone(), kind, met, worst]);
+    }
+    let met = solved.iter().filter(|case| case.met()).count();
+    format!("{table}\n{notes}{met} of {} cases are met\n", solved.len())
+}
+
+pub(super) fn case(answer: &Answer, checks: &[cases::Check]) -> String {
     let mut table = table(&["output", "value", "unit"]);
     let list = |values: &[f64]| {
         let shown: Vec<String> = values.iter().take(12).map(|value| number(*value)).collect();
@@ -329,5 +364,12 @@ pub(super) fn case(answer: &Answer) -> String {
         };
         table.add_row(vec![name.clone(), value, unit.clone()]);
     }
-    format!("{}\nsolver  {} ({})\n{table}\n", answer.kind, answer.solver, answer.accuracy)
+    let mut text =
+        format!("{}\nsolver  {} ({})\n{table}\n", answer.kind, answer.solver, answer.accuracy);
+    for check in checks {
+        let verdict = if check.met { "met" } else { "NOT met" };
+        writeln!(text, "expected {} = {}: {verdict}", check.output, check.expected)
+            .unwrap_or_default();
+    }
+    text
 }

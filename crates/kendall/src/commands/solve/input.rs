@@ -48,6 +48,19 @@ pub(super) fn is_case(document: &Value) -> bool {
     inner.unwrap_or(document).get("kind").is_some()
 }
 
+/// The model of a file that has a `kind` and is nevertheless a full description: its stations have
+/// names, and it has keys that no short form has.
+pub(super) fn full_model(document: &Value) -> Option<Value> {
+    let inner = document.get("model").filter(|model| model.is_object()).unwrap_or(document);
+    let only_full = ["routes", "pools", "simulation", "solver"];
+    if !only_full.iter().any(|key| inner.get(key).is_some()) {
+        return None;
+    }
+    let mut model = inner.clone();
+    model.as_object_mut()?.remove("kind");
+    serde_json::from_value::<kendall_queueing::Model>(model.clone()).is_ok().then_some(model)
+}
+
 /// The model of a case, and the outputs that it asks for by name.
 pub(super) fn case(
     document: &Value,

@@ -7,6 +7,7 @@ use kendall_queueing::station::{Moments, StationSolution};
 use serde_json::{Map, Value, json};
 
 use super::Solved;
+use super::cases::{self, Check};
 
 /// One answer, or several side by side.
 pub(super) fn answers(model: &Model, answers: &[(String, Solved)]) -> Value {
@@ -154,8 +155,8 @@ fn single_station(s: &StationSolution) -> Value {
     Value::Object(table)
 }
 
-/// A worked case: outputs by name, each with its unit.
-pub(super) fn case(answer: &Answer) -> Value {
+/// A worked case: outputs by name, each with its unit; and what the file expected.
+pub(super) fn case(answer: &Answer, checks: &[Check]) -> Value {
     let outputs: Map<String, Value> = answer
         .outputs
         .iter()
@@ -169,8 +170,37 @@ pub(super) fn case(answer: &Answer) -> Value {
             (name.clone(), json!({ "value": value, "unit": unit }))
         })
         .collect();
-    json!({
+    let mut value = json!({
         "kind": answer.kind, "solver": answer.solver, "accuracy": answer.accuracy,
         "outputs": outputs,
+    });
+    if !checks.is_empty() {
+        value["checks"] = checks.iter().map(check).collect();
+    }
+    value
+}
+
+fn check(check: &Check) -> Value {
+    json!({
+        "output": check.output, "expected": check.expected, "found": check.found,
+        "relative_error": check.relative_error, "relative_tolerance": check.tolerance,
+        "met": check.met,
     })
+}
+
+/// A file of worked cases.
+pub(super) fn cases(solved: &[cases::Solved]) -> Value {
+    let list: Vec<Value> = solved
+        .iter()
+        .map(|case| {
+            let mut value = match &case.answer {
+                Ok(answer) => self::case(answer, &case.checks),
+                Err(message) => json!({ "error": message }),
+            };
+            value["id"] = json!(case.id);
+            value["met"] = json!(case.met());
+            value
+        })
+        .collect();
+    json!({ "cases": list, "met": solved.iter().filter(|case| case.met()).count() })
 }
