@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measured::OperatingPoint;
+use crate::measured::{OperatingPoint, Purpose};
 
 /// Hardware or software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +67,24 @@ const OTHERS_DISTURB: f64 = 0.2;
 /// Role of the load generator among [`OperatingPoint::processes`].
 pub const GENERATOR: &str = "generator";
 
+/// The system's own resource that leaves the least to gain, if it is at least `least` busy: by the
+/// utilization law X = U·m/D, no more than 1/U − 1 of today's throughput can be added while a
+/// request needs as much of it. The load generator and a host that others use do not count.
+#[must_use]
+pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
+    let disturbed = others_share(point).is_some_and(|share| share > OTHERS_DISTURB);
+    let harness = |name: &str| {
+        let of = |role: &str| name.starts_with(&format!("CPU of {role}"));
+        point.processes.iter().any(|p| p.purpose == Purpose::Harness && of(&p.role))
+    };
+    resources(point)
+        .into_iter()
+        .filter(|resource| resource.utilization >= least)
+        .filter(|resource| !(disturbed && resource.kind == ResourceKind::HostCpu))
+        .filter(|resource| !harness(&resource.name))
+        .max_by(|a, b| a.utilization.total_cmp(&b.utilization))
+}
+
 /// Finds the limiting resource of one operating point.
 #[must_use]
 pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
@@ -77,12 +95,17 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let near = |kind| {
         resources.iter().find(|resource| resource.kind == kind && resource.utilization >= LIMITING)
     };
-    let limiting = near(ResourceKind::HostCpu)
+    let others = others_share(point).filter(|share| *share > OTHERS_DISTURB);
+    // Cores that others filled do not explain what the system's own resources do.
+    let host = || near(ResourceKind::HostCpu);
+    let limiting = host()
+        .filter(|_| others.is_none())
         .or_else(|| near(ResourceKind::ProcessCpu))
-        .or_else(|| near(ResourceKind::WorkerPool));
+        .or_else(|| near(ResourceKind::WorkerPool))
+        .or_else(host);
     let generator_suspected = resources.iter().any(|resource| {
         resource.kind == ResourceKind::ProcessCpu
-            && resource.name.ends_with(GENERATOR)
+            && resource.name.starts_with(&format!("CPU of {GENERATOR}"))
             && resource.utilization >= LIMITING
     });
     let mut evidence = Vec::new();
@@ -92,7 +115,6 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     }
     evidence.extend(held_workers(point));
     evidence.extend(shares_of_cpu(point, limiting));
-    let others = others_share(point).filter(|share| *share > OTHERS_DISTURB);
     if let Some(share) = others {
         evidence.push(format!(
             "{:.0} % of the busy cores' time went to programs that are no part of the study: with \
@@ -135,8 +157,16 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
         });
     }
     for process in point.processes.iter().filter(|process| process.cpu_cores_limit > 0.0) {
+        let role = &process.role;
+        let name = match process.threads.first() {
+            // One thread an instance: it can be full while cores are idle.
+            Some(busiest) if process.working_threads() == Some(f64::from(process.instances)) => {
+                format!("CPU of {role} (one thread each, `{}`)", busiest.name)
+            }
+            _ => format!("CPU of {role}"),
+        };
         resources.push(Resource {
-            name: format!("CPU of {}", process.role),
+            name,
             kind: ResourceKind::ProcessCpu,
             busy: process.cpu_cores,
             servers: process.cpu_cores_limit,
@@ -232,7 +262,7 @@ fn shares_of_cpu(point: &OperatingPoint, limiting: Option<&Resource>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::{ProcessView, TierView, View};
+    use crate::measured::{ProcessView, ThreadView, TierView, View};
 
     fn point() -> OperatingPoint {
         OperatingPoint {
@@ -254,6 +284,7 @@ mod tests {
                 cpu_cores: 0.6,
                 cpu_cores_limit: 2.0,
                 run_queue_wait: Some(0.2),
+                ..ProcessView::default()
             }],
             host_cores: 2.0,
             host_busy_cores: Some(1.2),
@@ -271,8 +302,12 @@ mod tests {
 
     #[test]
     fn a_full_pool_over_full_cores_is_a_symptom() {
-        let point = OperatingPoint { host_busy_cores: Some(1.98), ..point() };
+        let mut point = OperatingPoint { host_busy_cores: Some(1.98), ..point() };
+        point.processes[0].cpu_cores = 1.7;
         assert_eq!(bottleneck(&point).limiting.as_deref(), Some("CPU of the host"));
+        // Unless others filled them.
+        point.processes[0].cpu_cores = 0.6;
+        assert_eq!(bottleneck(&point).limiting.as_deref(), Some("workers of proxies"));
     }
 
     #[test]
@@ -297,11 +332,34 @@ mod tests {
         let mut point = point();
         point.processes.push(ProcessView {
             role: GENERATOR.to_owned(),
+            purpose: Purpose::Harness,
             instances: 1,
             cpu_cores: 0.97,
             cpu_cores_limit: 1.0,
-            run_queue_wait: None,
+            ..ProcessView::default()
         });
         assert!(bottleneck(&point).generator_suspected);
+        // What the generator lacks says nothing about the system.
+        point.tiers[0].workers_busy = 2.0;
+        assert_eq!(full_resource(&point, 0.95), None);
+    }
+
+    /// A process with one thread is full at one core, however many the host has.
+    #[test]
+    fn the_one_thread_of_a_proxy_is_its_limit() {
+        let mut point = point();
+        point.tiers[0].workers_busy = 6.0;
+        let thread =
+            |name: &str, cpu_cores| ThreadView { name: name.to_owned(), threads: 1.0, cpu_cores };
+        point.processes[0] = ProcessView {
+            cpu_cores: 0.97,
+            cpu_cores_limit: 1.0,
+            threads: vec![thread("network", 0.96), thread("metrics", 0.01)],
+            ..point.processes[0].clone()
+        };
+        let found = bottleneck(&point);
+        let name = "CPU of proxy (one thread each, `network`)";
+        assert_eq!(found.limiting.as_deref(), Some(name));
+        assert_eq!(full_resource(&point, 0.95).map(|r| r.name).as_deref(), Some(name));
     }
 }

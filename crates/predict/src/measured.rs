@@ -64,26 +64,68 @@ pub struct TierView {
     pub workers_busy: f64,
 }
 
+/// What a process is there for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// A tier that serves requests.
+    #[default]
+    Tier,
+    /// An emulated network link.
+    Link,
+    /// A load generator, or the study that watches.
+    Harness,
+}
+
 /// CPU of the processes in one role.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessView {
     /// Role, such as `proxies`, `servers` or `generator`.
     pub role: String,
+    /// What they are there for.
+    pub purpose: Purpose,
     /// Processes in that role.
     pub instances: u32,
     /// CPU seconds per second, all of them together.
     pub cpu_cores: f64,
-    /// Cores that they may use together: the smaller of their threads and the host's cores.
+    /// Cores that they may use together: the smaller of their busy threads and the host's cores.
     pub cpu_cores_limit: f64,
     /// Seconds per second in which their threads were ready and had no core; `None` if unknown.
     pub run_queue_wait: Option<f64>,
+    /// Their threads by name, busiest first; empty where they were not counted.
+    pub threads: Vec<ThreadView>,
+}
+
+/// CPU of the threads of one name in one role.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadView {
+    /// Their name, without a number at its end.
+    pub name: String,
+    /// How many there are, over all instances.
+    pub threads: f64,
+    /// CPU seconds per second, all of them together.
+    pub cpu_cores: f64,
+}
+
+/// Share of a role's CPU time from which the threads of one name count as doing its work; below it
+/// lie pages of metrics, logs and clocks.
+const WORKING_SHARE: f64 = 0.1;
+
+impl ProcessView {
+    /// Threads that do the work, over all instances; `None` where they were not counted.
+    #[must_use]
+    pub fn working_threads(&self) -> Option<f64> {
+        let total: f64 = self.threads.iter().map(|group| group.cpu_cores).sum();
+        let working = self.threads.iter().filter(|group| group.cpu_cores >= WORKING_SHARE * total);
+        (total > 0.0).then(|| working.map(|group| group.threads).sum())
+    }
 }
 
 impl OperatingPoint {
     /// CPU that one request costs in `role`, in seconds: U/X.
     #[must_use]
     pub fn cpu_demand_s(&self, role: &str) -> Option<f64> {
-        let process = self.processes.iter().find(|process| process.role == role)?;
+        let process = self.process(role)?;
         per_request(process.cpu_cores, self.client.throughput_per_s)
     }
 
@@ -94,6 +136,20 @@ impl OperatingPoint {
         (!self.processes.is_empty())
             .then(|| per_request(cores, self.client.throughput_per_s))
             .flatten()
+    }
+
+    /// The processes of one role.
+    #[must_use]
+    pub fn process(&self, role: &str) -> Option<&ProcessView> {
+        self.processes.iter().find(|process| process.role == role)
+    }
+
+    /// Tiers behind the first one, by the CPU of their processes.
+    pub fn backends(&self) -> impl Iterator<Item = &ProcessView> {
+        let first = self.first_tier().map(|tier| tier.name.as_str());
+        self.processes
+            .iter()
+            .filter(move |p| p.purpose == Purpose::Tier && Some(p.role.as_str()) != first)
     }
 
     /// The tier that clients speak to.

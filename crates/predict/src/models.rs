@@ -17,7 +17,7 @@ pub const MODELS: &[ModelOfCurve] = &[
     station::mm1,
     station::mmm_from_lowest,
     station::mmm_from_maximum,
-    network::threads_and_workers,
+    network::threads_workers_servers,
     network::pool_and_cores,
 ];
 

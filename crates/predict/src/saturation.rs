@@ -44,16 +44,44 @@ pub struct Saturation {
     pub below_knee: Option<f64>,
     /// The point of highest throughput.
     pub maximum: LoadPoint,
+    /// Throughput of the highest load over that of the load below it, less one.
+    pub last_gain: f64,
+    /// What was full at the highest load, where something was.
+    pub full: Option<Full>,
     /// N* = Xmax·(Rmin + Z), where the asymptotes of light and heavy load cross [LZGS84 §5.2];
     /// `None` for an open loop.
     pub asymptotes_cross_at: Option<f64>,
 }
 
+/// A resource that leaves at most [`PLATEAU`] to gain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Full {
+    /// What it is called.
+    pub resource: String,
+    /// U, at least 1 − [`PLATEAU`].
+    pub utilization: f64,
+}
+
+impl Full {
+    /// Share of throughput that is left to gain: 1/U − 1.
+    #[must_use]
+    pub fn left_to_gain(&self) -> f64 {
+        1.0 / self.utilization.min(1.0) - 1.0
+    }
+}
+
 /// Finds the saturation point of a curve; `None` for fewer than two points.
 ///
-/// `think_time_s` is Z of a closed loop, `None` for an open one.
+/// `think_time_s` is Z of a closed loop, `None` for an open one. A curve saturates where its last
+/// step gained no more than [`PLATEAU`], and also where it gained more but something was `full` at
+/// its highest load: then the step led into saturation, and the utilization law leaves no more to
+/// gain. With few levels of load a step can do that.
 #[must_use]
-pub fn saturation(curve: &[LoadPoint], think_time_s: Option<f64>) -> Option<Saturation> {
+pub fn saturation(
+    curve: &[LoadPoint],
+    think_time_s: Option<f64>,
+    full: Option<Full>,
+) -> Option<Saturation> {
     let mut curve = curve.to_vec();
     curve.sort_by(|a, b| a.load.total_cmp(&b.load));
     let (first, last) = (*curve.first()?, *curve.last()?);
@@ -66,14 +94,18 @@ pub fn saturation(curve: &[LoadPoint], think_time_s: Option<f64>) -> Option<Satu
     let below_knee = curve.iter().map(|point| point.load).rfind(|load| *load < knee.load);
     let shape = if last.throughput_per_s < enough {
         Shape::Overloaded
-    } else if still_growing(&curve) {
+    } else if full.is_none() && still_growing(&curve) {
         Shape::StillGrowing
     } else {
         Shape::Saturated
     };
     let asymptotes_cross_at =
         think_time_s.map(|think| maximum.throughput_per_s * (first.response_time_s + think));
-    Some(Saturation { shape, knee, below_knee, maximum, asymptotes_cross_at })
+    let last_gain = match curve.as_slice() {
+        [.., before, last] => last.throughput_per_s / before.throughput_per_s - 1.0,
+        _ => f64::NAN,
+    };
+    Some(Saturation { shape, knee, below_knee, maximum, last_gain, full, asymptotes_cross_at })
 }
 
 /// Whether the last step up still paid: more than [`PLATEAU`] of throughput for it, with at
@@ -108,7 +140,7 @@ mod tests {
     #[test]
     fn the_knee_of_the_asymptotes_is_where_they_cross() {
         let curve = asymptotic(&[1.0, 10.0, 20.0, 30.0, 40.0], 1_000.0, 0.02);
-        let found = saturation(&curve, Some(0.0)).unwrap();
+        let found = saturation(&curve, Some(0.0), None).unwrap();
         assert_eq!(found.shape, Shape::Saturated);
         assert!((found.knee.load - 20.0).abs() < 1e-9);
         assert_eq!((found.below_knee, found.asymptotes_cross_at), (Some(10.0), Some(20.0)));
@@ -117,7 +149,7 @@ mod tests {
     #[test]
     fn a_curve_that_still_grows_is_not_called_saturated() {
         let curve = asymptotic(&[1.0, 2.0, 4.0, 8.0], 1e9, 0.01);
-        assert_eq!(saturation(&curve, Some(0.0)).unwrap().shape, Shape::StillGrowing);
+        assert_eq!(saturation(&curve, Some(0.0), None).unwrap().shape, Shape::StillGrowing);
     }
 
     #[test]
@@ -125,13 +157,26 @@ mod tests {
         let mut curve = asymptotic(&[1.0, 10.0, 20.0, 30.0], 1_000.0, 0.01);
         curve[3].throughput_per_s = 700.0;
         curve.reverse();
-        let found = saturation(&curve, Some(0.0)).unwrap();
+        let found = saturation(&curve, Some(0.0), None).unwrap();
         assert_eq!(found.shape, Shape::Overloaded);
         assert!((found.maximum.throughput_per_s - 1_000.0).abs() < 1e-9);
     }
 
+    /// The demo's curve of eight workers: three levels of load, of which the last step leads into
+    /// saturation. All workers are held, so nothing is left to gain.
+    #[test]
+    fn a_step_into_saturation_is_told_by_what_is_full() {
+        let curve = asymptotic(&[4.0, 13.0, 64.0], 5_762.0, 0.0026);
+        assert_eq!(saturation(&curve, Some(0.0), None).unwrap().shape, Shape::StillGrowing);
+        let full = Full { resource: "workers".to_owned(), utilization: 0.998 };
+        assert!((full.left_to_gain() - 0.002).abs() < 1e-5);
+        let found = saturation(&curve, Some(0.0), Some(full)).unwrap();
+        assert_eq!((found.shape, found.below_knee), (Shape::Saturated, Some(13.0)));
+        assert!((found.last_gain - 0.1523).abs() < 1e-3);
+    }
+
     #[test]
     fn one_point_is_no_curve() {
-        assert!(saturation(&asymptotic(&[1.0], 1.0, 1.0), None).is_none());
+        assert!(saturation(&asymptotic(&[1.0], 1.0, 1.0), None, None).is_none());
     }
 }

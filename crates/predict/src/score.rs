@@ -73,8 +73,15 @@ impl Compared {
     /// `predicted / measured − 1`; `None` for a calibration point, or without an answer.
     #[must_use]
     pub fn relative_error(&self) -> Option<f64> {
+        self.error_anywhere().filter(|_| !self.calibration)
+    }
+
+    /// The same at calibration points too, where it says less: how well the model keeps what it
+    /// was given.
+    #[must_use]
+    pub fn error_anywhere(&self) -> Option<f64> {
         let predicted = self.predicted.as_ref().ok()?;
-        (!self.calibration && self.measured.abs() > 0.0).then(|| predicted / self.measured - 1.0)
+        (self.measured.abs() > 0.0).then(|| predicted / self.measured - 1.0)
     }
 }
 

@@ -10,6 +10,7 @@ mod maximum;
 mod method;
 mod models;
 mod saturation;
+mod searches;
 mod setup;
 mod summary;
 mod threats;
@@ -21,7 +22,7 @@ use crate::document::Section;
 use crate::number;
 use crate::plot::Point;
 
-pub(crate) use summary::{byline, sentences};
+pub(crate) use summary::{byline, sentences, utc_minutes};
 
 /// Makes a chapter, or none where the study has nothing for it.
 pub(crate) type Chapter = fn(&Data) -> Option<Section>;
@@ -32,6 +33,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     setup::chapter,
     load::chapter,
     effects::of_an_experiment,
+    searches::chapter,
     trace::chapter,
     tiers::chapter,
     laws::chapter,

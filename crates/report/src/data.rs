@@ -12,7 +12,8 @@ use kendall_stats::estimate::Estimate;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::mean_interval;
 use kendall_store::{
-    Extent, FactorLevel, Measured, OperationCounts, Results, Run, Status, StoreError, Study,
+    Extent, FactorLevel, Measured, OperationCounts, Results, Run, SearchLine, Status, StoreError,
+    Study,
 };
 use kendall_units::exact_f64;
 
@@ -32,6 +33,8 @@ pub(crate) struct Data {
     pub(crate) load: Option<LoadFactor>,
     /// Configurations that differ in their load only.
     pub(crate) curves: Vec<Curve>,
+    /// How far an adaptive design came; empty for other designs.
+    pub(crate) searches: Vec<SearchLine>,
 }
 
 /// A factor that was varied.
@@ -140,7 +143,8 @@ impl Data {
         let curves = load
             .as_ref()
             .map_or_else(Vec::new, |load| curves(&configurations, &factors, &load.key));
-        Ok(Self { study, runs, configurations, factors, load, curves })
+        let searches = results.searches()?;
+        Ok(Self { study, runs, configurations, factors, load, curves, searches })
     }
 
     /// Attempts that may not be used.
@@ -288,6 +292,18 @@ impl Repetition {
     }
 }
 
+/// `8 workers, placement hash`; `all` where there are no levels.
+pub(crate) fn name_of_levels(levels: &[&FactorLevel]) -> String {
+    let names: Vec<String> = levels
+        .iter()
+        .map(|level| match level.number {
+            Some(_) => format!("{} {}", level.text, short(&level.factor)),
+            None => format!("{} {}", short(&level.factor), level.text),
+        })
+        .collect();
+    if names.is_empty() { "all".to_owned() } else { names.join(", ") }
+}
+
 /// The part of a dotted key that tells: `system.workers` is `workers`.
 pub(crate) fn short(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
@@ -417,15 +433,7 @@ fn curves(configurations: &[Configuration], factors: &[Factor], load: &str) -> V
             curve.configurations.push(index);
             continue;
         }
-        let names: Vec<String> = levels
-            .iter()
-            .map(|level| match level.number {
-                Some(_) => format!("{} {}", level.text, short(&level.factor)),
-                None => format!("{} {}", short(&level.factor), level.text),
-            })
-            .collect();
-        let name = if names.is_empty() { "all".to_owned() } else { names.join(", ") };
-        curves.push((key, Curve { name, configurations: vec![index] }));
+        curves.push((key, Curve { name: name_of_levels(&levels), configurations: vec![index] }));
     }
     let mut curves: Vec<Curve> = curves.into_iter().map(|(_, curve)| curve).collect();
     for curve in &mut curves {

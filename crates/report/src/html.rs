@@ -21,11 +21,12 @@ const SCRIPT: &str = include_str!("../templates/report.js");
 /// Rows of a table on the page at most; the CSV file has all.
 const MOST_ROWS: usize = 300;
 
-/// The report as one HTML file.
+/// The report as one HTML file; `file` is its name without the ending, as is that of the JSON
+/// beside it.
 ///
 /// # Errors
 /// What the template engine refuses, which would be a defect of the template.
-pub fn render(report: &Report) -> Result<String, minijinja::Error> {
+pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.add_template("report.html", TEMPLATE)?;
@@ -35,6 +36,7 @@ pub fn render(report: &Report) -> Result<String, minijinja::Error> {
         name => report.name.as_str(),
         byline => report.byline.as_str(),
         program => report.program.as_str(),
+        file,
         style => Value::from_safe_string(STYLE.to_owned()),
         script => Value::from_safe_string(SCRIPT.to_owned()),
         sections,

@@ -7,6 +7,7 @@
 //! What it leaves out: running anything, and the clock. The same results give the same report.
 
 mod chapters;
+pub mod comparison;
 mod data;
 pub mod document;
 pub mod html;
@@ -103,12 +104,20 @@ pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
 /// As [`analyze`]; [`ReportError::File`] when a file cannot be written.
 pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
     let report = analyze(folder)?;
-    let html = folder.join("report.html");
-    put(&html, &html::render(&report)?)?;
-    let json = folder.join("report.json");
-    put(&json, &serde_json::to_string_pretty(&report)?)?;
-    let tables = write_tables(&folder.join("tables"), &report)?;
-    Ok((report, Written { html, json, tables }))
+    let written = write_as(folder, "report", &report)?;
+    Ok((report, written))
+}
+
+/// Writes `NAME.html`, `NAME.json` and tables.
+fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, ReportError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;
+    let html = folder.join(format!("{name}.html"));
+    put(&html, &html::render(report, name)?)?;
+    let json = folder.join(format!("{name}.json"));
+    put(&json, &serde_json::to_string_pretty(report)?)?;
+    let tables = write_tables(&folder.join("tables"), report)?;
+    Ok(Written { html, json, tables })
 }
 
 fn write_tables(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportError> {

@@ -181,6 +181,20 @@ pub fn compare(
     Ok(comparisons)
 }
 
+/// The geometric mean of the second runs over that of the first, with Welch's interval on the log
+/// scale; `None` for fewer than two runs a side, and for what is not positive.
+#[must_use]
+pub fn ratio(before: &[f64], after: &[f64], confidence: f64) -> Option<Estimate> {
+    check_confidence(confidence).ok()?;
+    let logs = |values: &[f64]| -> Option<Vec<f64>> {
+        let log = |value: &f64| (*value > 0.0 && value.is_finite()).then(|| value.ln());
+        values.iter().map(log).collect()
+    };
+    let (before, after) = (logs(before)?, logs(after)?);
+    (before.len() > 1 && after.len() > 1)
+        .then(|| Sides::Unpaired(before, after).difference(confidence).0.map(f64::exp))
+}
+
 /// Holm's step-down adjustment; what has no p-value is left out of the count.
 #[must_use]
 pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {

@@ -35,11 +35,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse};
+pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
-    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, Status, Study,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchFound,
+    SearchLine, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 pub use schema::SCHEMA_VERSION;
 
@@ -125,6 +125,11 @@ impl From<rusqlite::Error> for StoreError {
     fn from(source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull { source },
+            Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
+                Self::Corrupt {
+                    what: format!("{DATABASE_FILE} is damaged, or no database: {source}"),
+                }
+            }
             _ => Self::Database(source),
         }
     }
@@ -199,6 +204,16 @@ impl Results {
         let runs = write::int("planned_runs", runs)?;
         self.connection.execute("UPDATE study SET planned_runs = ?1", [runs])?;
         Ok(())
+    }
+
+    /// Stores how far an adaptive design has come, in the place of what was stored before.
+    ///
+    /// # Errors
+    /// What SQLite refuses; what was stored before is left then.
+    pub fn store_searches(&mut self, lines: &[SearchLine]) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction()?;
+        write::searches(&transaction, lines)?;
+        Ok(transaction.commit()?)
     }
 
     /// Stores a run and everything about it in one transaction: all of it or nothing.

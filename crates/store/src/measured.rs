@@ -7,7 +7,7 @@ use kendall_units::{Seconds, exact_f64};
 
 use crate::rows::{
     Extent, Generator, HostSample, MeasuredWindow, OperationCounts, Process, ProcessSample, Run,
-    RunId, Tier, TierPeriod,
+    RunId, ThreadSample, Tier, TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -86,6 +86,19 @@ pub struct ProcessUse {
     pub involuntary_switches: u64,
     /// Highest memory in use.
     pub resident_bytes_maximum: u64,
+    /// Its threads by name, busiest first; empty where they were not counted.
+    pub threads: Vec<ThreadUse>,
+}
+
+/// What the threads of one name used in the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadUse {
+    /// Their name, without a number at its end.
+    pub name: String,
+    /// How many there were at the end of the window.
+    pub threads: u64,
+    /// Cores that they kept busy on average, together.
+    pub cores_busy: f64,
 }
 
 impl ProcessUse {
@@ -237,7 +250,28 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
         voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
         involuntary_switches: to.involuntary_switches.saturating_sub(from.involuntary_switches),
         resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
+        threads: thread_uses(&process.threads, window),
     })
+}
+
+fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadUse> {
+    let moment = |sample: &ThreadSample| sample.at_ns;
+    let mut uses: Vec<ThreadUse> = samples
+        .chunk_by(|a, b| a.name == b.name)
+        .filter_map(|samples| {
+            let from = nearest(samples, window.from_ns, moment)?;
+            let to = nearest(samples, window.to_ns, moment)?;
+            let length_s = seconds_between(from.at_ns, to.at_ns);
+            let cpu_s = seconds_between(from.cpu_ns, to.cpu_ns);
+            (length_s > 0.0).then(|| ThreadUse {
+                name: to.name.clone(),
+                threads: to.threads,
+                cores_busy: cpu_s / length_s,
+            })
+        })
+        .collect();
+    uses.sort_by(|a, b| b.cores_busy.total_cmp(&a.cores_busy));
+    uses
 }
 
 fn host_uses(samples: &[HostSample], window: &MeasuredWindow) -> Vec<HostUse> {

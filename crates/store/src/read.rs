@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
-    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, Status, Study,
-    Tier, TierBackend, TierPeriod,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchLine,
+    Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -20,6 +20,35 @@ impl Results {
         let query = "SELECT name, title, file_name, file, fingerprint, seed, design, confidence,
                        planned_runs, created_unix_ns FROM study";
         self.connection.query_row(query, [], |row| Ok(study(row)))?
+    }
+
+    /// How far an adaptive design came, line by line; empty for other designs.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn searches(&self) -> Result<Vec<SearchLine>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT line, factor, levels, runs, grid, sweep_runs, found, without
+             FROM searches ORDER BY line",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut lines = Vec::new();
+        while let Some(row) = rows.next()? {
+            lines.push(SearchLine {
+                line: row.get(0)?,
+                factor: row.get(1)?,
+                levels: json(row, 2)?,
+                runs: count(row, 3)?,
+                grid: count(row, 4)?,
+                sweep_runs: count(row, 5)?,
+                found: match row.get::<_, Option<String>>(6)? {
+                    Some(_) => Some(json(row, 6)?),
+                    None => None,
+                },
+                without: row.get(7)?,
+            });
+        }
+        Ok(lines)
     }
 
     /// All runs in the order in which they ended: every attempt, usable or not.
@@ -290,6 +319,7 @@ impl Results {
                 host: row.get(2)?,
                 pid: row.get(3)?,
                 samples: Vec::new(),
+                threads: Vec::new(),
             };
             let sample = process_sample(row)?;
             match processes.last_mut() {
@@ -299,7 +329,29 @@ impl Results {
                 _ => processes.push(Process { samples: vec![sample], ..process }),
             }
         }
+        for process in &mut processes {
+            process.threads = self.thread_samples(id, process)?;
+        }
         Ok(processes)
+    }
+
+    fn thread_samples(&self, id: RunId, of: &Process) -> Result<Vec<ThreadSample>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT name, at_ns, threads, cpu_ns, run_queue_wait_ns FROM thread_samples
+             WHERE run = ?1 AND role = ?2 AND instance = ?3 ORDER BY name, at_ns",
+        )?;
+        let mut rows = statement.query(params![id.0, of.role, of.instance])?;
+        let mut samples = Vec::new();
+        while let Some(row) = rows.next()? {
+            samples.push(ThreadSample {
+                name: row.get(0)?,
+                at_ns: count(row, 1)?,
+                threads: count(row, 2)?,
+                cpu_ns: count(row, 3)?,
+                run_queue_wait_ns: count(row, 4)?,
+            });
+        }
+        Ok(samples)
     }
 
     /// Resources of the hosts of a run.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_stats::estimate::Estimate;
 use kendall_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,42 @@ pub struct Study {
     pub planned_runs: Option<u64>,
     /// When the folder was made.
     pub created_unix_ns: u64,
+}
+
+/// How far an adaptive design came on one line: one combination of the factors not searched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchLine {
+    /// Number of the line, from 0.
+    pub line: u32,
+    /// Dotted key of the factor that was searched, such as `workload.clients`.
+    pub factor: String,
+    /// Levels of the other factors, in the order of the study file.
+    pub levels: Vec<FactorLevel>,
+    /// Runs that were made on this line and may be used.
+    pub runs: u64,
+    /// Levels of the searched factor that there were to choose from.
+    pub grid: u64,
+    /// Runs that a sweep over all of them takes, with the repetitions that confirm the maximum.
+    pub sweep_runs: u64,
+    /// What was found; `None` where the search has not ended with a result.
+    pub found: Option<SearchFound>,
+    /// Why there is nothing found; empty where there is.
+    pub without: String,
+}
+
+/// What an adaptive design found on one line, in the unit of the searched factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchFound {
+    /// Highest throughput, from runs that were made after its level had been chosen.
+    pub maximum_throughput_per_s: Estimate,
+    /// Level of the maximum.
+    pub best: f64,
+    /// Lowest and highest level that measured within the interval of the maximum.
+    pub best_between: (f64, f64),
+    /// N*: level at which the line of the lowest level would reach the maximum.
+    pub saturation_point: Estimate,
+    /// Neighboring measured levels between which 95 % of the maximum is first reached.
+    pub knee_between: (f64, f64),
 }
 
 /// Key of a stored run.
@@ -415,6 +452,25 @@ pub struct Process {
     pub pid: u32,
     /// Cumulative counters, about one a second, in order.
     pub samples: Vec<ProcessSample>,
+    /// CPU time of its threads by name, about one sample of each a second, ordered by name and
+    /// time; empty where the source of the counters knows no threads.
+    pub threads: Vec<ThreadSample>,
+}
+
+/// Cumulative counters of the threads of one name at one moment. Threads that are numbered
+/// (`worker-7`) share the name without the number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ThreadSample {
+    /// Name, without a number at its end.
+    pub name: String,
+    /// The moment, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Threads of that name at this moment.
+    pub threads: u64,
+    /// CPU time of those that live, user and system together.
+    pub cpu_ns: u64,
+    /// Time that they were ready to run and had no core.
+    pub run_queue_wait_ns: u64,
 }
 
 /// Cumulative counters of a process at one moment.

@@ -4,7 +4,9 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::rows::{Generator, HostSample, Process, Run, RunId, RunRecord, Study, Tier, TierPeriod};
+use crate::rows::{
+    Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, Study, Tier, TierPeriod,
+};
 
 /// A count as SQLite's signed 64 bits.
 pub(crate) fn int(what: &'static str, value: u64) -> Result<i64, StoreError> {
@@ -34,6 +36,25 @@ pub(crate) fn study(connection: &Connection, study: &Study) -> Result<(), StoreE
             int("created_unix_ns", study.created_unix_ns)?,
         ],
     )?;
+    Ok(())
+}
+
+pub(crate) fn searches(connection: &Connection, lines: &[SearchLine]) -> Result<(), StoreError> {
+    connection.execute("DELETE FROM searches", [])?;
+    let mut insert = connection
+        .prepare_cached("INSERT INTO searches VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    for line in lines {
+        insert.execute(params![
+            line.line,
+            line.factor,
+            json(&line.levels)?,
+            int("runs", line.runs)?,
+            int("grid", line.grid)?,
+            int("sweep_runs", line.sweep_runs)?,
+            line.found.as_ref().map(json).transpose()?,
+            line.without,
+        ])?;
+    }
     Ok(())
 }
 
@@ -312,6 +333,20 @@ fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), Store
             int("involuntary_switches", sample.involuntary_switches)?,
             int("resident_bytes", sample.resident_bytes)?,
             int("threads", sample.threads)?,
+        ])?;
+    }
+    let mut insert = connection
+        .prepare_cached("INSERT INTO thread_samples VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    for sample in &row.threads {
+        insert.execute(params![
+            run,
+            row.role,
+            row.instance,
+            sample.name,
+            int("at_ns", sample.at_ns)?,
+            int("threads", sample.threads)?,
+            int("cpu_ns", sample.cpu_ns)?,
+            int("run_queue_wait_ns", sample.run_queue_wait_ns)?,
         ])?;
     }
     Ok(())

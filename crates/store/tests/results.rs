@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level,
     MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Results, Run, RunId,
-    RunRecord, SCHEMA_VERSION, Status, StoreError, Study, Tier, TierBackend, TierPeriod,
-    TierRequests,
+    RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, Status, StoreError, Study, ThreadSample,
+    Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -127,6 +128,13 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
         resident_bytes: second,
         ..ProcessSample::default()
     };
+    let network = |second: u64| ThreadSample {
+        name: "network".to_owned(),
+        at_ns: second * SECOND,
+        threads: 1,
+        cpu_ns: second * SECOND / 4,
+        run_queue_wait_ns: 0,
+    };
     let host = |second: u64| HostSample {
         host: "localhost".to_owned(),
         at_ns: second * SECOND,
@@ -171,9 +179,42 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
             host: "localhost".to_owned(),
             pid: 42,
             samples: (10..=14).map(sample).collect(),
+            threads: (10..=14).map(network).collect(),
         }],
         hosts: (10..=14).map(host).collect(),
     }
+}
+
+fn searches() -> Vec<SearchLine> {
+    let workers = |text: &str, number: f64| FactorLevel {
+        factor: "system.workers".to_owned(),
+        level: 0,
+        text: text.to_owned(),
+        number: Some(number),
+    };
+    let interval = Interval { low: 990.0, high: 1_010.0, confidence: 0.95 };
+    let found = SearchFound {
+        maximum_throughput_per_s: Estimate::with_interval(1_000.0, interval)
+            .doubt(Caveat::SearchLimit { limit: 64.0 }),
+        best: 64.0,
+        best_between: (48.0, 64.0),
+        saturation_point: Estimate::exact(40.0),
+        knee_between: (32.0, 40.0),
+    };
+    let line = |line: u32, levels, found: Option<SearchFound>, without: &str| SearchLine {
+        line,
+        factor: "workload.clients".to_owned(),
+        levels: vec![levels],
+        runs: 20,
+        grid: 64,
+        sweep_runs: 192,
+        found,
+        without: without.to_owned(),
+    };
+    vec![
+        line(0, workers("8", 8.0), Some(found), ""),
+        line(1, workers("32", 32.0), None, "a run failed"),
+    ]
 }
 
 #[test]
@@ -206,6 +247,9 @@ fn the_measured_view_merges_generators_and_says_how_well_tiers_align() {
     assert_eq!(proxy.period.stage("waiting_time").count(), 2);
     // Half a core between the samples at 11 and 13 s.
     assert!((measured.processes[0].cores_busy() - 0.5).abs() < 1e-12);
+    let network = &measured.processes[0].threads[0];
+    assert_eq!((network.name.as_str(), network.threads), ("network", 1));
+    assert!((network.cores_busy - 0.25).abs() < 1e-12);
     assert!((measured.hosts[0].utilization() - 0.5).abs() < 1e-12);
 }
 
@@ -275,7 +319,8 @@ fn a_folder_without_results_and_one_that_is_taken_are_told_apart() {
 fn noise_in_the_place_of_the_database_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(DATABASE_FILE), [7_u8; 4096]).unwrap();
-    assert!(Results::open(folder.path()).is_err());
+    let error = Results::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
 }
 
 fn kept() -> PathBuf {
@@ -294,8 +339,25 @@ fn files_of_every_released_version_are_brought_up_to_date() {
         assert_eq!(results.study().unwrap(), study(), "version {version}");
         let mut expected = record(0, 0, 0);
         expected.run.id = RunId(1);
+        if version < 2 {
+            expected.processes[0].threads.clear();
+        }
         assert_eq!(results.record(RunId(1)).unwrap(), expected, "version {version}");
+        let searches = if version < 2 { Vec::new() } else { searches() };
+        assert_eq!(results.searches().unwrap(), searches, "version {version}");
     }
+}
+
+/// What an adaptive design found is replaced as the search goes on.
+#[test]
+fn searches_read_back_as_they_were_stored_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    assert_eq!(results.searches().unwrap(), []);
+    results.store_searches(&searches()[1..]).unwrap();
+    results.store_searches(&searches()).unwrap();
+    let results = Results::open(folder.path()).unwrap();
+    assert_eq!(results.searches().unwrap(), searches());
 }
 
 /// Writes the file that the test above keeps. Run it once when a version is released:
@@ -306,6 +368,7 @@ fn keep_a_file_of_this_version() {
     let folder = tempfile::tempdir().unwrap();
     let mut results = Results::create(folder.path(), &study()).unwrap();
     results.store_run(&record(0, 0, 0)).unwrap();
+    results.store_searches(&searches()).unwrap();
     drop(results);
     std::fs::create_dir_all(kept()).unwrap();
     let to = kept().join(format!("v{SCHEMA_VERSION}.db"));

@@ -36,7 +36,6 @@ pub use factor::Factor;
 pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
 pub use observe::Live;
 pub use plan::{Ended, Levels, Plan, Planned};
-pub use search::Found;
 pub use section::{Problem, Section};
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
 pub use study::{Event, Options, StudyError, Summary, run};

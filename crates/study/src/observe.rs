@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kendall_loadgen::result::LoadResult;
 use kendall_protocols::snapshot::TierSnapshot;
-use kendall_store::{HostSample, Process, ProcessSample};
+use kendall_store::{HostSample, Process};
 
 use crate::clock::monotonic_ns;
 use crate::http;
@@ -169,7 +169,10 @@ impl Observer<'_> {
             generator.ask_to_stop(StopSignal::Interrupt);
             generator.finish(self.keeper, Duration::from_secs(2));
         }
-        let Watch { members, processes, hosts, .. } = watch;
+        let Watch { members, mut processes, hosts, .. } = watch;
+        for (_, process) in &mut processes {
+            process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
+        }
         Ok(Observed {
             generators: outcome?,
             members,
@@ -271,6 +274,7 @@ impl Watch {
             host: HOST.to_owned(),
             pid,
             samples: Vec::new(),
+            threads: Vec::new(),
         };
         let of_tiers = running.members.iter().map(|member| {
             let pid = member.process.as_ref().map_or(0, Instance::pid);
@@ -304,7 +308,9 @@ impl Watch {
         for (accounting, process) in &mut self.processes {
             let own = process.role == "study";
             let found = if own { own_process() } else { sample::accounting(accounting) };
-            process.samples.extend(found);
+            let Some(found) = found else { continue };
+            process.samples.push(found.process);
+            process.threads.extend(found.threads);
         }
         self.hosts.extend(sample::host(HOST));
     }
@@ -330,7 +336,7 @@ impl Watch {
 }
 
 /// The study itself, without the processes below it, which are counted by themselves.
-fn own_process() -> Option<ProcessSample> {
+fn own_process() -> Option<sample::Sampled> {
     sample::process_alone(std::process::id())
 }
 

@@ -6,10 +6,10 @@
 use kendall_stats::design::fraction::Fraction;
 use kendall_stats::design::{Design, DesignError, Factor as DesignFactor, block_order};
 use kendall_stats::stopping::{Decision, StoppingRule};
-use kendall_store::Status;
+use kendall_store::{FactorLevel, SearchLine, Status};
 
 use crate::file::{DesignKind, StudyFile};
-use crate::search::{self, Found, Next};
+use crate::search::{self, Next};
 use crate::section::Problem;
 use crate::settings::Repetitions;
 
@@ -37,8 +37,12 @@ const SEARCH_PRECISION: f64 = 0.05;
 /// How an adaptive design walks through the combinations.
 #[derive(Debug, Clone)]
 struct Search {
+    /// Dotted key of the searched factor.
+    factor: String,
     /// Indices of configurations that differ in the searched factor only, by ascending level.
     lines: Vec<Vec<usize>>,
+    /// Levels of the other factors, line by line.
+    levels: Vec<Vec<FactorLevel>>,
     /// The level of the searched factor of each, as a number.
     values: Vec<f64>,
     max_runs: usize,
@@ -266,19 +270,48 @@ impl Plan {
         })
     }
 
-    /// What an adaptive design has found so far: a configuration of each line whose search is
-    /// done, for the levels of the other factors, and what was found there.
+    /// How far an adaptive design has come, line by line; empty for other designs.
     #[must_use]
-    pub fn found(&self, ended: &[Ended]) -> Vec<(usize, Found)> {
+    pub fn searches(&self, ended: &[Ended]) -> Vec<SearchLine> {
         let Some(search) = &self.search else { return Vec::new() };
-        search
-            .lines
-            .iter()
-            .filter_map(|line| match self.step(search, line, ended) {
-                Next::Done(found) => Some((line[0], *found)),
-                Next::Run { .. } | Next::Ended => None,
+        let count = |number: usize| kendall_units::whole_u64(kendall_units::exact_f64(number));
+        let confirming = u64::from(match self.repetitions {
+            Repetitions::Fixed(count) => count,
+            Repetitions::Until { min, .. } => min,
+        });
+        let lines = (0..).zip(search.lines.iter().zip(&search.levels));
+        lines
+            .map(|(number, (line, levels))| {
+                let usable =
+                    |run: &&Ended| run.status == Status::Done && line.contains(&run.configuration);
+                let (found, without) = match self.step(search, line, ended) {
+                    Next::Done(found) => (Some(*found), String::new()),
+                    Next::Ended(why) => (None, why),
+                    Next::Run { index, repetition } => {
+                        (None, self.why_unfinished(line[index], repetition, ended))
+                    }
+                };
+                SearchLine {
+                    line: number,
+                    factor: search.factor.clone(),
+                    levels: levels.clone(),
+                    runs: count(ended.iter().filter(usable).count()),
+                    grid: count(line.len()),
+                    sweep_runs: count(line.len()).saturating_mul(confirming.max(2)),
+                    found,
+                    without,
+                }
             })
             .collect()
+    }
+
+    fn why_unfinished(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> String {
+        match self.next_attempt(configuration, repetition, ended) {
+            Some(_) => "the search has not ended yet".to_owned(),
+            None => "a run that the search needs failed or was rejected as often as it may be \
+                     tried; `--retry-failed` tries it again"
+                .to_owned(),
+        }
     }
 
     /// Allows one more attempt at everything that has failed or was rejected.
@@ -310,8 +343,18 @@ impl Search {
         for line in &mut lines {
             line.sort_by(|a, b| value(*a).total_cmp(&value(*b)));
         }
-        let values = (0..plan.configurations.len()).map(value).collect();
-        Self { lines, values, max_runs: usize::try_from(max_runs).unwrap_or(usize::MAX) }
+        let others = |line: &Vec<usize>| {
+            let levels = plan.configurations[line[0]].iter().zip(&study.factors).enumerate();
+            let others = levels.filter(|(place, _)| *place != searched);
+            others.filter_map(|(_, (level, factor))| Some(factor.level((*level)?))).collect()
+        };
+        Self {
+            factor: study.factors[searched].key.clone(),
+            levels: lines.iter().map(others).collect(),
+            values: (0..plan.configurations.len()).map(value).collect(),
+            max_runs: usize::try_from(max_runs).unwrap_or(usize::MAX),
+            lines,
+        }
     }
 }
 
@@ -447,10 +490,19 @@ mod tests {
             runs.push(ended(planned, Status::Done, 100.0 * clients.min(limit)));
         }
         assert!(runs.len() <= 48, "{} runs of a sweep of 384", runs.len());
-        let found = plan.found(&runs);
-        let points: Vec<f64> =
-            found.iter().map(|(_, found)| found.saturation_point.center.round()).collect();
+        let lines = plan.searches(&runs);
+        let points: Vec<f64> = lines
+            .iter()
+            .map(|line| line.found.as_ref().unwrap().saturation_point.center.round())
+            .collect();
         assert_eq!(points, [20.0, 64.0]);
+        let counted: u64 = lines.iter().map(|line| line.runs).sum();
+        assert_eq!(counted, kendall_units::whole_u64(kendall_units::exact_f64(runs.len())));
+        assert_eq!((lines[1].grid, lines[1].sweep_runs), (64, 192));
+        assert_eq!(
+            (lines[1].factor.as_str(), lines[1].levels[0].text.as_str()),
+            ("workload.clients", "2")
+        );
     }
 
     #[test]
@@ -464,6 +516,8 @@ mod tests {
             runs.push(ended(planned, Status::Failed, 0.0));
         }
         assert_eq!(runs.len(), 2);
-        assert!(plan.found(&runs).is_empty());
+        let line = &plan.searches(&runs)[0];
+        assert!(line.found.is_none() && line.without.contains("--retry-failed"), "{line:?}");
+        assert!(plan.searches(&[])[0].without.contains("not ended"));
     }
 }

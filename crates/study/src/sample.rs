@@ -1,8 +1,9 @@
 //! What processes and hosts use, from the operating system's accounting.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kendall_store::{HostSample, ProcessSample};
+use kendall_store::{HostSample, ProcessSample, ThreadSample};
 use kendall_units::{exact_f64, whole_u64};
 use procfs::process::Process;
 use procfs::{CurrentSI as _, KernelStats, WithCurrentSystemInfo as _};
@@ -17,18 +18,32 @@ const MOST_PROCESSES: usize = 4_096;
 /// How long a Prometheus page may take.
 const PAGE_DEADLINE: Duration = Duration::from_secs(2);
 
+/// Counters of an instance at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Sampled {
+    pub(crate) process: ProcessSample,
+    /// By name; empty where the source knows no threads.
+    pub(crate) threads: Vec<ThreadSample>,
+}
+
+impl From<ProcessSample> for Sampled {
+    fn from(process: ProcessSample) -> Self {
+        Self { process, threads: Vec::new() }
+    }
+}
+
 /// Counters of an instance, or `None` where there are none to be had.
-pub(crate) fn accounting(source: &Accounting) -> Option<ProcessSample> {
+pub(crate) fn accounting(source: &Accounting) -> Option<Sampled> {
     match source {
         Accounting::None => None,
         Accounting::Process(pid) => process(*pid),
-        Accounting::ControlGroup(folder) => control_group(folder),
-        Accounting::Prometheus(page) => prometheus(page),
+        Accounting::ControlGroup(folder) => control_group(folder).map(Sampled::from),
+        Accounting::Prometheus(page) => prometheus(page).map(Sampled::from),
     }
 }
 
 /// Counters of a process with all its threads and the processes below it.
-pub(crate) fn process(pid: u32) -> Option<ProcessSample> {
+pub(crate) fn process(pid: u32) -> Option<Sampled> {
     let mut total = Total::default();
     let mut waiting = vec![pid];
     let mut seen = 0;
@@ -46,7 +61,7 @@ pub(crate) fn process(pid: u32) -> Option<ProcessSample> {
 }
 
 /// Counters of a process with all its threads, without the processes below it.
-pub(crate) fn process_alone(pid: u32) -> Option<ProcessSample> {
+pub(crate) fn process_alone(pid: u32) -> Option<Sampled> {
     let mut total = Total::default();
     total.add(&Process::new(i32::try_from(pid).ok()?).ok()?)?;
     Some(total.sample())
@@ -59,6 +74,7 @@ struct Total {
     reaped_ticks: u64,
     on_cpu_ns: u64,
     sample: ProcessSample,
+    threads: BTreeMap<String, ThreadSample>,
 }
 
 impl Total {
@@ -74,11 +90,19 @@ impl Total {
         let mut children = Vec::new();
         for task in process.tasks().ok()?.filter_map(Result::ok) {
             self.sample.threads += 1;
-            if let Ok(schedstat) = task.schedstat() {
+            let schedstat = task.schedstat().ok();
+            if let Some(schedstat) = &schedstat {
                 self.on_cpu_ns += schedstat.sum_exec_runtime;
                 self.sample.run_queue_wait_ns += schedstat.run_delay;
             }
             if let Ok(status) = task.status() {
+                if let Some(schedstat) = &schedstat {
+                    let name = common_name(&status.name);
+                    let group = self.threads.entry(name.to_owned()).or_default();
+                    group.threads += 1;
+                    group.cpu_ns += schedstat.sum_exec_runtime;
+                    group.run_queue_wait_ns += schedstat.run_delay;
+                }
                 self.sample.voluntary_switches += status.voluntary_ctxt_switches.unwrap_or(0);
                 self.sample.involuntary_switches += status.nonvoluntary_ctxt_switches.unwrap_or(0);
             }
@@ -89,16 +113,27 @@ impl Total {
 
     /// The scheduler counts nanoseconds, but only of threads that live; the ticks of 10 ms count
     /// all, and know user from system. The finer figure is divided as the coarser one is.
-    fn sample(mut self) -> ProcessSample {
+    fn sample(mut self) -> Sampled {
         let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
         let ticks = self.user_ticks + self.system_ticks;
         let total = (self.on_cpu_ns + self.reaped_ticks * tick_ns).max(ticks * tick_ns);
         let user_share = kendall_units::ratio(self.user_ticks, ticks).unwrap_or(0.0);
         self.sample.cpu_user_ns = whole_u64(exact_f64(total) * user_share);
         self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
-        self.sample.at_ns = monotonic_ns();
-        self.sample
+        let at_ns = monotonic_ns();
+        self.sample.at_ns = at_ns;
+        let threads = self.threads.into_iter();
+        Sampled {
+            process: self.sample,
+            threads: threads.map(|(name, group)| ThreadSample { name, at_ns, ..group }).collect(),
+        }
     }
+}
+
+/// `worker-7` is `worker`: threads that differ in a number do the same work.
+fn common_name(name: &str) -> &str {
+    let common = name.trim_end_matches(|c: char| c.is_ascii_digit() || "-_:/#".contains(c));
+    if common.is_empty() { name } else { common }
 }
 
 /// Counters of a control group (version 2), by its folder below `/sys/fs/cgroup`.
@@ -169,8 +204,12 @@ mod tests {
 
     #[test]
     fn this_process_and_this_host_have_counters() {
-        let sample = process(std::process::id()).unwrap();
+        let sampled = process(std::process::id()).unwrap();
+        let sample = sampled.process;
         assert!(sample.threads >= 1 && sample.resident_bytes > 0);
+        let named: u64 = sampled.threads.iter().map(|group| group.threads).sum();
+        assert_eq!(named, sample.threads);
+        assert_eq!((common_name("worker-12"), common_name("42")), ("worker", "42"));
         let host = host("here").unwrap();
         assert!(host.cores >= 1 && host.cpu_idle_ns + host.cpu_user_ns > 0);
         assert_eq!(process(u32::MAX), None);

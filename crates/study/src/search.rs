@@ -5,8 +5,8 @@
 //! finds is said in the factor's own unit.
 
 use kendall_stats::adaptive::{Outcome, Search, Settings, Step};
-use kendall_stats::estimate::Estimate;
 use kendall_stats::stopping::StoppingRule;
+use kendall_store::SearchFound;
 use kendall_units::{exact_f64, whole_u64};
 
 /// What a search does next.
@@ -20,26 +20,9 @@ pub(crate) enum Next {
         repetition: u32,
     },
     /// Enough is known.
-    Done(Box<Found>),
-    /// It cannot go on, or may not.
-    Ended,
-}
-
-/// What an adaptive design found on one line: one combination of the other factors.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Found {
-    /// Highest throughput, from runs that were made after its load had been chosen.
-    pub maximum_throughput: Estimate,
-    /// Level of the maximum.
-    pub best: f64,
-    /// Levels that were measured to within the interval of the maximum.
-    pub best_between: (f64, f64),
-    /// N*: level at which the line of the lowest load would reach the maximum.
-    pub saturation_point: Estimate,
-    /// Measured levels on either side of where 95 % of the maximum is reached.
-    pub knee_between: (f64, f64),
-    /// Runs that it took.
-    pub runs: u64,
+    Done(Box<SearchFound>),
+    /// It cannot go on, or may not; why.
+    Ended(String),
 }
 
 /// The next step on a grid. `throughput` says what the given repetition of a level measured, and
@@ -52,12 +35,15 @@ pub(crate) fn next(
     throughput: impl Fn(usize, u32) -> Option<f64>,
 ) -> Next {
     let settings = Settings { low: 1, high: whole_u64(exact_f64(grid.len())), rule };
-    let Ok(mut search) = Search::new(settings) else { return Next::Ended };
+    let mut search = match Search::new(settings) {
+        Ok(search) => search,
+        Err(error) => return Next::Ended(error.to_string()),
+    };
     let mut used = vec![0_u32; grid.len()];
     for _ in 0..max_runs {
         let load = match search.next() {
             Step::Run { load, .. } => load,
-            Step::Done { outcome } => return Next::Done(Box::new(Found::of(&outcome, grid))),
+            Step::Done { outcome } => return Next::Done(Box::new(found(&outcome, grid))),
         };
         let index = place(load, grid);
         let repetition = used[index];
@@ -65,13 +51,16 @@ pub(crate) fn next(
             return Next::Run { index, repetition };
         };
         used[index] += 1;
-        if search.record(load, measured).is_err() {
-            return Next::Ended;
+        if let Err(error) = search.record(load, measured) {
+            return Next::Ended(error.to_string());
         }
     }
     match search.next() {
-        Step::Done { outcome } => Next::Done(Box::new(Found::of(&outcome, grid))),
-        Step::Run { .. } => Next::Ended,
+        Step::Done { outcome } => Next::Done(Box::new(found(&outcome, grid))),
+        Step::Run { .. } => Next::Ended(format!(
+            "the {max_runs} runs that `design.max_runs` allows were used up before the maximum was \
+             confirmed"
+        )),
     }
 }
 
@@ -80,18 +69,16 @@ fn place(load: u64, grid: &[f64]) -> usize {
     usize::try_from(load.saturating_sub(1)).unwrap_or(0).min(grid.len() - 1)
 }
 
-impl Found {
-    fn of(outcome: &Outcome, grid: &[f64]) -> Self {
-        let level = |load: u64| grid[place(load, grid)];
-        Self {
-            maximum_throughput: outcome.maximum_throughput.clone(),
-            best: level(outcome.best_load),
-            best_between: (level(outcome.best_between.0), level(outcome.best_between.1)),
-            // The search saw the lowest level as 1, so its N* counts in lowest levels.
-            saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
-            knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
-            runs: outcome.runs,
-        }
+/// The outcome in the unit of the factor.
+fn found(outcome: &Outcome, grid: &[f64]) -> SearchFound {
+    let level = |load: u64| grid[place(load, grid)];
+    SearchFound {
+        maximum_throughput_per_s: outcome.maximum_throughput.clone(),
+        best: level(outcome.best_load),
+        best_between: (level(outcome.best_between.0), level(outcome.best_between.1)),
+        // The search saw the lowest level as 1, so its N* counts in lowest levels.
+        saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
+        knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
     }
 }
 
@@ -102,9 +89,15 @@ mod tests {
     const RULE: StoppingRule =
         StoppingRule { min: 3, max: 10, relative_half_width: 0.03, confidence: 0.95 };
 
-    fn searched(grid: &[f64], throughput: impl Fn(f64) -> f64) -> Found {
-        match next(grid, RULE, 100, |index, _| Some(throughput(grid[index]))) {
-            Next::Done(found) => *found,
+    /// What was found, and in how many runs.
+    fn searched(grid: &[f64], throughput: impl Fn(f64) -> f64) -> (SearchFound, u32) {
+        let runs = std::cell::Cell::new(0);
+        let measure = |index: usize, _| {
+            runs.set(runs.get() + 1);
+            Some(throughput(grid[index]))
+        };
+        match next(grid, RULE, 100, measure) {
+            Next::Done(found) => (*found, runs.get()),
             other => panic!("{other:?}"),
         }
     }
@@ -113,8 +106,8 @@ mod tests {
     fn a_sharp_knee_is_found_in_far_fewer_runs_than_a_sweep() {
         let grid: Vec<f64> = (1..=200).map(f64::from).collect();
         for knee in [3.0, 40.0, 77.0, 150.0] {
-            let found = searched(&grid, |n| 100.0 * n.min(knee));
-            assert!(found.runs <= 24, "{} runs for {knee}", found.runs);
+            let (found, runs) = searched(&grid, |n| 100.0 * n.min(knee));
+            assert!(runs <= 24, "{runs} runs for {knee}");
             assert!((found.saturation_point.center / knee - 1.0).abs() < 0.01, "{found:?}");
             assert!(found.knee_between.0 <= knee && found.best >= 0.95 * knee, "{found:?}");
         }
@@ -123,7 +116,7 @@ mod tests {
     #[test]
     fn what_is_found_is_said_in_the_unit_of_the_factor() {
         let grid: Vec<f64> = (0..9).map(|step| 6.0 + 24.0 * f64::from(step)).collect();
-        let found = searched(&grid, |n| 1_000.0 * n.min(60.0));
+        let (found, _) = searched(&grid, |n| 1_000.0 * n.min(60.0));
         assert!((found.saturation_point.center - 60.0).abs() < 0.1, "{found:?}");
         assert!((54.0..=198.0).contains(&found.best), "{found:?}");
     }
@@ -132,8 +125,12 @@ mod tests {
     fn it_asks_for_what_has_not_been_run_and_ends_at_its_limits() {
         let grid = [2.0, 4.0, 8.0];
         assert_eq!(next(&grid, RULE, 9, |_, _| None), Next::Run { index: 0, repetition: 0 });
-        assert_eq!(next(&grid, RULE, 2, |_, _| Some(1.0)), Next::Ended);
-        assert_eq!(next(&grid, RULE, 9, |_, _| Some(0.0)), Next::Ended);
-        assert_eq!(next(&grid[..1], RULE, 9, |_, _| None), Next::Ended);
+        for (next, why) in [
+            (next(&grid, RULE, 2, |_, _| Some(1.0)), "the 2 runs"),
+            (next(&grid, RULE, 9, |_, _| Some(0.0)), "throughput"),
+            (next(&grid[..1], RULE, 9, |_, _| None), "load"),
+        ] {
+            assert!(matches!(&next, Next::Ended(said) if said.contains(why)), "{next:?}");
+        }
     }
 }

@@ -151,6 +151,7 @@ pub fn run(
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
     let mut session = Session::open(study, options, plan)?;
+    session.keep_searches()?;
     let ended = session.ended.len();
     let exact = session.plan.total();
     let runs = exact.unwrap_or_else(|| session.plan.most());
@@ -267,7 +268,15 @@ impl<'a> Session<'a> {
         };
         record.run.id = self.results.store_run(&record)?;
         tidy(&folder);
-        Ok(Some(self.report(&record, on_event)))
+        let reason = self.report(&record, on_event);
+        self.keep_searches()?;
+        Ok(Some(reason))
+    }
+
+    /// Stores how far an adaptive design has come.
+    fn keep_searches(&mut self) -> Result<(), StoreError> {
+        let lines = self.plan.searches(&self.ended);
+        if lines.is_empty() { Ok(()) } else { self.results.store_searches(&lines) }
     }
 
     /// Tells how a stored run ended; returns why it failed, or nothing.

@@ -4,9 +4,9 @@ mod sets;
 
 use std::path::{Path, PathBuf};
 
+use kendall_report::comparison::{ComparisonPage, DifferenceKind};
 use kendall_stats::compare::{self, Better, Comparison, Options, Verdict};
-use kendall_stats::estimate::{Caveat, Estimate};
-use kendall_units::Seconds;
+use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
@@ -19,8 +19,9 @@ use crate::output::{self, Format};
 ///
 /// Each is a folder of results, or a CSV table with the columns `configuration`, `block` (optional)
 /// and `value`. Runs are compared block by block where the two sets were measured side by side.
-/// Exit code 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not
-/// tell is reported as inconclusive, and fails only with `--strict` (code 4 too).
+/// Writes the page `comparison.html` beside the second folder's report, or into `--out`. Exit code
+/// 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not tell is
+/// reported as inconclusive, and fails only with `--strict` (code 4 too).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall compare results/main results/branch --bound 5% --metric response_time_p99"
@@ -51,6 +52,12 @@ pub(crate) struct Compare {
     /// Fails also where the runs do not tell
     #[arg(long)]
     strict: bool,
+    /// Folder of the page [default: AFTER, where that is a folder; for tables no page is written]
+    #[arg(long, value_name = "DIR", conflicts_with = "no_report")]
+    out: Option<PathBuf>,
+    /// Writes no page
+    #[arg(long)]
+    no_report: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -70,19 +77,44 @@ enum Pairing {
 /// What is printed as JSON.
 #[derive(Debug, serde::Serialize)]
 struct Answer {
-    /// The worst of all.
-    verdict: Verdict,
-    bound: f64,
-    confidence: f64,
-    comparisons: Vec<Comparison>,
-    /// Doubts about the sets as a whole.
-    caveats: Vec<Caveat>,
+    #[serde(flatten)]
+    page: ComparisonPage,
+    /// The page, if one was written.
+    report: Option<PathBuf>,
 }
 
 impl Compare {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let page = self.judge()?;
+        let report = match self.folder_of_page() {
+            None => None,
+            Some(folder) => {
+                let written =
+                    page.write(&folder).map_err(|error| exit_with(Exit::NotReady, error))?;
+                Some(written.html)
+            }
+        };
+        let verdict = page.verdict;
+        let undecided = page.comparisons.iter().any(|one| one.verdict == Verdict::Inconclusive);
+        let answer = Answer { page, report };
+        match self.format {
+            Format::Human => output::result(&human(&answer)),
+            Format::Json => output::json(&answer)?,
+        }
+        let failed = verdict == Verdict::Regression || (self.strict && undecided);
+        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+    }
+
+    fn judge(&self) -> anyhow::Result<ComparisonPage> {
         let (before, after) = (self.read(&self.before)?, self.read(&self.after)?);
         let (samples, mut caveats) = sets::matched(&before, &after);
+        if samples.is_empty() {
+            let (first, second) = (before.factors_in_words(), after.factors_in_words());
+            let nothing = anyhow::anyhow!(
+                "nothing to compare: the result sets have no configuration in common; {first}; {second}"
+            );
+            return Err(exit_with(Exit::Refused, nothing));
+        }
         let paired = match self.pairing {
             Pairing::Blocks => true,
             Pairing::None => false,
@@ -94,21 +126,33 @@ impl Compare {
                 }
             },
         };
+        let differences = sets::differences(&before, &after);
+        let conditions = differences.iter().filter(|one| one.kind == DifferenceKind::Condition);
+        caveats.extend(conditions.map(|one| Caveat::ConditionsDiffer {
+            what: one.what.clone(),
+            first: one.before.clone(),
+            second: one.after.clone(),
+        }));
         let options = Options { confidence: self.confidence, bound: self.bound, paired };
         // Chance only draws relabelings where they are too many to count: any fixed seed will do.
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let comparisons = compare::compare(&samples, &options, &mut rng)
             .map_err(|error| exit_with(Exit::Refused, error))?;
-        let verdict = worst(&comparisons);
-        let (bound, confidence) = (self.bound, self.confidence);
-        let answer = Answer { verdict, bound, confidence, comparisons, caveats };
-        match self.format {
-            Format::Human => output::result(&human(&answer)),
-            Format::Json => output::json(&answer)?,
-        }
-        let undecided = answer.comparisons.iter().any(|one| one.verdict == Verdict::Inconclusive);
-        let failed = verdict == Verdict::Regression || (self.strict && undecided);
-        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+        Ok(ComparisonPage {
+            before: before.described(),
+            after: after.described(),
+            verdict: worst(&comparisons),
+            bound: self.bound,
+            confidence: self.confidence,
+            comparisons,
+            differences,
+            caveats,
+        })
+    }
+
+    fn folder_of_page(&self) -> Option<PathBuf> {
+        let beside = || self.after.is_dir().then(|| self.after.clone());
+        if self.no_report { None } else { self.out.clone().or_else(beside) }
     }
 
     fn read(&self, path: &Path) -> anyhow::Result<ResultSet> {
@@ -131,48 +175,101 @@ fn worst(comparisons: &[Comparison]) -> Verdict {
         .unwrap_or(Verdict::Equivalent)
 }
 
-/// A mean with its interval, times in the unit that keeps them readable.
+/// A mean with its interval: rates as they are, times in milliseconds.
 fn shown(mean: &Estimate, metric: &str) -> String {
-    if !metric.ends_with("_s") || metric.ends_with("_per_s") {
-        return mean.to_string();
-    }
-    let center = Seconds::new(mean.center);
+    let scale = if is_time(metric) { 1e3 } else { 1.0 };
+    let center = figures(scale * mean.center, 4);
+    let decimals = center.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     match mean.interval {
-        Some(interval) => format!("{center} ± {}", Seconds::new(interval.half_width())),
-        None => center.to_string(),
+        Some(interval) => format!("{center} ± {:.decimals$}", scale * interval.half_width()),
+        None => center,
+    }
+}
+
+fn is_time(metric: &str) -> bool {
+    metric.ends_with("_s") && !metric.ends_with("_per_s")
+}
+
+/// `throughput (1/s)`, `p99 (ms)`: short, for a column.
+fn short_metric(metric: &str) -> String {
+    let name = metric.trim_end_matches("_per_s").trim_end_matches("_s");
+    let name = name.trim_start_matches("response_time_");
+    if is_time(metric) {
+        format!("{name} (ms)")
+    } else if metric.ends_with("_per_s") {
+        format!("{name} (1/s)")
+    } else {
+        name.to_owned()
+    }
+}
+
+/// `workers=8 clients=64` for the dotted keys of a folder; as it is for a table.
+fn short_configuration(configuration: &str) -> String {
+    let parts: Vec<&str> = configuration
+        .split(", ")
+        .map(|part| match part.split_once('=') {
+            Some((key, _)) => part.get(key.rfind('.').map_or(0, |dot| dot + 1)..).unwrap_or(part),
+            None => part,
+        })
+        .collect();
+    parts.join(" ")
+}
+
+fn change(one: &Comparison) -> String {
+    let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
+    let Some(ratio) = &one.ratio else { return "–".to_owned() };
+    match ratio.interval {
+        Some(i) => format!("{} [{}, {}]", percent(ratio.center), percent(i.low), percent(i.high)),
+        None => percent(ratio.center),
     }
 }
 
 fn human(answer: &Answer) -> String {
-    let header =
-        ["configuration", "metric", "before", "after", "after / before", "p (Holm)", "verdict"];
-    let rows = answer.comparisons.iter().map(|one| {
+    let page = &answer.page;
+    let header = ["configuration", "metric", "before", "after", "change (%)", "verdict"];
+    let rows = page.comparisons.iter().map(|one| {
         vec![
-            one.configuration.clone(),
-            one.metric.clone(),
+            short_configuration(&one.configuration),
+            short_metric(&one.metric),
             shown(&one.before, &one.metric),
             shown(&one.after, &one.metric),
-            one.ratio.as_ref().map_or_else(|| "–".to_owned(), ToString::to_string),
-            one.p_adjusted.map_or_else(|| "–".to_owned(), p_value),
+            change(one),
             one.verdict.to_string(),
         ]
     });
     let mut text = grid(&header.map(str::to_owned), rows);
-    for one in &answer.comparisons {
+    for one in &page.comparisons {
         let way = if one.paired { "paired" } else { "unpaired" };
-        let runs = format!("{way}, {} and {} runs", one.runs.0, one.runs.1);
+        let p = one.p_adjusted.map_or_else(String::new, |p| format!(", p {} (Holm)", p_value(p)));
+        let runs = format!("{way}, {} and {} runs{p}", one.runs.0, one.runs.1);
         note(
             &mut text,
-            &format!("- {}, {}: {} ({runs})", one.configuration, one.metric, one.words),
+            &format!(
+                "- {}, {}: {} ({runs})",
+                short_configuration(&one.configuration),
+                short_metric(&one.metric),
+                one.words
+            ),
         );
         for caveat in &one.caveats {
             note(&mut text, &format!("  * {caveat}"));
         }
     }
-    for caveat in &answer.caveats {
+    let subjects = page.differences.iter().filter(|one| one.kind == DifferenceKind::Subject);
+    for one in subjects {
+        note(
+            &mut text,
+            &format!("what differs: {} was {}, is {}", one.what, one.before, one.after),
+        );
+    }
+    for caveat in &page.caveats {
         note(&mut text, &format!("* {caveat}"));
     }
-    let bound = 100.0 * answer.bound;
-    note(&mut text, &format!("verdict: {} (bound ±{bound} %)", answer.verdict));
+    if let Some(report) = &answer.report {
+        note(&mut text, &format!("report  {}", report.display()));
+    }
+    let bound = figures(100.0 * page.bound, 3);
+    let bound = bound.trim_end_matches('0').trim_end_matches('.');
+    note(&mut text, &format!("verdict: {} (bound ±{bound} %)", page.verdict));
     text
 }

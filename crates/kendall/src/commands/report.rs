@@ -37,7 +37,9 @@ impl ReportCommand {
 /// A folder without results is the user's to mend; a full disk is not.
 fn refuse(error: ReportError) -> anyhow::Error {
     let exit = match &error {
-        ReportError::Store(StoreError::Missing { .. } | StoreError::Newer { .. }) => Exit::Refused,
+        ReportError::Store(
+            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. },
+        ) => Exit::Refused,
         ReportError::Store(_) | ReportError::File { .. } => Exit::NotReady,
         ReportError::Page(_) | ReportError::Json(_) => Exit::Failure,
     };

@@ -1,8 +1,8 @@
 //! The closed system as a network of queues, solved exactly for every population of the curve.
 //!
-//! Two networks. The first is the textbook's: network as a delay, and for each instance of the
-//! tier its network thread and its workers. It knows no processor, so it cannot see that a full
-//! one slows every worker down. The second knows the processor and that a worker is *held* while
+//! Two networks. The first is the textbook's: network as a delay, for each instance of the tier its
+//! network thread and its workers, and behind them the processors of each server. It knows no
+//! machine that they share, so it cannot see that full cores slow every worker down. The second knows the processor and that a worker is *held* while
 //! the processor works: a pool of workers around a delay and the host's cores.
 
 use kendall_queueing::network::{
@@ -15,36 +15,24 @@ use crate::score::{Compared, Comparison, Device, Variable};
 
 use super::place_of_maximum;
 
-/// Delay, network threads and workers.
-pub(super) fn threads_and_workers(curve: &[OperatingPoint]) -> Vec<Comparison> {
+/// Delay, network threads, workers, and the processes behind them.
+pub(super) fn threads_workers_servers(curve: &[OperatingPoint]) -> Vec<Comparison> {
     let Some((lowest, tier)) = curve.first().and_then(|p| Some((p, p.first_tier()?))) else {
         return Vec::new();
     };
     if curve.len() < 2 || tier.workers == 0 || tier.service_time_s <= 0.0 {
         return Vec::new();
     }
-    let delay_s = (lowest.client.response_time_s - tier.view.response_time_s).max(0.0);
-    let thread_s = network_thread_s(lowest, tier);
-    let instances = u64::from(tier.instances.max(1));
-    let parts = Parts::new(instances, tier, delay_s, thread_s);
-    let calibrated_on = format!(
-        "the lowest load (N = {}): delay {} between clients and tier, {} of processor time a \
-         request outside the workers, worker held for {}",
-        lowest.load(),
-        Seconds::new(delay_s),
-        Seconds::new(thread_s),
-        Seconds::new(tier.service_time_s)
-    );
+    let busiest = place_of_maximum(curve).unwrap_or(0);
+    let parts = Parts::calibrated(lowest, &curve[busiest], tier);
+    let calibration =
+        if busiest > 0 && parts.knows_processors() { vec![0, busiest] } else { vec![0] };
     let setup = Setup {
         curve,
-        calibration: vec![0],
-        model: "network: delay, network threads, workers".to_owned(),
-        assumes: format!(
-            "{instances} × (network thread M/M/1, workers M/M/{}) behind a delay; every service \
-             time stays what it was at the lowest load",
-            parts.workers_each
-        ),
-        calibrated_on,
+        calibration,
+        model: format!("network: {}", parts.centers()),
+        assumes: parts.assumes(),
+        calibrated_on: parts.calibrated_on(lowest.load(), curve[busiest].load()),
     };
     setup.compare(&|population, think_time_s| parts.solve(population, think_time_s))
 }
@@ -81,12 +69,62 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
     setup.compare(&|population, think_time_s| cores.solve(population, think_time_s))
 }
 
-/// Processor time of the tier that its workers do not account for. Workers wait for a core too,
-/// so this is a lower bound; what a network thread of its own would need is at least this.
-fn network_thread_s(point: &OperatingPoint, tier: &TierView) -> f64 {
-    let own_work_s = (tier.service_time_s - tier.backend_time_s.unwrap_or(0.0)).max(0.0);
-    let cpu_s = point.cpu_demand_s(&tier.name).unwrap_or(0.0);
-    (cpu_s - own_work_s).max(0.0)
+/// What a network thread needs for a request, and how it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum NetworkThread {
+    /// By the operating system's account of the threads that are not workers.
+    Measured { service_time_s: f64, threads_each: u64 },
+    /// The process's CPU time less what its workers do themselves: workers wait for a core too, so
+    /// this is a lower bound.
+    AtLeast { service_time_s: f64 },
+}
+
+impl NetworkThread {
+    fn of(point: &OperatingPoint, tier: &TierView) -> Self {
+        let throughput = point.client.throughput_per_s;
+        let process = point.process(&tier.name).filter(|process| !process.threads.is_empty());
+        if let Some(process) = process.filter(|_| throughput > 0.0) {
+            let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
+            let cpu: f64 = others().map(|group| group.cpu_cores).sum();
+            let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores));
+            let threads = busiest.map_or(1.0, |group| group.threads);
+            let threads_each = whole_u64(threads) / u64::from(tier.instances.max(1));
+            return Self::Measured {
+                service_time_s: cpu / throughput,
+                threads_each: threads_each.max(1),
+            };
+        }
+        let own_work_s = (tier.service_time_s - tier.backend_time_s.unwrap_or(0.0)).max(0.0);
+        let cpu_s = point.cpu_demand_s(&tier.name).unwrap_or(0.0);
+        Self::AtLeast { service_time_s: (cpu_s - own_work_s).max(0.0) }
+    }
+
+    fn service_time_s(self) -> f64 {
+        match self {
+            Self::Measured { service_time_s, .. } | Self::AtLeast { service_time_s } => {
+                service_time_s
+            }
+        }
+    }
+
+    fn threads_each(self) -> u64 {
+        match self {
+            Self::Measured { threads_each, .. } => threads_each,
+            Self::AtLeast { .. } => 1,
+        }
+    }
+}
+
+/// Name of the threads of a worker pool.
+const WORKER_THREAD: &str = "worker";
+
+/// A tier behind the workers, as processors.
+struct Backend {
+    role: String,
+    instances: u64,
+    threads_each: u64,
+    /// CPU time that a request costs on all instances together.
+    demand_s: f64,
 }
 
 /// The first network.
@@ -95,58 +133,170 @@ struct Parts {
     instances: u64,
     workers_each: u64,
     delay_s: f64,
-    thread_s: f64,
+    thread: NetworkThread,
     service_time_s: f64,
+    backends: Vec<Backend>,
 }
 
 impl Parts {
-    fn new(instances: u64, tier: &TierView, delay_s: f64, thread_s: f64) -> Self {
+    /// Delay and the time that a worker is held from the lowest load, where nothing waits;
+    /// processor times from the highest throughput, where U/X is surest.
+    fn calibrated(lowest: &OperatingPoint, busiest: &OperatingPoint, tier: &TierView) -> Self {
+        let thread = NetworkThread::of(busiest, busiest.first_tier().unwrap_or(tier));
+        let backends: Vec<Backend> = busiest
+            .backends()
+            .filter_map(|process| {
+                let demand_s =
+                    busiest.cpu_demand_s(&process.role).filter(|demand| *demand > 0.0)?;
+                let instances = u64::from(process.instances.max(1));
+                // Threads that are not known are taken to be one a process.
+                let threads = process.working_threads().map_or(instances, whole_u64);
+                let threads_each = (threads / instances).max(1);
+                Some(Backend { role: process.role.clone(), instances, threads_each, demand_s })
+            })
+            .collect();
+        // The processors' times lie within what clients and workers wait for anyway. They are
+        // taken off the delay, so that the light-load response time stays what was measured and
+        // every center keeps its own bound on the throughput: 1/D, and W/S.
+        let processors_s =
+            thread.service_time_s() + backends.iter().map(|b| b.demand_s).sum::<f64>();
+        let outside_s = lowest.client.response_time_s - tier.view.response_time_s - processors_s;
+        let instances = u64::from(tier.instances.max(1));
         Self {
             tier: tier.name.clone(),
             instances,
             workers_each: (u64::from(tier.workers) / instances).max(1),
-            delay_s,
-            thread_s,
-            service_time_s: tier.service_time_s,
+            delay_s: outside_s.max(0.0),
+            thread,
+            // Where there is no delay to take them off, they are part of what holds a worker.
+            service_time_s: (tier.service_time_s + outside_s.min(0.0)).max(0.0),
+            backends,
         }
     }
 
+    fn knows_processors(&self) -> bool {
+        !self.backends.is_empty() || matches!(self.thread, NetworkThread::Measured { .. })
+    }
+
+    /// `delay, network threads, workers, servers`.
+    fn centers(&self) -> String {
+        let mut centers = vec!["delay"];
+        if self.thread.service_time_s() > 0.0 {
+            centers.push("network threads");
+        }
+        centers.push("workers");
+        centers.extend(self.backends.iter().map(|backend| backend.role.as_str()));
+        centers.join(", ")
+    }
+
+    fn assumes(&self) -> String {
+        let thread = if self.thread.service_time_s() > 0.0 { "network thread M/M/1, " } else { "" };
+        let behind: Vec<String> = self
+            .backends
+            .iter()
+            .map(|b| format!(", then {} × ({} M/M/{})", b.instances, b.role, b.threads_each))
+            .collect();
+        format!(
+            "{} × ({thread}workers M/M/{}){} behind a delay; every service time stays what it was; \
+             a worker is held for its whole service time, which holds what it waits for behind it",
+            self.instances,
+            self.workers_each,
+            behind.concat()
+        )
+    }
+
+    fn calibrated_on(&self, lowest: f64, busiest: f64) -> String {
+        let thread = match self.thread {
+            NetworkThread::Measured { service_time_s, .. } => format!(
+                "{} of the network thread (CPU of the tier's threads that are no workers)",
+                Seconds::new(service_time_s)
+            ),
+            NetworkThread::AtLeast { service_time_s } => format!(
+                "at least {} of the network thread (CPU outside the workers; threads were not \
+                 counted by themselves)",
+                Seconds::new(service_time_s)
+            ),
+        };
+        let behind: Vec<String> = self
+            .backends
+            .iter()
+            .map(|b| format!(", {} of {}", Seconds::new(b.demand_s), b.role))
+            .collect();
+        format!(
+            "the lowest load (N = {lowest}): worker held for {}, and {} of delay; processor time a \
+             request from the highest throughput (N = {busiest}): {thread}{}",
+            Seconds::new(self.service_time_s),
+            Seconds::new(self.delay_s),
+            behind.concat()
+        )
+    }
+
     fn solve(&self, population: u64, think_time: f64) -> Result<Solved, NetworkError> {
-        let share = 1.0 / exact_f64(self.instances);
         let mut resources = vec![Resource::delay(&[self.delay_s])];
-        let has_thread = self.thread_s > 0.0;
-        for _ in 0..self.instances {
-            if has_thread {
-                resources.push(Resource::queue(&[self.thread_s * share]));
+        let mut places: Vec<Place> = Vec::new();
+        let mut add = |name: String, servers: u64, visits: f64, service_time_s: f64, all: bool| {
+            let demand = [visits * service_time_s];
+            let resource = if servers == 1 {
+                Resource::queue(&demand)
+            } else {
+                Resource::servers(servers, &demand)
+            };
+            // Of equal centers one is shown.
+            let shown =
+                all.then_some(Place { name, servers, visits, service_time_s, at: resources.len() });
+            resources.push(resource);
+            places.extend(shown);
+        };
+        let share = 1.0 / exact_f64(self.instances);
+        let thread_s = self.thread.service_time_s();
+        for instance in 1..=self.instances {
+            if thread_s > 0.0 {
+                let name = format!("network thread of {} {instance}", self.tier);
+                add(name, self.thread.threads_each(), share, thread_s, true);
             }
-            resources.push(Resource::servers(self.workers_each, &[self.service_time_s * share]));
+            let name = format!("workers of {} {instance}", self.tier);
+            add(name, self.workers_each, share, self.service_time_s, true);
+        }
+        for backend in &self.backends {
+            let share = 1.0 / exact_f64(backend.instances);
+            for instance in 0..backend.instances {
+                let each = if backend.instances > 1 { "each of " } else { "" };
+                let name = format!("{each}{}", backend.role);
+                add(name, backend.threads_each, share, backend.demand_s, instance == 0);
+            }
         }
         let network = Network { classes: vec![Load::Closed { population, think_time }], resources };
         let solution = convolution(&network)?;
         let mut devices = vec![delay_device("network", self.delay_s, solution.throughput[0])];
-        for instance in 0..self.instances {
-            let index = usize::try_from(instance).unwrap_or(usize::MAX);
-            let place = 1 + index * if has_thread { 2 } else { 1 };
-            if has_thread {
-                let name = format!("network thread of {} {}", self.tier, instance + 1);
-                devices.push(device(name, 1, share, self.thread_s, place, &solution));
-            }
-            let name = format!("workers of {} {}", self.tier, instance + 1);
-            let place = place + usize::from(has_thread);
-            devices.push(device(
-                name,
-                self.workers_each,
-                share,
-                self.service_time_s,
-                place,
-                &solution,
-            ));
-        }
+        devices.extend(places.into_iter().map(|place| place.device(&solution)));
         Ok(Solved {
             throughput_per_s: solution.throughput[0],
             response_time_s: solution.system_response[0],
             devices,
         })
+    }
+}
+
+/// A center and its place in the network.
+struct Place {
+    name: String,
+    servers: u64,
+    visits: f64,
+    service_time_s: f64,
+    at: usize,
+}
+
+impl Place {
+    fn device(self, solution: &NetworkSolution) -> Device {
+        Device {
+            name: self.name,
+            servers: Some(exact_f64(self.servers)),
+            visits: self.visits,
+            service_time_s: self.service_time_s,
+            utilization: Some(solution.total_utilization(self.at)),
+            number_at_center: Some(solution.total_number(self.at)),
+            measured_utilization: None,
+        }
     }
 }
 
@@ -158,25 +308,6 @@ fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> Device {
         service_time_s: delay_s,
         utilization: None,
         number_at_center: Some(throughput_per_s * delay_s),
-        measured_utilization: None,
-    }
-}
-
-fn device(
-    name: String,
-    servers: u64,
-    visits: f64,
-    service_time_s: f64,
-    place: usize,
-    solution: &NetworkSolution,
-) -> Device {
-    Device {
-        name,
-        servers: Some(exact_f64(servers)),
-        visits,
-        service_time_s,
-        utilization: Some(solution.total_utilization(place)),
-        number_at_center: Some(solution.total_number(place)),
         measured_utilization: None,
     }
 }
@@ -366,23 +497,36 @@ impl Setup<'_> {
 
 /// The devices with what was measured of them at the same load.
 fn beside(devices: &[Device], point: &OperatingPoint) -> Vec<Device> {
-    let workers = point
-        .first_tier()
-        .filter(|tier| tier.workers > 0)
-        .map(|tier| tier.workers_busy / f64::from(tier.workers));
-    let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
-    let cpu = (point.host_cores > 0.0 && cpu > 0.0).then(|| cpu / point.host_cores);
     devices
         .iter()
         .map(|device| Device {
-            measured_utilization: match device.name.as_str() {
-                name if name.starts_with("workers") => workers,
-                name if name.starts_with("CPU") => cpu,
-                _ => None,
-            },
+            measured_utilization: measured_utilization(&device.name, point),
             ..device.clone()
         })
         .collect()
+}
+
+fn measured_utilization(device: &str, point: &OperatingPoint) -> Option<f64> {
+    let tier = point.first_tier();
+    if device.starts_with("workers") {
+        let tier = tier.filter(|tier| tier.workers > 0)?;
+        return Some(tier.workers_busy / f64::from(tier.workers));
+    }
+    if device.starts_with("CPU") {
+        let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+        return (point.host_cores > 0.0 && cpu > 0.0).then(|| cpu / point.host_cores);
+    }
+    if device.starts_with("network thread") {
+        let process = point.process(&tier?.name)?;
+        let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
+        let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores))?;
+        let cpu: f64 = others().map(|group| group.cpu_cores).sum();
+        return (busiest.threads > 0.0).then(|| cpu / busiest.threads);
+    }
+    let role = device.strip_prefix("each of ").unwrap_or(device);
+    let process = point.backends().find(|process| process.role == role)?;
+    let threads = process.working_threads().unwrap_or(f64::from(process.instances));
+    (threads > 0.0).then(|| process.cpu_cores / threads)
 }
 
 #[cfg(test)]
@@ -403,7 +547,15 @@ mod tests {
             backend_time_s: Some(SERVICE),
             ..TierView::default()
         };
-        let truth = Parts::new(2, &tier, DELAY, 0.0);
+        let truth = Parts {
+            tier: "proxies".to_owned(),
+            instances: 2,
+            workers_each: 4,
+            delay_s: DELAY,
+            thread: NetworkThread::AtLeast { service_time_s: 0.0 },
+            service_time_s: SERVICE,
+            backends: Vec::new(),
+        };
         populations
             .iter()
             .map(|&population| {
@@ -427,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_system_that_is_the_textbook_network_is_predicted_without_error() {
-        let comparisons = threads_and_workers(&textbook(&[1, 4, 16, 64]));
+        let comparisons = threads_workers_servers(&textbook(&[1, 4, 16, 64]));
         assert_eq!(comparisons.len(), 2);
         for comparison in comparisons {
             assert!(comparison.mean_absolute_error().unwrap() < 1e-9, "{comparison:?}");
@@ -454,7 +606,7 @@ mod tests {
                 instances: 1,
                 cpu_cores: throughput * 0.000_2,
                 cpu_cores_limit: 2.0,
-                run_queue_wait: None,
+                ..ProcessView::default()
             }],
             host_cores: 2.0,
             ..OperatingPoint::default()
@@ -472,10 +624,70 @@ mod tests {
         assert_eq!(throughput.points.iter().filter(|p| p.calibration).count(), 2);
     }
 
+    /// A proxy whose one thread needs 50 µs and whose three servers need 90 µs of CPU between them:
+    /// both are centers, with the utilization that the operating system saw, and light load keeps
+    /// the response time that was measured.
+    #[test]
+    fn the_network_thread_and_the_servers_are_centers_of_their_own() {
+        let point = |population: f64, throughput: f64, response: f64| {
+            let thread = |name: &str, threads, cpu_cores| crate::measured::ThreadView {
+                name: name.to_owned(),
+                threads,
+                cpu_cores,
+            };
+            let process = |role: &str, instances, threads: Vec<_>, each_s: f64| ProcessView {
+                role: role.to_owned(),
+                instances,
+                cpu_cores: throughput * each_s,
+                threads,
+                ..ProcessView::default()
+            };
+            OperatingPoint {
+                population: Some(population),
+                client: View { throughput_per_s: throughput, response_time_s: response },
+                tiers: vec![TierView {
+                    name: "proxies".to_owned(),
+                    instances: 1,
+                    workers: 64,
+                    view: View { throughput_per_s: throughput, response_time_s: response - 0.001 },
+                    service_time_s: 0.001,
+                    workers_busy: throughput * 0.001,
+                    ..TierView::default()
+                }],
+                processes: vec![
+                    process("proxies", 1, vec![thread("network", 1.0, throughput * 50e-6)], 50e-6),
+                    process(
+                        "servers",
+                        3,
+                        vec![thread("mc-worker", 3.0, throughput * 90e-6)],
+                        90e-6,
+                    ),
+                ],
+                ..OperatingPoint::default()
+            }
+        };
+        let curve =
+            [point(1.0, 500.0, 0.002), point(16.0, 7_000.0, 0.0023), point(64.0, 19_000.0, 0.0034)];
+        let comparison = &threads_workers_servers(&curve)[0];
+        assert_eq!(comparison.model, "network: delay, network threads, workers, servers");
+        assert_eq!(comparison.bottleneck.as_deref(), Some("network thread of proxies 1"));
+        let light = comparison.points[0].predicted.clone().unwrap();
+        assert!((light / 500.0 - 1.0).abs() < 1e-9, "{light}");
+        let device = |name: &str| comparison.devices.iter().find(|d| d.name == name).unwrap();
+        let thread = device("network thread of proxies 1");
+        assert!((thread.measured_utilization.unwrap() - 0.95).abs() < 1e-9);
+        let server = device("each of servers");
+        assert!(
+            (server.visits - 1.0 / 3.0).abs() < 1e-12
+                && (server.service_time_s - 90e-6).abs() < 1e-12
+        );
+        assert!((server.measured_utilization.unwrap() - 0.57).abs() < 1e-9);
+    }
+
     #[test]
     fn an_open_loop_is_not_a_closed_network() {
         let mut curve = textbook(&[1, 4]);
         curve[1].population = None;
-        assert!(threads_and_workers(&curve).is_empty());
+        assert!(threads_workers_servers(&curve).is_empty());
     }
 }

@@ -29,9 +29,9 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     }
     let mut section = Section::new("models", "Models beside the measurement");
     section.text(
-        "Each model takes its parameters from one point of a curve and is compared with the \
-         others; the point that calibrated it counts in no error. A model that errs is told by \
-         what it assumes.",
+        "Each model takes its parameters from one or two points of a curve and is compared with \
+         the others; points that calibrated it count in no mean error, and the last table shows \
+         every one. Where a model errs, what it assumes says why.",
     );
     section.list(ranking(&compared));
     section.table(errors(&compared));
@@ -286,7 +286,7 @@ fn points(compared: &[Of<'_>]) -> Table {
         for point in &comparison.points {
             let remark = match (&point.predicted, point.calibration) {
                 (Err(why), _) => why.clone(),
-                (Ok(_), true) => "calibrated here".to_owned(),
+                (Ok(_), true) => "calibrated here: in no mean error".to_owned(),
                 (Ok(_), false) => String::new(),
             };
             table.push(vec![
@@ -296,7 +296,7 @@ fn points(compared: &[Of<'_>]) -> Table {
                 point.load.into(),
                 point.measured.into(),
                 Cell::number_or(point.predicted.as_ref().ok().copied(), "no answer"),
-                Cell::number_or(point.relative_error(), "not held out"),
+                Cell::number_or(point.error_anywhere(), "no answer"),
                 remark.into(),
             ]);
         }

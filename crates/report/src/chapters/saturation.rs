@@ -1,7 +1,7 @@
 //! Where each curve saturates, and what limits it there.
 
-use kendall_predict::bottleneck::{Bottleneck, bottleneck};
-use kendall_predict::saturation::{LoadPoint, PLATEAU, Saturation, Shape, saturation};
+use kendall_predict::bottleneck::{Bottleneck, bottleneck, full_resource};
+use kendall_predict::saturation::{Full, LoadPoint, PLATEAU, Saturation, Shape, saturation};
 
 use crate::data::{Configuration, Curve, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
@@ -14,23 +14,31 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("saturation", "Saturation and bottleneck");
-    section.text(format!(
-        "The knee is the lowest load whose throughput lies within {} of the curve's highest: \
-         beyond it, more load buys waiting. N* is where the asymptotes of light and heavy load \
-         cross, Xmax·(Rmin + Z). A resource is named as the limit from a utilization of 90 % on; a \
-         worker pool is held while the layers below it work, so a full pool over full cores counts \
-         as a symptom.",
-        number::percent(PLATEAU)
-    ));
-    if data.study.design == "adaptive" {
+    if !data.curves.is_empty() {
         section.text(format!(
-            "The loads were chosen by the search: {} in {}. “Knee above” and “Knee” enclose the \
-             saturation point as narrowly as the search went.",
-            number::count(data.configurations.len(), "configuration"),
-            number::count(data.configurations.iter().map(|c| c.repetitions.len()).sum(), "run")
+            "A curve is saturated where its last step gained no more than {plateau}, or where \
+             something of the system was {full} busy at the highest load: by the utilization law \
+             X = U·m/D no more is left to gain then, however much the last step gained on its way \
+             there. The knee is the lowest load whose throughput lies within {plateau} of the \
+             curve's highest; it lies above the load before it, and only loads between the two \
+             could say where. N* is where the asymptotes of light and heavy load cross, \
+             Xmax·(Rmin + Z).",
+            plateau = number::percent(PLATEAU),
+            full = number::percent(1.0 - PLATEAU)
         ));
+        section.list(data.curves.iter().filter_map(|curve| verdict(data, curve)).collect());
+    }
+    if !data.searches.is_empty() {
+        section.text(
+            "The search's own estimates of maximum and N* are in the chapter above and rest on \
+             fresh runs; the table here takes every run at its word.",
+        );
     }
     section.table(knees(data));
+    section.text(
+        "A resource is named as the limit from a utilization of 90 % on; a worker pool is held \
+         while the layers below it work, so a full pool over full cores counts as a symptom.",
+    );
     let mut resources = resource_table();
     for (name, configuration) in interesting(data) {
         let found = bottleneck(&configuration.point);
@@ -53,7 +61,77 @@ pub(super) fn of_curve(data: &Data, curve: &Curve) -> Option<Saturation> {
         .collect();
     let first = data.along(curve).next()?;
     let think = first.point.population.map(|_| first.point.think_time_s);
-    saturation(&points, think)
+    let last = data.along(curve).last()?;
+    let full = full_resource(&last.point, 1.0 - PLATEAU)
+        .map(|r| Full { resource: r.name, utilization: r.utilization });
+    saturation(&points, think, full)
+}
+
+/// Whether a curve is saturated, and what says so.
+fn verdict(data: &Data, curve: &Curve) -> Option<String> {
+    let found = of_curve(data, curve)?;
+    let unit = data.load.as_ref().map_or("load", |load| short_label(&load.label));
+    let all: Vec<&Configuration> = data.along(curve).collect();
+    let [.., before, last] = all.as_slice() else { return None };
+    let (from, to) = (load_of(data, before), load_of(data, last));
+    let step = format!(
+        "from {} to {} {unit} throughput changes by {}{}",
+        number::plain(from),
+        number::plain(to),
+        number::signed_percent(found.last_gain),
+        gain_interval(data, before, last)
+    );
+    let full = found.full.as_ref().map(|full| {
+        let left = match full.left_to_gain() {
+            left if left < 0.001 => "nothing".to_owned(),
+            left => format!("at most {}", number::percent(left)),
+        };
+        format!(
+            "{}: {} busy at the highest load, so the utilization law leaves {left} to gain",
+            full.resource,
+            number::percent(full.utilization)
+        )
+    });
+    let knee = match found.below_knee {
+        _ if found.shape == Shape::StillGrowing => String::new(),
+        None => format!(" Its knee lies at or below {} {unit}.", number::plain(found.knee.load)),
+        Some(below) => format!(
+            " Its knee lies above {} and at or below {} {unit}.",
+            number::plain(below),
+            number::plain(found.knee.load)
+        ),
+    };
+    let because = full.map_or_else(|| step.clone(), |full| format!("{full} ({step})"));
+    Some(match found.shape {
+        Shape::StillGrowing => format!("{}: not saturated in the range; {step}.", curve.name),
+        Shape::Saturated => format!("{}: saturated; {because}.{knee}", curve.name),
+        Shape::Overloaded => {
+            format!("{}: overloaded, it falls beyond its maximum; {step}.{knee}", curve.name)
+        }
+    })
+}
+
+/// The interval of the last step's gain, where both loads have repetitions: Welch's t on the
+/// logarithms of the runs' throughput.
+fn gain_interval(data: &Data, before: &Configuration, last: &Configuration) -> String {
+    let runs = |configuration: &Configuration| -> Vec<f64> {
+        configuration.repetitions.iter().map(|r| r.point.client.throughput_per_s).collect()
+    };
+    kendall_stats::compare::ratio(&runs(before), &runs(last), data.study.confidence)
+        .and_then(|ratio| ratio.interval)
+        .map_or_else(String::new, |interval| {
+            format!(
+                " ({} interval {} to {})",
+                number::percent(interval.confidence),
+                number::signed_percent(interval.low - 1.0),
+                number::signed_percent(interval.high - 1.0)
+            )
+        })
+}
+
+/// The label of the load without its unit.
+fn short_label(label: &str) -> &str {
+    label.split(" (").next().unwrap_or(label)
 }
 
 fn knees(data: &Data) -> Table {
@@ -61,6 +139,8 @@ fn knees(data: &Data) -> Table {
     let mut table = Table::new("saturation", "Saturation of each curve")
         .column("curve", "Curve", Unit::Text)
         .column("shape", "Shape", Unit::Text)
+        .column("last_step_gain", "Last step gains (%)", Unit::SignedPercent)
+        .column("full_utilization", "Fullest of its own at the end (%)", Unit::Percent)
         .column("below_knee_load", "Knee above", Unit::Level)
         .column("knee_load", format!("Knee: {load}"), Unit::Level)
         .column("knee_throughput_per_s", "Throughput there (1/s)", Unit::PerSecond)
@@ -71,6 +151,7 @@ fn knees(data: &Data) -> Table {
         .column("asymptotes_cross_at", "N*", Unit::Plain(3));
     for curve in &data.curves {
         let Some(found) = of_curve(data, curve) else { continue };
+        let full = found.full.as_ref().map(|full| full.utilization);
         let shape = match found.shape {
             Shape::StillGrowing => "still growing",
             Shape::Saturated => "saturated",
@@ -83,6 +164,8 @@ fn knees(data: &Data) -> Table {
         table.push(vec![
             curve.name.as_str().into(),
             shape.into(),
+            found.last_gain.into(),
+            Cell::number_or(full, "nothing is 95 % busy"),
             found.below_knee.map_or_else(|| Cell::Empty("the lowest load".to_owned()), &knee),
             knee(found.knee.load),
             knee(found.knee.throughput_per_s),

@@ -63,7 +63,11 @@ pub(crate) fn sentences(data: &Data) -> Vec<String> {
         )];
     };
     let mut sentences = vec![highest(data, fastest)];
-    sentences.extend(range_of_curves(data));
+    if data.searches.is_empty() {
+        sentences.extend(range_of_curves(data));
+    } else {
+        sentences.extend(super::searches::summary(data));
+    }
     sentences.extend(limit(fastest));
     sentences.extend(certainty(data));
     sentences.extend(clean(data));
@@ -117,13 +121,20 @@ fn range_of_curves(data: &Data) -> Option<String> {
             )
         });
     }
-    let knees: Vec<f64> = saturated.iter().map(|(_, s)| s.knee.load).collect();
-    let (low, high) =
-        knees.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), &k| (l.min(k), h.max(k)));
-    let at = if low < high {
-        format!("{} to {}", number::plain(low), number::plain(high))
+    let knee = |found: &Saturation| match found.below_knee {
+        None => format!("at or below {}", number::plain(found.knee.load)),
+        Some(below) => {
+            format!("between {} and {}", number::plain(below), number::plain(found.knee.load))
+        }
+    };
+    let at = if saturated.len() <= 4 {
+        let each: Vec<String> =
+            saturated.iter().map(|(name, s)| format!("{name} {}", knee(s))).collect();
+        format!("{} {unit}", each.join("; "))
     } else {
-        number::plain(low)
+        let loads = || saturated.iter().map(|(_, s)| s.knee.load);
+        let (low, high) = (loads().fold(f64::INFINITY, f64::min), loads().fold(0.0, f64::max));
+        format!("at or below {} to {} {unit}", number::plain(low), number::plain(high))
     };
     let overloaded = saturated.iter().filter(|(_, s)| s.shape == Shape::Overloaded).count();
     let fall = if overloaded > 0 {
@@ -132,8 +143,8 @@ fn range_of_curves(data: &Data) -> Option<String> {
         String::new()
     };
     Some(format!(
-        "Curves that saturate: {} of {}, at {at} {unit}{fall}. More load beyond that point buys \
-         response time and no throughput.",
+        "Curves that saturate: {} of {}, with the knee {at}{fall}. More load beyond that point \
+         buys response time and no throughput.",
         saturated.len(),
         found.len()
     ))
@@ -195,7 +206,7 @@ fn clean(data: &Data) -> Option<String> {
 }
 
 /// `2026-11-21 09:30 UTC` of a time in nanoseconds since 1970.
-pub(super) fn utc_minutes(unix_ns: u64) -> String {
+pub(crate) fn utc_minutes(unix_ns: u64) -> String {
     let minutes = unix_ns / 60_000_000_000;
     let (day, minute) = (minutes / 1440, minutes % 1440);
     // Civil date from days: years that start in March, eras of 400 years.

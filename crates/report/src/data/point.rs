@@ -1,9 +1,9 @@
 //! From the stored window of a run to the operating point that the laws and models take.
 
-use kendall_predict::measured::{OperatingPoint, ProcessView, TierView, View};
+use kendall_predict::measured::{OperatingPoint, ProcessView, Purpose, ThreadView, TierView, View};
 use kendall_protocols::snapshot::stage;
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Measured, MeasuredTier};
+use kendall_store::{Measured, MeasuredTier, ThreadUse};
 use kendall_units::exact_f64;
 
 /// Kind of tier that relays and is modeled as a delay.
@@ -104,24 +104,64 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
     let mut views: Vec<ProcessView> = Vec::new();
     for process in measured.processes.iter().filter(|process| process.length_s > 0.0) {
         let waited = process.run_queue_wait_s / process.length_s;
-        if let Some(view) = views.iter_mut().find(|view| view.role == process.role) {
-            view.instances += 1;
-            view.cpu_cores += process.cores_busy();
-            view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
-            continue;
-        }
-        let generator = process.role == kendall_predict::bottleneck::GENERATOR;
-        let threads =
-            if generator && generator_threads > 0 { exact_f64(generator_threads) } else { cores };
-        views.push(ProcessView {
-            role: process.role.clone(),
-            instances: 1,
-            cpu_cores: process.cores_busy(),
-            cpu_cores_limit: threads.min(cores),
-            run_queue_wait: Some(waited),
+        let place = views.iter().position(|view| view.role == process.role);
+        let place = place.unwrap_or_else(|| {
+            views.push(ProcessView {
+                role: process.role.clone(),
+                purpose: purpose(measured, &process.role),
+                run_queue_wait: Some(0.0),
+                ..ProcessView::default()
+            });
+            views.len() - 1
         });
+        let view = &mut views[place];
+        view.instances += 1;
+        view.cpu_cores += process.cores_busy();
+        view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
+        for group in &process.threads {
+            add_threads(&mut view.threads, group);
+        }
+    }
+    for view in &mut views {
+        view.threads.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
+        let generator = view.role == kendall_predict::bottleneck::GENERATOR;
+        let threads = if generator && generator_threads > 0 {
+            exact_f64(generator_threads)
+        } else {
+            view.working_threads().unwrap_or(cores)
+        };
+        view.cpu_cores_limit = threads.min(cores);
     }
     views
+}
+
+fn purpose(measured: &Measured, role: &str) -> Purpose {
+    match measured.topology.iter().find(|tier| tier.tier == role) {
+        Some(tier) if tier.kind == LINK => Purpose::Link,
+        Some(_) => Purpose::Tier,
+        None => Purpose::Harness,
+    }
+}
+
+fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {
+    let threads = exact_f64(group.threads);
+    match views.iter_mut().find(|view| view.name == group.name) {
+        Some(view) => {
+            view.threads += threads;
+            view.cpu_cores += group.cores_busy;
+        }
+        None => views.push(ThreadView {
+            name: group.name.clone(),
+            threads,
+            cpu_cores: group.cores_busy,
+        }),
+    }
+}
+
+fn threads_cpu(point: &OperatingPoint, role: &str, name: &str) -> f64 {
+    let process = point.process(role);
+    let mut groups = process.into_iter().flat_map(|process| &process.threads);
+    groups.find(|group| group.name == name).map_or(0.0, |group| group.cpu_cores)
 }
 
 /// Mean of several runs of one configuration, field by field.
@@ -157,6 +197,15 @@ pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
         ProcessView {
             cpu_cores: of(&|point| find(point, |p| p.cpu_cores)),
             run_queue_wait: Some(of(&|point| find(point, |p| p.run_queue_wait.unwrap_or(0.0)))),
+            cpu_cores_limit: of(&|point| find(point, |p| p.cpu_cores_limit)),
+            threads: view
+                .threads
+                .iter()
+                .map(|group| ThreadView {
+                    cpu_cores: of(&|point| threads_cpu(point, &view.role, &group.name)),
+                    ..group.clone()
+                })
+                .collect(),
             ..view.clone()
         }
     });

@@ -1,8 +1,9 @@
 //! Result sets to compare: from folders of results, and from tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use kendall_report::comparison::{ComparedSet, Difference, DifferenceKind};
 use kendall_stats::compare::{Better, Samples};
 use kendall_stats::estimate::{Caveat, percent};
 use kendall_store::{Measured, Results, Run, StoreError};
@@ -90,10 +91,23 @@ struct Responses {
     values: Vec<(Option<String>, f64)>,
 }
 
+/// Values of settings or of an environment, by dotted key.
+type Values = BTreeMap<String, BTreeSet<String>>;
+
 /// One side of a comparison.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ResultSet {
     name: String,
+    title: String,
+    /// Runs that are used, and those that failed or were rejected.
+    runs: (u64, u64),
+    started_unix_ns: Option<u64>,
+    /// Levels of each factor; empty for a table.
+    factors: Values,
+    /// All effective values that are no factors.
+    settings: Values,
+    /// Machine, kernel, versions.
+    environment: Values,
     /// By configuration and metric.
     responses: BTreeMap<(String, String), Responses>,
     /// When each block was measured; `None` where that is not known.
@@ -115,16 +129,23 @@ pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
         entry.values.push((block.map(|column| row.1[column].clone()), number));
     }
     let name = path.display().to_string();
-    Ok(ResultSet { name, responses, blocks: None, caveats: Vec::new() })
+    let runs = (count(csv.rows.len()), 0);
+    Ok(ResultSet { name, runs, responses, ..ResultSet::default() })
+}
+
+fn count(number: usize) -> u64 {
+    kendall_units::whole_u64(exact_f64(number))
 }
 
 pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSet> {
     let refuse = |error: StoreError| {
         let exit = match &error {
-            StoreError::Missing { .. } | StoreError::Newer { .. } => Exit::Refused,
+            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. } => {
+                Exit::Refused
+            }
             _ => Exit::NotReady,
         };
-        exit_with(exit, error)
+        exit_with(exit, anyhow::Error::new(error).context(path.display().to_string()))
     };
     let results = Results::open(path).map_err(refuse)?;
     let mut responses: BTreeMap<(String, String), Responses> = BTreeMap::new();
@@ -132,7 +153,15 @@ pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSe
     let mut caveats = Vec::new();
     let runs = results.latest_runs().map_err(refuse)?;
     let usable: Vec<&Run> = runs.iter().filter(|run| run.is_usable()).collect();
+    let mut set = ResultSet {
+        name: path.display().to_string(),
+        title: results.study().map_err(refuse)?.title,
+        runs: (count(usable.len()), count(runs.len() - usable.len())),
+        started_unix_ns: runs.iter().map(|run| run.started_unix_ns).min(),
+        ..ResultSet::default()
+    };
     for run in &usable {
+        set.describe(run);
         let measured = results.measured(run.id).map_err(refuse)?;
         let block = run.repetition.to_string();
         let span = blocks.entry(block.clone()).or_insert((run.started_unix_ns, run.ended_unix_ns));
@@ -151,14 +180,121 @@ pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSe
             caveats.push(Caveat::Note { text });
         }
     }
-    if usable.len() < runs.len() {
-        let count = |runs: usize| kendall_units::whole_u64(exact_f64(runs));
-        let failed = count(runs.len() - usable.len());
-        caveats.push(Caveat::RunsFailed { failed, runs: count(runs.len()) });
+    if set.runs.1 > 0 {
+        caveats.push(Caveat::RunsFailed { failed: set.runs.1, runs: set.runs.0 + set.runs.1 });
     }
     responses.retain(|_, one| !one.values.is_empty());
-    let name = path.display().to_string();
-    Ok(ResultSet { name, responses, blocks: Some(blocks), caveats })
+    Ok(ResultSet { responses, blocks: Some(blocks), caveats, ..set })
+}
+
+impl ResultSet {
+    /// Notes what a run was made with.
+    fn describe(&mut self, run: &Run) {
+        for level in &run.factors {
+            let levels = self.factors.entry(level.factor.clone()).or_default();
+            levels.insert(level.text.clone());
+        }
+        flatten("", &run.settings, &mut self.settings);
+        self.settings.retain(|key, _| !self.factors.contains_key(key));
+        flatten("", &run.environment, &mut self.environment);
+    }
+
+    /// For the page.
+    pub(super) fn described(&self) -> ComparedSet {
+        ComparedSet {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            usable_runs: self.runs.0,
+            unusable_runs: self.runs.1,
+            started_unix_ns: self.started_unix_ns,
+        }
+    }
+
+    /// `workload.clients (2, 4)`; why there is nothing where there is none.
+    pub(super) fn factors_in_words(&self) -> String {
+        if self.runs.0 == 0 {
+            return format!("{} has no usable run ({} failed or rejected)", self.name, self.runs.1);
+        }
+        let factors: Vec<String> = self
+            .factors
+            .iter()
+            .map(|(key, levels)| format!("{key} ({})", joined(levels)))
+            .collect();
+        match factors.as_slice() {
+            [] => format!("{} varies nothing", self.name),
+            factors => format!("{} varies {}", self.name, factors.join(", ")),
+        }
+    }
+}
+
+/// Leaves of a JSON value, by dotted path.
+fn flatten(path: &str, value: &serde_json::Value, into: &mut Values) {
+    let leaf = match value {
+        serde_json::Value::Object(members) => {
+            for (key, member) in members {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(&path, member, into);
+            }
+            return;
+        }
+        serde_json::Value::Null => return,
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    into.entry(path.to_owned()).or_default().insert(leaf);
+}
+
+fn joined(values: &BTreeSet<String>) -> String {
+    const MOST: usize = 4;
+    let shown: Vec<&str> = values.iter().take(MOST).map(String::as_str).collect();
+    let more = if values.len() > MOST { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// Items of the environment that tell programs apart, not machines.
+const PROGRAM: [&str; 2] = ["kendall_version", "revision"];
+
+/// The order of the runs may differ.
+const SEED: &str = "seed";
+
+/// Settings and environments that are not the same. Tables know neither.
+pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Difference> {
+    if before.blocks.is_none() || after.blocks.is_none() {
+        return Vec::new();
+    }
+    let kind_of_setting = |key: &str| {
+        if key.starts_with("system.") { DifferenceKind::Subject } else { DifferenceKind::Condition }
+    };
+    let kind_of_item = |key: &str| {
+        if PROGRAM.contains(&key) { DifferenceKind::Subject } else { DifferenceKind::Condition }
+    };
+    let varied = |key: &str| before.factors.contains_key(key) || after.factors.contains_key(key);
+    let mut differences = differing(&before.settings, &after.settings, kind_of_setting);
+    differences.retain(|one| !varied(&one.what));
+    differences.extend(differing(&before.environment, &after.environment, kind_of_item));
+    differences.retain(|one| one.what != SEED);
+    differences.sort_by(|a, b| b.kind.cmp(&a.kind));
+    differences
+}
+
+fn differing(
+    before: &Values,
+    after: &Values,
+    kind: impl Fn(&str) -> DifferenceKind,
+) -> Vec<Difference> {
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let text = |values: &Values, key: &str| {
+        values.get(key).map_or_else(|| "not stated".to_owned(), joined)
+    };
+    keys.into_iter()
+        .filter(|key| before.get(*key) != after.get(*key))
+        .map(|key| Difference {
+            kind: kind(key),
+            what: key.clone(),
+            before: text(before, key),
+            after: text(after, key),
+        })
+        .collect()
 }
 
 fn too_few(run: &Run, metric: &Metric, measured: &Measured) -> Caveat {
@@ -187,9 +323,32 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
     let mut caveats: Vec<Caveat> = before.caveats.iter().chain(&after.caveats).cloned().collect();
     caveats.dedup();
     for (set, other) in [(before, after), (after, before)] {
+        for (factor, levels) in &set.factors {
+            if !other.responses.is_empty() && !other.factors.contains_key(factor) {
+                let (set, levels) = (&set.name, joined(levels));
+                let text = format!("{factor} is varied in {set} only ({levels})");
+                caveats.push(Caveat::Note { text });
+            }
+        }
         let alone = set.responses.keys().filter(|key| !other.responses.contains_key(*key)).count();
         if alone > 0 {
-            let text = format!("{alone} of {} is not in the other set, and is left out", set.name);
+            let names: Vec<&str> = set
+                .responses
+                .keys()
+                .filter(|key| !other.responses.contains_key(*key))
+                .map(|(configuration, _)| configuration.as_str())
+                .collect::<BTreeSet<&str>>()
+                .into_iter()
+                .take(3)
+                .collect();
+            let text = format!(
+                "{alone} of the comparisons that {} allows have no counterpart in {} and are left \
+                 out: {}{}",
+                set.name,
+                other.name,
+                names.join("; "),
+                if alone > names.len() { "; …" } else { "" }
+            );
             caveats.push(Caveat::Note { text });
         }
     }
@@ -244,9 +403,8 @@ mod tests {
     fn set(spans: &[(&str, Span)]) -> ResultSet {
         ResultSet {
             name: "set".to_owned(),
-            responses: BTreeMap::new(),
             blocks: Some(spans.iter().map(|(name, span)| ((*name).to_owned(), *span)).collect()),
-            caveats: Vec::new(),
+            ..ResultSet::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! An analyzed design as tables and words for people.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use kendall_stats::analysis::{Analysis, Fit, Model, SignTable, SumsKind, Term, Verdict};
 use kendall_stats::estimate::{Estimate, figures};
 
@@ -25,8 +25,22 @@ pub(crate) fn grid(header: &[String], rows: impl Iterator<Item = Vec<String>>) -
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    let text = format!("{table}\n");
+    if header.len() > MOST_NARROW_COLUMNS || text.lines().all(|line| line.chars().count() <= WIDTH)
+    {
+        return text;
+    }
+    // Cells wrap at spaces rather than the terminal in the middle of a line.
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(NARROW);
     format!("{table}\n")
 }
+
+/// Width that every terminal has.
+const NARROW: u16 = 80;
+const WIDTH: usize = 80;
+
+/// Columns beyond which a narrow table would break numbers in the middle.
+const MOST_NARROW_COLUMNS: usize = 9;
 
 pub(crate) fn note(text: &mut String, words: &str) {
     text.push_str(words);

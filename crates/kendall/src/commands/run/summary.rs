@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{ContentArrangement, Table};
 use kendall_stats::estimate::Estimate;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::mean_interval;
-use kendall_store::{FactorLevel, Measured, Results};
+use kendall_store::{FactorLevel, Measured, Results, SearchFound, SearchLine};
 use kendall_study::{StudyFile, Summary};
-use kendall_units::{Rate, Seconds};
+use kendall_units::Seconds;
 use serde::Serialize;
 use serde_json::json;
 
@@ -65,37 +65,12 @@ pub(super) fn text(
     summary: &Summary,
     report: Option<&Path>,
 ) -> anyhow::Result<String> {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    let mut header: Vec<String> = study.factors.iter().map(|factor| factor.key.clone()).collect();
-    header.extend(["runs", "throughput (1/s)", "mean response"].map(str::to_owned));
-    header.extend(QUANTILES.map(|(name, _)| name.to_owned()));
-    header.push("doubts".to_owned());
-    table.set_header(header);
-    for row in rows(study, results)? {
-        let mut cells: Vec<String> = study
-            .factors
-            .iter()
-            .map(|factor| {
-                let level = row.factors.iter().find(|level| level.factor == factor.key);
-                level.map_or_else(|| "–".to_owned(), |level| level.text.clone())
-            })
-            .collect();
-        cells.push(row.runs.to_string());
-        cells.push(with_interval(&row.throughput_per_s, |value| {
-            Rate::per_second(value).to_string().trim_end_matches("/s").to_owned()
-        }));
-        cells.push(with_interval(&row.response_time_mean_s, |v| Seconds::new(v).to_string()));
-        let quantiles = row.response_time_quantiles_s.iter();
-        cells.extend(quantiles.map(|(_, value)| Seconds::new(*value).to_string()));
-        cells.push(row.caveats.to_string());
-        table.add_row(cells);
-    }
+    let mut text = format!("{}\n{}\n", study.title, configurations(study, results)?);
     let confidence = 100.0 * study.base.measure.confidence;
-    let mut text = format!("{}\n{table}\n", study.title);
     text.push_str(&format!(
-        "± is the half-width of the {confidence} % interval over repetitions\n"
+        "± is the half-width of the {confidence} % interval over repetitions; the report has more\n"
     ));
+    text.push_str(&searched(&results.searches()?));
     text.push_str(&format!("{} runs done", summary.done));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
         if count > 0 {
@@ -112,11 +87,125 @@ pub(super) fn text(
     Ok(text)
 }
 
-fn with_interval(estimate: &Estimate, print: impl Fn(f64) -> String) -> String {
-    match estimate.interval {
-        Some(interval) => format!("{} ± {}", print(estimate.center), print(interval.half_width())),
-        None => print(estimate.center),
+/// A table as wide as a terminal was for forty years.
+fn narrow_table() -> Table {
+    const COLUMNS: u16 = 80;
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(COLUMNS);
+    table
+}
+
+fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table> {
+    let mut table = narrow_table();
+    let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
+    header
+        .extend(["runs", "throughput (1/s)", "mean (ms)", "p99 (ms)", "doubts"].map(str::to_owned));
+    table.set_header(header);
+    for row in rows(study, results)? {
+        let mut cells: Vec<String> = study
+            .factors
+            .iter()
+            .map(|factor| {
+                let level = row.factors.iter().find(|level| level.factor == factor.key);
+                level.map_or_else(|| "–".to_owned(), |level| level.text.clone())
+            })
+            .collect();
+        cells.push(row.runs.to_string());
+        cells.push(with_interval(&row.throughput_per_s, 1.0, 4));
+        cells.push(with_interval(&row.response_time_mean_s, 1e3, 3));
+        let p99 = row.response_time_quantiles_s.last().map_or(f64::NAN, |(_, value)| *value);
+        cells.push(decimal(1e3 * p99, 3));
+        cells.push(row.caveats.to_string());
+        table.add_row(cells);
     }
+    Ok(table)
+}
+
+/// `workers` for `system.workers`, unless another key ends so too.
+fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let keys: Vec<&str> = keys.collect();
+    let alone = |key: &str| keys.iter().filter(|other| last(other) == last(key)).count() == 1;
+    keys.iter().map(|key| if alone(key) { last(key) } else { key }.to_owned()).collect()
+}
+
+/// `workers` of `system.workers`.
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+/// What an adaptive design found; nothing for other designs.
+fn searched(lines: &[SearchLine]) -> String {
+    let Some(first) = lines.first() else { return String::new() };
+    let searched = last(&first.factor);
+    let mut table = narrow_table();
+    let mut header = short_names(first.levels.iter().map(|level| level.factor.as_str()));
+    header.extend(["maximum (1/s)".to_owned(), format!("at {searched}")]);
+    header.extend(["N*", "knee in", "runs", "sweep"].map(str::to_owned));
+    table.set_header(header);
+    let mut notes = String::new();
+    for line in lines {
+        let mut cells: Vec<String> = line.levels.iter().map(|level| level.text.clone()).collect();
+        match &line.found {
+            Some(found) => cells.extend(found_cells(found)),
+            None => cells.extend(["not found", "–", "–", "–"].map(str::to_owned)),
+        }
+        cells.extend([line.runs.to_string(), line.sweep_runs.to_string()]);
+        table.add_row(cells);
+        let mut doubts: Vec<String> = Vec::new();
+        match &line.found {
+            Some(found) => doubts
+                .extend(found.maximum_throughput_per_s.caveats.iter().map(ToString::to_string)),
+            None => doubts.push(line.without.clone()),
+        }
+        for doubt in doubts {
+            let levels: Vec<&str> = line.levels.iter().map(|level| level.text.as_str()).collect();
+            let at =
+                if levels.is_empty() { String::new() } else { format!("{}: ", levels.join(", ")) };
+            notes.push_str(&format!("* {at}{doubt}\n"));
+        }
+    }
+    let (runs, sweep) =
+        lines.iter().fold((0, 0), |s, line| (s.0 + line.runs, s.1 + line.sweep_runs));
+    format!(
+        "\nFound by the search over {}:\n{table}\n{notes}N* is where waiting begins, the knee where \
+         95 % of the maximum is reached;\nsweep: runs that a sweep over all {} levels takes. {runs} \
+         runs instead of {sweep}.\n\n",
+        first.factor, first.grid
+    )
+}
+
+fn found_cells(found: &SearchFound) -> [String; 4] {
+    let (low, high) = found.best_between;
+    let at = if low < high {
+        format!("{} ({low} to {high})", found.best)
+    } else {
+        found.best.to_string()
+    };
+    let (below, above) = found.knee_between;
+    [
+        with_interval(&found.maximum_throughput_per_s, 1.0, 4),
+        at,
+        with_interval(&found.saturation_point, 1.0, 3),
+        if below < above { format!("{below} to {above}") } else { format!("≤ {above}") },
+    ]
+}
+
+/// `5762 ± 41`: the half-width with as many decimals as the center.
+fn with_interval(estimate: &Estimate, scale: f64, figures: usize) -> String {
+    let center = decimal(scale * estimate.center, figures);
+    let decimals = center.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    match estimate.interval {
+        Some(interval) => format!("{center} ± {:.decimals$}", scale * interval.half_width()),
+        None => center,
+    }
+}
+
+/// So many figures, in plain decimals.
+fn decimal(value: f64, figures: usize) -> String {
+    kendall_stats::estimate::figures(value, figures)
 }
 
 pub(super) fn json(
@@ -136,5 +225,6 @@ pub(super) fn json(
         "interrupted": summary.interrupted,
         "confidence": study.base.measure.confidence,
         "configurations": rows(study, results)?,
+        "searches": results.searches()?,
     }))
 }

@@ -1,0 +1,325 @@
+//! `kendall compare` on two folders of results, as a user and a CI run it: what it finds, what it
+//! refuses, what it writes, and its exit code. The folders are made with the store, so that the
+//! truth is known.
+
+#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use kendall_stats::histogram::Histogram;
+use kendall_store::{
+    DATABASE_FILE, Extent, FactorLevel, Generator, MeasuredWindow, OperationCounts,
+    OperationPeriod, Results, Run, RunId, RunRecord, Status, Study,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A folder of results to make: one factor, `workload.clients`.
+struct Set {
+    clients: Vec<u32>,
+    /// Mean response time in µs by repetition, the same at every level.
+    response_us: Vec<u64>,
+    /// Wall-clock second at which repetition `i` starts: `start + step·i`.
+    start: u64,
+    step: u64,
+    machine: &'static str,
+    duration: &'static str,
+    factor: &'static str,
+    failed: u32,
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self {
+            clients: vec![4, 16],
+            response_us: vec![1_000, 1_010, 990, 1_005],
+            start: 0,
+            step: 100,
+            machine: "quiet",
+            duration: "10s",
+            factor: "workload.clients",
+            failed: 0,
+        }
+    }
+}
+
+impl Set {
+    fn store(&self, folder: &Path) {
+        let study = Study {
+            name: "toy".to_owned(),
+            title: "A toy".to_owned(),
+            file_name: "toy.toml".to_owned(),
+            file: String::new(),
+            fingerprint: "1".to_owned(),
+            seed: 1,
+            design: "full".to_owned(),
+            confidence: 0.95,
+            planned_runs: None,
+            created_unix_ns: 0,
+        };
+        let mut results = Results::create(folder, &study).unwrap();
+        for (repetition, response_us) in (0..).zip(&self.response_us) {
+            for (configuration, clients) in (0..).zip(&self.clients) {
+                let failed = configuration + 1 <= self.failed;
+                let record =
+                    self.record((configuration, repetition), *clients, *response_us, failed);
+                results.store_run(&record).unwrap();
+            }
+        }
+    }
+
+    fn record(&self, key: (u32, u32), clients: u32, response_us: u64, failed: bool) -> RunRecord {
+        let start = SECOND * (self.start + self.step * u64::from(key.1));
+        let mut response_time = Histogram::new();
+        response_time.record_n(response_us * 1_000, 2_000);
+        // N = X·R over one second.
+        let completed = u64::from(clients) * 1_000_000 / response_us;
+        let counts = OperationCounts {
+            sent: completed,
+            completed,
+            hits: completed,
+            response_time,
+            ..OperationCounts::default()
+        };
+        let period = OperationPeriod {
+            extent: Extent::Measured,
+            from_ns: 0,
+            to_ns: SECOND,
+            operation: "get".to_owned(),
+            counts,
+        };
+        let level = FactorLevel {
+            factor: self.factor.to_owned(),
+            level: key.0,
+            text: clients.to_string(),
+            number: Some(f64::from(clients)),
+        };
+        let run = Run {
+            id: RunId::default(),
+            configuration: key.0,
+            repetition: key.1,
+            position: key.1,
+            attempt: 0,
+            status: if failed { Status::Failed } else { Status::Done },
+            reasons: Vec::new(),
+            caveats: Vec::new(),
+            factors: vec![level],
+            settings: serde_json::json!({
+                "system": { "kind": "memcached" },
+                "measure": { "duration": self.duration },
+            }),
+            environment: serde_json::json!({ "machine": self.machine, "cores": 2, "seed": 1 }),
+            started_unix_ns: start,
+            ended_unix_ns: start + 20 * SECOND,
+            started_ns: start,
+            ended_ns: start + 20 * SECOND,
+            measured: Some(MeasuredWindow { from_ns: 0, to_ns: SECOND, rule: "none".to_owned() }),
+        };
+        let generator = Generator {
+            r#loop: "closed".to_owned(),
+            clients: u64::from(clients),
+            ended_ns: SECOND,
+            operations: vec![period],
+            ..Generator::default()
+        };
+        RunRecord {
+            run,
+            generators: vec![generator],
+            tiers: Vec::new(),
+            processes: Vec::new(),
+            hosts: Vec::new(),
+        }
+    }
+}
+
+struct Folders(tempfile::TempDir);
+
+impl Folders {
+    fn of(before: &Set, after: &Set) -> Self {
+        let folders = Self(tempfile::tempdir().unwrap());
+        before.store(&folders.before());
+        after.store(&folders.after());
+        folders
+    }
+
+    fn before(&self) -> PathBuf {
+        self.0.path().join("before")
+    }
+
+    fn after(&self) -> PathBuf {
+        self.0.path().join("after")
+    }
+
+    fn compare(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+        command.arg("compare").arg(self.before()).arg(self.after()).args(arguments);
+        command.output().unwrap()
+    }
+
+    /// The JSON answer and the exit code.
+    fn answer(&self, arguments: &[&str]) -> (serde_json::Value, i32) {
+        let mut all = vec!["--format", "json"];
+        all.extend(arguments);
+        let output = self.compare(&all);
+        let answer = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (answer, output.status.code().unwrap())
+    }
+}
+
+fn caveats(answer: &serde_json::Value, kind: &str) -> usize {
+    let all = answer["caveats"].as_array().unwrap().iter();
+    all.filter(|caveat| caveat["caveat"] == kind).count()
+}
+
+fn slower() -> Set {
+    Set { response_us: vec![1_200, 1_215, 1_190, 1_206], start: 50, ..Set::default() }
+}
+
+/// Measured in turns, 20 % slower: paired, a regression, code 4, a page with plots that works
+/// offline, and JSON that holds the same.
+#[test]
+fn a_regression_is_found_written_and_told_by_the_exit_code() {
+    let folders = Folders::of(&Set::default(), &slower());
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (4, "regression"));
+    let comparisons = answer["comparisons"].as_array().unwrap();
+    assert_eq!(comparisons.len(), 6, "2 configurations × 3 response variables");
+    assert!(comparisons.iter().all(|one| one["paired"] == true && one["runs"][0] == 4));
+    let ratio = comparisons[1]["ratio"]["center"].as_f64().unwrap();
+    assert!((ratio - 1.2).abs() < 0.01, "{ratio}");
+    assert_eq!(answer["differences"].as_array().unwrap().len(), 0);
+    let page = std::fs::read_to_string(folders.after().join("comparison.html")).unwrap();
+    assert_eq!(answer["report"].as_str(), folders.after().join("comparison.html").to_str());
+    for wanted in ["regression", "±5 %", "<svg", "Change of the throughput", "Before and after"] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    for outside in ["src=\"http", "href=\"http", "@import", ">NaN", "\"NaN", "MNaN"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(folders.after().join("comparison.json").is_file());
+    let csv = std::fs::read_to_string(folders.after().join("tables/comparison.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 7);
+}
+
+#[test]
+fn the_table_fits_a_terminal_and_names_the_page() {
+    let folders = Folders::of(&Set::default(), &slower());
+    let output = folders.compare(&[]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let table = text.lines().filter(|line| line.starts_with(['│', '┌', '└', '╞', '├']));
+    assert!(table.clone().count() > 6);
+    assert!(table.into_iter().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("comparison.html") && text.contains("verdict: regression"), "{text}");
+}
+
+#[test]
+fn an_improvement_and_an_equivalence_pass() {
+    let folders = Folders::of(&slower(), &Set::default());
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (0, "improvement"));
+    let same = Set { response_us: vec![1_002, 1_011, 992, 1_004], start: 50, ..Set::default() };
+    let folders = Folders::of(&Set::default(), &same);
+    let (answer, code) = folders.answer(&["--strict", "--no-report"]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (0, "equivalent"));
+    assert!(answer["report"].is_null() && !folders.after().join("comparison.html").exists());
+}
+
+/// Runs that scatter decide nothing: code 0, or 4 where CI asks for certainty.
+#[test]
+fn what_is_undecided_fails_only_when_strict() {
+    let noisy = Set { response_us: vec![700, 1_500, 900, 1_300], start: 50, ..Set::default() };
+    let folders = Folders::of(&Set::default(), &noisy);
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (0, "inconclusive"));
+    assert_eq!(folders.compare(&["--strict"]).status.code(), Some(4));
+    // A bound that the change does not exceed.
+    let folders = Folders::of(&Set::default(), &slower());
+    let (answer, code) = folders.answer(&["--bound", "50%"]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (0, "equivalent"));
+}
+
+/// All of one set, then all of the other: drift would pose as a difference, so no pairs, and a
+/// caveat; pairs can be asked for.
+#[test]
+fn sets_measured_one_after_the_other_are_not_paired() {
+    let after = Set { start: 1_000, ..slower() };
+    let folders = Folders::of(&Set::default(), &after);
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, caveats(&answer, "not-paired")), (4, 1));
+    assert!(answer["comparisons"].as_array().unwrap().iter().all(|one| one["paired"] == false));
+    let (answer, _) = folders.answer(&["--pairing", "blocks"]);
+    assert_eq!(
+        (&answer["comparisons"][0]["paired"], caveats(&answer, "not-paired")),
+        (&true.into(), 0)
+    );
+}
+
+/// Another machine and another length of runs are said beside the verdict, one by one.
+#[test]
+fn conditions_that_differ_are_said() {
+    let after = Set { machine: "loud", duration: "60s", ..slower() };
+    let folders = Folders::of(&Set::default(), &after);
+    let (answer, _) = folders.answer(&[]);
+    assert_eq!(caveats(&answer, "conditions-differ"), 2);
+    let differences = answer["differences"].as_array().unwrap();
+    let what: Vec<&str> = differences.iter().map(|one| one["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["measure.duration", "machine"]);
+    assert!(differences.iter().all(|one| one["kind"] == "condition"));
+    let page = std::fs::read_to_string(folders.after().join("comparison.html")).unwrap();
+    assert!(page.contains("loud") && page.contains("measured under different conditions"));
+}
+
+#[test]
+fn configurations_and_runs_that_are_missing_are_left_out_and_said() {
+    let after = Set { clients: vec![4], failed: 0, ..slower() };
+    let folders = Folders::of(&Set::default(), &after);
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, answer["comparisons"].as_array().unwrap().len()), (4, 3));
+    assert_eq!(caveats(&answer, "note"), 1, "{answer:#}");
+    let after = Set { failed: 1, ..slower() };
+    let folders = Folders::of(&Set::default(), &after);
+    let (answer, _) = folders.answer(&[]);
+    assert_eq!(caveats(&answer, "runs-failed"), 1, "{answer:#}");
+    // Two blocks of the second set only: pairs where both have them.
+    let after = Set { response_us: vec![1_200, 1_215], ..slower() };
+    let folders = Folders::of(&Set::default(), &after);
+    let (answer, _) = folders.answer(&["--pairing", "blocks"]);
+    assert_eq!(answer["comparisons"][0]["runs"][0], 2);
+    // One run a side: a difference, and no verdict.
+    let one = |us: u64, start| Set { response_us: vec![us], start, ..Set::default() };
+    let folders = Folders::of(&one(1_000, 0), &one(2_000, 50));
+    let (answer, code) = folders.answer(&[]);
+    assert_eq!((code, answer["verdict"].as_str().unwrap()), (0, "inconclusive"));
+}
+
+/// What cannot be compared is refused with code 2, and says what is there instead.
+#[test]
+fn what_cannot_be_compared_is_refused_in_words() {
+    let refused = |folders: &Folders, says: &str| {
+        let output = folders.compare(&[]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(says), "{says} is not in {error}");
+        assert!(!folders.after().join("comparison.html").exists());
+    };
+    let other = Set { factor: "system.servers", ..slower() };
+    refused(&Folders::of(&Set::default(), &other), "varies system.servers (16, 4)");
+    let failed = Set { failed: 2, ..slower() };
+    refused(&Folders::of(&Set::default(), &failed), "has no usable run (8 failed or rejected)");
+
+    let folders = Folders::of(&Set::default(), &slower());
+    let database = folders.after().join(DATABASE_FILE);
+    let whole = std::fs::read(&database).unwrap();
+    // Cut in the middle, noise, nothing in it, no folder at all.
+    std::fs::write(&database, &whole[..whole.len() / 2]).unwrap();
+    refused(&folders, "after");
+    std::fs::write(&database, [7_u8; 8_192]).unwrap();
+    refused(&folders, "damaged");
+    std::fs::remove_file(&database).unwrap();
+    refused(&folders, "no results");
+    std::fs::remove_dir_all(folders.after()).unwrap();
+    refused(&folders, "after");
+}
