@@ -180,3 +180,95 @@ fn refusals_carry_the_numbers_and_the_way_out() {
     let text = refusal(&["solve", path.to_str().unwrap()]);
     assert!(text.contains("unknown field `station`"), "{text}");
 }
+
+/// The public cases and other published ones, each output at its tolerance.
+#[test]
+fn files_of_worked_cases_are_met() {
+    for (file, count) in [("crates/queueing/tests/public-model-cases.json", 17), (PUBLISHED, 51)] {
+        let output = kendall(&["solve", file]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains(&format!("{count} of {count} cases are met")), "{text}");
+    }
+}
+
+const PUBLISHED: &str = "crates/kendall/tests/published-cases.json";
+
+#[test]
+fn a_case_that_is_not_met_has_its_own_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cases.json");
+    let cases = r#"{ "cases": [
+        { "id": "wrong", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2 }, "outputs": { "mean_jobs": { "value": 1.1 } } },
+        { "id": "unknown", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2 }, "outputs": { "color": { "value": 1 } } },
+        { "id": "unstable", "model": { "kind": "M/M/1", "arrival_rate_per_s": 3,
+          "service_rate_per_s": 2 }, "expect": "error" } ] }"#;
+    std::fs::write(&path, cases).unwrap();
+    let output = kendall(&["solve", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("wrong: mean_jobs is 1.0, expected 1.1"), "{text}");
+    assert!(text.contains("unknown: color is not known"), "{text}");
+    assert!(text.contains("unstable: refused, as expected"), "{text}");
+    assert!(text.contains("1 of 3 cases are met"), "{text}");
+}
+
+/// By formula and by simulation: the interval holds the exact value, the seed repeats it, progress
+/// goes to standard error, and differences are to the first solver.
+#[test]
+fn the_simulator_answers_with_intervals() {
+    let arguments = |format: &'static str| {
+        [
+            "solve",
+            "studies/models/three-tier.toml",
+            "--sweep",
+            "population=50:50:1",
+            "--compare",
+            "mva,simulation",
+            "--until",
+            "2%",
+            "--seed",
+            "7",
+            "--format",
+            format,
+        ]
+    };
+    let output = kendall(&arguments("json"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(notes.contains("simulation: ") && notes.contains("M customers"), "{notes}");
+    let first: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let again: Value = serde_json::from_slice(&kendall(&arguments("json")).stdout).unwrap();
+    assert_eq!(first, again, "one seed is one answer");
+    let points = first["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    assert_eq!(points[1]["accuracy"], "estimate");
+    let x = |index: usize| points[index]["throughput_per_s"].as_f64().unwrap();
+    assert!((x(1) / x(0) - 1.0).abs() < 0.04, "{} {}", x(0), x(1));
+}
+
+#[test]
+fn one_simulation_is_printed_with_its_intervals_and_percentiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.toml");
+    std::fs::write(
+        &path,
+        "arrival_rate_per_s = 1\npercentiles = [95]\nstations = [{ name = \"a\", capacity = 6, \
+         service_time_s = 0.9 }, { name = \"b\", service_time_s = 0.2 }]",
+    )
+    .unwrap();
+    // A finite buffer in a network has no formula, and the refusal says what has.
+    let text = refusal(&["solve", path.to_str().unwrap()]);
+    assert!(text.contains("solver = \"simulation\""), "{text}");
+    let arguments = ["solve", path.to_str().unwrap(), "--solver", "simulation", "--until", "5%"];
+    let answer = json(&[&arguments[..], &["--format", "json"]].concat());
+    assert_eq!(answer["accuracy"], "estimate");
+    let class = &answer["simulation"]["classes"][0];
+    assert!(class["throughput_per_s"]["half_width"].as_f64().unwrap() > 0.0, "{answer}");
+    let output = kendall(&arguments);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("estimate, 95 % intervals") && text.contains('±'), "{text}");
+    assert!(text.contains("95 %: "), "{text}");
+}

@@ -22,6 +22,9 @@ struct Classes {
     listed: bool,
 }
 
+/// Rates of a load-dependent station with 1, 2, … customers.
+const RATES: [&str; 2] = ["service_rates_per_s", "rates_per_s"];
+
 struct Case {
     classes: Classes,
     network: Network,
@@ -393,7 +396,9 @@ fn demand(
     let time = own(table.time_value("service_time"))
         .or_else(|| top(fields.time_value("service_time")))
         .map(|(time, unit)| time * unit)
-        .or_else(|| own(table.rate_value("service_rate")).map(|(rate, unit)| unit / rate));
+        .or_else(|| own(table.rate_value("service_rate")).map(|(rate, unit)| unit / rate))
+        // A load-dependent station: what it does with one customer.
+        .or_else(|| table.list(&RATES).and_then(|rates| rates.first().map(|rate| 1.0 / rate)));
     let whole = own(table.time_value("service_demand"))
         .or_else(|| own(table.time_value("demand")))
         .map(|(demand, unit)| demand * unit);
@@ -432,7 +437,7 @@ fn station_kind(fields: &Fields<'_>, table: &Fields<'_>, index: usize) -> Result
     if let Some(list) = table.list(&names) {
         return Ok(Kind::LoadDependent(list));
     }
-    if let Some(rates) = table.list(&["service_rates_per_s", "rates_per_s"]) {
+    if let Some(rates) = table.list(&RATES) {
         let own = table
             .rate(&["service_rate"])
             .or_else(|| table.time(&["service_time", "service_demand"]).map(f64::recip));

@@ -207,6 +207,10 @@ impl<'a> Fields<'a> {
                 Distribution::hyperexponential_balanced(mean, scv)
             }
             (Letter::Markov, None) => Distribution::exponential(mean),
+            // A rate of service without a shape is that of an exponential.
+            (Letter::General, None) if stem == "service" && self.has("service_rate_per_s") => {
+                Distribution::exponential(mean)
+            }
             (_, None) => return Err(absent(&format!("{stem}_scv"))),
             (_, Some(scv)) => Distribution::general(mean, scv, third),
         };

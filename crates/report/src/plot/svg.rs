@@ -198,17 +198,89 @@ pub fn draw(plot: &Plot, width: Width) -> String {
     out
 }
 
-/// Draws the plot as a file of its own, with the report's style sheet inside.
+/// Draws the plot as a file of its own: title, drawing and legend, with the report's style sheet
+/// inside.
 #[must_use]
 pub fn standalone(plot: &Plot) -> String {
-    let head = "<svg xmlns=\"http://www.w3.org/2000/svg\" ";
-    let drawn = draw(plot, Width::Wide).replacen("<svg ", head, 1);
+    const WIDTH: f64 = 760.0;
+    const TITLE: f64 = 34.0;
+    let height = Frame::new(plot, Width::Wide).height;
+    let (legend, rows) = legend(plot, WIDTH);
+    let whole = TITLE + height + 20.0 * rows + 12.0;
     let style = include_str!("../../templates/report.css");
-    let style = format!("<style><![CDATA[{style}]]></style>");
-    match drawn.find('>') {
-        Some(end) => format!("{}{style}{}\n", &drawn[..=end], &drawn[end + 1..]),
-        None => drawn,
+    let mut out = String::new();
+    put(
+        &mut out,
+        format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart wide\" \
+             viewBox=\"0 0 {WIDTH:.0} {whole:.0}\" role=\"img\" aria-label=\"{title}\">\
+             <style><![CDATA[{style}]]></style>\
+             <text x=\"14\" y=\"22\" style=\"font-weight:600;font-size:15px\">{title}</text>\
+             <svg y=\"{TITLE:.0}\" width=\"{WIDTH:.0}\" height=\"{height:.0}\">{drawn}</svg>\
+             <g transform=\"translate(0 {below:.0})\">{legend}</g></svg>\n",
+            title = escaped(&plot.title),
+            drawn = draw(plot, Width::Wide),
+            below = TITLE + height + 12.0,
+        ),
+    );
+    out
+}
+
+/// A sample of each series with its name, in rows; and how many rows.
+fn legend(plot: &Plot, width: f64) -> (String, f64) {
+    let mut out = String::new();
+    let mut seen: Vec<(&str, usize)> = Vec::new();
+    let (mut x, mut row) = (14.0, 0.0);
+    for series in &plot.series {
+        if seen.contains(&(&series.name, series.color)) {
+            continue;
+        }
+        seen.push((&series.name, series.color));
+        let name = shortened(&series.name, 90);
+        let characters = u32::try_from(name.chars().count()).unwrap_or(u32::MAX);
+        let needed = 44.0 + CHARACTER * f64::from(characters);
+        if x + needed > width && x > 14.0 {
+            x = 14.0;
+            row += 1.0;
+        }
+        let y = 20.0 * row;
+        put(
+            &mut out,
+            format_args!(
+                "<g class=\"series c{} d{}\">",
+                series.color % COLORS,
+                (series.color / COLORS) % 3
+            ),
+        );
+        let sample = format!("M{x:.1} {y:.1}h24");
+        match series.mark {
+            Mark::Line => stroke(&mut out, "line", &sample),
+            Mark::Dashed => stroke(&mut out, "line dashed", &sample),
+            Mark::Bars | Mark::Steps => {
+                stroke(&mut out, "bar", &format!("M{x:.1} {:.1}h24v10h-24z", y - 5.0));
+            }
+            Mark::Points => {}
+        }
+        if matches!(series.mark, Mark::Line | Mark::Points) {
+            let shape = SHAPES[series.color % SHAPES.len()];
+            let point = format!("M{:.1} {y:.1}h.01", x + 12.0);
+            stroke(&mut out, &format!("mark {shape}"), &point);
+            if shape.ends_with("hollow") {
+                stroke(&mut out, &format!("hole {shape}"), &point);
+            }
+        }
+        put(
+            &mut out,
+            format_args!(
+                "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + 30.0,
+                y + 4.0,
+                escaped(&name)
+            ),
+        );
+        x += needed;
     }
+    (out, row + 1.0)
 }
 
 fn axes(out: &mut String, frame: &Frame, plot: &Plot) {

@@ -351,11 +351,13 @@ pub(super) fn cases(solved: &[cases::Solved]) -> String {
 pub(super) fn case(answer: &Answer, checks: &[cases::Check]) -> String {
     let mut table = table(&["output", "value", "unit"]);
     let list = |values: &[f64]| {
-        let shown: Vec<String> = values.iter().take(12).map(|value| number(*value)).collect();
-        let more = if values.len() > 12 { " …" } else { "" };
+        let shown: Vec<String> = values.iter().take(5).map(|value| number(*value)).collect();
+        let more = if values.len() > 5 { " …" } else { "" };
         format!("{}{more}", shown.join("  "))
     };
-    for (name, (output, unit)) in &answer.outputs {
+    // What the file asks for; without wishes, all.
+    let wanted = |name: &String| checks.is_empty() || checks.iter().any(|c| c.output == *name);
+    for (name, (output, unit)) in answer.outputs.iter().filter(|(name, _)| wanted(name)) {
         let value = match output {
             Output::Number(value) => number(*value),
             Output::List(values) => list(values),

@@ -73,11 +73,11 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn human(&self) -> String {
-        let mut header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
+        let mut header: Vec<String> = self.columns.iter().map(|(name, _)| short(name)).collect();
         if self.several {
-            header.insert(0, "solver");
+            header.insert(0, "solver".to_owned());
         }
-        let mut table = human::table(&header);
+        let mut table = human::table(&header.iter().map(String::as_str).collect::<Vec<_>>());
         let mut notes = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
             let mut cells: Vec<String> = self
@@ -233,9 +233,20 @@ impl<'a> Table<'a> {
     }
 }
 
+/// The heading of a column for people: units stand in the cells.
+fn short(name: &str) -> String {
+    name.replace("system_response_time_mean_s", "response")
+        .replace("throughput_per_s", "X in 1/s")
+        .replace("number_mean", "in system")
+        .replace(".utilization", " ρ")
+        .replace("response_time_p", "p")
+        .trim_end_matches("_s")
+        .to_owned()
+}
+
 /// Two drawings in one file, one below the other.
 fn stacked(drawings: &[String]) -> String {
-    const HEIGHT: usize = 460;
+    const HEIGHT: usize = 500;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\" height=\"{0}\" \
          viewBox=\"0 0 800 {0}\">",
