@@ -34,8 +34,11 @@ impl Account {
 
     /// What the thread cost from `earlier` to this. The kernel splits user and system by ticks of
     /// 10 ms; the split is applied to the exact sum.
-    pub(crate) fn since(self, earlier: Self) -> GeneratorThread {
+    /// What was spun is not work.
+    pub(crate) fn since(self, earlier: Self, spun_ns: u64) -> GeneratorThread {
         let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns);
+        let spun_ns = spun_ns.min(cpu_ns);
+        let cpu_ns = cpu_ns - spun_ns;
         let user = self.user_ticks.saturating_sub(earlier.user_ticks);
         let system = self.system_ticks.saturating_sub(earlier.system_ticks);
         let share = kendall_units::ratio(user, user + system).unwrap_or(0.0);
@@ -44,6 +47,7 @@ impl Account {
             cpu_user_ns,
             cpu_system_ns: cpu_ns - cpu_user_ns.min(cpu_ns),
             wall_ns: self.at_ns.saturating_sub(earlier.at_ns),
+            spun_ns,
             run_queue_wait_ns: self.run_queue_wait_ns.saturating_sub(earlier.run_queue_wait_ns),
         }
     }

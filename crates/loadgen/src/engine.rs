@@ -51,6 +51,13 @@ pub(crate) struct ThreadPlan<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
+/// What a thread's loop leaves behind.
+pub(crate) struct Ended {
+    pub(crate) ended_ns: u64,
+    pub(crate) spun_ns: u64,
+    pub(crate) tally: Tally,
+}
+
 /// One generator thread.
 pub(crate) struct Generator<'a, D: Driver> {
     plan: ThreadPlan<'a>,
@@ -68,6 +75,8 @@ pub(crate) struct Generator<'a, D: Driver> {
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     busy: usize,
+    /// Time spent asking for events of which there was none, instead of asleep.
+    spun_ns: u64,
 }
 
 impl<'a, D: Driver> Generator<'a, D> {
@@ -98,6 +107,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             inbox: vec![0; INBOX_BYTES],
             outbox: Vec::with_capacity(INBOX_BYTES),
             busy: 0,
+            spun_ns: 0,
             plan,
             started_ns: 0,
             ends_ns: 0,
@@ -113,19 +123,19 @@ impl<'a, D: Driver> Generator<'a, D> {
     ///
     /// # Errors
     /// When the kernel refuses to wait for events.
-    pub(crate) fn run(
-        mut self,
-        started_ns: u64,
-        ends_ns: u64,
-    ) -> Result<(u64, Tally), std::io::Error> {
+    pub(crate) fn run(mut self, started_ns: u64, ends_ns: u64) -> Result<Ended, std::io::Error> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         let tick_ns = (self.plan.timeout_ns / 8).clamp(MILLISECOND_NS, LONGEST_WAIT_NS);
         let mut next_tick = started_ns + tick_ns;
         self.started_ns = started_ns;
         self.ends_ns = ends_ns;
         self.prepare();
+        let mut polled_at = None;
         loop {
             let mut now = now_ns();
+            if let Some(from) = polled_at.take() {
+                self.spun_ns += now.saturating_sub(from);
+            }
             if self.plan.stop.load(Ordering::Relaxed) {
                 self.ends_ns = self.ends_ns.min(now);
             }
@@ -140,19 +150,24 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             now = now_ns();
             let left = self.next_moment().min(next_tick).saturating_sub(now);
-            let wait = timespec(left.saturating_sub(self.plan.spin_ns));
+            let wait_ns = left.saturating_sub(self.plan.spin_ns);
+            let wait = timespec(wait_ns);
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))
             {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            if events.is_empty() && wait_ns == 0 && left > 0 {
+                polled_at = Some(now);
+            }
             for event in &events {
                 self.ready(event.data.u64(), event.flags);
             }
         }
         self.recorder.tally.unsent = self.count_unsent();
-        Ok((self.ends_ns, self.recorder.finish()))
+        let (ended_ns, spun_ns) = (self.ends_ns, self.spun_ns);
+        Ok(Ended { ended_ns, spun_ns, tally: self.recorder.finish() })
     }
 
     /// Arrivals that were due and could not be sent.

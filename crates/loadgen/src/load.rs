@@ -4,7 +4,7 @@ mod collector;
 mod verdict;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZero, NonZeroU64};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -44,8 +44,9 @@ pub struct LoadPlan {
     pub pace: PacePlan,
     /// Seed of all draws.
     pub seed: u64,
-    /// Waits shorter than this are spent asking again and again: more precise, and it costs a core.
-    pub spin_ns: u64,
+    /// Threads stay awake for this long before a moment: more precise, and it costs up to a core
+    /// each. `None` to choose by the density of the arrivals and the cores that there are.
+    pub spin_ns: Option<u64>,
     /// When a run is rejected.
     pub limits: Limits,
 }
@@ -271,6 +272,29 @@ impl Place<'_> {
         recorder.start(started_ns, usize::try_from(windows).unwrap_or(usize::MAX));
     }
 
+    /// How long before a moment a thread stops sleeping and asks again and again.
+    ///
+    /// A core that sleeps takes 20 to 100 µs to wake up, and on a virtual machine milliseconds now
+    /// and then, since its host has given the core away; one that is kept awake keeps the schedule
+    /// to a microsecond (figures in docs/load.md). So where arrivals are dense and a core is left
+    /// for everything else, the open loop never sleeps.
+    fn spin_ns(&self) -> u64 {
+        const DENSE_NS: f64 = 1e6;
+        const MOMENT_NS: u64 = 50_000;
+        if let Some(spin_ns) = self.plan.spin_ns {
+            return spin_ns;
+        }
+        let PacePlan::Open { arrivals } = &self.plan.pace else { return 0 };
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = kendall_units::exact_f64(self.threads);
+        let gap_ns = arrivals.rate().map_or(f64::INFINITY, |rate| threads * 1e9 / rate);
+        match gap_ns <= DENSE_NS {
+            _ if cores <= self.threads => 0,
+            true => u64::MAX,
+            false => MOMENT_NS,
+        }
+    }
+
     /// Room for the moments of all requests of this thread, up to a limit of all threads.
     fn moments(&self) -> usize {
         const MOST_MOMENTS: usize = 4_000_000; // 64 MB
@@ -307,7 +331,7 @@ fn run_thread<D: Driver>(
     let plan = ThreadPlan {
         connections: place.connections(),
         timeout_ns: place.plan.timeout_ns,
-        spin_ns: place.plan.spin_ns,
+        spin_ns: place.spin_ns(),
         late_ns: place.plan.limits.lateness_ns,
         stop: place.stop,
     };
@@ -321,9 +345,9 @@ fn run_thread<D: Driver>(
     };
     place.prepare(&mut generator.recorder, started_ns);
     let before = Account::of_this_thread(now_ns());
-    let (ended_ns, tally) = generator.run(started_ns, place.ends_ns(started_ns))?;
-    let cost = Account::of_this_thread(now_ns()).since(before);
-    Ok(Some(ThreadEnd { tally, cost, ended_ns }))
+    let ended = generator.run(started_ns, place.ends_ns(started_ns))?;
+    let cost = Account::of_this_thread(now_ns()).since(before, ended.spun_ns);
+    Ok(Some(ThreadEnd { tally: ended.tally, cost, ended_ns: ended.ended_ns }))
 }
 
 /// Takes windows until every thread has ended.

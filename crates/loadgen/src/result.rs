@@ -136,12 +136,15 @@ pub struct Operation {
 /// What one generator thread cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorThread {
-    /// CPU time in user mode.
+    /// CPU time in user mode, spinning left out.
     pub cpu_user_ns: u64,
-    /// CPU time in the kernel.
+    /// CPU time in the kernel, spinning left out.
     pub cpu_system_ns: u64,
     /// Wall time of the thread's loop.
     pub wall_ns: u64,
     /// Time that it was ready to run and had no core.
     pub run_queue_wait_ns: u64,
+    /// Time that it stayed awake for the next moment instead of sleeping (`--spin`).
+    #[serde(default)]
+    pub spun_ns: u64,
 }

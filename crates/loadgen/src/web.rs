@@ -127,7 +127,7 @@ async fn run_thread(
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     let ended_ns = shared.borrow().ends_ns;
-    let cost = Account::of_this_thread(now_ns()).since(before);
+    let cost = Account::of_this_thread(now_ns()).since(before, 0);
     let Some(shared) = Rc::into_inner(shared) else {
         return Err(std::io::Error::other("a client outlived its load"));
     };

@@ -104,7 +104,7 @@ fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult,
         timeout_ns: 5_000_000_000,
         pace,
         seed: 3,
-        spin_ns: 0,
+        spin_ns: None,
         limits: Limits::default(),
     };
     let template = web.content.template().unwrap();

@@ -68,7 +68,7 @@ fn plan(target: &str, duration_ms: u64) -> LoadPlan {
         timeout_ns: 5_000_000_000,
         pace: PacePlan::Closed { think_time: None },
         seed: 1,
-        spin_ns: 0,
+        spin_ns: None,
         limits: Limits::default(),
     }
 }

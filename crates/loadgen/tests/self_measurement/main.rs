@@ -27,7 +27,7 @@ fn plan(target: SocketAddr, duration_ms: u64, pace: PacePlan) -> LoadPlan {
         timeout_ns: 200 * MILLISECOND_NS,
         pace,
         seed: 7,
-        spin_ns: 0,
+        spin_ns: None,
         limits: Limits::default(),
     }
 }

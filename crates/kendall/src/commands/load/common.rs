@@ -56,9 +56,12 @@ pub(crate) struct Common {
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = parse_share)]
     pub(crate) late_share: f64,
 
-    /// Spend waits up to this asking again and again: sends more on time, and costs a core a thread
-    #[arg(long, default_value = "0", value_name = "TIME", value_parser = parse_seconds)]
-    pub(crate) spin: Seconds,
+    /// Stay awake for this long before each moment instead of sleeping: sends more on time, and
+    /// costs up to a core a thread. By default the open loop stays awake all the time where
+    /// arrivals are dense (1,000/s a thread) and another core is left, else 50 µs; the closed loop
+    /// sleeps
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub(crate) spin: Option<Seconds>,
 
     /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
@@ -112,7 +115,7 @@ impl Common {
             timeout_ns: self.timeout.as_nanos(),
             pace: self.pace()?,
             seed: self.seed,
-            spin_ns: self.spin.as_nanos(),
+            spin_ns: self.spin.map(Seconds::as_nanos),
             limits: Limits {
                 lateness_ns: self.lateness_limit.as_nanos(),
                 late_share: self.late_share,
