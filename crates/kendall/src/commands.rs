@@ -20,7 +20,7 @@ use crate::exit::Exit;
 /// Measures a multi-tier service, models it as a network of queues, and predicts what it will do
 /// next.
 #[derive(Debug, Parser)]
-#[command(name = "kendall", version, arg_required_else_help = true)]
+#[command(name = "kendall", version, arg_required_else_help = true, max_term_width = 80)]
 pub(crate) struct Kendall {
     #[command(subcommand)]
     command: Command,

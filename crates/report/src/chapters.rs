@@ -1,7 +1,7 @@
 //! The chapters of a report: one module each, and one line here.
 
 mod backends;
-mod effects;
+pub(crate) mod effects;
 mod factors;
 mod histograms;
 mod laws;

@@ -124,13 +124,15 @@ impl ComparisonPage {
             number::count(self.comparisons.len(), "comparison"),
             counts.join(", ")
         )];
-        let worst = self.comparisons.iter().filter(|one| one.verdict == self.verdict);
+        let decided = matches!(self.verdict, Verdict::Regression | Verdict::Improvement);
+        let worst = self.comparisons.iter().filter(|one| decided && one.verdict == self.verdict);
         let largest =
             |one: &&Comparison| one.ratio.as_ref().map_or(0.0, |ratio| ratio.center.ln().abs());
         if let Some(one) = worst.max_by(|a, b| largest(a).total_cmp(&largest(b))) {
             sentences.push(format!(
-                "The largest of those that decide: {}, {}: {}.",
-                one.configuration,
+                "The largest {}: {}, {}: {}.",
+                self.verdict,
+                short(&one.configuration),
                 variable(one),
                 one.words
             ));
@@ -169,13 +171,15 @@ impl ComparisonPage {
         let mut table = Table::new("comparison", "Every configuration and response variable")
             .column("configuration", "Configuration", Unit::Text)
             .column("metric", "Response variable", Unit::Text)
+            .column("verdict", "Verdict", Unit::Text)
             .column("before", "Before", Unit::Plain(4))
             .column("after", "After", Unit::Plain(4))
-            .column("ratio", "After / before", Unit::Plain(4))
+            .column("change", "Change (%)", Unit::SignedPercent)
+            .column("change_low", "from", Unit::SignedPercent)
+            .column("change_high", "to", Unit::SignedPercent)
             .column("p_adjusted", "p (Holm)", Unit::Plain(2))
             .column("p_permutation", "p (relabeled)", Unit::Plain(2))
-            .column("pairing", "Runs", Unit::Text)
-            .column("verdict", "Verdict", Unit::Text);
+            .column("pairing", "Runs", Unit::Text);
         for one in &self.comparisons {
             let scale = scale(&one.metric).0;
             let way = if one.paired { "pairs" } else { "unpaired" };
@@ -184,20 +188,24 @@ impl ComparisonPage {
             } else {
                 format!("{} and {}, {way}", one.runs.0, one.runs.1)
             };
-            let mut ratio = one.ratio.clone();
-            if let Some(ratio) = &mut ratio {
-                ratio.caveats.extend(one.caveats.iter().cloned());
-            }
+            let interval = one.ratio.as_ref().and_then(|ratio| ratio.interval);
+            // Asymmetric, so its ends stand by themselves.
+            let change = one.ratio.as_ref().map(|ratio| {
+                let change = Estimate::exact(ratio.center - 1.0);
+                one.caveats.iter().cloned().fold(change, Estimate::doubt)
+            });
             table.push(vec![
-                one.configuration.as_str().into(),
+                short(&one.configuration).into(),
                 variable(one).into(),
+                one.verdict.to_string().into(),
                 Cell::Estimate(one.before.map(|value| value * scale)),
                 Cell::Estimate(one.after.map(|value| value * scale)),
-                Cell::estimate_or(ratio.as_ref(), "a response is not positive"),
+                Cell::estimate_or(change.as_ref(), "a response is not positive"),
+                Cell::number_or(interval.map(|i| i.low - 1.0), "too few runs"),
+                Cell::number_or(interval.map(|i| i.high - 1.0), "too few runs"),
                 Cell::number_or(one.p_adjusted, "too few runs"),
                 Cell::number_or(one.p_permutation, "too few runs"),
                 runs.into(),
-                one.verdict.to_string().into(),
             ]);
         }
         table
@@ -231,7 +239,9 @@ impl ComparisonPage {
                 ));
             }
             section.list(
-                of.iter().map(|one| format!("{}: {}.", one.configuration, one.words)).collect(),
+                of.iter()
+                    .map(|one| format!("{}: {}.", short(&one.configuration), one.words))
+                    .collect(),
             );
         }
         section
@@ -349,7 +359,7 @@ impl ComparisonPage {
         let mut section = Section::new("threats", "Threats to validity");
         let mut items: Vec<String> = self.caveats.iter().map(ToString::to_string).collect();
         for one in &self.comparisons {
-            let of = format!("{}, {}", one.configuration, variable(one));
+            let of = format!("{}, {}", short(&one.configuration), variable(one));
             items.extend(one.caveats.iter().map(|caveat| format!("{of}: {caveat}")));
         }
         if items.is_empty() {
@@ -390,13 +400,17 @@ fn id_of(metric: &str) -> String {
     metric.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
-/// Names short enough for an axis: the last parts of the keys.
-fn names(shown: &[&Comparison]) -> Vec<String> {
-    let short = |name: &str| {
-        let parts: Vec<&str> =
-            name.split(", ").map(|part| part.rsplit('.').next().unwrap_or(part)).collect();
-        parts.join(", ")
+/// `clients=2` for `workload.clients=2`; as it is where there are no keys.
+fn short(configuration: &str) -> String {
+    let of = |part: &str| match part.split_once('=') {
+        Some((key, level)) => format!("{}={level}", key.rsplit('.').next().unwrap_or(key)),
+        None => part.to_owned(),
     };
+    configuration.split(", ").map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Names short enough for an axis.
+fn names(shown: &[&Comparison]) -> Vec<String> {
     // Many of them, or long ones, have a number instead, by their row in the table.
     let all: Vec<String> = shown.iter().map(|one| short(&one.configuration)).collect();
     let room = 72 / all.len().max(1);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::snapshot::stage;
-use kendall_stats::estimate::Estimate;
+use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::mean_interval;
 use kendall_store::{
@@ -230,19 +230,37 @@ impl Configuration {
         mean_interval(&values, self.confidence).ok()
     }
 
-    /// X at the clients.
+    /// X at the clients, with the doubts of its runs.
     pub(crate) fn throughput_estimate(&self) -> Option<Estimate> {
-        self.estimate(|repetition| Some(repetition.point.client.throughput_per_s))
+        let estimate = self.estimate(|repetition| Some(repetition.point.client.throughput_per_s));
+        estimate.map(|estimate| self.with_doubts(estimate))
     }
 
-    /// R at the clients.
+    /// R at the clients, with the doubts of its runs.
     pub(crate) fn response_estimate(&self) -> Option<Estimate> {
-        self.estimate(|repetition| Some(repetition.point.client.response_time_s))
+        let estimate = self.estimate(|repetition| Some(repetition.point.client.response_time_s));
+        estimate.map(|estimate| self.with_doubts(estimate))
     }
 
-    /// One of the [`PERCENTILES`] of the clients' response time.
+    /// One of the [`PERCENTILES`] of the clients' response time; `None` where the runs hold too few
+    /// requests for it.
     pub(crate) fn percentile_estimate(&self, place: usize) -> Option<Estimate> {
+        self.client.enough_for(place).ok()?;
         self.estimate(|repetition| repetition.percentiles_s.get(place).copied())
+    }
+
+    /// Every doubt that a run of it carries, once a kind, with how many runs carry it.
+    fn with_doubts(&self, estimate: Estimate) -> Estimate {
+        let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+        for caveat in self.repetitions.iter().flat_map(|repetition| &repetition.run.caveats) {
+            let kind = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
+            kinds.entry(kind).or_insert((caveat, 0)).1 += 1;
+        }
+        let runs = self.repetitions.len();
+        kinds.into_values().fold(estimate, |estimate, (caveat, count)| {
+            let text = format!("{caveat} (in {count} of {})", crate::number::count(runs, "run"));
+            estimate.doubt(Caveat::Note { text })
+        })
     }
 
     pub(crate) fn throughput(&self) -> f64 {

@@ -10,6 +10,7 @@ mod chapters;
 pub mod comparison;
 mod data;
 pub mod document;
+pub mod experiment;
 pub mod html;
 mod number;
 pub mod plot;

@@ -434,7 +434,12 @@ fn choose(values: &[f64], count: usize, sum: f64, visit: &mut dyn FnMut(f64)) {
 }
 
 fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
-    let bound = format!("±{} %", figures(100.0 * options.bound, 3));
+    let bound = figures(100.0 * options.bound, 3);
+    let bound = match bound.split_once('.') {
+        Some(_) => bound.trim_end_matches('0').trim_end_matches('.'),
+        None => &bound,
+    };
+    let bound = format!("±{bound} %");
     let Some(ratio) = &comparison.ratio else {
         let words = format!(
             "difference {}: not all responses are positive, so there is no relative bound",

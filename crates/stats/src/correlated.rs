@@ -257,7 +257,7 @@ fn quantile_estimate(
     }
     // The share above the true percentile is 1 − quantile plus an error; the signs turn round
     // because here the truth is fixed and the sample errs.
-    let (low, high) = batches.errors(confidence);
+    let (low, high) = batches.errors_of_clusters(confidence);
     // A share beyond the sample ends at its smallest or largest value, which lie far outside.
     let (lower_share, upper_share) = ((quantile + low).max(0.0), (quantile + high).min(1.0));
     let interval = Interval {
@@ -296,6 +296,9 @@ struct Batches {
     standard_error: f64,
     /// Skewness of the batch means over 6√batches: Johnson's term.
     bend: f64,
+    /// Excess kurtosis of the batch means: by how much their variance is less sure than that of
+    /// normal ones.
+    kurtosis: f64,
 }
 
 impl Batches {
@@ -306,11 +309,15 @@ impl Batches {
             // Still an error, for the effective size that the refusal prints.
             let used = FEWEST_BATCHES.min(series.len());
             let standard_error = standard_error(&batch_means(series, used));
-            return Self { independent: independent.min(used), used, standard_error, bend: 0.0 };
+            let independent = independent.min(used);
+            return Self { independent, used, standard_error, bend: 0.0, kurtosis: 0.0 };
         }
         let means = batch_means(series, used);
         let bend = skewness(&means) / (6.0 * exact_f64(used).sqrt());
-        Self { independent, used, standard_error: standard_error(&means), bend }
+        // Judged from all independent batches, of which it shrinks by merging.
+        let merged = exact_f64(used) / exact_f64(independent);
+        let kurtosis = merged * excess_kurtosis(&batch_means(series, independent));
+        Self { independent, used, standard_error: standard_error(&means), bend, kurtosis }
     }
 
     /// Observations of variance `variance` that would have this standard error if independent.
@@ -327,7 +334,21 @@ impl Batches {
 
     /// The two ends of truth minus estimate, at `confidence`.
     fn errors(&self, confidence: f64) -> (f64, f64) {
-        let t = t_two_sided(confidence, exact_f64(self.used - 1));
+        self.errors_at(confidence, exact_f64(self.used - 1))
+    }
+
+    /// The same for batches of rare events that come in clusters, as those beyond a high percentile
+    /// do: their variance is estimated as well as that of fewer normal ones.
+    ///
+    /// Var(s²) = σ⁴·(2/(n − 1) + κ/n), set equal to that of a normal sample, 2σ⁴/degrees.
+    fn errors_of_clusters(&self, confidence: f64) -> (f64, f64) {
+        let count = exact_f64(self.used);
+        let spread = 2.0 / (count - 1.0) + self.kurtosis.max(0.0) / count;
+        self.errors_at(confidence, (2.0 / spread).max(2.0))
+    }
+
+    fn errors_at(&self, confidence: f64, degrees: f64) -> (f64, f64) {
+        let t = t_two_sided(confidence, degrees);
         (
             -johnson(t, self.bend) * self.standard_error,
             -johnson(-t, self.bend) * self.standard_error,
@@ -371,6 +392,15 @@ fn skewness(values: &[f64]) -> f64 {
     let center = mean(values);
     let cubes: f64 = values.iter().map(|value| ((value - center) / deviation).powi(3)).sum();
     cubes * count / ((count - 1.0) * (count - 2.0))
+}
+
+/// Fourth moment over the square of the second, less 3; 0 for a constant.
+fn excess_kurtosis(values: &[f64]) -> f64 {
+    let (count, center) = (exact_f64(values.len()), mean(values));
+    let moment =
+        |power: i32| values.iter().map(|value| (value - center).powi(power)).sum::<f64>() / count;
+    let second = moment(2);
+    if second > 0.0 { moment(4) / (second * second) - 3.0 } else { 0.0 }
 }
 
 /// Johnson's transformation of a t quantile, inverted in closed form by Willink 2005.

@@ -254,6 +254,18 @@ mod tests {
         assert!(found.window.rule.contains("3 windows by MSER-5"), "{}", found.window.rule);
     }
 
+    /// A load that loses a third of its throughput in the second half is not stationary.
+    #[test]
+    fn a_drift_within_the_run_is_said() {
+        let zero = Cut::Fixed(Seconds::ZERO);
+        let falling = |step: u64| -> Vec<u64> {
+            (0..40).map(|second| 1_000 + second * 7 % 5 - second / 20 * step).collect()
+        };
+        let found = |step| cut(&[&load(0, &falling(step))], &measure(zero, zero, 40.0)).unwrap();
+        assert!(found(330).caveats.iter().any(|text| text.contains("not stationary")));
+        assert!(found(0).caveats.is_empty(), "{:?}", found(0).caveats);
+    }
+
     #[test]
     fn only_windows_that_all_generators_cover_count_where_there_are_some() {
         let zero = Cut::Fixed(Seconds::ZERO);

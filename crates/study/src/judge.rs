@@ -1,9 +1,13 @@
 //! Whether a run may be used, and what should be known before it is.
 
+use std::collections::BTreeMap;
+
 use kendall_loadgen::result::LoadResult;
+use kendall_stats::correlated::quantile_of_windows;
 use kendall_stats::estimate::Caveat;
+use kendall_stats::histogram::Histogram;
 use kendall_stats::law::interactive_response_time;
-use kendall_store::{Generator, HostSample, MeasuredWindow, Process};
+use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
 use crate::record::{Totals, totals};
@@ -19,6 +23,17 @@ const LAW_REJECTED: f64 = 0.25;
 /// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
 const STEAL_SHARE: f64 = 0.02;
 const WAIT_SHARE: f64 = 0.10;
+
+/// Disagreement of wall clock and monotonic clock over a run, from which one of them is said to
+/// have stepped. Both are read one after the other, and a busy machine may come between.
+const CLOCK_STEP_S: f64 = 0.02;
+
+/// The percentile whose sample size is watched, and the values beyond it that it needs.
+const WATCHED: f64 = 0.99;
+const NEEDED_BEYOND: f64 = 5.0;
+
+/// Windows from which the dependence between requests can be judged.
+const ENOUGH_WINDOWS: usize = 10;
 
 /// Share of failed requests above which a run measures something else.
 const FAILED_SHARE: f64 = 0.5;
@@ -95,6 +110,39 @@ impl Judgement {
         }
     }
 
+    /// Whether the run is long enough for the 99th percentile. Where there are ten windows, by the
+    /// number of independent values that its requests are worth; else by their mere number.
+    pub(crate) fn percentile(&mut self, generators: &[Generator], window: &MeasuredWindow) {
+        let seconds = by_window(generators, window);
+        let count = exact_f64(seconds.iter().map(Histogram::count).sum::<u64>());
+        let need = NEEDED_BEYOND / (1.0 - WATCHED);
+        if count < need {
+            self.doubt(&Caveat::TooFewSamples { quantile: WATCHED, effective: count, need });
+        } else if seconds.len() >= ENOUGH_WINDOWS {
+            let estimate = quantile_of_windows(&seconds, WATCHED, 0.95);
+            let caveats = estimate.map(|estimate| estimate.caveats).unwrap_or_default();
+            for caveat in caveats {
+                self.doubt(&caveat);
+            }
+        }
+    }
+
+    /// Whether wall clock and monotonic clock agree on the length of the run: the wall clock is
+    /// stepped from outside, the monotonic one never is.
+    pub(crate) fn clocks(&mut self, run: &Run) {
+        let wall = Seconds::from_nanos(run.ended_unix_ns.saturating_sub(run.started_unix_ns));
+        let monotonic = Seconds::from_nanos(run.ended_ns.saturating_sub(run.started_ns));
+        let backwards = run.ended_unix_ns < run.started_unix_ns;
+        let offset_s = if backwards {
+            monotonic.get() + Seconds::from_nanos(run.started_unix_ns - run.ended_unix_ns).get()
+        } else {
+            (wall.get() - monotonic.get()).abs()
+        };
+        if offset_s > CLOCK_STEP_S {
+            self.doubt(&Caveat::ClockUnstable { offset_s });
+        }
+    }
+
     /// What the machine says: time given to others, and waiting for a core.
     pub(crate) fn machine(
         &mut self,
@@ -117,6 +165,21 @@ impl Judgement {
     }
 }
 
+/// Response times by window of a second inside the measured one, over generators and operations.
+fn by_window(generators: &[Generator], window: &MeasuredWindow) -> Vec<Histogram> {
+    let mut windows: BTreeMap<u64, Histogram> = BTreeMap::new();
+    let rows = generators.iter().flat_map(|generator| &generator.operations);
+    for row in rows.filter(|row| row.extent == Extent::Second) {
+        let middle = row.from_ns / 2 + row.to_ns / 2;
+        if (window.from_ns..window.to_ns).contains(&middle) {
+            let length = row.to_ns.saturating_sub(row.from_ns).max(1);
+            let number = (middle - window.from_ns) / length;
+            windows.entry(number).or_default().add(&row.counts.response_time);
+        }
+    }
+    windows.into_values().collect()
+}
+
 /// Time that all processes were ready without a core, over the time that the cores have.
 fn wait_share(processes: &[Process], window: &MeasuredWindow, cores: u32) -> f64 {
     let wait = |process: &Process| {
@@ -127,4 +190,210 @@ fn wait_share(processes: &[Process], window: &MeasuredWindow, cores: u32) -> f64
     let total: u64 = processes.iter().filter_map(wait).sum();
     let length = window.to_ns.saturating_sub(window.from_ns);
     ratio(total, length.saturating_mul(u64::from(cores))).unwrap_or(0.0)
+}
+
+/// Each threat is provoked by numbers that hold it, and by nothing else.
+#[cfg(test)]
+mod tests {
+    use kendall_store::{OperationCounts, OperationPeriod, ProcessSample};
+
+    use super::*;
+    use crate::file::StudyFile;
+
+    const SECOND: u64 = 1_000_000_000;
+    const WINDOW: (u64, u64) = (0, 20 * SECOND);
+
+    fn settings() -> Settings {
+        let text = "name = 'x'\n[system]\nkind = 'memcached'\n[workload]\nclients = 10\n\
+                    mix = { get = 1 }\n";
+        StudyFile::parse("x.toml", text.to_owned(), false).unwrap().settings(&[]).unwrap()
+    }
+
+    fn window() -> MeasuredWindow {
+        MeasuredWindow { from_ns: WINDOW.0, to_ns: WINDOW.1, rule: String::new() }
+    }
+
+    /// Ten clients that each take 10 ms: X = N/R = 1000/s. Response times vary a little, without
+    /// one second resembling the next.
+    fn clean() -> Generator {
+        let times = |count: u64, salt: u64| {
+            let mut times = Histogram::new();
+            for i in 0..count {
+                times.record(9_500_000 + 1_000_000 * ((i * 7919 + salt * 104_729) % 101) / 100);
+            }
+            times
+        };
+        let row = |extent, from_ns: u64, to_ns: u64, completed, salt| OperationPeriod {
+            extent,
+            from_ns,
+            to_ns,
+            operation: "get".to_owned(),
+            counts: OperationCounts {
+                sent: completed,
+                completed,
+                hits: completed,
+                response_time: times(completed, salt),
+                ..OperationCounts::default()
+            },
+        };
+        let mut operations = vec![row(Extent::Measured, WINDOW.0, WINDOW.1, 20_000, 0)];
+        operations.extend(
+            (0..20_u64).map(|s| row(Extent::Second, s * SECOND, (s + 1) * SECOND, 1_000, s * s)),
+        );
+        Generator { clients: 10, operations, ..Generator::default() }
+    }
+
+    fn judged(change: impl FnOnce(&mut Generator)) -> Judgement {
+        let mut generator = clean();
+        change(&mut generator);
+        let mut judgement = Judgement::default();
+        judgement.numbers(&settings(), std::slice::from_ref(&generator));
+        judgement.percentile(std::slice::from_ref(&generator), &window());
+        judgement
+    }
+
+    fn counts(generator: &mut Generator) -> &mut OperationCounts {
+        &mut generator.operations[0].counts
+    }
+
+    fn says(judgement: &Judgement, what: &str) {
+        assert!(judgement.rejections.is_empty(), "{judgement:?}");
+        assert_eq!(judgement.caveats.len(), 1, "{judgement:?}");
+        assert!(judgement.caveats[0].contains(what), "{judgement:?}");
+    }
+
+    fn rejects(judgement: &Judgement, what: &str) {
+        assert!(judgement.rejections.iter().any(|text| text.contains(what)), "{judgement:?}");
+    }
+
+    #[test]
+    fn a_clean_run_carries_nothing() {
+        assert_eq!(judged(|_| ()), Judgement::default());
+    }
+
+    #[test]
+    fn errors_are_said_and_too_many_of_them_reject() {
+        let failing =
+            |count: u64| judged(|g| counts(g).errors = [("timeout".to_owned(), count)].into());
+        says(&failing(7), "7 of 20007 requests failed");
+        rejects(&failing(30_000), "30000 of 50000 requests failed");
+        let nothing = judged(|g| counts(g).completed = 0);
+        rejects(&nothing, "no request was completed");
+    }
+
+    #[test]
+    fn misses_are_said_where_everything_was_stored_before() {
+        let judgement = judged(|g| (counts(g).hits, counts(g).misses) = (19_900, 100));
+        says(&judgement, "100 of 20000 reads missed");
+    }
+
+    /// Twelve clients instead of ten at the same X and R: 17 % too few requests; forty: far more.
+    #[test]
+    fn a_law_that_is_violated_is_said_and_a_gross_violation_rejects() {
+        says(&judged(|g| g.clients = 12), "the interactive response-time law violated");
+        rejects(&judged(|g| g.clients = 40), "the interactive response-time law violated");
+    }
+
+    #[test]
+    fn too_few_samples_for_the_percentile_are_said() {
+        let few = judged(|g| {
+            for row in g.operations.iter_mut().skip(1) {
+                row.counts.response_time = Histogram::new();
+                row.counts.response_time.record_n(10_000_000, 20);
+            }
+        });
+        says(&few, "too few samples for p99: 400 effectively independent ones, it needs 500");
+        // As many requests as before, but all slow ones in one stretch: worth few values.
+        let clustered = judged(|g| {
+            for (second, row) in g.operations.iter_mut().skip(1).enumerate() {
+                let slow = if (8..12).contains(&second) { 200 } else { 1 };
+                row.counts.response_time.record_n(90_000_000, slow);
+            }
+        });
+        says(&clustered, "too few samples for p99");
+    }
+
+    #[test]
+    fn stolen_time_and_waiting_for_a_core_are_said() {
+        let host = |at: u64, steal: u64| HostSample {
+            at_ns: at * SECOND,
+            cores: 2,
+            cpu_user_ns: at * SECOND,
+            cpu_idle_ns: at * SECOND - steal,
+            cpu_steal_ns: steal,
+            ..HostSample::default()
+        };
+        let process = |waited: u64| Process {
+            samples: [(0, 0), (20, waited)]
+                .map(|(at, run_queue_wait_ns)| ProcessSample {
+                    at_ns: at * SECOND,
+                    run_queue_wait_ns,
+                    ..ProcessSample::default()
+                })
+                .into(),
+            ..Process::default()
+        };
+        let judge = |steal: u64, waited: u64| {
+            let mut judgement = Judgement::default();
+            judgement.machine(&[host(0, 0), host(20, steal)], &[process(waited)], &window());
+            judgement
+        };
+        assert_eq!(judge(SECOND / 10, SECOND), Judgement::default());
+        says(&judge(2 * SECOND, SECOND), "5.0 % of the time stolen");
+        says(&judge(0, 8 * SECOND), "20.0 % spent waiting for a core");
+    }
+
+    #[test]
+    fn a_clock_that_steps_is_said() {
+        let study = settings();
+        let judge = |wall: (u64, u64)| {
+            let mut judgement = Judgement::default();
+            judgement.clocks(&Run {
+                id: kendall_store::RunId::default(),
+                configuration: 0,
+                repetition: 0,
+                position: 0,
+                attempt: 0,
+                status: kendall_store::Status::Done,
+                reasons: vec![],
+                caveats: vec![],
+                factors: vec![],
+                settings: study.effective.clone(),
+                environment: serde_json::Value::Null,
+                started_unix_ns: wall.0,
+                ended_unix_ns: wall.1,
+                started_ns: 5 * SECOND,
+                ended_ns: 15 * SECOND,
+                measured: None,
+            });
+            judgement
+        };
+        assert_eq!(judge((100 * SECOND, 110 * SECOND + 1_000_000)), Judgement::default());
+        says(
+            &judge((100 * SECOND, 110 * SECOND + SECOND / 2)),
+            "clock unstable: off by 500.000 ms",
+        );
+        says(&judge((100 * SECOND, 99 * SECOND)), "clock unstable: off by 11000.000 ms");
+    }
+
+    /// What a generator says of itself is kept word by word: saturated or late generators reject.
+    #[test]
+    fn what_generators_say_is_carried() {
+        let mut result: LoadResult = serde_json::from_value(serde_json::json!({
+            "version": 1, "protocol": "memcached", "targets": [], "loop": "closed", "clients": 1,
+            "started_ns": 0, "ended_ns": 1, "think_time_mean_ns": 0, "arrival_rate_per_s": null,
+            "windows": [], "operations": {}, "lateness": "", "gaps": "", "threads": [],
+            "rejections": ["generator saturated: its busiest thread used 97 % of a core"],
+            "caveats": ["generator late: …"],
+        }))
+        .unwrap();
+        let mut judgement = Judgement::default();
+        judgement.generators(&[&result]);
+        rejects(&judgement, "generator saturated");
+        assert!(judgement.caveats[0].starts_with("generator late"));
+        result.rejections.clear();
+        let mut both = Judgement::default();
+        both.generators(&[&result, &result]);
+        assert_eq!(both.caveats[1], "generator 1: generator late: …");
+    }
 }

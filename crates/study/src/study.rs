@@ -352,8 +352,10 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> RunReco
         .collect();
     if let Some(window) = window {
         judgement.numbers(settings, &generators);
+        judgement.percentile(&generators, window);
         judgement.machine(&observed.hosts, &observed.processes, window);
     }
+    judgement.clocks(&run);
     let killed = observed.killed.iter();
     judgement.caveats.extend(killed.map(|name| format!("{name} had to be killed at the end")));
     if !judgement.rejections.is_empty() {

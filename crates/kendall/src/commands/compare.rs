@@ -23,9 +23,7 @@ use crate::output::{self, Format};
 /// 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not tell is
 /// reported as inconclusive, and fails only with `--strict` (code 4 too).
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  kendall compare results/main results/branch --bound 5% --metric response_time_p99"
-)]
+#[command(after_help = "Example:\n  kendall compare results/main results/branch --bound 5%")]
 pub(crate) struct Compare {
     /// First result set: what is compared with
     #[arg(value_name = "BEFORE")]
@@ -175,15 +173,9 @@ fn worst(comparisons: &[Comparison]) -> Verdict {
         .unwrap_or(Verdict::Equivalent)
 }
 
-/// A mean with its interval: rates as they are, times in milliseconds.
+/// A mean: rates as they are, times in milliseconds.
 fn shown(mean: &Estimate, metric: &str) -> String {
-    let scale = if is_time(metric) { 1e3 } else { 1.0 };
-    let center = figures(scale * mean.center, 4);
-    let decimals = center.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    match mean.interval {
-        Some(interval) => format!("{center} ± {:.decimals$}", scale * interval.half_width()),
-        None => center,
-    }
+    figures(if is_time(metric) { 1e3 } else { 1.0 } * mean.center, 4)
 }
 
 fn is_time(metric: &str) -> bool {
@@ -226,34 +218,36 @@ fn change(one: &Comparison) -> String {
 
 fn human(answer: &Answer) -> String {
     let page = &answer.page;
-    let header = ["configuration", "metric", "before", "after", "change (%)", "verdict"];
-    let rows = page.comparisons.iter().map(|one| {
-        vec![
-            short_configuration(&one.configuration),
-            short_metric(&one.metric),
-            shown(&one.before, &one.metric),
-            shown(&one.after, &one.metric),
-            change(one),
-            one.verdict.to_string(),
-        ]
-    });
-    let mut text = grid(&header.map(str::to_owned), rows);
-    for one in &page.comparisons {
-        let way = if one.paired { "paired" } else { "unpaired" };
-        let p = one.p_adjusted.map_or_else(String::new, |p| format!(", p {} (Holm)", p_value(p)));
-        let runs = format!("{way}, {} and {} runs{p}", one.runs.0, one.runs.1);
-        note(
-            &mut text,
-            &format!(
-                "- {}, {}: {} ({runs})",
+    let mut text = String::new();
+    for metric in metrics(&page.comparisons) {
+        let of: Vec<&Comparison> =
+            page.comparisons.iter().filter(|one| one.metric == metric).collect();
+        let better = match of[0].better {
+            Better::Higher => "higher is better",
+            Better::Lower => "lower is better",
+        };
+        note(&mut text, &format!("{}, {better}", short_metric(metric)));
+        let header = ["configuration", "before", "after", "change (%)", "verdict"];
+        let rows = of.iter().map(|one| {
+            vec![
                 short_configuration(&one.configuration),
-                short_metric(&one.metric),
-                one.words
-            ),
-        );
-        for caveat in &one.caveats {
-            note(&mut text, &format!("  * {caveat}"));
+                shown(&one.before, metric),
+                shown(&one.after, metric),
+                change(one),
+                one.verdict.to_string(),
+            ]
+        });
+        text.push_str(&grid(&header.map(str::to_owned), rows));
+        for one in of {
+            words(&mut text, one);
         }
+    }
+    let undecided =
+        page.comparisons.iter().filter(|one| one.verdict == Verdict::Inconclusive).count();
+    if undecided > 0 {
+        let inconclusive = "inconclusive: not told from chance, or not told whether beyond the \
+                            bound; more repetitions tell";
+        note(&mut text, inconclusive);
     }
     let subjects = page.differences.iter().filter(|one| one.kind == DifferenceKind::Subject);
     for one in subjects {
@@ -272,4 +266,31 @@ fn human(answer: &Answer) -> String {
     let bound = bound.trim_end_matches('0').trim_end_matches('.');
     note(&mut text, &format!("verdict: {} (bound ±{bound} %)", page.verdict));
     text
+}
+
+fn metrics(comparisons: &[Comparison]) -> Vec<&str> {
+    let mut metrics: Vec<&str> = Vec::new();
+    for one in comparisons {
+        if !metrics.contains(&one.metric.as_str()) {
+            metrics.push(&one.metric);
+        }
+    }
+    metrics
+}
+
+/// What was told from chance, in a sentence, and doubts about it.
+fn words(text: &mut String, one: &Comparison) {
+    let of = short_configuration(&one.configuration);
+    if matches!(one.verdict, Verdict::Regression | Verdict::Improvement) {
+        let way = if one.paired { "pairs" } else { "runs, unpaired" };
+        let runs = match one.runs {
+            (before, after) if before == after => format!("{before} {way}"),
+            (before, after) => format!("{before} and {after} {way}"),
+        };
+        let p = one.p_adjusted.map_or_else(String::new, |p| format!(", p {} (Holm)", p_value(p)));
+        note(text, &format!("- {of}: {} ({runs}{p})", one.words));
+    }
+    for caveat in &one.caveats {
+        note(text, &format!("- {of}: {caveat}"));
+    }
 }

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 /// Makes a factorial design, or analyzes one from a table of factors and a response
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32 --format csv > plan.csv\n  kendall design analyze measured.csv --response value"
+    after_help = "Example:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32\n  kendall design analyze measured.csv --response value"
 )]
 pub(crate) struct Design {
     #[command(subcommand)]

@@ -11,31 +11,41 @@ use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-/// A response variable: key in file names, name for people, unit, and its value in SI.
-struct Response {
-    key: &'static str,
-    name: &'static str,
-    unit: Unit,
-    label: &'static str,
-    value: fn(&Repetition) -> f64,
+/// A response variable: key in file names, name for people, and how it is printed.
+pub(crate) struct Response {
+    pub(crate) key: String,
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    /// Its unit for people; empty where it is not known.
+    pub(crate) label: String,
 }
 
-const RESPONSES: [Response; 2] = [
-    Response {
-        key: "throughput",
-        name: "throughput",
-        unit: Unit::PerSecond,
-        label: "1/s",
-        value: |r| r.point.client.throughput_per_s,
-    },
-    Response {
-        key: "response-time",
-        name: "mean response time",
-        unit: Unit::Milliseconds,
-        label: "ms",
-        value: |r| r.point.client.response_time_s,
-    },
-];
+/// Value of a response variable in a run, in SI.
+type Value = fn(&Repetition) -> f64;
+
+/// What a study's effects are analyzed for.
+fn responses() -> [(Response, Value); 2] {
+    let response = |key: &str, name: &str, unit, label: &str| Response {
+        key: key.to_owned(),
+        name: name.to_owned(),
+        unit,
+        label: label.to_owned(),
+    };
+    [
+        (response("throughput", "throughput", Unit::PerSecond, "1/s"), |r| {
+            r.point.client.throughput_per_s
+        }),
+        (response("response-time", "mean response time", Unit::Milliseconds, "ms"), |r| {
+            r.point.client.response_time_s
+        }),
+    ]
+}
+
+/// What an effect and a share of the variation are.
+pub(crate) const INTRODUCTION: &str = "What the factors do to the response, and how much of the variation between runs each of them \
+     explains. An effect is half the difference between the two levels (for more levels: an effect \
+     a level, in the analysis of variance); an interaction is what one factor changes about the \
+     effect of another; the rest is the error between repetitions.";
 
 /// Interaction plots at most.
 const MOST_INTERACTIONS: usize = 6;
@@ -59,16 +69,11 @@ fn chapter(data: &Data) -> Option<Section> {
         return None;
     }
     let mut section = Section::new("effects", "Effects of the factors, and variation");
-    section.text(
-        "What the factors do to the response, and how much of the variation between runs each of \
-         them explains. An effect is half the difference between the two levels (for more levels: \
-         an effect a level, in the analysis of variance); an interaction is what one factor \
-         changes about the effect of another; the rest is the error between repetitions.",
-    );
+    section.text(INTRODUCTION);
     let mut any = false;
-    for response in &RESPONSES {
+    for (response, value) in &responses() {
         section.heading(format!("Effects on the {}", response.name));
-        match analyze(&experiment(data, response), &options(data)) {
+        match analyze(&experiment(data, *value), &options(data)) {
             Ok(analysis) => {
                 any = true;
                 explain(&mut section, response, &analysis);
@@ -83,7 +88,7 @@ fn options(data: &Data) -> Options {
     Options { confidence: data.study.confidence, ..Options::default() }
 }
 
-fn experiment(data: &Data, response: &Response) -> Experiment {
+fn experiment(data: &Data, value: Value) -> Experiment {
     let observations = data.configurations.iter().flat_map(|configuration| {
         let levels: Vec<String> = data
             .factors
@@ -96,7 +101,7 @@ fn experiment(data: &Data, response: &Response) -> Experiment {
             levels: levels.clone(),
             block: Some(repetition.run.repetition.to_string()),
             order: Some(f64::from(repetition.run.position)),
-            value: (response.value)(repetition),
+            value: value(repetition),
         })
     });
     Experiment {
@@ -105,7 +110,8 @@ fn experiment(data: &Data, response: &Response) -> Experiment {
     }
 }
 
-fn explain(section: &mut Section, response: &Response, analysis: &Analysis) {
+/// Words, tables and plots of one analysis.
+pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Analysis) {
     section.text(in_words(response, analysis));
     section.text(format!(
         "The {} model is used: {}.",
@@ -214,7 +220,7 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
     )
     .column("term", "Term", Unit::Text)
     .column("factors", "Factors", Unit::Text)
-    .column("effect", format!("Effect ({label})"), unit);
+    .column("effect", with_unit("Effect", label), unit);
     if multiplicative {
         table = table.column("multiplier", "Times", Unit::Plain(3));
     }
@@ -266,11 +272,16 @@ fn error_row(table: &mut Table, fit: &Fit, multiplicative: bool) {
     table.push(row);
 }
 
-fn effect_unit(response: &Response, model: Model) -> (Unit, &'static str) {
+fn effect_unit(response: &Response, model: Model) -> (Unit, &str) {
     match model {
-        Model::Additive => (response.unit, response.label),
+        Model::Additive => (response.unit, &response.label),
         Model::Multiplicative => (Unit::Plain(4), "log₁₀"),
     }
+}
+
+/// `Effect (ms)`; `Effect` where the unit is not known.
+fn with_unit(what: &str, unit: &str) -> String {
+    if unit.is_empty() { what.to_owned() } else { format!("{what} ({unit})") }
 }
 
 /// Effects of single levels, where a factor has more than two.
@@ -282,7 +293,7 @@ fn levels(response: &Response, analysis: &Analysis) -> Table {
     )
     .column("term", "Term", Unit::Text)
     .column("levels", "Levels", Unit::Text)
-    .column("effect", format!("Effect ({label})"), unit)
+    .column("effect", with_unit("Effect", label), unit)
     .folded();
     for term in &analysis.fit.terms {
         for level in &term.level_effects {
@@ -321,7 +332,7 @@ fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
                 response.name
             ),
             x: Axis::categories(found.along.clone(), found.along_levels.clone()),
-            y: Axis::from_zero(format!("{} ({})", response.name, response.label)),
+            y: Axis::from_zero(with_unit(&response.name, &response.label)),
             series: series.collect(),
         }
     };
@@ -340,8 +351,8 @@ fn residuals(response: &Response, analysis: &Analysis) -> Plot {
         title: "Residuals against predicted".to_owned(),
         description: "A trend speaks against the model, a funnel against equal variance."
             .to_owned(),
-        x: Axis::around_data(format!("predicted ({label})")),
-        y: Axis::around_data(format!("residual ({label})")),
+        x: Axis::around_data(with_unit("predicted", label)),
+        y: Axis::around_data(with_unit("residual", label)),
         series: vec![Series {
             name: "one run".to_owned(),
             mark: Mark::Points,
@@ -354,8 +365,9 @@ fn residuals(response: &Response, analysis: &Analysis) -> Plot {
 fn quantiles(response: &Response, fit: &Fit) -> Plot {
     let (unit, label) = effect_unit(response, fit.model);
     let scale = unit.scale();
-    let band = |end: fn(&kendall_stats::analysis::QuantilePoint) -> f64| Series {
-        name: "95 % of normal ones".to_owned(),
+    // The two ends of one band: the second needs no line in the legend.
+    let band = |name: &str, end: fn(&kendall_stats::analysis::QuantilePoint) -> f64| Series {
+        name: name.to_owned(),
         mark: Mark::Dashed,
         color: 7,
         points: fit.quantiles.iter().map(|p| Point::new(p.normal, end(p) * scale)).collect(),
@@ -365,10 +377,10 @@ fn quantiles(response: &Response, fit: &Fit) -> Plot {
         title: "Residuals against normal quantiles".to_owned(),
         description: "Normal residuals lie on a straight line, within the dashed band.".to_owned(),
         x: Axis::around_data("normal quantile"),
-        y: Axis::around_data(format!("residual ({label})")),
+        y: Axis::around_data(with_unit("residual", label)),
         series: vec![
-            band(|point| point.band_low),
-            band(|point| point.band_high),
+            band("95 % of normal ones", |point| point.band_low),
+            band("", |point| point.band_high),
             Series {
                 name: "one run".to_owned(),
                 mark: Mark::Points,
@@ -393,9 +405,9 @@ fn cells(response: &Response, analysis: &Analysis) -> Table {
     }
     table = table
         .column("replications", "Runs", Unit::Count)
-        .column("mean", format!("Mean ({})", response.label), response.unit)
-        .column("deviation", format!("Std. dev. ({})", response.label), response.unit)
-        .column("predicted", format!("By the model ({})", response.label), response.unit)
+        .column("mean", with_unit("Mean", &response.label), response.unit)
+        .column("deviation", with_unit("Std. dev.", &response.label), response.unit)
+        .column("predicted", with_unit("By the model", &response.label), response.unit)
         .folded();
     for cell in &analysis.fit.cells {
         let mut row: Vec<Cell> = cell.levels.iter().map(|level| level.as_str().into()).collect();

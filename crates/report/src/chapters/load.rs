@@ -1,6 +1,6 @@
 //! Throughput and response time, for every configuration and against load.
 
-use crate::data::{Configuration, Data, PERCENTILES, short};
+use crate::data::{Configuration, Data, Distribution, PERCENTILES, short};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
@@ -171,14 +171,21 @@ fn table(data: &Data) -> Table {
         row.push(Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"));
         row.push(Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"));
         row.push(Cell::number_or(Some(configuration.client.standard_deviation_s), "no request"));
-        for &value in &configuration.client.percentiles_s {
-            row.push(Cell::number_or(Some(value), "no request"));
-        }
+        let places = 0..PERCENTILES.len();
+        row.extend(places.map(|place| percentile(&configuration.client, place)));
         row.push(Cell::number_or(configuration.counts().miss_rate(), "nothing read"));
         row.push(Cell::number_or(configuration.counts().error_rate(), "no request"));
         table.push(row);
     }
     if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+/// A percentile of all requests, or why it is refused.
+fn percentile(distribution: &Distribution, place: usize) -> Cell {
+    match distribution.enough_for(place) {
+        Ok(value) => Cell::Number(value),
+        Err(caveat) => Cell::Empty(caveat.to_string()),
+    }
 }
 
 /// Cells with the levels of all factors.
@@ -208,8 +215,7 @@ fn by_operation(data: &Data) -> Table {
             row.push(name.as_str().into());
             row.push(Cell::estimate_or(of(|(rate, _)| *rate).as_ref(), "no request"));
             row.push(Cell::estimate_or(of(|(_, mean)| *mean).as_ref(), "no request"));
-            row.push(Cell::number_or(distribution.percentiles_s.get(1).copied(), "no request"));
-            row.push(Cell::number_or(distribution.percentiles_s.last().copied(), "no request"));
+            row.extend([1, PERCENTILES.len() - 1].map(|place| percentile(distribution, place)));
             table.push(row);
         }
     }

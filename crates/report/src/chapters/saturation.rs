@@ -119,14 +119,17 @@ fn gain_interval(data: &Data, before: &Configuration, last: &Configuration) -> S
     };
     kendall_stats::compare::ratio(&runs(before), &runs(last), data.study.confidence)
         .and_then(|ratio| ratio.interval)
-        .map_or_else(String::new, |interval| {
-            format!(
-                " ({} interval {} to {})",
-                number::percent(interval.confidence),
-                number::signed_percent(interval.low - 1.0),
-                number::signed_percent(interval.high - 1.0)
-            )
-        })
+        .map_or_else(
+            || " (from one run: no interval)".to_owned(),
+            |interval| {
+                format!(
+                    " ({} interval {} to {})",
+                    number::percent(interval.confidence),
+                    number::signed_percent(interval.low - 1.0),
+                    number::signed_percent(interval.high - 1.0)
+                )
+            },
+        )
 }
 
 /// The label of the load without its unit.
@@ -139,8 +142,8 @@ fn knees(data: &Data) -> Table {
     let mut table = Table::new("saturation", "Saturation of each curve")
         .column("curve", "Curve", Unit::Text)
         .column("shape", "Shape", Unit::Text)
-        .column("last_step_gain", "Last step gains (%)", Unit::SignedPercent)
-        .column("full_utilization", "Fullest of its own at the end (%)", Unit::Percent)
+        .column("last_step_gain", "Last step (%)", Unit::SignedPercent)
+        .column("full_utilization", "Fullest (%)", Unit::Percent)
         .column("below_knee_load", "Knee above", Unit::Level)
         .column("knee_load", format!("Knee: {load}"), Unit::Level)
         .column("knee_throughput_per_s", "Throughput there (1/s)", Unit::PerSecond)

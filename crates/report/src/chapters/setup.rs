@@ -86,7 +86,7 @@ fn environment(data: &Data) -> Table {
 }
 
 /// Leaves of a JSON value with their dotted paths.
-fn flatten(path: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
+pub(super) fn flatten(path: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
     match value {
         serde_json::Value::Object(members) => {
             for (key, member) in members {

@@ -21,6 +21,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         section.table(table(&noticed));
     }
     generator(&mut section, data);
+    environments(&mut section, data);
     standing(&mut section, data);
     Some(section)
 }
@@ -110,6 +111,36 @@ fn generator(section: &mut Section, data: &Data) {
     }
     if !facts.is_empty() {
         section.text(format!("The load generator at its worst run: {}.", facts.join("; ")));
+    }
+}
+
+/// A study that went on elsewhere, or after an update, compares what it should not.
+fn environments(section: &mut Section, data: &Data) {
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for run in &data.runs {
+        let mut rows = Vec::new();
+        super::setup::flatten("", &run.environment, &mut rows);
+        for (item, value) in rows {
+            let values = seen.entry(item).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+    }
+    let changed: Vec<String> = seen
+        .into_iter()
+        .filter(|(_, values)| values.len() > 1)
+        .map(|(item, values)| format!("{item} ({})", values.join(", then ")))
+        .collect();
+    if !changed.is_empty() {
+        section.note(
+            Level::Doubt,
+            format!(
+                "The environment changed during the study: {}. Runs of before and after are \
+                 compared as if it had not.",
+                changed.join("; ")
+            ),
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the report keeps of a histogram: moments, percentiles and steps of 0.1 ms, so that
 //! hundreds of configurations fit into memory.
 
+use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
 
@@ -34,6 +35,21 @@ impl Distribution {
             max_s: seconds(histogram.max()),
             steps: steps(histogram),
         }
+    }
+
+    /// Whether there are requests enough for one of the [`PERCENTILES`]: five beyond it, even if
+    /// they were independent.
+    pub(crate) fn enough_for(&self, place: usize) -> Result<f64, Caveat> {
+        const BEYOND: f64 = 5.0;
+        let quantile = PERCENTILES.get(place).copied().unwrap_or(0.5);
+        let need = BEYOND / quantile.min(1.0 - quantile);
+        let effective = exact_f64(self.count);
+        let value = self.percentiles_s.get(place).copied().filter(|value| value.is_finite());
+        value.filter(|_| effective >= need).ok_or(Caveat::TooFewSamples {
+            quantile,
+            effective,
+            need,
+        })
     }
 
     /// Squared coefficient of variation; `None` without a mean.
@@ -89,6 +105,17 @@ fn steps(histogram: &Histogram) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_of_few_requests_is_refused() {
+        let mut histogram = Histogram::new();
+        histogram.record_n(1_000_000, 499);
+        let place = PERCENTILES.len() - 1;
+        let refused = Distribution::of(&histogram).enough_for(place).unwrap_err();
+        assert!(refused.to_string().contains("499"), "{refused}");
+        histogram.record(1_000_000);
+        assert!(Distribution::of(&histogram).enough_for(place).is_ok());
+    }
 
     #[test]
     fn no_request_is_lost_between_cells_and_steps() {

@@ -110,6 +110,8 @@ pub(super) struct ResultSet {
     environment: Values,
     /// By configuration and metric.
     responses: BTreeMap<(String, String), Responses>,
+    /// The keys of `responses` in the order in which they are shown.
+    order: Vec<(String, String)>,
     /// When each block was measured; `None` where that is not known.
     blocks: Option<BTreeMap<String, Span>>,
     caveats: Vec<Caveat>,
@@ -121,16 +123,20 @@ pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
     let (configuration, value) =
         (csv.column("configuration").map_err(refuse)?, csv.column("value").map_err(refuse)?);
     let block = csv.find("block");
+    let mut order = Vec::new();
     let mut responses: BTreeMap<(String, String), Responses> = BTreeMap::new();
     for row in &csv.rows {
         let Some(number) = csv.number(row, value).map_err(refuse)? else { continue };
         let key = (row.1[configuration].clone(), "value".to_owned());
+        if !order.contains(&key) {
+            order.push(key.clone());
+        }
         let entry = responses.entry(key).or_insert(Responses { better, values: Vec::new() });
         entry.values.push((block.map(|column| row.1[column].clone()), number));
     }
     let name = path.display().to_string();
     let runs = (count(csv.rows.len()), 0);
-    Ok(ResultSet { name, runs, responses, ..ResultSet::default() })
+    Ok(ResultSet { name, runs, responses, order, ..ResultSet::default() })
 }
 
 fn count(number: usize) -> u64 {
@@ -168,6 +174,9 @@ pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSe
         *span = (span.0.min(run.started_unix_ns), span.1.max(run.ended_unix_ns));
         for metric in metrics {
             let key = (configuration(run), metric.name());
+            if !set.order.contains(&key) {
+                set.order.push(key.clone());
+            }
             let better = metric.better();
             let entry = responses.entry(key).or_insert(Responses { better, values: Vec::new() });
             match metric.of(&measured) {
@@ -175,11 +184,8 @@ pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSe
                 None => caveats.push(too_few(run, metric, &measured)),
             }
         }
-        for caveat in &run.caveats {
-            let text = format!("{}, run {}: {caveat}", path.display(), run.id.0);
-            caveats.push(Caveat::Note { text });
-        }
     }
+    caveats.extend(doubts(&set.name, &usable));
     if set.runs.1 > 0 {
         caveats.push(Caveat::RunsFailed { failed: set.runs.1, runs: set.runs.0 + set.runs.1 });
     }
@@ -225,6 +231,18 @@ impl ResultSet {
             factors => format!("{} varies {}", self.name, factors.join(", ")),
         }
     }
+}
+
+/// Doubts of the runs, once a kind: the first with its figures, and how many runs carry it.
+fn doubts(set: &str, runs: &[&Run]) -> Vec<Caveat> {
+    let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    for caveat in runs.iter().flat_map(|run| &run.caveats) {
+        let kind = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
+        kinds.entry(kind).or_insert((caveat, 0)).1 += 1;
+    }
+    let all = runs.len();
+    let text = |(caveat, count)| format!("{set}, {count} of {all} runs: {caveat}");
+    kinds.into_values().map(|doubt| Caveat::Note { text: text(doubt) }).collect()
 }
 
 /// Leaves of a JSON value, by dotted path.
@@ -353,13 +371,13 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
         }
     }
     let samples = before
-        .responses
+        .order
         .iter()
-        .filter_map(|((configuration, metric), first)| {
-            let second = after.responses.get(&(configuration.clone(), metric.clone()))?;
+        .filter_map(|key| {
+            let (first, second) = (before.responses.get(key)?, after.responses.get(key)?);
             Some(Samples {
-                configuration: configuration.clone(),
-                metric: metric.clone(),
+                configuration: key.0.clone(),
+                metric: key.1.clone(),
                 better: first.better,
                 before: first.values.clone(),
                 after: second.values.clone(),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kendall_report::experiment::ExperimentPage;
 use kendall_stats::analysis::{self, Observation, Options, Table};
 
 use super::tables;
@@ -19,7 +20,7 @@ const BESIDE: [&str; 5] = ["order", "run", "block", "replicate", "replication"];
 /// response counts as not measured.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall design analyze measured.csv --response value --replicate replicate --model auto"
+    after_help = "Example:\n  kendall design analyze measured.csv --response value --out figures"
 )]
 pub(super) struct Analyze {
     /// Table of the runs
@@ -43,6 +44,9 @@ pub(super) struct Analyze {
     /// Confidence of the intervals
     #[arg(long, default_value = "0.95", value_parser = kendall_units::parse_share)]
     confidence: f64,
+    /// Folder for a page with the figures (residuals, normal quantiles, interactions)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -76,6 +80,13 @@ impl Analyze {
             analysis::analyze(&table, &options).map_err(|error| exit_with(Exit::Refused, error))?;
         if skipped > 0 {
             output::note(&format!("{skipped} rows have no response and count as not measured"));
+        }
+        if let Some(folder) = &self.out {
+            let source = self.file.display().to_string();
+            let page =
+                ExperimentPage { source: &source, response: &self.response, analysis: &analysis };
+            let written = page.write(folder).map_err(|error| exit_with(Exit::NotReady, error))?;
+            output::note(&format!("figures: {}", written.html.display()));
         }
         match self.format {
             Format::Human => output::result(&tables::human(&analysis, &self.response)),

@@ -15,7 +15,7 @@ use crate::output;
 /// give the table to `kendall design analyze`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall design new --kind fractional --factor a=1,2 --factor b=1,2 --factor c=1,2 --factor d=1,2 --resolution 4"
+    after_help = "Example:\n  kendall design new --kind fractional \\\n    --factor a=1,2 --factor b=1,2 --factor c=1,2 --factor d=1,2 \\\n    --resolution 4 --format csv > plan.csv"
 )]
 pub(super) struct New {
     /// How the configurations are chosen

@@ -165,34 +165,39 @@ fn effects(analysis: &Analysis) -> String {
     let fit = &analysis.fit;
     let multiplicative = fit.model == Model::Multiplicative;
     let with_effects = fit.terms.iter().any(|term| term.effect.is_some());
-    let mut header = vec!["term".to_owned(), "factors".to_owned()];
+    let mut header = vec!["term".to_owned()];
     if with_effects {
-        header.push(if multiplicative { "effect q (log10)" } else { "effect q" }.to_owned());
-        header.push("interval".to_owned());
+        header.push(if multiplicative { "q (log10)" } else { "effect q" }.to_owned());
+        header.push("±".to_owned());
     }
     if multiplicative {
-        header.push("multiplies by 10^q".to_owned());
+        header.push("10^q".to_owned());
     }
-    header.extend(["variation %", "df", "F", "p", "told from error"].map(str::to_owned));
+    header.extend(["variation %", "df", "F", "p"].map(str::to_owned));
     let mut rows: Vec<Vec<String>> = Vec::new();
     if with_effects {
-        let mut mean = vec!["mean".to_owned(), "q0".to_owned()];
-        mean.extend(effect_cells(Some(&fit.mean)));
+        let mut mean = vec!["mean".to_owned()];
+        mean.extend(effect_cells(Some(&fit.mean), fit.mean.center));
         if multiplicative {
             mean.push(figures(10_f64.powf(fit.mean.center), 5));
         }
         mean.resize(header.len(), String::new());
         rows.push(mean);
     }
-    rows.extend(fit.terms.iter().map(|term| term_row(term, with_effects, multiplicative)));
+    rows.extend(
+        fit.terms.iter().map(|term| term_row(term, fit.mean.center, with_effects, multiplicative)),
+    );
     if let Some(error) = &fit.error {
-        let mut row = vec!["error".to_owned(), String::new()];
-        row.resize(header.len() - 5, String::new());
+        let mut row = vec!["error".to_owned()];
+        row.resize(header.len() - 4, String::new());
         row.extend([format!("{:.2}", 100.0 * error.share), error.degrees.to_string()]);
         row.resize(header.len(), String::new());
         rows.push(row);
     }
     let mut text = grid(&header, rows.into_iter());
+    if fit.terms.iter().any(|term| term.significant == Some(true)) {
+        note(&mut text, "* told from error");
+    }
     below_effects(&mut text, fit);
     text
 }
@@ -247,20 +252,26 @@ fn below_effects(text: &mut String, fit: &Fit) {
     }
 }
 
-fn effect_cells(effect: Option<&Estimate>) -> [String; 2] {
+/// Effect and half-width of its interval. What is nil beside `scale` but for rounding is 0.
+fn effect_cells(effect: Option<&Estimate>, scale: f64) -> [String; 2] {
+    const ROUNDING: f64 = 1e-12;
     match effect {
-        Some(effect) => [
-            figures(effect.center, 6),
-            effect.interval.map_or_else(|| "–".to_owned(), |interval| interval.to_string()),
-        ],
+        Some(effect) => {
+            let nil = effect.center.abs() < ROUNDING * scale.abs();
+            let half_width = effect.interval.map(|interval| interval.half_width());
+            [
+                if nil { "0".to_owned() } else { figures(effect.center, 6) },
+                half_width.map_or_else(|| "–".to_owned(), |half_width| figures(half_width, 4)),
+            ]
+        }
         None => ["–".to_owned(), "–".to_owned()],
     }
 }
 
-fn term_row(term: &Term, with_effects: bool, multiplicative: bool) -> Vec<String> {
-    let mut row = vec![term.name.clone(), term.label.clone()];
+fn term_row(term: &Term, scale: f64, with_effects: bool, multiplicative: bool) -> Vec<String> {
+    let mut row = vec![term.name.clone()];
     if with_effects {
-        row.extend(effect_cells(term.effect.as_ref()));
+        row.extend(effect_cells(term.effect.as_ref(), scale));
     }
     if multiplicative {
         let factor =
@@ -270,9 +281,9 @@ fn term_row(term: &Term, with_effects: bool, multiplicative: bool) -> Vec<String
     row.push(format!("{:.2}", 100.0 * term.share));
     row.push(term.degrees.to_string());
     row.push(term.f_ratio.map_or_else(|| "–".to_owned(), |f| figures(f, 4)));
-    row.push(term.p_value.map_or_else(|| "–".to_owned(), p_value));
-    let told = term.significant.map_or("–", |told| if told { "yes" } else { "no" });
-    row.push(told.to_owned());
+    let told = if term.significant == Some(true) { " *" } else { "" };
+    let p = term.p_value.map_or_else(|| "–".to_owned(), p_value);
+    row.push(format!("{p}{told}"));
     row
 }
 
@@ -286,10 +297,10 @@ fn level_effects(text: &mut String, fit: &Fit) {
             continue;
         }
         heading(text, &format!("Effect of {} ({})", term.label, term.name));
-        let header = ["level", "effect", "interval"].map(str::to_owned);
+        let header = ["level", "effect", "±"].map(str::to_owned);
         let rows = term.level_effects.iter().map(|level| {
-            let [center, interval] = effect_cells(Some(&level.effect));
-            vec![level.levels.join(", "), center, interval]
+            let [center, half_width] = effect_cells(Some(&level.effect), fit.mean.center);
+            vec![level.levels.join(", "), center, half_width]
         });
         text.push_str(&grid(&header, rows));
     }
@@ -298,14 +309,14 @@ fn level_effects(text: &mut String, fit: &Fit) {
 fn cells(analysis: &Analysis) -> String {
     let mut header: Vec<String> =
         analysis.layout.factors.iter().map(|factor| factor.name.clone()).collect();
-    header
-        .extend(["runs", "mean", "deviation", "model", "interval of the mean"].map(str::to_owned));
+    header.extend(["runs", "mean", "dev.", "model", "its interval"].map(str::to_owned));
     let rows = analysis.fit.cells.iter().map(|cell| {
         let mut row = cell.levels.clone();
         row.push(cell.replications.to_string());
         row.push(figures(cell.mean, 6));
         row.push(cell.deviation.map_or_else(|| "–".to_owned(), |d| figures(d, 4)));
-        row.extend(effect_cells(Some(&cell.predicted)));
+        row.push(figures(cell.predicted.center, 6));
+        row.push(cell.predicted.interval.map_or_else(|| "–".to_owned(), |i| i.to_string()));
         row
     });
     grid(&header, rows)

@@ -24,7 +24,8 @@ struct Row {
     runs: usize,
     throughput_per_s: Estimate,
     response_time_mean_s: Estimate,
-    response_time_quantiles_s: Vec<(&'static str, f64)>,
+    /// `None` where the runs hold too few requests for it.
+    response_time_quantiles_s: Vec<(&'static str, Option<f64>)>,
     caveats: usize,
 }
 
@@ -45,7 +46,11 @@ fn rows(study: &StudyFile, results: &Results) -> anyhow::Result<Vec<Row>> {
             let values: Vec<f64> = measured.iter().map(value).collect();
             mean_interval(&values, confidence)
         };
-        let quantile = |q: f64| merged.quantile(q).map_or(0.0, |ns| Seconds::from_nanos(ns).get());
+        // Five requests beyond it at least, even if they were independent.
+        let quantile = |q: f64| {
+            let enough = kendall_units::exact_f64(merged.count()) * (1.0 - q) >= 5.0;
+            merged.quantile(q).filter(|_| enough).map(|ns| Seconds::from_nanos(ns).get())
+        };
         rows.push(Row {
             configuration: first.run.configuration,
             factors: first.run.factors.clone(),
@@ -115,9 +120,14 @@ fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table>
             .collect();
         cells.push(row.runs.to_string());
         cells.push(with_interval(&row.throughput_per_s, 1.0, 4));
-        cells.push(with_interval(&row.response_time_mean_s, 1e3, 3));
-        let p99 = row.response_time_quantiles_s.last().map_or(f64::NAN, |(_, value)| *value);
-        cells.push(decimal(1e3 * p99, 3));
+        // With many factors there is no room for the second interval; the JSON has it.
+        cells.push(if study.factors.len() < 3 {
+            with_interval(&row.response_time_mean_s, 1e3, 3)
+        } else {
+            decimal(1e3 * row.response_time_mean_s.center, 3)
+        });
+        let p99 = row.response_time_quantiles_s.last().and_then(|(_, value)| *value);
+        cells.push(p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99, 3)));
         cells.push(row.caveats.to_string());
         table.add_row(cells);
     }

@@ -1,0 +1,91 @@
+//! The page of an experiment that was measured anywhere: effects, allocation of variation,
+//! interactions, and the assumptions as figures and in words.
+
+use std::path::Path;
+
+use kendall_stats::analysis::Analysis;
+use kendall_stats::estimate::Caveat;
+
+use crate::chapters::effects::{INTRODUCTION, Response, explain};
+use crate::document::{Level, Section, Unit};
+use crate::{REPORT_VERSION, Report, ReportError, Written};
+
+/// Name of the page without its ending.
+const NAME: &str = "analysis";
+
+/// An analyzed experiment, for its page.
+#[derive(Debug, Clone, Copy)]
+pub struct ExperimentPage<'a> {
+    /// Where the observations are from, such as the name of a file.
+    pub source: &'a str,
+    /// Name of the response variable.
+    pub response: &'a str,
+    /// What was found.
+    pub analysis: &'a Analysis,
+}
+
+impl ExperimentPage<'_> {
+    /// Writes `analysis.html`, `analysis.json` and tables into a folder.
+    ///
+    /// # Errors
+    /// [`ReportError::File`] when a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<Written, ReportError> {
+        crate::write_as(folder, NAME, &self.report())
+    }
+
+    /// The page as one chapter.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let layout = &self.analysis.layout;
+        let mut section = Section::new("effects", format!("Effects on {}", self.response));
+        section.text(INTRODUCTION);
+        section.list(
+            layout
+                .factors
+                .iter()
+                .map(|f| format!("{} = {}: {}", f.letter, f.name, f.levels.join(", ")))
+                .collect(),
+        );
+        if let Some(fraction) = &layout.fraction {
+            let words: Vec<String> =
+                fraction.defining_relation.iter().take(16).map(ToString::to_string).collect();
+            section.note(
+                Level::Doubt,
+                format!(
+                    "A fraction of resolution {}, I = {}: each effect stands for a sum, named in \
+                     the table.",
+                    fraction.resolution,
+                    words.join(" = ")
+                ),
+            );
+        }
+        let key: String = self
+            .response
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+            .collect();
+        let response = Response {
+            key,
+            name: self.response.to_owned(),
+            unit: Unit::Plain(5),
+            label: String::new(),
+        };
+        explain(&mut section, &response, self.analysis);
+        let beyond = |caveat: &&Caveat| !layout.caveats.contains(caveat);
+        for caveat in self.analysis.caveats.iter().filter(beyond) {
+            // The checks above say these with their figures already.
+            if !matches!(caveat, Caveat::AssumptionDoubtful { .. }) {
+                section.note(Level::Doubt, format!("{caveat}."));
+            }
+        }
+        Report {
+            version: REPORT_VERSION,
+            name: NAME.to_owned(),
+            title: format!("What the factors do to {}", self.response),
+            byline: format!("{} · {} runs in {} cells", self.source, layout.runs, layout.cells),
+            program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+            summary: Vec::new(),
+            sections: vec![section],
+        }
+    }
+}
