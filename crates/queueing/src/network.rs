@@ -20,7 +20,7 @@ pub use bounds::{
     multi_class_bounds, open_bounds, proportional_bounds,
 };
 pub use convolution::{convolution, normalization_constants};
-pub use fork_join::{ForkJoin, fork_join, harmonic, order_statistic_factor};
+pub use fork_join::{ForkJoin, fork_join, fork_join_unequal, harmonic, order_statistic_factor};
 pub use layers::{FlowEquivalent, flow_equivalent, pool_rates};
 pub use mva::{MvaStep, mva_exact, mva_series};
 pub use open::{mixed, open};

@@ -3,6 +3,7 @@
 mod chains;
 mod layered;
 mod single;
+mod tandem;
 
 use std::str::FromStr;
 
@@ -139,6 +140,8 @@ pub enum Caveat {
     },
     /// Percentiles come from a distribution that was matched to two moments.
     MatchedPercentiles,
+    /// Percentiles were asked for, and no formula gives them in this network.
+    NoPercentiles,
     /// Inter-arrival times are not exponential, but the network solver takes them so.
     ArrivalsTakenAsPoisson {
         /// Which class.
@@ -172,6 +175,10 @@ impl std::fmt::Display for Caveat {
             Self::MatchedPercentiles => {
                 f.write_str("percentiles come from a distribution matched to two moments")
             }
+            Self::NoPercentiles => f.write_str(
+                "percentiles in this network are known by simulation only: use `--solver \
+                 simulation`, or `--compare auto,simulation`",
+            ),
             Self::ArrivalsTakenAsPoisson { class } => {
                 write!(f, "arrivals of `{class}` are taken as Poisson")
             }
@@ -299,6 +306,7 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None if model.pools.is_empty() => solve_network(model, solver)?,
         None => layered::solve(model)?,
     };
+    percentiles(model, &mut solution)?;
     for (station, result) in model.stations.iter().zip(&solution.stations) {
         let used: f64 = result.utilization.iter().sum();
         let open = model.classes.iter().any(crate::model::Class::is_open);
@@ -308,6 +316,26 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         }
     }
     Ok(solution)
+}
+
+/// Percentiles of the response where a network has them; else that it has none.
+fn percentiles(model: &Model, solution: &mut Solution) -> Result<(), SolveError> {
+    let known = !solution.response_quantiles.is_empty() || !solution.waiting_quantiles.is_empty();
+    if model.quantiles.is_empty() || known {
+        return Ok(());
+    }
+    let rates = if solution.station.is_none() && model.stations.len() > 1 {
+        tandem::rates(model, &model.visits()?)
+    } else {
+        None
+    };
+    if let Some(rates) = rates {
+        let of = |q: &f64| tandem::quantile(&rates, *q).map(|t| (*q, t));
+        solution.response_quantiles = model.quantiles.iter().filter_map(of).collect();
+    } else {
+        solution.caveats.push(Caveat::NoPercentiles);
+    }
+    Ok(())
 }
 
 /// What only a simulation can do, in a network.

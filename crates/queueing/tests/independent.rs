@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use kendall_queueing::Distribution;
 use kendall_queueing::model::{Balking, Batch};
 use kendall_queueing::network::{
-    Kind, Load, Network, Resource, convolution, fork_join, mixed, mva_exact,
+    Kind, Load, Network, Resource, convolution, fork_join, fork_join_unequal, mixed, mva_exact,
     normalization_constants,
 };
 use kendall_queueing::station::{
@@ -356,6 +356,31 @@ fn fork_join_of_two_satisfies_global_balance() {
         });
         let f = fork_join(rho, 1.0, 2, 2).unwrap();
         near(f.response_time, c.mean(|s| f64::from(s.0.max(s.1))) / rho, 1e-6);
+    }
+}
+
+/// Two branches of which one is slower: an approximation, between its bounds.
+#[test]
+fn fork_join_of_unequal_branches_stays_near_global_balance() {
+    for (lambda, other) in [(0.3, 0.8), (0.3, 0.5), (0.6, 0.8), (0.6, 0.5), (0.6, 0.2)] {
+        let c = chain((0_u32, 0_u32), |(a, b)| {
+            let mut moves = Vec::new();
+            if *a.max(b) < 36 {
+                moves.push(((a + 1, b + 1), lambda));
+            }
+            if *a > 0 {
+                moves.push(((a - 1, *b), 1.0));
+            }
+            if *b > 0 {
+                moves.push(((*a, b - 1), 1.0 / other));
+            }
+            moves
+        });
+        let truth = c.mean(|s| f64::from(s.0.max(s.1))) / lambda;
+        let f = fork_join_unequal(lambda, &[1.0, other]).unwrap();
+        println!("{lambda} {other}: {} for {truth}", f.response_time);
+        near(f.response_time, truth, 0.03);
+        assert!(f.lower_bound <= truth * 1.001 && truth <= f.upper_bound, "{truth} {f:?}");
     }
 }
 

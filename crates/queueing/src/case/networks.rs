@@ -8,10 +8,10 @@ use super::{Answer, CaseError, Output};
 use crate::model::value::Value;
 use crate::model::{ModelError, refused};
 use crate::network::{
-    Accuracy, Bounds, Iteration, Kind, Load, MultiServer, Network, NetworkError, NetworkSolution,
-    Resource, asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent,
-    fork_join, geometric_bounds, linearizer, mixed, multi_class_bounds, normalization_constants,
-    open_bounds, proportional_bounds, schweitzer,
+    Accuracy, Bounds, ForkJoin, Iteration, Kind, Load, MultiServer, Network, NetworkError,
+    NetworkSolution, Resource, asymptotic_bounds, balanced_bounds, bottleneck, convolution,
+    flow_equivalent, fork_join, fork_join_unequal, geometric_bounds, linearizer, mixed,
+    multi_class_bounds, normalization_constants, open_bounds, proportional_bounds, schweitzer,
 };
 
 /// The classes of a case, in one list: open ones first.
@@ -78,6 +78,17 @@ fn listed(kind: &str, fields: &Fields<'_>, demands: &[Vec<f64>]) -> Result<Answe
 }
 
 fn forked(fields: &Fields<'_>) -> Result<Answer, CaseError> {
+    let rates = fields.list(&["service_rates_per_s", "branch_service_rates_per_s"]);
+    let times = fields
+        .list(&["service_times_s", "branch_service_times_s"])
+        .or_else(|| rates.map(|rates| rates.iter().map(|rate| 1.0 / rate).collect()));
+    if let Some(times) = times {
+        let lambda = fields.need_arrival_rate()?;
+        let used: Vec<f64> = times.iter().map(|time| lambda * time).collect();
+        let mut answer = joined(&fork_join_unequal(lambda, &times)?, lambda);
+        answer.list("utilization", used, "1");
+        return Ok(answer);
+    }
     let branches = fields
         .count(&["branches", "servers", "fanout", "k", "K", "n"])?
         .ok_or_else(|| absent("branches"))?;
@@ -86,7 +97,12 @@ fn forked(fields: &Fields<'_>) -> Result<Answer, CaseError> {
         |value: u64| u32::try_from(value).map_err(|_| refused("branches", value, "at most 1e6"));
     let lambda = fields.need_arrival_rate()?;
     let service = fields.need_service_rate()?.recip();
-    let solved = fork_join(lambda, service, small(branches)?, small(needed)?)?;
+    let mut answer = joined(&fork_join(lambda, service, small(branches)?, small(needed)?)?, lambda);
+    answer.number("utilization", lambda * service, "1");
+    Ok(answer)
+}
+
+fn joined(solved: &ForkJoin, lambda: f64) -> Answer {
     let mut answer = Answer {
         solver: solved.method.to_owned(),
         accuracy: solved.accuracy.name().to_owned(),
@@ -97,9 +113,8 @@ fn forked(fields: &Fields<'_>) -> Result<Answer, CaseError> {
     answer.number("branch_response", solved.branch_response_time, "s");
     answer.number("response_lower_bound", solved.lower_bound, "s");
     answer.number("response_upper_bound", solved.upper_bound, "s");
-    answer.number("utilization", lambda * service, "1");
     answer.number("mean_jobs", lambda * solved.response_time, "jobs");
-    Ok(answer)
+    answer
 }
 
 /// One case, or one for each of several populations of its only class.

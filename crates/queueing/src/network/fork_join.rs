@@ -95,8 +95,90 @@ pub fn fork_join(
     })
 }
 
+/// Fork–join of M/M/1 branches that differ, until all are done.
+///
+/// The mean of the largest of independent responses, times what equal branches gain by waiting
+/// together: (1 − ρ/12) for two, [`fork_join`]'s formula over H_K for more, at the load of the
+/// slowest branch. With one branch far slower than the others, both factors go to what is exact.
+///
+/// # Errors
+/// As [`fork_join`].
+///
+/// # Source
+/// Bounds: association of the branches, Baccelli, Makowski, Shwartz 1989 (independent ones are
+/// slower). The correction is that of \[NT88\]; against Markov chains of two branches it errs by
+/// less than 3 % (`tests/independent.rs`).
+pub fn fork_join_unequal(
+    arrival_rate: f64,
+    service_times: &[f64],
+) -> Result<ForkJoin, NetworkError> {
+    let count = u32::try_from(service_times.len()).unwrap_or(u32::MAX);
+    let slowest = service_times.iter().copied().fold(0.0, f64::max);
+    if count == 0 || count > 10_000 || service_times.iter().any(|s| !(*s > 0.0 && s.is_finite())) {
+        return Err(NetworkError::Number {
+            name: "branch service time".to_owned(),
+            value: service_times.iter().copied().fold(f64::INFINITY, f64::min),
+            expected: "above 0 and finite, for 1 to 10000 branches",
+        });
+    }
+    let equal = fork_join(arrival_rate, slowest, count, count)?;
+    let alike = service_times.iter().all(|s| (s - slowest).abs() <= 1e-12 * slowest);
+    if alike {
+        return Ok(equal);
+    }
+    let rates: Vec<f64> = service_times.iter().map(|s| 1.0 / s - arrival_rate).collect();
+    let independent = largest_of(&rates);
+    let together = equal.response_time / equal.upper_bound;
+    // How much the slowest branch alone decides: then nothing is gained by waiting together.
+    let alone = equal.branch_response_time / independent;
+    let least = 1.0 / order_statistic_factor(count, count);
+    let weight = ((1.0 - alone) / (1.0 - least)).clamp(0.0, 1.0);
+    let response_time = independent * (1.0 - weight * (1.0 - together));
+    Ok(ForkJoin {
+        response_time: response_time.max(equal.branch_response_time),
+        branch_response_time: equal.branch_response_time,
+        lower_bound: equal.branch_response_time,
+        upper_bound: independent,
+        accuracy: Accuracy::Approximation,
+        method: "largest of independent branches, corrected after Nelson–Tantawi [NT88]",
+    })
+}
+
+/// Mean of the largest of independent exponential times, ∫ 1 − Π(1 − e^(−rt)) dt by Simpson's rule
+/// in x = e^(−r₀t) of the slowest.
+fn largest_of(rates: &[f64]) -> f64 {
+    const STEPS: u32 = 20_000;
+    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    // (1 − Π(1 − x^(r/r₀)))/x over 0 < x ≤ 1: bounded, and 1 or more at 0.
+    let f = |x: f64| {
+        let none: f64 = rates.iter().map(|rate| (-x.powf(rate / slowest)).ln_1p()).sum();
+        -none.exp_m1() / x
+    };
+    let h = 1.0 / f64::from(STEPS);
+    let at_zero = rates.iter().filter(|rate| **rate <= slowest * (1.0 + 1e-12)).count();
+    let mut sum = f64::from(u32::try_from(at_zero).unwrap_or(u32::MAX)) + 1.0;
+    for i in 1..STEPS {
+        let weight = if i % 2 == 1 { 4.0 } else { 2.0 };
+        sum += weight * f(h * f64::from(i));
+    }
+    sum * h / 3.0 / slowest
+}
+
 #[cfg(test)]
 mod tests {
+    /// Inclusion and exclusion for two: 1/a + 1/b − 1/(a+b).
+    #[test]
+    fn the_largest_of_two_is_known() {
+        for (a, b) in [(1.0, 1.0), (1.0, 3.0), (0.2, 7.0)] {
+            let want = 1.0 / a + 1.0 / b - 1.0 / (a + b);
+            assert!((largest_of(&[a, b]) / want - 1.0).abs() < 1e-5, "{a} {b}");
+        }
+        let equal = fork_join_unequal(0.5, &[1.0, 1.0]).unwrap();
+        assert!((equal.response_time - 2.0 * 11.5 / 8.0).abs() < 1e-12);
+        assert!(fork_join_unequal(0.5, &[1.0, 2.5]).is_err());
+        assert!(fork_join_unequal(0.5, &[]).is_err());
+    }
+
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ use super::plan::{
 };
 use super::streams::Sampler;
 use crate::Distribution;
-use crate::model::{self, Balking, Discipline, Model, Place, Workload};
+use crate::model::{self, Balking, Discipline, Model, ModelError, Place, Workload};
 
 /// Branches of a fork that are simulated.
 const MOST_BRANCHES: u32 = 1_000;
@@ -414,6 +414,10 @@ impl Compiler<'_> {
             };
             let own = u16::try_from(class).expect("checked when it was made");
             let entry = self.entries.remove(&own).unwrap_or_default();
+            let comes = real.population() > 0 || real.arrival_rate_per_s() > 0.0;
+            if top && comes && entry.is_empty() {
+                return Err(ModelError::VisitsNothing { class: real.name.clone() }.into());
+            }
             let entry = self.plan.add_route(&entry);
             self.plan.classes.push(ClassPlan { reported: context.class, kind, entry, think });
         }

@@ -72,6 +72,12 @@ fn formula(model: &Model, s: &Solution) -> String {
         Some(station) => text.push_str(&single(station, s)),
         None => text.push_str(&network(model, s)),
     }
+    if s.station.is_none() {
+        for (quantile, value) in &s.response_quantiles {
+            let percent = number(quantile * 100.0);
+            writeln!(text, "response time, {percent} %: {}", time(*value)).unwrap_or_default();
+        }
+    }
     if let Some((rounds, change)) = s.iterations {
         writeln!(text, "settled after {rounds} rounds, last change {change:.1e}")
             .unwrap_or_default();
@@ -153,24 +159,22 @@ fn network(model: &Model, s: &Solution) -> String {
             star.map_or("–".to_owned(), number),
         ]);
     }
-    let mut stations = table(&[
-        "station",
-        "class",
-        "throughput",
-        "utilization",
-        "number",
-        "waiting",
-        "response",
-        "residence",
-    ]);
+    let mut header = vec!["station", "class", "X", "busy", "number", "waiting", "response"];
+    header.push("residence");
+    // One class needs no column.
+    let single = model.classes.len() == 1;
+    if single {
+        header.remove(1);
+    }
+    let mut stations = table(&header);
     for result in &s.stations {
         for (index, class) in model.classes.iter().enumerate() {
             if result.throughput[index] <= 0.0 {
                 continue;
             }
-            stations.add_row(vec![
-                result.name.clone(),
-                class.name.clone(),
+            let mut row = vec![result.name.clone()];
+            row.extend((!single).then(|| class.name.clone()));
+            row.extend([
                 rate(result.throughput[index]),
                 number(result.utilization[index]),
                 number(result.number[index]),
@@ -178,6 +182,7 @@ fn network(model: &Model, s: &Solution) -> String {
                 time(result.response_time[index]),
                 time(result.residence_time[index]),
             ]);
+            stations.add_row(row);
         }
     }
     let mut text = format!("{classes}\n{stations}\n");
@@ -224,7 +229,7 @@ fn simulation(model: &Model, s: &Simulated) -> String {
             measured(class.number_mean.as_ref(), number),
         ]);
     }
-    let mut stations = table(&["station", "utilization", "number", "waiting", "response"]);
+    let mut stations = table(&["station", "busy", "number", "waiting", "response"]);
     for station in s.stations.iter().chain(&s.pools) {
         stations.add_row(vec![
             station.name.clone(),
