@@ -30,11 +30,16 @@ impl Drop for Nginx {
 
 impl Nginx {
     fn start() -> Self {
+        Self::start_with(10_000_000)
+    }
+
+    /// A server that says goodbye after so many requests of a connection.
+    fn start_with(requests: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (tls, plain) = (free_address(), free_address());
         certificate(folder.path());
         let config = folder.path().join("nginx.conf");
-        std::fs::write(&config, configuration(folder.path(), tls, plain)).unwrap();
+        std::fs::write(&config, configuration(folder.path(), tls, plain, requests)).unwrap();
         let installed = Path::new("/usr/sbin/nginx");
         let program = if installed.exists() { installed } else { Path::new("nginx") };
         let process = Command::new(program)
@@ -81,11 +86,11 @@ fn certificate(folder: &Path) {
     assert!(made.success());
 }
 
-fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr) -> String {
+fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr, requests: u32) -> String {
     format!(
         "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
          events {{ worker_connections 256; }}\n\
-         http {{ access_log off; keepalive_requests 10000000; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
+         http {{ access_log off; keepalive_requests {requests}; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
          fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
          server {{ listen {tls} ssl http2; ssl_certificate {0}/certificate; \
          ssl_certificate_key {0}/key; location / {{ return 200 $server_protocol; }} \
@@ -140,6 +145,23 @@ fn tls_and_http2_are_loaded_closed_and_open() {
         let operation = &open.operations["GET"];
         assert_eq!((operation.sent, operation.completed), (40, 40), "{web:?}: {operation:?}");
         assert_eq!(open.gap_check.unwrap().requests, 40);
+    }
+}
+
+/// A goodbye between two requests is no error: HTTP/2 says GOAWAY, HTTP/1.1 closes. Loads of 40
+/// requests a connection and more meet it several times.
+#[test]
+fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {
+    let nginx = Nginx::start_with(7);
+    for http2 in [false, true] {
+        let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 400.0 } };
+        let result = load(nginx.tls, &plan(true, http2, "/"), pace).unwrap();
+        let operation = &result.operations["GET"];
+        assert_eq!(
+            (operation.sent, operation.completed, operation.errors.len()),
+            (160, 160, 0),
+            "HTTP/2 {http2}: {operation:?}"
+        );
     }
 }
 

@@ -94,6 +94,36 @@ impl Connection {
         Ok(())
     }
 
+    fn is_closed(&self) -> bool {
+        match &self.sender {
+            None => true,
+            Some(Sender::Http1(sender)) => sender.is_closed(),
+            Some(Sender::Http2(sender)) => sender.is_closed(),
+        }
+    }
+
+    /// Sends a request; one that did not leave comes back with the error.
+    async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<hyper::body::Incoming>, Unsent> {
+        let sent = match &mut self.sender {
+            Some(Sender::Http1(sender)) => match sender.ready().await {
+                Ok(()) => sender.try_send_request(request).await,
+                Err(error) => return Err((kind(&error), Some(request))),
+            },
+            Some(Sender::Http2(sender)) => match sender.ready().await {
+                Ok(()) => sender.try_send_request(request).await,
+                Err(error) => return Err((kind(&error), Some(request))),
+            },
+            None => return Err((ErrorKind::ConnectFailed, Some(request))),
+        };
+        sent.map_err(|mut error| {
+            let unsent = error.take_message();
+            (kind(error.error()), unsent)
+        })
+    }
+
     pub(super) fn close(&mut self) {
         self.sender = None;
     }
@@ -105,27 +135,24 @@ impl Connection {
         connector: &Connector,
         request: &[u8],
     ) -> Result<(Reply, u64), ErrorKind> {
-        let closed = match &self.sender {
-            None => true,
-            Some(Sender::Http1(sender)) => sender.is_closed(),
-            Some(Sender::Http2(sender)) => sender.is_closed(),
-        };
-        if closed {
-            self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
-        }
-        let request = translate(request, connector).ok_or(ErrorKind::ClientError)?;
-        let response = match &mut self.sender {
-            Some(Sender::Http1(sender)) => {
-                sender.ready().await.map_err(|error| kind(&error))?;
-                sender.send_request(request).await
+        let mut request = translate(request, connector).ok_or(ErrorKind::ClientError)?;
+        let mut again = true;
+        let response = loop {
+            if self.is_closed() {
+                self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
             }
-            Some(Sender::Http2(sender)) => {
-                sender.ready().await.map_err(|error| kind(&error))?;
-                sender.send_request(request).await
+            match self.send(request).await {
+                Ok(response) => break response,
+                // The server had said goodbye, as it may between two requests: nothing was sent,
+                // so it is asked on a new connection.
+                Err((_, Some(unsent))) if again => {
+                    request = unsent;
+                    again = false;
+                    self.close();
+                }
+                Err((kind, _)) => return Err(kind),
             }
-            None => return Err(ErrorKind::ConnectFailed),
         };
-        let response = response.map_err(|error| kind(&error))?;
         let counted = read(response).await?;
         if !connector.keep_alive {
             self.close();
@@ -133,6 +160,8 @@ impl Connection {
         Ok(counted)
     }
 }
+
+type Unsent = (ErrorKind, Option<Request<Full<Bytes>>>);
 
 async fn read(response: Response<hyper::body::Incoming>) -> Result<(Reply, u64), ErrorKind> {
     let reply = reply_of(response.status().as_u16());
