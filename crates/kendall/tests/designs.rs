@@ -35,6 +35,30 @@ fn the_published_table_is_printed() {
     }
 }
 
+/// The figures of an analysis: residuals against predicted, normal quantiles, interactions, and the
+/// shares, in one page that needs no network; and the words of each check.
+#[test]
+fn an_analysis_has_a_page_with_its_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("figures").display().to_string();
+    let file = data("memcached-2k-writes-throughput.csv");
+    let output = kendall(&["design", "analyze", &file, "--model", "additive", "--out", &out]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
+    for wanted in [
+        "Residuals against predicted",
+        "Residuals against normal quantiles",
+        "Interaction of middlewares and workers",
+        "Share of the variation",
+        "Equal variance",
+        "The data recommend the multiplicative model.",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    let csv = std::fs::read_to_string(Path::new(&out).join("tables/effects-value.csv")).unwrap();
+    assert!(csv.contains("5221.83") && csv.contains("1966.1"), "{csv}");
+}
+
 #[test]
 fn json_holds_what_is_printed() {
     let file = data("queue-2k-latency-ms.csv");

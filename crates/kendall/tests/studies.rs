@@ -129,6 +129,49 @@ fn saturation() {
     runs_with_proxies("memcached/saturation.toml");
 }
 
+/// An adaptive study prints what it found, in its JSON too, and its report has it. A station with
+/// two servers of 20 ms saturates at two clients, whatever the machine does meanwhile.
+#[test]
+fn an_adaptive_study_says_what_it_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("adaptive.toml");
+    let text = "name = 'adaptive'\n[system]\nkind = 'synthetic'\nworkers = 2\n\
+                service = 'constant:20ms'\n[workload]\npath = '/'\n[measure]\nduration = '400ms'\n\
+                warm_up = '0s'\ncool_down = '0s'\nrepetitions = 2\nretries = 2\n\
+                [factors]\n'workload.clients' = { from = 1, to = 32, step = 1 }\n\
+                [design]\nkind = 'adaptive'\nfactor = 'workload.clients'\n";
+    std::fs::write(&study, text).unwrap();
+    let results = folder.path().join("results");
+    let run = |format: &str| {
+        let mut command = kendall();
+        command.arg("run").arg(&study).arg("--out").arg(&results).args(["--format", format]);
+        command.output().unwrap()
+    };
+    let output = run("human");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
+    assert!(printed.contains("Found by the search over workload.clients"), "{printed}");
+    let table = printed.lines().filter(|line| line.starts_with(['│', '┌', '└', '╞']));
+    assert!(table.clone().count() > 8, "{printed}");
+    assert!(table.into_iter().all(|line| line.chars().count() <= 80), "{printed}");
+    // Nothing is left to run, so the second answer is about the same runs.
+    let summary: serde_json::Value = serde_json::from_slice(&run("json").stdout).unwrap();
+    let line = &summary["searches"][0];
+    assert_eq!((line["grid"].as_u64(), line["sweep_runs"].as_u64()), (Some(32), Some(64)));
+    assert!(line["runs"].as_u64().unwrap() < 40, "{line}");
+    let found = &line["found"];
+    if found.is_null() {
+        // A busy machine made a run unfit for use, again and again: then that is what it says.
+        assert!(output.status.code() == Some(5), "{line}");
+        assert!(line["without"].as_str().unwrap().contains("--retry-failed"), "{line}");
+        return;
+    }
+    assert!(found["maximum_throughput_per_s"]["center"].as_f64().unwrap() > 20.0, "{line}");
+    assert!(found["best"].as_f64().unwrap() >= 2.0, "{line}");
+    let html = std::fs::read_to_string(results.join("report.html")).unwrap();
+    assert!(html.contains("Maximum found by the adaptive search"));
+}
+
 /// `kind = "processes"`: a well-known server from Debian's packages, its CPU time counted with that
 /// of the worker processes below it.
 #[test]

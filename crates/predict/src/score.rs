@@ -119,6 +119,14 @@ impl Comparison {
         self.errors().map(f64::abs).max_by(f64::total_cmp)
     }
 
+    /// The largest absolute relative error of any point, calibration points included: a model may
+    /// fail to keep what it was given.
+    #[must_use]
+    pub fn largest_error_anywhere(&self) -> Option<f64> {
+        let errors = self.points.iter().filter_map(Compared::error_anywhere);
+        errors.map(f64::abs).max_by(f64::total_cmp)
+    }
+
     /// Points that were held out and for which the model has no answer.
     #[must_use]
     pub fn unanswered(&self) -> usize {
@@ -160,5 +168,6 @@ mod tests {
         assert!((comparison.mean_absolute_error().unwrap() - 0.3).abs() < 1e-12);
         assert!((comparison.largest_absolute_error().unwrap() - 0.5).abs() < 1e-12);
         assert_eq!(comparison.unanswered(), 1);
+        assert!((comparison.largest_error_anywhere().unwrap() - 0.5).abs() < 1e-12);
     }
 }

@@ -78,3 +78,104 @@ fn a_two_level_design_gets_its_effects_and_their_shares() {
     let html = std::fs::read_to_string(written.html).unwrap();
     assert!(html.contains("Residuals against normal quantiles"));
 }
+
+/// Every doubt of a run stands beside its configuration's numbers, in JSON and on the page; runs
+/// that must not be used are listed with their reason and are in no number.
+#[test]
+fn doubts_are_carried_to_the_numbers_and_rejected_runs_are_listed() {
+    let (folder, _guard) = folder("doubts");
+    let synthetic = Synthetic { repetitions: 2, ..Synthetic::two_level() };
+    synthetic.store(&folder);
+    let mut results = kendall_store::Results::open(&folder).unwrap();
+    let first = results.runs().unwrap().remove(0);
+    let mut rejected = results.record(first.id).unwrap();
+    rejected.run.attempt = 1;
+    rejected.run.status = kendall_store::Status::Rejected;
+    rejected.run.reasons = vec!["generator saturated: its busiest thread used 99 %".to_owned()];
+    rejected.run.environment = serde_json::json!({ "machine": { "kernel": "6.2" } });
+    results.store_run(&rejected).unwrap();
+    drop(results);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let json = serde_json::to_value(&report).unwrap();
+    let table = |id: &str| {
+        let blocks = json["sections"].as_array().unwrap().iter();
+        let blocks = blocks.flat_map(|section| section["blocks"].as_array().unwrap());
+        let mut tables = blocks.map(|block| &block["content"]);
+        tables.find(|content| content["id"] == id).unwrap()["rows"].clone()
+    };
+    let rows = table("configurations");
+    let hurt: Vec<f64> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let caveats = row["throughput_per_s"]["caveats"].to_string();
+            assert!(caveats.contains("share 2 cores"), "{caveats}");
+            row["repetitions"].as_f64().unwrap()
+        })
+        .collect();
+    assert_eq!(hurt.iter().filter(|runs| **runs == 1.0).count(), 1, "the last attempt counts");
+    let unusable = table("unusable-runs");
+    assert!(unusable[0]["reasons"].as_str().unwrap().contains("generator saturated"));
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(html.contains("class=\"doubt\"") && html.contains("(in 2 of 2 runs)"));
+    assert!(html.contains("machine.kernel (6.1, then 6.2)"));
+}
+
+/// What the search of an adaptive design found: maximum, how sure, where else, knee, and the runs
+/// that it took beside those of a sweep; and why a line has nothing.
+#[test]
+fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
+    use kendall_stats::estimate::{Caveat, Estimate, Interval};
+    use kendall_store::{FactorLevel, SearchFound, SearchLine};
+
+    let (folder, _guard) = folder("adaptive");
+    Synthetic { design: "adaptive", ..Synthetic::writes() }.store(&folder);
+    let level = |text: &str| FactorLevel {
+        factor: "system.workers".to_owned(),
+        level: 0,
+        text: text.to_owned(),
+        number: text.parse().ok(),
+    };
+    let estimate = |center: f64, half: f64| {
+        Estimate::with_interval(center, Interval::around(center, half, 0.95))
+    };
+    let line = |line, levels, found, without: &str| SearchLine {
+        line,
+        factor: "workload.clients".to_owned(),
+        levels: vec![levels],
+        runs: 16,
+        grid: 9,
+        sweep_runs: 27,
+        found,
+        without: without.to_owned(),
+    };
+    let found = SearchFound {
+        maximum_throughput_per_s: estimate(7_550.0, 50.0)
+            .doubt(Caveat::SearchLimit { limit: 198.0 }),
+        best: 54.0,
+        best_between: (30.0, 198.0),
+        saturation_point: estimate(26.5, 0.5),
+        knee_between: (6.0, 30.0),
+    };
+    let mut results = kendall_store::Results::open(&folder).unwrap();
+    let lines = [line(0, level("8"), Some(found), ""), line(1, level("16"), None, "a run failed")];
+    results.store_searches(&lines).unwrap();
+    drop(results);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let summary = report.summary.join("\n");
+    for wanted in [
+        "8 workers: at most 7550/s (95 % interval 7500/s to 7600/s, ±0.7 %), at 54 clients",
+        "everything from 30 to 198 measured as high",
+        "N* = 26.5 (26.0 to 27.0) clients; 95 % of the maximum is first reached between 6 and 30",
+        "16 runs. Doubt: the search ended at its limit of 198",
+        "The search took 32 runs. A sweep over all 9 levels with 3 repetitions of each takes 54 runs",
+    ] {
+        assert!(summary.contains(wanted), "{wanted}\n{summary}");
+    }
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(html.contains("16 workers: nothing was found, since a run failed."));
+    assert!(html.contains("What the search measured: 8 workers"));
+    let csv = std::fs::read_to_string(folder.join("tables/adaptive.csv")).unwrap();
+    assert!(csv.contains("8 workers,7550,7500,7600,54,30,198,26.5,26,27,6,30,16,27"), "{csv}");
+}

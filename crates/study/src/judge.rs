@@ -7,7 +7,7 @@ use kendall_stats::correlated::quantile_of_windows;
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::law::interactive_response_time;
-use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, Run};
+use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, ProcessSample, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
 use crate::record::{Totals, totals};
@@ -23,6 +23,10 @@ const LAW_REJECTED: f64 = 0.25;
 /// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
 const STEAL_SHARE: f64 = 0.02;
 const WAIT_SHARE: f64 = 0.10;
+
+/// Share of the machine's time that programs outside the study may use before it is they who are
+/// said to have disturbed: the kernel's own threads and interrupts stay below it.
+const OTHERS_SHARE: f64 = 0.05;
 
 /// Disagreement of wall clock and monotonic clock over a run, from which one of them is said to
 /// have stepped. Both are read one after the other, and a busy machine may come between.
@@ -158,9 +162,24 @@ impl Judgement {
             all(to).saturating_sub(all(from)),
         );
         let steal_share = steal_share.unwrap_or(0.0);
-        let run_queue_wait_share = wait_share(processes, window, from.cores);
-        if steal_share > STEAL_SHARE || run_queue_wait_share > WAIT_SHARE {
+        let busy = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns;
+        let own = total(processes, window, |sample| sample.cpu_user_ns + sample.cpu_system_ns);
+        let others = busy(to).saturating_sub(busy(from)).saturating_sub(own);
+        let others = ratio(others, all(to).saturating_sub(all(from))).unwrap_or(0.0);
+        let waited = total(processes, window, |sample| sample.run_queue_wait_ns);
+        let length = window.to_ns.saturating_sub(window.from_ns);
+        let run_queue_wait_share =
+            ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
+        let crowded = run_queue_wait_share > WAIT_SHARE;
+        if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
             self.doubt(&Caveat::NoisyNeighbor { steal_share, run_queue_wait_share });
+        } else if crowded {
+            let text = format!(
+                "the machine was full: the study's own processes waited for a core for {:.1} % of \
+                 the cores' time, so tiers and generator slowed one another down",
+                100.0 * run_queue_wait_share
+            );
+            self.doubt(&Caveat::Note { text });
         }
     }
 }
@@ -180,22 +199,24 @@ fn by_window(generators: &[Generator], window: &MeasuredWindow) -> Vec<Histogram
     windows.into_values().collect()
 }
 
-/// Time that all processes were ready without a core, over the time that the cores have.
-fn wait_share(processes: &[Process], window: &MeasuredWindow, cores: u32) -> f64 {
-    let wait = |process: &Process| {
+/// What a counter of all processes grew by within the window.
+fn total(
+    processes: &[Process],
+    window: &MeasuredWindow,
+    counter: impl Fn(&ProcessSample) -> u64,
+) -> u64 {
+    let grown = |process: &Process| {
         let at = |moment: u64| process.samples.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
         let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
-        Some(to.run_queue_wait_ns.saturating_sub(from.run_queue_wait_ns))
+        Some(counter(to).saturating_sub(counter(from)))
     };
-    let total: u64 = processes.iter().filter_map(wait).sum();
-    let length = window.to_ns.saturating_sub(window.from_ns);
-    ratio(total, length.saturating_mul(u64::from(cores))).unwrap_or(0.0)
+    processes.iter().filter_map(grown).sum()
 }
 
 /// Each threat is provoked by numbers that hold it, and by nothing else.
 #[cfg(test)]
 mod tests {
-    use kendall_store::{OperationCounts, OperationPeriod, ProcessSample};
+    use kendall_store::{OperationCounts, OperationPeriod};
 
     use super::*;
     use crate::file::StudyFile;
@@ -323,24 +344,27 @@ mod tests {
             cpu_steal_ns: steal,
             ..HostSample::default()
         };
-        let process = |waited: u64| Process {
-            samples: [(0, 0), (20, waited)]
-                .map(|(at, run_queue_wait_ns)| ProcessSample {
+        let process = |waited: u64, own: u64| Process {
+            samples: [(0, 0, 0), (20, waited, own)]
+                .map(|(at, run_queue_wait_ns, cpu_user_ns)| ProcessSample {
                     at_ns: at * SECOND,
+                    cpu_user_ns,
                     run_queue_wait_ns,
                     ..ProcessSample::default()
                 })
                 .into(),
             ..Process::default()
         };
-        let judge = |steal: u64, waited: u64| {
+        let judge = |steal: u64, waited: u64, own: u64| {
             let mut judgement = Judgement::default();
-            judgement.machine(&[host(0, 0), host(20, steal)], &[process(waited)], &window());
+            judgement.machine(&[host(0, 0), host(20, steal)], &[process(waited, own)], &window());
             judgement
         };
-        assert_eq!(judge(SECOND / 10, SECOND), Judgement::default());
-        says(&judge(2 * SECOND, SECOND), "5.0 % of the time stolen");
-        says(&judge(0, 8 * SECOND), "20.0 % spent waiting for a core");
+        assert_eq!(judge(SECOND / 10, SECOND, 0), Judgement::default());
+        says(&judge(2 * SECOND, SECOND, 0), "5.0 % of the time stolen");
+        says(&judge(0, 8 * SECOND, 0), "20.0 % spent waiting for a core");
+        // Nobody else used the cores: the study crowds itself.
+        says(&judge(0, 8 * SECOND, 19 * SECOND), "the machine was full");
     }
 
     #[test]

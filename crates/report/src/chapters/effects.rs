@@ -118,6 +118,12 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
         analysis.model,
         analysis.recommendation.reasons.join("; ")
     ));
+    if analysis.model != analysis.recommendation.model {
+        section.note(
+            Level::Doubt,
+            format!("The data recommend the {} model.", analysis.recommendation.model),
+        );
+    }
     section.plot(shares(response, &analysis.fit));
     section.table(table(response, analysis));
     let mut plots = interactions(response, &analysis.fit).into_iter();

@@ -37,7 +37,25 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "Percentiles",
         "In plots: the mean over repetitions of each run's percentile, with its t interval. In \
          the table of configurations: of all repetitions' histograms merged. Histograms keep \
-         three significant digits.",
+         three significant digits. Refused where fewer than five requests lie beyond it.",
+    ),
+    (
+        "! beside a number",
+        "Doubts that runs of this configuration carry; the chapter on threats to validity has all.",
+    ),
+    (
+        "Knee, saturated",
+        "The lowest load within 5 % of the highest throughput. Saturated: the last step gained no \
+         more than 5 %, or something of the system was 95 % busy at the highest load.",
+    ),
+    (
+        "N*",
+        "Where the asymptotes of light and heavy load cross: Xmax·(Rmin + Z). Of an adaptive \
+         search: lowest load times Xmax over X there, from runs made after both were chosen.",
+    ),
+    (
+        "Effect, share of variation",
+        "Least squares on coded levels; the sum of squares of a term over the total.",
     ),
     (
         "± and bars",
@@ -61,6 +79,6 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ("Demand", "Busy servers over throughput: seconds of a resource that one request needs."),
     (
         "Error of a model",
-        "Predicted over measured, minus one, at points that did not calibrate it.",
+        "Predicted over measured, minus one; means are over points that did not calibrate it.",
     ),
 ];

@@ -68,6 +68,7 @@ fn family(comparison: &Comparison) -> String {
 
 fn ranking(compared: &[Of<'_>]) -> Vec<String> {
     let mut families: Vec<(String, Variable, Vec<f64>, usize)> = Vec::new();
+    let mut anywhere: Vec<f64> = Vec::new();
     for comparison in compared.iter().flat_map(|(_, list)| list) {
         let name = family(comparison);
         let place = families
@@ -75,14 +76,17 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
             .position(|known| known.0 == name && known.1 == comparison.variable)
             .unwrap_or_else(|| {
                 families.push((name, comparison.variable, Vec::new(), 0));
+                anywhere.push(0.0);
                 families.len() - 1
             });
         families[place].2.extend(comparison.mean_absolute_error());
         families[place].3 += comparison.unanswered();
+        anywhere[place] = comparison.largest_error_anywhere().unwrap_or(0.0).max(anywhere[place]);
     }
     families
         .into_iter()
-        .map(|(name, variable, errors, unanswered)| {
+        .zip(anywhere)
+        .map(|((name, variable, errors, unanswered), anywhere)| {
             let none = if unanswered > 0 {
                 format!("; no answer at {}", number::count(unanswered, "point"))
             } else {
@@ -95,24 +99,29 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
                 return format!("{name}: {} at no point{none}.", variable.name());
             }
             format!(
-                "{name}: mean error {} for the {}{none}.",
+                "{name}: mean error {} for the {}, at most {} at any point{none}.",
                 number::percent(mean),
-                variable.name()
+                variable.name(),
+                number::percent(anywhere)
             )
         })
         .collect()
 }
 
 fn errors(compared: &[Of<'_>]) -> Table {
-    let mut table = Table::new("model-errors", "Error of each model where it was not calibrated")
-        .column("curve", "Curve", Unit::Text)
-        .column("model", "Model", Unit::Text)
-        .column("variable", "What is compared", Unit::Text)
-        .column("mean_absolute_error", "Mean error (%)", Unit::Percent)
-        .column("largest_absolute_error", "Largest (%)", Unit::Percent)
-        .column("points", "Points", Unit::Count)
-        .column("unanswered", "No answer", Unit::Count)
-        .column("bottleneck", "Names as bottleneck", Unit::Text);
+    let mut table = Table::new(
+        "model-errors",
+        "Error of each model where it was not calibrated, and the largest anywhere",
+    )
+    .column("curve", "Curve", Unit::Text)
+    .column("model", "Model", Unit::Text)
+    .column("variable", "What is compared", Unit::Text)
+    .column("mean_absolute_error", "Mean error (%)", Unit::Percent)
+    .column("largest_absolute_error", "Largest (%)", Unit::Percent)
+    .column("largest_error_anywhere", "Anywhere (%)", Unit::Percent)
+    .column("points", "Points", Unit::Count)
+    .column("unanswered", "No answer", Unit::Count)
+    .column("bottleneck", "Names as bottleneck", Unit::Text);
     for (curve, comparison) in all(compared) {
         let held_out = comparison.points.iter().filter(|p| p.relative_error().is_some()).count();
         table.push(vec![
@@ -121,6 +130,7 @@ fn errors(compared: &[Of<'_>]) -> Table {
             comparison.variable.name().into(),
             Cell::number_or(comparison.mean_absolute_error(), "no point with an answer"),
             Cell::number_or(comparison.largest_absolute_error(), "no point with an answer"),
+            Cell::number_or(comparison.largest_error_anywhere(), "no point with an answer"),
             kendall_units::exact_f64(held_out).into(),
             kendall_units::exact_f64(comparison.unanswered()).into(),
             comparison.bottleneck.clone().unwrap_or_default().into(),

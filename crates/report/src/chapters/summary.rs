@@ -130,11 +130,11 @@ fn range_of_curves(data: &Data) -> Option<String> {
     let at = if saturated.len() <= 4 {
         let each: Vec<String> =
             saturated.iter().map(|(name, s)| format!("{name} {}", knee(s))).collect();
-        format!("{} {unit}", each.join("; "))
+        each.join("; ")
     } else {
         let loads = || saturated.iter().map(|(_, s)| s.knee.load);
         let (low, high) = (loads().fold(f64::INFINITY, f64::min), loads().fold(0.0, f64::max));
-        format!("at or below {} to {} {unit}", number::plain(low), number::plain(high))
+        format!("at or below {} to {}", number::plain(low), number::plain(high))
     };
     let overloaded = saturated.iter().filter(|(_, s)| s.shape == Shape::Overloaded).count();
     let fall = if overloaded > 0 {
@@ -143,8 +143,8 @@ fn range_of_curves(data: &Data) -> Option<String> {
         String::new()
     };
     Some(format!(
-        "Curves that saturate: {} of {}, with the knee {at}{fall}. More load beyond that point \
-         buys response time and no throughput.",
+        "Curves that saturate: {} of {}. The knee in {unit}: {at}{fall}. More load beyond it buys \
+         response time and no throughput.",
         saturated.len(),
         found.len()
     ))

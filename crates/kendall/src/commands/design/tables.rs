@@ -307,16 +307,26 @@ fn level_effects(text: &mut String, fit: &Fit) {
 }
 
 fn cells(analysis: &Analysis) -> String {
+    let multiplicative = analysis.model == Model::Multiplicative;
     let mut header: Vec<String> =
         analysis.layout.factors.iter().map(|factor| factor.name.clone()).collect();
-    header.extend(["runs", "mean", "dev.", "model", "its interval"].map(str::to_owned));
+    // An interval on the log scale is symmetric as a factor.
+    let around = if multiplicative { "×÷" } else { "±" };
+    header.extend(["runs", "mean", "dev.", "model", around].map(str::to_owned));
     let rows = analysis.fit.cells.iter().map(|cell| {
         let mut row = cell.levels.clone();
         row.push(cell.replications.to_string());
         row.push(figures(cell.mean, 6));
         row.push(cell.deviation.map_or_else(|| "–".to_owned(), |d| figures(d, 4)));
         row.push(figures(cell.predicted.center, 6));
-        row.push(cell.predicted.interval.map_or_else(|| "–".to_owned(), |i| i.to_string()));
+        let width = cell.predicted.interval.map(|interval| {
+            if multiplicative {
+                (interval.high / interval.low).sqrt()
+            } else {
+                interval.half_width()
+            }
+        });
+        row.push(width.map_or_else(|| "–".to_owned(), |width| figures(width, 4)));
         row
     });
     grid(&header, rows)

@@ -174,7 +174,7 @@ fn searched(lines: &[SearchLine]) -> String {
             let levels: Vec<&str> = line.levels.iter().map(|level| level.text.as_str()).collect();
             let at =
                 if levels.is_empty() { String::new() } else { format!("{}: ", levels.join(", ")) };
-            notes.push_str(&format!("* {at}{doubt}\n"));
+            notes.push_str(&wrapped(&format!("* {at}{doubt}")));
         }
     }
     let (runs, sweep) =
@@ -185,6 +185,24 @@ fn searched(lines: &[SearchLine]) -> String {
          runs instead of {sweep}.\n\n",
         first.factor, first.grid
     )
+}
+
+/// Lines of at most 80 columns, further ones indented.
+fn wrapped(text: &str) -> String {
+    const COLUMNS: usize = 80;
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push_str(&line);
+            lines.push('\n');
+            line = "  ".to_owned();
+        }
+        if !line.trim().is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line + "\n"
 }
 
 fn found_cells(found: &SearchFound) -> [String; 4] {
