@@ -99,19 +99,16 @@ fn other_tools_figures_are_met() {
     for (have, want) in s.throughput.iter().zip([0.209_977_21, 0.297_996_64, 0.646_510_3]) {
         printed(*have, want, 0.5e-7);
     }
-    // JMT: 40 and 4 customers over 6 stations.
-    let mut resources = vec![Resource::queue(&[5.0, 10.0]), Resource::queue(&[0.010, 0.1])];
-    resources.extend(std::iter::repeat_n(Resource::queue(&[0.035, 0.035]), 4));
-    let n = network(&[closed(40, 0.0), closed(4, 0.0)], resources);
-    let s = mva_exact(&n).unwrap();
-    assert!(s.throughput[0] > 0.0);
     // JMT testSingleClosedLI_1.
     let s = mva_exact(&Network::closed(&[0.605, 1.35, 2.1], 10, 15.0)).unwrap();
     printed(s.throughput[0], 0.400_205, 0.5e-6);
     printed(s.number[2][0], 2.656_17, 0.5e-5);
-    // Two stations, 40 customers.
-    let s = mva_exact(&Network::closed(&[0.277_269_24, 0.0], 40, 0.0)).unwrap();
-    near(s.throughput[0], 1.0 / 0.277_269_24, 1e-12);
+    // JMT randomModel_closed: one station visited 0.3176 times, with its throughput per visit.
+    let visits = 0.317_621_60;
+    let s = mva_exact(&Network::closed(&[0.277_269_24 * visits], 40, 0.0)).unwrap();
+    // The last digit of the input moves the output by as much again.
+    printed(s.throughput[0] * visits, 3.606_602_8, 1.2e-7);
+    printed(s.system_response[0], 3.522_667_9, 1.2e-7);
 }
 
 /// The models of docs/models.md's speed table; values on which the field's tools agree.
@@ -293,11 +290,13 @@ proptest! {
         for b in bounds {
             prop_assert!(b.throughput.0 <= x + slack && x <= b.throughput.1 + slack, "{b:?} {x}");
         }
-        // A few per cent are typical [LZGS84 §6.4.2.2]; the knee with much think time is the worst.
+        // Never above the exact throughput [ES84]; otherwise the errors of docs/models.md, which
+        // tests/approximations.rs measures, with a little room for other networks.
         let s = schweitzer(&model, Iteration::default()).unwrap();
-        prop_assert!((s.throughput[0] - x).abs() <= 0.08 * x, "{} {x}", s.throughput[0]);
+        prop_assert!(s.throughput[0] <= x + slack, "{} {x}", s.throughput[0]);
+        prop_assert!(s.throughput[0] >= 0.92 * x, "{} {x}", s.throughput[0]);
         let l = linearizer(&model, Iteration::default()).unwrap();
-        prop_assert!((l.throughput[0] - x).abs() <= 0.02 * x, "{} {x}", l.throughput[0]);
+        prop_assert!((l.throughput[0] - x).abs() <= 0.015 * x, "{} {x}", l.throughput[0]);
         let c = convolution(&model).unwrap();
         prop_assert!((c.throughput[0] - x).abs() <= 1e-10 * x);
         for k in 0..demands.len() {
@@ -335,7 +334,7 @@ proptest! {
         for bounds in multi_class_bounds(&network(&classes, many.clone())).unwrap().iter().zip(&s.throughput) {
             prop_assert!(*bounds.1 <= bounds.0.throughput.1 * (1.0 + 1e-9));
         }
-        // Approximations within their published error: 20 % here, for tiny populations.
+        // One or two customers in three classes are the worst case: docs/models.md.
         for method in [MultiServer::Conditional, MultiServer::Seidmann] {
             let iteration = Iteration { multi_server: method, ..Iteration::default() };
             let approximate = schweitzer(&network(&classes, many.clone()), iteration).unwrap();
@@ -344,16 +343,22 @@ proptest! {
                 prop_assert!(gap <= 0.25, "{method:?} {gap}");
             }
         }
-        // Mixed: an open class beside them, and a network in which it has no rate.
+        // Mixed: an open class takes its share of single servers, and what is left is a closed
+        // network with demands that are longer by it.
         let mut with_open = classes.to_vec();
         with_open.push(Load::Open { arrival_rate: rate });
-        let widened: Vec<Resource> = many.iter().map(|r| {
-            let mut demands = r.demands.clone();
-            demands.push(1.0);
-            Resource { kind: r.kind.clone(), demands }
-        }).collect();
+        let widened: Vec<Resource> = rows.iter().map(|d| Resource::queue(&[d[0], d[1], d[2], 1.0])).collect();
         let x = mixed(&network(&with_open, widened)).unwrap();
-        prop_assert!(x.throughput[1] <= s.throughput[1] * (1.0 + 1e-9) || rate == 0.0 || n[0] + n[2] > 0);
+        let longer = rows.iter().map(|d| Resource::queue(&d.map(|d| d / (1.0 - rate)))).collect();
+        let y = mva_exact(&network(&classes, longer)).unwrap();
+        for c in 0..3 {
+            prop_assert!((x.throughput[c] - y.throughput[c]).abs() <= 1e-9 * y.throughput[c].max(1e-9));
+        }
+        for (k, row) in y.number.iter().enumerate() {
+            let closed: f64 = row.iter().sum();
+            let open = rate * (1.0 + closed) / (1.0 - rate);
+            prop_assert!((x.number[k][3] - open).abs() <= 1e-8, "{} {open}", x.number[k][3]);
+        }
     }
 
     #[test]

@@ -7,6 +7,10 @@ use super::{Accuracy, Kind, Network, NetworkError, NetworkSolution, Resource};
 
 /// Most rounds of an iteration.
 const MOST_ROUNDS: u32 = 200_000;
+/// Most rounds of Linearizer's corrections.
+const MOST_OUTER: u32 = 200;
+/// Relative change of throughputs that is let pass after them.
+const SETTLED: f64 = 1e-6;
 /// Most elementary steps of all rounds.
 const MOST_WORK: f64 = 4e9;
 
@@ -260,10 +264,29 @@ pub fn linearizer(
         });
     }
     let reduced = Reduced::new(network);
-    let (rounds, change, core) = reduced.linearized(SOLVER, iteration.tolerance)?;
+    // What it starts from, where its corrections fail.
+    let start = |name: &'static str| {
+        let seidmann = Iteration { multi_server: MultiServer::Seidmann, ..iteration };
+        let mut solution = schweitzer(network, seidmann)?;
+        solution.solver = name;
+        Ok(solution)
+    };
+    let (rounds, change, core) = match reduced.linearized(SOLVER, iteration.tolerance) {
+        Err(NetworkError::NotSettled { .. }) => {
+            return start("Bard–Schweitzer (Linearizer did not settle)");
+        }
+        other => other?,
+    };
     let mut solution = reduced.expand(network, SOLVER, &core);
     solution.iterations = Some((rounds, change));
-    solution.verified(network)
+    match solution.verified(network) {
+        // Its corrections know no capacity: with few customers in several classes at a saturated
+        // queue it may promise a little more than can be done.
+        Err(NetworkError::BrokenLaw { .. }) => {
+            start("Bard–Schweitzer (Linearizer exceeded a capacity)")
+        }
+        other => other,
+    }
 }
 
 impl Reduced {
@@ -283,7 +306,10 @@ impl Reduced {
         // Δ[i][c·K + k]: change of the share of class c at queue k without one of class i.
         let mut delta = vec![vec![0.0; size]; classes];
         let mut change = f64::INFINITY;
-        for _ in 0..60 {
+        let mut last = f64::INFINITY;
+        // With few customers in several classes the corrections may swing; then they are damped.
+        let mut damping = 1.0_f64;
+        for outer in 0..MOST_OUTER {
             let before = full.throughput.clone();
             for (without, core) in reduced.iter_mut().enumerate() {
                 if self.populations[without] < 1.0 {
@@ -296,8 +322,9 @@ impl Reduced {
                 let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
                 for (at, change) in delta[without].iter_mut().enumerate() {
                     let class = at / width;
-                    *change = share(core.number[at], populations[class])
+                    let next = share(core.number[at], populations[class])
                         - share(full.number[at], self.populations[class]);
+                    *change += damping * (next - *change);
                 }
             }
             let found = self.corrections(&self.populations, &delta);
@@ -307,11 +334,18 @@ impl Reduced {
                 .zip(&full.throughput)
                 .map(|(a, b)| if *b > 0.0 { (a - b).abs() / b } else { 0.0 })
                 .fold(0.0, f64::max);
-            if change < tolerance.max(1e-9) {
-                break;
+            if change < damping * tolerance.max(1e-9) {
+                return Ok((rounds, change, full));
             }
+            if outer > 5 && change > 0.7 * last {
+                damping = (damping * 0.7).max(0.05);
+            }
+            last = change;
         }
-        Ok((rounds, change, full))
+        if change < SETTLED {
+            return Ok((rounds, change, full));
+        }
+        Err(NetworkError::NotSettled { solver, rounds, change })
     }
 
     /// Σ_j n_j·Δ_jk(i) − Δ_ik(i) for an arrival of class i.
@@ -377,7 +411,10 @@ impl<'a> General<'a> {
                 for k in 0..resources {
                     let visit = self.residence(k, class, &number[k], &throughput);
                     residence[k][class] = visit.0;
-                    number[k][class] += damping * (throughput[class] * visit.1 - number[k][class]);
+                    let step = throughput[class] * visit.1 - number[k][class];
+                    number[k][class] += damping * step;
+                    // A throughput at its cap stands still while queues still grow.
+                    change = change.max(step.abs() / n);
                     sum += visit.0;
                 }
                 let next = self.cap(class, n / sum);

@@ -1,0 +1,146 @@
+//! How far approximations are off, over thousands of random networks that are solved exactly too:
+//! the table of docs/models.md, held here.
+
+use kendall_queueing::network::{
+    Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds, convolution,
+    linearizer, mva_exact, schweitzer,
+};
+
+/// A generator of its own, so that the networks stay the same for ever.
+struct Draw(u64);
+
+impl Draw {
+    fn unit(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from(u32::try_from(self.0 >> 33).expect("31 bits")) / f64::from(1_u32 << 31)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        kendall_units::whole_u64(self.unit() * kendall_units::exact_f64(most))
+    }
+
+    /// From 0.01 to 1, each order of magnitude alike.
+    fn demand(&mut self) -> f64 {
+        10.0_f64.powf(-2.0 * self.unit())
+    }
+}
+
+/// Relative errors of throughput and of response time.
+#[derive(Default)]
+struct Errors {
+    throughput: Vec<f64>,
+    response: Vec<f64>,
+}
+
+impl Errors {
+    fn add(&mut self, have: &NetworkSolution, exact: &NetworkSolution) {
+        for class in 0..exact.throughput.len() {
+            let gap = |a: f64, b: f64| (a / b - 1.0).abs();
+            self.throughput.push(gap(have.throughput[class], exact.throughput[class]));
+            self.response.push(gap(have.system_response[class], exact.system_response[class]));
+        }
+    }
+
+    /// Mean, 99 % and largest in percent must not exceed what is documented.
+    fn within(mut self, name: &str, throughput: [f64; 3], response: [f64; 3]) {
+        for (what, list, most) in
+            [("X", &mut self.throughput, throughput), ("R", &mut self.response, response)]
+        {
+            list.sort_by(f64::total_cmp);
+            let mean = list.iter().sum::<f64>() / kendall_units::exact_f64(list.len());
+            let have = [mean, list[list.len() * 99 / 100], list[list.len() - 1]].map(|e| 100.0 * e);
+            println!(
+                "{name:<34} {what}  mean {:.2}  99 % {:.2}  most {:.2}",
+                have[0], have[1], have[2]
+            );
+            for (have, most) in have.iter().zip(most) {
+                assert!(*have <= most, "{name}, {what}: {have} % for the documented {most} %");
+            }
+        }
+    }
+}
+
+const NETWORKS: u32 = 1_500;
+
+fn network(draw: &mut Draw, classes: u64, most: u64, servers: u64) -> Network {
+    let stations = 2 + draw.below(6);
+    let loads: Vec<Load> = (0..classes)
+        .map(|_| {
+            let think = if draw.below(2) == 0 { 0.0 } else { 10.0 * draw.unit() };
+            Load::Closed { population: 1 + draw.below(most), think_time: think }
+        })
+        .collect();
+    let resources = (0..stations)
+        .map(|_| {
+            let demands: Vec<f64> = loads.iter().map(|_| draw.demand()).collect();
+            let m = if servers > 1 { 1 + draw.below(servers) } else { 1 };
+            let demands: Vec<f64> =
+                demands.iter().map(|d| d * kendall_units::exact_f64(m)).collect();
+            Resource::servers(m, &demands)
+        })
+        .collect();
+    Network { classes: loads, resources }
+}
+
+#[test]
+fn one_class_errs_as_documented_and_to_the_safe_side() {
+    let mut draw = Draw(1);
+    let (mut bard, mut linear) = (Errors::default(), Errors::default());
+    for _ in 0..NETWORKS {
+        let n = network(&mut draw, 1, 60, 1);
+        let exact = mva_exact(&n).unwrap();
+        let s = schweitzer(&n, Iteration::default()).unwrap();
+        // Never more than the exact throughput, never less than the balanced lower bound [ES84].
+        let x = exact.throughput[0];
+        assert!(s.throughput[0] <= x * (1.0 + 1e-9), "{} {x}", s.throughput[0]);
+        let low = balanced_bounds(&n).unwrap().throughput.0;
+        assert!(s.throughput[0] >= low * (1.0 - 1e-9), "{} {low}", s.throughput[0]);
+        bard.add(&s, &exact);
+        linear.add(&linearizer(&n, Iteration::default()).unwrap(), &exact);
+    }
+    bard.within("Bard–Schweitzer, 1 class", ONE_CLASS.0, ONE_CLASS.1);
+    linear.within("Linearizer, 1 class", ONE_LINEARIZER.0, ONE_LINEARIZER.1);
+}
+
+#[test]
+fn three_classes_err_as_documented() {
+    let mut draw = Draw(2);
+    let (mut bard, mut linear) = (Errors::default(), Errors::default());
+    for _ in 0..NETWORKS {
+        let n = network(&mut draw, 3, 8, 1);
+        let exact = mva_exact(&n).unwrap();
+        bard.add(&schweitzer(&n, Iteration::default()).unwrap(), &exact);
+        let l = linearizer(&n, Iteration::default()).unwrap();
+        linear.add(&l, &exact);
+    }
+    bard.within("Bard–Schweitzer, 3 classes", THREE_CLASSES.0, THREE_CLASSES.1);
+    linear.within("Linearizer, 3 classes", THREE_LINEARIZER.0, THREE_LINEARIZER.1);
+}
+
+#[test]
+fn several_servers_err_as_documented() {
+    let mut draw = Draw(3);
+    let (mut conditional, mut seidmann) = (Errors::default(), Errors::default());
+    for _ in 0..NETWORKS {
+        let n = network(&mut draw, 1, 60, 8);
+        let exact = convolution(&n).unwrap();
+        let by = |multi_server| {
+            schweitzer(&n, Iteration { multi_server, ..Iteration::default() }).unwrap()
+        };
+        conditional.add(&by(MultiServer::Conditional), &exact);
+        seidmann.add(&by(MultiServer::Seidmann), &exact);
+    }
+    conditional.within("conditional, up to 8 servers", CONDITIONAL.0, CONDITIONAL.1);
+    seidmann.within("Seidmann, up to 8 servers", SEIDMANN.0, SEIDMANN.1);
+}
+
+/// Documented errors in percent, of throughput and of response time: mean, 99 %, most.
+type Documented = ([f64; 3], [f64; 3]);
+
+const ONE_CLASS: Documented = ([1.0, 5.5, 6.5], [2.2, 17.0, 22.0]);
+const ONE_LINEARIZER: Documented = ([0.1, 0.7, 0.9], [0.2, 3.0, 6.0]);
+const THREE_CLASSES: Documented = ([2.7, 12.5, 22.0], [4.0, 16.0, 28.5]);
+const THREE_LINEARIZER: Documented = ([0.2, 2.2, 9.5], [0.3, 2.8, 20.5]);
+const CONDITIONAL: Documented = ([1.8, 8.5, 11.5], [2.6, 15.0, 22.0]);
+const SEIDMANN: Documented = ([2.8, 14.0, 17.5], [4.6, 20.0, 24.0]);
