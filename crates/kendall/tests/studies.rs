@@ -324,6 +324,71 @@ fn calibrates(file: &str) {
     }
 }
 
+/// The chain against the formula: a station whose exponential service times are waited and not
+/// burnt, under Poisson arrivals, must show the response time of M/M/m.
+///
+/// The allowance has three parts. Sampling: 3.5 standard errors of a mean over n requests, from the
+/// asymptotic variance of waiting times in M/M/1, ρ(2 + 5ρ − 4ρ² + ρ³)/((1 − ρ)⁴μ²) [Daley68], with
+/// that of the service times added at its worst; M/M/m at the same ρ and μm waits less and varies
+/// less. Lateness of the tier: what waits longer than drawn serves longer, so the formula is also
+/// taken at the service time with its mean lateness. Lateness of the generator, as it is.
+fn matches_mmm(file: &str, workers: u32, rate: f64, service_s: f64) {
+    let text = std::fs::read_to_string(repository().join("studies").join(file)).unwrap();
+    let toy = text.find("[toy]").unwrap();
+    let text = format!(
+        "{}[toy]\n\"measure.duration\" = \"12s\"\n\"measure.warm_up\" = \"1s\"\n\
+         \"measure.repetitions\" = 1\n\"factors.workload.rate\" = [\"{rate}/s\"]\n{}",
+        &text[..toy],
+        if workers > 1 {
+            format!("\"factors.system.workers\" = [{workers}]\n")
+        } else {
+            String::new()
+        }
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("calibration.toml");
+    std::fs::write(&study, text).unwrap();
+    let (_folder, results) = runs_at_toy_size(study.to_str().unwrap());
+    let run = &results.runs().unwrap()[0];
+    let measured = results.measured(run.id).unwrap();
+    let record = results.record(run.id).unwrap();
+    let late_s = |found: Option<f64>| found.unwrap_or(0.0) / 1e9;
+    let tier_late = record.tiers.iter().filter(|tier| tier.kind == "synthetic");
+    let tier_late = tier_late
+        .flat_map(|tier| &tier.periods)
+        .filter_map(|period| period.requests.get("request")?.stages.get("lateness")?.mean());
+    let tier_late = late_s(tier_late.reduce(f64::max));
+    let sent_late = record.generators.iter().map(|generator| generator.lateness.mean());
+    let sent_late = late_s(sent_late.flatten().reduce(f64::max));
+
+    let response = |service_s: f64| {
+        let station = kendall_queueing::station::mmm(rate, 1.0 / service_s, workers.into());
+        station.unwrap().response_time.mean
+    };
+    let n = kendall_units::exact_f64(measured.response_time.count());
+    let rho = rate * service_s / f64::from(workers);
+    let waits = rho * (2.0 + 5.0 * rho - 4.0 * rho.powi(2) + rho.powi(3)) / (1.0 - rho).powi(4);
+    let one_s = service_s / f64::from(workers);
+    let standard_error = ((waits / n).sqrt() * one_s) + service_s / n.sqrt();
+    let (truth, found) = (response(service_s), measured.response_time.mean().unwrap() / 1e9);
+    let above = 3.5 * standard_error + response(service_s + tier_late) - truth + sent_late;
+    assert!(
+        found > truth - 3.5 * standard_error && found < truth + above,
+        "{file}: {found} s measured, {truth} s by M/M/{workers} at {rate}/s; standard error \
+         {standard_error} s, lateness {tier_late} s at the tier and {sent_late} s at the generator"
+    );
+}
+
+#[test]
+fn a_known_station_is_measured_as_mm1_says() {
+    matches_mmm("calibration/mm1.toml", 1, 100.0, 0.005);
+}
+
+#[test]
+fn four_known_servers_are_measured_as_mmm_says() {
+    matches_mmm("calibration/mmm.toml", 4, 120.0, 0.02);
+}
+
 #[test]
 fn calibration_mm1() {
     calibrates("calibration/mm1.toml");

@@ -1,6 +1,7 @@
 //! What processes and hosts use, from the operating system's accounting.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use kendall_store::{HostSample, ProcessSample, ThreadSample};
@@ -37,7 +38,9 @@ pub(crate) fn accounting(source: &Accounting) -> Option<Sampled> {
     match source {
         Accounting::None => None,
         Accounting::Process(pid) => process(*pid),
-        Accounting::ControlGroup(folder) => control_group(folder).map(Sampled::from),
+        Accounting::ControlGroup(folder) => {
+            control_group(Path::new("/sys/fs/cgroup"), folder).map(Sampled::from)
+        }
         Accounting::Prometheus(page) => prometheus(page).map(Sampled::from),
     }
 }
@@ -136,9 +139,9 @@ fn common_name(name: &str) -> &str {
     if common.is_empty() { name } else { common }
 }
 
-/// Counters of a control group (version 2), by its folder below `/sys/fs/cgroup`.
-fn control_group(folder: &str) -> Option<ProcessSample> {
-    let folder = std::path::Path::new("/sys/fs/cgroup").join(folder.trim_start_matches('/'));
+/// Counters of a control group (version 2), by its folder below `root`.
+fn control_group(root: &Path, folder: &str) -> Option<ProcessSample> {
+    let folder = root.join(folder.trim_start_matches('/'));
     let stat = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
     let microseconds = |name: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
@@ -159,7 +162,11 @@ fn prometheus(page: &str) -> Option<ProcessSample> {
     let rest = page.strip_prefix("http://").unwrap_or(page);
     let (address, path) = rest.split_once('/').unwrap_or((rest, "metrics"));
     let (status, body) = http::get(address, &format!("/{path}"), PAGE_DEADLINE).ok()?;
-    let text = String::from_utf8(body).ok().filter(|_| status == 200)?;
+    standard_counters(&String::from_utf8(body).ok().filter(|_| status == 200)?)
+}
+
+/// What every client library of Prometheus says of its process.
+fn standard_counters(text: &str) -> Option<ProcessSample> {
     let value = |name: &str| -> Option<f64> {
         let found = text.lines().filter_map(|line| line.strip_prefix(name)).find_map(|rest| {
             // Labels, if there are any, end before the value.
@@ -213,5 +220,53 @@ mod tests {
         let host = host("here").unwrap();
         assert!(host.cores >= 1 && host.cpu_idle_ns + host.cpu_user_ns > 0);
         assert_eq!(process(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_control_group_says_what_its_processes_used() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("services/cache");
+        std::fs::create_dir_all(&group).unwrap();
+        assert_eq!(control_group(root.path(), "/services/cache"), None, "no accounts there yet");
+        let stat = "usage_usec 3500\nuser_usec 2000\nsystem_usec 1500\nnr_periods 0\n";
+        std::fs::write(group.join("cpu.stat"), stat).unwrap();
+        std::fs::write(group.join("memory.current"), "8192\n").unwrap();
+        let sample = control_group(root.path(), "/services/cache").unwrap();
+        assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
+        assert_eq!(sample.resident_bytes, 8_192);
+    }
+
+    #[test]
+    fn a_page_of_prometheus_says_what_its_process_used() {
+        let page = "# HELP process_cpu_seconds_total CPU\n# TYPE process_cpu_seconds_total counter\n\
+                    process_cpu_seconds_total{host=\"a b\"} 1.5e+00 1700000000000\n\
+                    process_resident_memory_bytes 4.096e+03\nother_total 7\n";
+        let sample = standard_counters(page).unwrap();
+        assert_eq!((sample.cpu_user_ns, sample.resident_bytes), (1_500_000_000, 4_096));
+        assert_eq!(standard_counters("process_cpu_seconds_total NaN\n"), None);
+        assert_eq!(standard_counters("up 1\n"), None);
+    }
+
+    /// Over the wire, as a study reads it: the page of a process that serves one.
+    #[test]
+    fn a_page_is_fetched_where_it_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            use std::io::{BufRead as _, BufReader, Write as _};
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let asked = lines.next().unwrap();
+            // To the end of the head: a socket closed over unread bytes takes its answer back.
+            assert!(lines.any(|line| line.is_empty()));
+            drop(lines);
+            let body = "process_cpu_seconds_total 2\n";
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all((head + body).as_bytes()).unwrap();
+            asked
+        });
+        let source = Accounting::Prometheus(format!("http://{address}/of/this"));
+        assert_eq!(accounting(&source).unwrap().process.cpu_user_ns, 2_000_000_000);
+        assert_eq!(server.join().unwrap(), "GET /of/this HTTP/1.0");
     }
 }
