@@ -61,7 +61,7 @@ impl Set {
         let mut results = Results::create(folder, &study).unwrap();
         for (repetition, response_us) in (0..).zip(&self.response_us) {
             for (configuration, clients) in (0..).zip(&self.clients) {
-                let failed = configuration + 1 <= self.failed;
+                let failed = configuration < self.failed;
                 let record =
                     self.record((configuration, repetition), *clients, *response_us, failed);
                 results.store_run(&record).unwrap();
@@ -322,4 +322,35 @@ fn what_cannot_be_compared_is_refused_in_words() {
     refused(&folders, "no results");
     std::fs::remove_dir_all(folders.after()).unwrap();
     refused(&folders, "after");
+}
+
+/// Two levels of one factor within one study: the study's blocks pair them. Here 16 clients have
+/// four times the throughput of 4, and the same response time.
+#[test]
+fn two_levels_of_one_study_are_compared_in_pairs() {
+    let folders = Folders::of(&Set::default(), &Set::default());
+    let compare = |levels: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+        command.arg("compare").arg(folders.before()).args(["--levels", levels, "--format", "json"]);
+        command.output().unwrap()
+    };
+    let output = compare("workload.clients=4,16");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let comparisons = answer["comparisons"].as_array().unwrap();
+    assert!(comparisons.iter().all(|one| one["paired"] == true && one["runs"][0] == 4));
+    let verdicts: Vec<&str> =
+        comparisons.iter().map(|one| one["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["improvement", "equivalent", "equivalent"]);
+    assert!(folders.before().join("comparison.html").is_file());
+    for (levels, says) in [
+        ("workload.clients=4,99", "there are 16, 4"),
+        ("system.mode=a,b", "it varies workload.clients"),
+        ("workload.clients=4", "write it like"),
+    ] {
+        let output = compare(levels);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(says), "{says} is not in {error}");
+    }
 }

@@ -10,7 +10,7 @@ use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
-use self::sets::{Metric, ResultSet};
+use self::sets::{Metric, Only, ResultSet};
 use super::design::tables::{grid, note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -23,14 +23,19 @@ use crate::output::{self, Format};
 /// 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not tell is
 /// reported as inconclusive, and fails only with `--strict` (code 4 too).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  kendall compare results/main results/branch --bound 5%")]
+#[command(
+    after_help = "Example:\n  kendall compare results/main results/branch --bound 5%\n  kendall compare results/demo --levels system.workers=8,32"
+)]
 pub(crate) struct Compare {
     /// First result set: what is compared with
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
     /// Second result set: what is judged
-    #[arg(value_name = "AFTER")]
-    after: PathBuf,
+    #[arg(value_name = "AFTER", required_unless_present = "levels")]
+    after: Option<PathBuf>,
+    /// Compares two levels of one factor within one study, whose blocks pair them
+    #[arg(long, value_name = "FACTOR=LEVEL,LEVEL", value_parser = two_levels, conflicts_with = "after")]
+    levels: Option<TwoLevels>,
     /// Relative change that matters
     #[arg(long, default_value = "5%", value_parser = kendall_units::parse_share)]
     bound: f64,
@@ -104,7 +109,7 @@ impl Compare {
     }
 
     fn judge(&self) -> anyhow::Result<ComparisonPage> {
-        let (before, after) = (self.read(&self.before)?, self.read(&self.after)?);
+        let (before, after) = self.sets()?;
         let (samples, mut caveats) = sets::matched(&before, &after);
         if samples.is_empty() {
             let (first, second) = (before.factors_in_words(), after.factors_in_words());
@@ -116,6 +121,8 @@ impl Compare {
         let paired = match self.pairing {
             Pairing::Blocks => true,
             Pairing::None => false,
+            // The blocks of one study hold every configuration.
+            Pairing::Auto if self.levels.is_some() => true,
             Pairing::Auto => match sets::side_by_side(&before, &after) {
                 Ok(()) => true,
                 Err(reason) => {
@@ -149,18 +156,59 @@ impl Compare {
     }
 
     fn folder_of_page(&self) -> Option<PathBuf> {
-        let beside = || self.after.is_dir().then(|| self.after.clone());
+        let judged = self.after.as_ref().unwrap_or(&self.before);
+        let beside = || judged.is_dir().then(|| judged.clone());
         if self.no_report { None } else { self.out.clone().or_else(beside) }
+    }
+
+    /// What is compared with, and what is judged.
+    fn sets(&self) -> anyhow::Result<(ResultSet, ResultSet)> {
+        match (&self.levels, &self.after) {
+            (Some(TwoLevels { factor, before, after }), _) => {
+                let level = |level| {
+                    sets::folder(&self.before, &self.metrics(), Some(Only { factor, level }))
+                };
+                Ok((level(before)?, level(after)?))
+            }
+            (None, Some(after)) => Ok((self.read(&self.before)?, self.read(after)?)),
+            (None, None) => {
+                let missing = anyhow::anyhow!("a second result set is needed, or --levels");
+                Err(exit_with(Exit::Refused, missing))
+            }
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        if self.metrics.is_empty() { Metric::usual() } else { self.metrics.clone() }
     }
 
     fn read(&self, path: &Path) -> anyhow::Result<ResultSet> {
         if path.is_dir() {
-            let metrics =
-                if self.metrics.is_empty() { Metric::usual() } else { self.metrics.clone() };
-            return sets::folder(path, &metrics);
+            return sets::folder(path, &self.metrics(), None);
         }
         let better = if self.higher_is_better { Better::Higher } else { Better::Lower };
         sets::table(path, better)
+    }
+}
+
+/// Two levels of a factor.
+#[derive(Debug, Clone)]
+struct TwoLevels {
+    factor: String,
+    before: String,
+    after: String,
+}
+
+fn two_levels(text: &str) -> Result<TwoLevels, String> {
+    let parts = text.split_once('=').and_then(|(factor, levels)| {
+        let (before, after) = levels.split_once(',')?;
+        Some([factor, before, after].map(|part| part.trim().to_owned()))
+    });
+    match parts {
+        Some([factor, before, after]) if !factor.is_empty() && before != after => {
+            Ok(TwoLevels { factor, before, after })
+        }
+        _ => Err(format!("`{text}` is not two levels; write it like `system.workers=8,32`")),
     }
 }
 

@@ -143,7 +143,45 @@ fn count(number: usize) -> u64 {
     kendall_units::whole_u64(exact_f64(number))
 }
 
-pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSet> {
+/// One level of a factor, to take out of a study.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Only<'a> {
+    pub(super) factor: &'a str,
+    pub(super) level: &'a str,
+}
+
+impl Only<'_> {
+    /// Refuses a level that no run has, naming those that there are.
+    fn check(self, path: &Path, runs: &[Run]) -> anyhow::Result<()> {
+        let levels: BTreeSet<&str> = runs
+            .iter()
+            .filter_map(|run| run.factor(self.factor))
+            .map(|level| level.text.as_str())
+            .collect();
+        if levels.contains(self.level) {
+            return Ok(());
+        }
+        let there = if levels.is_empty() {
+            let factors: BTreeSet<&str> =
+                runs.iter().flat_map(|run| &run.factors).map(|l| l.factor.as_str()).collect();
+            let factors: Vec<&str> = factors.into_iter().collect();
+            format!("it varies {}", factors.join(", "))
+        } else {
+            let levels: Vec<&str> = levels.into_iter().collect();
+            format!("there are {}", levels.join(", "))
+        };
+        let Self { factor, level } = self;
+        let refusal = anyhow::anyhow!("{} has no level {factor}={level}; {there}", path.display());
+        Err(exit_with(Exit::Refused, refusal))
+    }
+}
+
+/// A folder of results, or the runs of one level of one of its factors.
+pub(super) fn folder(
+    path: &Path,
+    metrics: &[Metric],
+    only: Option<Only<'_>>,
+) -> anyhow::Result<ResultSet> {
     let refuse = |error: StoreError| {
         let exit = match &error {
             StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. } => {
@@ -157,10 +195,20 @@ pub(super) fn folder(path: &Path, metrics: &[Metric]) -> anyhow::Result<ResultSe
     let mut responses: BTreeMap<(String, String), Responses> = BTreeMap::new();
     let mut blocks: BTreeMap<String, Span> = BTreeMap::new();
     let mut caveats = Vec::new();
-    let runs = results.latest_runs().map_err(refuse)?;
+    let mut runs = results.latest_runs().map_err(refuse)?;
+    let mut name = path.display().to_string();
+    if let Some(only) = only {
+        only.check(path, &runs)?;
+        let of_level = |run: &Run| run.factor(only.factor).is_some_and(|l| l.text == only.level);
+        runs.retain(of_level);
+        for run in &mut runs {
+            run.factors.retain(|level| level.factor != only.factor);
+        }
+        name = format!("{name} ({}={})", only.factor, only.level);
+    }
     let usable: Vec<&Run> = runs.iter().filter(|run| run.is_usable()).collect();
     let mut set = ResultSet {
-        name: path.display().to_string(),
+        name,
         title: results.study().map_err(refuse)?.title,
         runs: (count(usable.len()), count(runs.len() - usable.len())),
         started_unix_ns: runs.iter().map(|run| run.started_unix_ns).min(),
@@ -291,7 +339,7 @@ pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Differen
     differences.retain(|one| !varied(&one.what));
     differences.extend(differing(&before.environment, &after.environment, kind_of_item));
     differences.retain(|one| one.what != SEED);
-    differences.sort_by(|a, b| b.kind.cmp(&a.kind));
+    differences.sort_by_key(|one| std::cmp::Reverse(one.kind));
     differences
 }
 
