@@ -9,8 +9,8 @@
 //! 1. Independent replications are warmed up until the marginal standard error rule (MSER) finds
 //!    the end of the transient in the first half of what was run; all of that is forgotten.
 //! 2. They run on until the interval of every class's mean response time and throughput is as
-//!    narrow as asked, *and* neighboring batches of a replication hardly depend on one another
-//!    (near saturation a narrow interval of a short run is an accident), or until the cap.
+//!    narrow as asked, by the batches of all replications too, *and* neighboring batches hardly
+//!    depend on one another (a narrow interval of a short run is an accident), or until the cap.
 //! 3. Intervals are Student's t over replications, with ratio estimators; percentiles come from
 //!    histograms with cells of 0.8 %.
 //!

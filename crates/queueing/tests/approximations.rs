@@ -42,7 +42,7 @@ impl Errors {
         }
     }
 
-    /// Mean, 99 % and largest in percent must not exceed what is documented.
+    /// Mean, 99 % quantile and largest in percent must not exceed what is documented.
     fn within(mut self, name: &str, throughput: [f64; 3], response: [f64; 3]) {
         for (what, list, most) in
             [("X", &mut self.throughput, throughput), ("R", &mut self.response, response)]
@@ -50,10 +50,6 @@ impl Errors {
             list.sort_by(f64::total_cmp);
             let mean = list.iter().sum::<f64>() / kendall_units::exact_f64(list.len());
             let have = [mean, list[list.len() * 99 / 100], list[list.len() - 1]].map(|e| 100.0 * e);
-            println!(
-                "{name:<34} {what}  mean {:.2}  99 % {:.2}  most {:.2}",
-                have[0], have[1], have[2]
-            );
             for (have, most) in have.iter().zip(most) {
                 assert!(*have <= most, "{name}, {what}: {have} % for the documented {most} %");
             }

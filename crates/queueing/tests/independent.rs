@@ -1,6 +1,8 @@
 //! Every family of models against a computation that shares no code with it: global balance of
 //! small Markov chains by Gaussian elimination, sums over all states, recurrences.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 
 use kendall_queueing::Distribution;
@@ -378,8 +380,7 @@ fn fork_join_of_unequal_branches_stays_near_global_balance() {
         });
         let truth = c.mean(|s| f64::from(s.0.max(s.1))) / lambda;
         let f = fork_join_unequal(lambda, &[1.0, other]).unwrap();
-        println!("{lambda} {other}: {} for {truth}", f.response_time);
-        near(f.response_time, truth, 0.03);
+        near(f.response_time, truth, 0.011);
         assert!(f.lower_bound <= truth * 1.001 && truth <= f.upper_bound, "{truth} {f:?}");
     }
 }

@@ -29,6 +29,8 @@ const MOST_POINTS: usize = 100_000;
 /// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, gm1, gg1, ggm,
 /// mxm1, mmm+m, erlang-b, erlang-c) with its flags, or a model file (.toml or .json), whose keys
 /// docs/models.md describes. A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
+/// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is
+/// solved case by case and compared with the outputs that it expects (exit code 4 when not met).
 /// The answer says which solver gave it, and whether it is exact, a bound, an approximation or an
 /// estimate.
 #[derive(Debug, clap::Args)]
@@ -44,8 +46,6 @@ pub(crate) struct Solve {
     model: String,
     #[command(flatten)]
     flags: flags::Flags,
-    #[command(flatten)]
-    simulation: simulation::SimulationFlags,
     /// Percentiles of response and waiting time
     #[arg(long, value_delimiter = ',', value_name = "P,P")]
     percentiles: Vec<f64>,
@@ -68,6 +68,8 @@ pub(crate) struct Solve {
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    simulation: simulation::SimulationFlags,
 }
 
 /// What one solver says of one model.

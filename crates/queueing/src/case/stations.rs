@@ -181,10 +181,11 @@ fn queue(notation: &Notation, m: u64, fields: &Fields<'_>) -> Result<StationSolu
         }
     }
     let gap = fields.interarrival(notation.arrivals)?;
-    if m == 1 && service.is_exponential() {
-        if let Ok(solved) = gm1(&gap, service.mean().recip()) {
-            return Ok(solved);
-        }
+    if m == 1
+        && service.is_exponential()
+        && let Ok(solved) = gm1(&gap, service.mean().recip())
+    {
+        return Ok(solved);
     }
     Ok(ggm(&gap, &service, m, GgmFormula::Best)?)
 }

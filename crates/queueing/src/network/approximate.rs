@@ -47,8 +47,8 @@ pub enum MultiServer {
 /// [`NetworkError::NotSettled`]; [`NetworkError::Unsupported`] for open classes.
 ///
 /// # Source
-/// Schweitzer 1979, Bard 1979; [LZGS84 §6.4.2.2]. Typical error of throughput below 5 %
-/// [LZGS84 §7.4].
+/// Schweitzer 1979, Bard 1979; [LZGS84 §6.4.2.2]. Errors: the table of `docs/models.md`. For one
+/// class it never exceeds the exact throughput \[ES84\].
 pub fn schweitzer(
     network: &Network,
     iteration: Iteration,
@@ -243,8 +243,8 @@ fn pause_share(resource: &Resource) -> f64 {
 /// As [`schweitzer`], and [`NetworkError::Unsupported`] for general load dependence.
 ///
 /// # Source
-/// Chandy and Neuse 1982 \[CN82\]; the sums after de Souza e Silva and Muntz 1990 \[SM90\]. Typical
-/// error of throughput well below 1 %.
+/// Chandy and Neuse 1982 \[CN82\]; the sums after de Souza e Silva and Muntz 1990 \[SM90\]. Errors:
+/// the table of `docs/models.md`.
 pub fn linearizer(
     network: &Network,
     iteration: Iteration,

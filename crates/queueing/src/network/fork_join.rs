@@ -107,7 +107,7 @@ pub fn fork_join(
 /// # Source
 /// Bounds: association of the branches, Baccelli, Makowski, Shwartz 1989 (independent ones are
 /// slower). The correction is that of \[NT88\]; against Markov chains of two branches it errs by
-/// less than 3 % (`tests/independent.rs`).
+/// 1 % at most (`tests/independent.rs`).
 pub fn fork_join_unequal(
     arrival_rate: f64,
     service_times: &[f64],

@@ -232,20 +232,15 @@ fn asked(answer: &mut Answer, wanted: &[String], effects: &[(String, f64)], anal
     let term = |name: &str| fit.terms.iter().find(|term| term.name == name);
     let effect = |name: &str| effects.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
     for name in wanted {
-        let (start, of): (&str, &dyn Fn(&str) -> Option<f64>) = if name.starts_with("effects_") {
-            ("effects_", &|at| effect(at))
-        } else if name.starts_with("sum_of_squares_") {
-            ("sum_of_squares_", &|at| match at {
-                "error" | "E" => Some(fit.sums.sse),
-                at => term(at).map(|term| term.sum_of_squares),
-            })
-        } else if name.starts_with("percent_variation_") {
-            ("percent_variation_", &|at| match at {
-                "error" | "E" => fit.error.as_ref().map(|error| 100.0 * error.share),
-                at => term(at).map(|term| 100.0 * term.share),
-            })
-        } else {
-            continue;
+        let starts = ["effects_", "sum_of_squares_", "percent_variation_"];
+        let Some(start) = starts.iter().find(|start| name.starts_with(**start)) else { continue };
+        let error = |at: &str| at == "error" || at == "E";
+        let of = |at: &str| match *start {
+            "effects_" => effect(at),
+            "sum_of_squares_" if error(at) => Some(fit.sums.sse),
+            "sum_of_squares_" => term(at).map(|term| term.sum_of_squares),
+            _ if error(at) => fit.error.as_ref().map(|error| 100.0 * error.share),
+            _ => term(at).map(|term| 100.0 * term.share),
         };
         let list: Option<Vec<f64>> = name[start.len()..].split('_').map(of).collect();
         if let Some(list) = list

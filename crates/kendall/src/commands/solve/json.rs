@@ -130,6 +130,7 @@ fn single_station(s: &StationSolution) -> Value {
     put("method", json!(s.method));
     put("arrival_rate_per_s", json!(s.arrival_rate));
     put("throughput_per_s", json!(s.throughput));
+    put("accepted_rate_per_s", json!(s.accepted_rate()));
     put("offered_load_erlang", json!(s.offered_load));
     put("utilization", json!(s.utilization));
     put("p0", json!(s.p0));
