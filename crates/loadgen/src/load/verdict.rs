@@ -22,6 +22,7 @@ const NOTABLE_WAITS: f64 = 0.01;
 
 /// Writes rejections and caveats into the result.
 pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
+    answers(result);
     schedule(result, limits, evidence);
     cores(result, limits);
     biases(result, evidence);
@@ -33,6 +34,17 @@ fn percent(share: f64) -> String {
 
 fn sent(result: &LoadResult) -> u64 {
     result.operations.values().map(|operation| operation.sent).sum()
+}
+
+/// Was there anything to measure?
+fn answers(result: &mut LoadResult) {
+    let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
+    let errors = result.operations.values().flat_map(|operation| &operation.errors);
+    if let (0, Some((kind, _))) = (completed, errors.max_by_key(|(_, count)| **count)) {
+        result.rejections.push(format!(
+            "no request succeeded (most failed with {kind}): check the target and the request"
+        ));
+    }
 }
 
 /// Open loop: was the schedule kept?

@@ -43,9 +43,9 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header =
-        vec!["operation".to_owned(), "completed".into(), "throughput".into(), "mean".into()];
+        vec!["request".to_owned(), "completed".into(), "throughput".into(), "mean".into()];
     header.extend(QUANTILES.iter().map(|(_, name)| (*name).to_owned()));
-    header.extend(["hits".into(), "misses".into(), "errors".into()]);
+    header.push("errors".into());
     table.set_header(header);
     let mut all = (0_u64, Histogram::new());
     for (name, operation) in &result.operations {
@@ -58,17 +58,24 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
         let sum = |pick: fn(&Operation) -> u64| result.operations.values().map(pick).sum::<u64>();
         let total = Operation {
             completed: all.0,
-            hits: sum(|operation| operation.hits),
-            misses: sum(|operation| operation.misses),
             errors: [("all".to_owned(), sum(errors))].into(),
             ..Operation::default()
         };
         table.add_row(row("all", &total, &all.1, seconds));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        // The whole in 80 columns.
+        column.set_padding((0, 0));
+        if number > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     writeln!(text, "{table}")?;
+    for (name, operation) in &result.operations {
+        if operation.hits + operation.misses > 0 {
+            writeln!(text, "keys of {name}: {} hits, {} misses", operation.hits, operation.misses)?;
+        }
+    }
     for (name, operation) in &result.operations {
         for (kind, count) in &operation.errors {
             writeln!(text, "errors of {name}: {kind} {count}")?;
@@ -84,9 +91,7 @@ fn row(
     response_time: &Histogram,
     duration: Seconds,
 ) -> Vec<String> {
-    let time = |nanoseconds: Option<f64>| {
-        nanoseconds.map_or_else(|| "–".to_owned(), |ns| Seconds::new(ns / 1e9).to_string())
-    };
+    let time = |nanoseconds: Option<f64>| nanoseconds.map_or_else(|| "–".to_owned(), three_digits);
     let throughput = exact_f64(operation.completed) / duration.get();
     let mut row = vec![
         name.to_owned(),
@@ -103,10 +108,26 @@ fn row(
             .iter()
             .map(|(quantile, _)| time(response_time.quantile(*quantile).map(exact_f64))),
     );
-    row.push(operation.hits.to_string());
-    row.push(operation.misses.to_string());
     row.push(errors(operation).to_string());
     row
+}
+
+/// `1.47 ms`: what a table has room for.
+fn three_digits(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        1e9.. => (nanoseconds / 1e9, "s"),
+        1e6.. => (nanoseconds / 1e6, "ms"),
+        1e3.. => (nanoseconds / 1e3, "µs"),
+        _ => (nanoseconds, "ns"),
+    };
+    let digits = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {unit}")
 }
 
 fn errors(operation: &Operation) -> u64 {
@@ -128,7 +149,7 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
     if let Some(check) = &result.gap_check {
         writeln!(
             text,
-            "arrivals: {} planned, {} sent; variation of the gaps {:.3} planned, {:.3} sent{}",
+            "arrivals: {} planned, {} sent\nvariation of the gaps: {:.3} planned, {:.3} sent{}",
             Rate::per_second(check.planned_rate_per_s),
             Rate::per_second(check.sent_rate_per_s),
             check.planned_variation,
@@ -147,8 +168,9 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
         };
         writeln!(
             text,
-            "generator thread {number}: CPU {}, waited for a core {}",
+            "generator thread {number}: at work {}, kept awake {}, waited for a core {}",
             share(cpu),
+            share(thread.spun_ns),
             share(thread.run_queue_wait_ns)
         )?;
     }
@@ -156,4 +178,16 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
         writeln!(text, "caveat: {caveat}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_their_unit() {
+        let shown: Vec<String> =
+            [1.0, 999.4, 27_904.0, 1_471_000.0, 99_960_000.0, 5e9].map(three_digits).into();
+        assert_eq!(shown, ["1.00 ns", "999 ns", "27.9 µs", "1.47 ms", "100 ms", "5.00 s"]);
+    }
 }
