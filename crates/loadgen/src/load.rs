@@ -241,10 +241,17 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     /// The targets of this thread's connections: every `threads`-th of all.
     pub(crate) fn connections(&self) -> Vec<SocketAddr> {
-        (self.thread..self.plan.clients)
-            .step_by(self.threads)
-            .map(|client| self.plan.targets[client % self.plan.targets.len()])
-            .collect()
+        self.clients().map(|client| self.plan.targets[client % self.plan.targets.len()]).collect()
+    }
+
+    /// The numbers of this thread's clients, in the order of its connections.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = usize> + use<> {
+        (self.thread..self.plan.clients).step_by(self.threads)
+    }
+
+    /// This thread's part of `all` things, at least one.
+    pub(crate) fn share(&self, all: usize) -> usize {
+        (all / self.threads + usize::from(self.thread < all % self.threads)).max(1)
     }
 
     pub(crate) fn pace(&self) -> Pace {

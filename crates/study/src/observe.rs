@@ -103,11 +103,16 @@ pub(crate) struct Observer<'a> {
 impl Observer<'_> {
     /// The whole run. Whatever happens, nothing that it started is left.
     pub(crate) fn run(mut self) -> Result<Observed, RunError> {
+        let secret = secret().map_err(|source| ProcessError::Spawn {
+            name: "a secret for the tiers".to_owned(),
+            source,
+        })?;
         let mut running = Starter {
             keeper: self.keeper,
             settings: self.settings,
             folder: self.folder,
             seed: self.seed,
+            secret: &secret,
             interrupted: self.interrupted,
         }
         .start()?;
@@ -219,6 +224,13 @@ impl Observer<'_> {
         }
         Ok(running.check_alive()?)
     }
+}
+
+/// Letters and digits that cannot be guessed: passwords must not follow from a seed.
+fn secret() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// What the generators printed.

@@ -42,6 +42,8 @@ pub(crate) struct Starter<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) folder: &'a Path,
     pub(crate) seed: u64,
+    /// Letters and digits that nobody else knows, the same for all tiers of a run.
+    pub(crate) secret: &'a str,
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -179,6 +181,7 @@ impl Starter<'_> {
         values.set("instance", number.to_string());
         values.set("seed", self.seed.to_string());
         values.set("host", "127.0.0.1".to_owned());
+        values.set("secret", self.secret.to_owned());
         if started.address == AddressFrom::Chosen {
             values.set("port", port.to_string());
             values.set("address", chosen.clone());

@@ -4,6 +4,7 @@ mod attached;
 mod compute;
 mod memcached;
 mod memcached_proxy;
+mod message_queue;
 mod processes;
 mod synthetic;
 
@@ -27,6 +28,7 @@ pub struct SystemKind {
 pub const SYSTEMS: &[SystemKind] = &[
     memcached::KIND,
     memcached_proxy::KIND,
+    message_queue::KIND,
     compute::KIND,
     synthetic::KIND,
     processes::KIND,

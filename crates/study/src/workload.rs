@@ -2,6 +2,7 @@
 
 mod http;
 mod memcached;
+mod queue;
 
 use kendall_units::{Seconds, exact_f64};
 
@@ -17,7 +18,7 @@ pub struct Protocol {
 }
 
 /// All of them.
-pub const PROTOCOLS: &[Protocol] = &[memcached::PROTOCOL, http::PROTOCOL];
+pub const PROTOCOLS: &[Protocol] = &[memcached::PROTOCOL, http::PROTOCOL, queue::PROTOCOL];
 
 /// Arguments of `kendall load` that are the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -4,6 +4,7 @@ mod common;
 mod http;
 mod human;
 mod memcached;
+mod queue;
 
 use clap::Subcommand;
 
@@ -24,6 +25,7 @@ pub(crate) struct Load {
 enum Protocol {
     Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
+    Queue(Box<queue::LoadQueue>),
 }
 
 impl Load {
@@ -31,6 +33,7 @@ impl Load {
         match self.protocol {
             Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
+            Protocol::Queue(load) => load.run(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod compute;
 mod link;
 mod proxy;
 mod queue;
+mod queue_database;
 mod summary;
 mod synthetic;
 
@@ -28,6 +29,7 @@ enum Tier {
     Synthetic(synthetic::SyntheticFlags),
     Proxy(proxy::Proxy),
     Queue(queue::QueueFlags),
+    QueueDatabase(queue_database::QueueDatabaseFlags),
 }
 
 impl Serve {
@@ -39,6 +41,7 @@ impl Serve {
             Tier::Synthetic(tier) => tier.run(),
             Tier::Proxy(tier) => tier.run(),
             Tier::Queue(tier) => tier.run(),
+            Tier::QueueDatabase(tier) => tier.run(),
         }
     }
 }

@@ -19,7 +19,7 @@ mod waiters;
 
 pub use database::DatabaseError;
 pub use operation::Limits;
-pub use private_postgres::{PrivatePostgres, PrivatePostgresError};
+pub use private_postgres::{PrivateOptions, PrivatePostgres, PrivatePostgresError, TcpAccess};
 pub use server::{Database, QueueOptions, Server, ServerError};
 
 /// The service's client and server, made from the published description.

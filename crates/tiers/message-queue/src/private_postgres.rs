@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,15 @@ pub enum PrivatePostgresError {
          start as another user"
     )]
     NoUser,
+    /// The user that runs the server may not enter.
+    #[error(
+        "PostgreSQL runs as user `postgres` here, who may not enter {folder}; take a data folder \
+         elsewhere, or allow it (chmod o+x)"
+    )]
+    Closed {
+        /// The folder on the way to the data.
+        folder: PathBuf,
+    },
     /// One of its programs failed.
     #[error("`{program}` failed: {output}")]
     Program {
@@ -81,6 +91,27 @@ pub enum PrivatePostgresError {
     },
 }
 
+/// How a private PostgreSQL is reached beside its socket, and what it is told.
+#[derive(Debug, Clone, Default)]
+pub struct PrivateOptions {
+    /// Also over TCP, with a password.
+    pub tcp: Option<TcpAccess>,
+    /// Settings of PostgreSQL: `name=value`.
+    pub settings: Vec<String>,
+    /// In the caller's process group, so that who ends the group ends the server. Otherwise in one
+    /// of its own: a terminal's interrupt is for the middleware, which stops it afterwards.
+    pub same_group: bool,
+}
+
+/// An address on which a private PostgreSQL listens, and what its role must know there.
+#[derive(Debug, Clone)]
+pub struct TcpAccess {
+    /// On loopback.
+    pub address: SocketAddr,
+    /// Letters and digits.
+    pub password: String,
+}
+
 /// A running private PostgreSQL. [`stop`](Self::stop) it; dropped, it is stopped too.
 #[derive(Debug)]
 pub struct PrivatePostgres {
@@ -100,6 +131,17 @@ impl PrivatePostgres {
     /// # Errors
     /// [`PrivatePostgresError`]: not installed, no such folder, in use, or it does not come up.
     pub fn start(folder: &Path) -> Result<Self, PrivatePostgresError> {
+        Self::start_with(folder, &PrivateOptions::default())
+    }
+
+    /// As [`start`](Self::start), with options.
+    ///
+    /// # Errors
+    /// [`PrivatePostgresError`]: not installed, no such folder, in use, or it does not come up.
+    pub fn start_with(
+        folder: &Path,
+        options: &PrivateOptions,
+    ) -> Result<Self, PrivatePostgresError> {
         let programs = programs()?;
         let user = User::of_server()?;
         let folder = user.folder(folder)?;
@@ -110,11 +152,13 @@ impl PrivatePostgres {
             make_cluster(&programs, user, &data, &sockets)?;
         }
         refuse_running(&data)?;
+        allow(&programs, user, &data, options.tcp.as_ref())?;
         let log = folder.join("postgres.log");
-        let server = start_server(&programs, user, &data, &sockets, &log)?;
-        let url = format!("host='{}' port={PORT} user={ROLE} dbname={ROLE}", sockets.display());
+        let server = start_server(&programs, user, (&data, &sockets, &log), options)?;
+        let port = options.port();
+        let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let mut running = Self { server, url };
-        running.wait_ready(&programs, &sockets, &log)?;
+        running.wait_ready(&programs, (&sockets, &port), &log)?;
         Ok(running)
     }
 
@@ -130,6 +174,20 @@ impl PrivatePostgres {
         self.server.id()
     }
 
+    /// Whether the server could work in this folder, which need not exist.
+    ///
+    /// # Errors
+    /// [`PrivatePostgresError::Closed`] with the folder that is in the way, or no user to run as.
+    pub fn may_enter(folder: &Path) -> Result<(), PrivatePostgresError> {
+        User::of_server()?.may_enter(folder)
+    }
+
+    /// Ends it at once, for data that nobody needs any more.
+    pub fn abandon(mut self) {
+        signal(&self.server, Signal::QUIT);
+        drop(self.server.wait());
+    }
+
     /// Stops it: connections are ended, what was committed is on disk.
     pub fn stop(mut self) {
         self.stop_and_wait();
@@ -138,13 +196,13 @@ impl PrivatePostgres {
     fn wait_ready(
         &mut self,
         programs: &Path,
-        sockets: &Path,
+        (sockets, port): (&Path, &str),
         log: &Path,
     ) -> Result<(), PrivatePostgresError> {
         let mut left = START;
         while left > Duration::ZERO {
             let ready = Command::new(programs.join("pg_isready"))
-                .args(["--quiet", "--port", PORT, "--host"])
+                .args(["--quiet", "--port", port, "--host"])
                 .arg(sockets)
                 .status();
             if ready.is_ok_and(|status| status.success()) {
@@ -186,6 +244,17 @@ impl Drop for PrivatePostgres {
     }
 }
 
+impl PrivateOptions {
+    /// The port, which also names the socket.
+    fn port(&self) -> String {
+        self.tcp.as_ref().map_or_else(|| PORT.to_owned(), |tcp| tcp.address.port().to_string())
+    }
+
+    fn host(&self) -> String {
+        self.tcp.as_ref().map_or_else(String::new, |tcp| tcp.address.ip().to_string())
+    }
+}
+
 impl User {
     fn of_server() -> Result<Self, PrivatePostgresError> {
         if !getuid().is_root() {
@@ -202,8 +271,28 @@ impl User {
         Ok(Self { switch: Some(switch) })
     }
 
+    /// Whether all folders above `path` let this user pass.
+    fn may_enter(self, path: &Path) -> Result<(), PrivatePostgresError> {
+        let Some((uid, gid)) = self.switch else { return Ok(()) };
+        let failed = |source| PrivatePostgresError::Folder { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(failed)?;
+        for folder in path.ancestors().skip(1).filter(|folder| folder.exists()) {
+            let about = fs::metadata(folder).map_err(failed)?;
+            let enters = match () {
+                () if about.uid() == uid => 0o100,
+                () if about.gid() == gid => 0o010,
+                () => 0o001,
+            };
+            if about.mode() & enters == 0 {
+                return Err(PrivatePostgresError::Closed { folder: folder.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a folder that only this user may enter, and gives its full path.
     fn folder(self, path: &Path) -> Result<PathBuf, PrivatePostgresError> {
+        self.may_enter(path)?;
         let failed = |source| PrivatePostgresError::Folder { path: path.to_owned(), source };
         if !path.exists() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -301,13 +390,34 @@ fn make_cluster(
         single.args(["--single", "-j", "-D"]).arg(&making).arg(database);
         run(single, "postgres --single", &text)?;
     }
-    let hba = making.join("pg_hba.conf");
-    fs::write(&hba, format!("local {ROLE} {ROLE} trust\nlocal all all reject\n"))
-        .map_err(|source| PrivatePostgresError::Folder { path: hba, source })?;
     fs::rename(&making, data)
         .map_err(|source| PrivatePostgresError::Folder { path: data.to_owned(), source })?;
     tracing::info!(data = %data.display(), sockets = %sockets.display(), "made a private PostgreSQL");
     Ok(())
+}
+
+/// Says who may connect: the role of the queue by the socket, and by TCP with its password, if at
+/// all.
+fn allow(
+    programs: &Path,
+    user: User,
+    data: &Path,
+    tcp: Option<&TcpAccess>,
+) -> Result<(), PrivatePostgresError> {
+    let mut rules = format!("local {ROLE} {ROLE} trust\nlocal all all reject\n");
+    if let Some(TcpAccess { address, password }) = tcp {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        // Peers on loopback have its first address, whatever address they connect to.
+        let peer = if address.is_ipv4() { "127.0.0.0/8".into() } else { format!("::1/{bits}") };
+        rules.push_str(&format!("host {ROLE} {ROLE} {peer} scram-sha-256\n"));
+        assert!(password.chars().all(|c| c.is_ascii_alphanumeric()), "letters and digits");
+        let text = format!("ALTER ROLE {ROLE} PASSWORD '{password}';\n");
+        let mut single = user.command(programs.join("postgres"));
+        single.args(["--single", "-j", "-D"]).arg(data).arg("postgres");
+        run(single, "postgres --single", &text)?;
+    }
+    let hba = data.join("pg_hba.conf");
+    fs::write(&hba, rules).map_err(|source| PrivatePostgresError::Folder { path: hba, source })
 }
 
 fn run(mut command: Command, program: &str, input: &str) -> Result<(), PrivatePostgresError> {
@@ -377,9 +487,8 @@ fn runs_kendall(pid: i32) -> bool {
 fn start_server(
     programs: &Path,
     user: User,
-    data: &Path,
-    sockets: &Path,
-    log: &Path,
+    (data, sockets, log): (&Path, &Path, &Path),
+    options: &PrivateOptions,
 ) -> Result<Child, PrivatePostgresError> {
     let failed = |source| PrivatePostgresError::Folder { path: log.to_owned(), source };
     let log_file = fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
@@ -387,14 +496,20 @@ fn start_server(
     command
         .arg("-D")
         .arg(data)
-        .args(["-p", PORT, "-c", "listen_addresses=", "-c"])
+        .args(["-p", &options.port(), "-c"])
+        .arg(format!("listen_addresses={}", options.host()))
+        .arg("-c")
         .arg(format!("unix_socket_directories={}", sockets.display()))
         .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
         .args(["-c", "max_wal_size=2GB", "-c", "shared_buffers=256MB"])
         .stdout(log_file.try_clone().map_err(failed)?)
-        .stderr(log_file)
-        // A terminal's interrupt is for the middleware, which stops the server afterwards.
-        .process_group(0);
+        .stderr(log_file);
+    for setting in &options.settings {
+        command.args(["-c", setting]);
+    }
+    if !options.same_group {
+        command.process_group(0);
+    }
     command.spawn().map_err(|error| PrivatePostgresError::Program {
         program: "postgres".into(),
         output: error.to_string(),

@@ -1,0 +1,96 @@
+//! `kendall load queue`.
+
+use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
+use kendall_units::{Seconds, parse_seconds};
+
+use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+
+/// Loads the message queue
+///
+/// Each client of the load sends under one name and receives under another, since nobody may
+/// receive what they sent themselves. Every message that is received is checked: what its sender
+/// wrote, for this client or for anyone, and nobody had it before.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kendall load queue 127.0.0.1:7070 --clients 64 --duration 10s\n  \
+                  kendall load queue 127.0.0.1:7070 127.0.0.1:7072 --clients 600 --think-time 50ms \
+                  --message-size 2000B --peers random\n  \
+                  kendall load queue 127.0.0.1:7070 --rate 2000/s --mix send=1,lease=1"
+)]
+pub(crate) struct LoadQueue {
+    /// Middlewares; the clients are spread over them in turn
+    #[arg(required = true, value_name = "HOST:PORT")]
+    targets: Vec<String>,
+
+    /// Operations with their weights: send, receive, read, lease (what was leased is acknowledged
+    /// by the client's next request); each client asks for them in turns
+    #[arg(long, default_value = "send=1,receive=1", value_name = "OPERATION=WEIGHT,…")]
+    mix: String,
+
+    /// Size of messages: `200B` or `uniform:50B..2KB`
+    #[arg(long, default_value = "200B", value_name = "SIZE")]
+    message_size: String,
+
+    /// Who may take a message: `any` client, the `next` one, or a `random` one
+    #[arg(long, default_value = "any", value_name = "WHO")]
+    peers: String,
+
+    /// Name of the queue; made where it does not exist
+    #[arg(long, default_value = "load", value_name = "NAME")]
+    queue: String,
+
+    /// Queues, over which the clients are spread in turn
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    queues: u32,
+
+    /// How long a receive waits for a message
+    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = parse_seconds)]
+    wait: Seconds,
+
+    /// How long a leased message is hidden from others
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_seconds)]
+    lease: Seconds,
+
+    /// Connections that the clients share [default: one each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: Option<u32>,
+
+    /// Messages that wait when the load begins
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    prefill: u64,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LoadQueue {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let content = QueuePlan {
+            mix: QueuePlan::parse_mix(&self.mix).map_err(refuse)?,
+            queue: self.queue.clone(),
+            queues: self.queues as usize,
+            message_size: QueuePlan::parse_size(&self.message_size).map_err(refuse)?,
+            peers: QueuePlan::parse_peers(&self.peers).map_err(refuse)?,
+            wait_ms: self.wait.as_nanos() / 1_000_000,
+            lease_ms: (self.lease.as_nanos() / 1_000_000).max(1),
+            connections: self.connections.map(|connections| connections as usize),
+            prefill: self.prefill,
+        };
+        let plan = self.common.plan(resolve(&self.targets)?)?;
+        if content.wait_ms * 1_000_000 >= plan.timeout_ns {
+            return Err(refuse("--wait must be below --timeout, or every empty wait times out"));
+        }
+        let stop = stop_at_a_signal()?;
+        let result =
+            queue::run(&plan, &content, &stop, &mut self.common.progress()).map_err(queue_error)?;
+        self.common.print(&result)
+    }
+}
+
+fn queue_error(error: QueueLoadError) -> anyhow::Error {
+    match error {
+        QueueLoadError::Load(error) => load_error(error),
+        refused @ QueueLoadError::Refused { .. } => exit_with(Exit::NotReady, refused),
+    }
+}

@@ -1,0 +1,284 @@
+//! The loop of one generator thread for protocols that a library speaks: one task a client, on one
+//! single-threaded runtime.
+//!
+//! The schedule, the records and the verdict are those of the engine; what differs is that a
+//! request costs several times as much. The runtime's own timers tick in milliseconds, so waits
+//! are timers of the kernel that the runtime watches like a socket. A client has one request at a
+//! time in flight.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::task::JoinSet;
+
+use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use crate::cost::Account;
+use crate::driver::{ErrorKind, Reply};
+use crate::load::{LoadError, Place, Start, ThreadEnd};
+use crate::pace::Pace;
+use crate::recorder::{Recorder, Tally};
+
+/// Longest wait: how soon a stop is seen.
+const LONGEST_WAIT_NS: u64 = 50 * MILLISECOND_NS;
+
+/// Longest pause between attempts to connect.
+const LONGEST_PAUSE_NS: u64 = SECOND_NS;
+
+/// One client: what a protocol brings to the loop.
+pub(crate) trait Client {
+    /// Draws the next request: the index of its operation, and its bytes.
+    fn draw(&mut self) -> (usize, u64);
+
+    /// Sends the request that was drawn and reads its reply to the end; connects first where it
+    /// must. The reply, and its bytes.
+    async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind>;
+
+    /// The exchange failed or took too long.
+    fn failed(&mut self, kind: ErrorKind);
+}
+
+/// Runs the thread's part of a load inside a [`LocalSet`](tokio::task::LocalSet). `clients` are
+/// connected, or say why not.
+pub(crate) async fn run_thread<C: Client + 'static>(
+    start: &Start<'_>,
+    clients: Result<Vec<C>, LoadError>,
+    mut recorder: Recorder,
+) -> Result<Option<ThreadEnd>, std::io::Error> {
+    let place = &start.place;
+    let (clients, connected) = match clients {
+        Ok(clients) => (clients, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
+    };
+    let Some(started_ns) = start.wait(connected) else { return Ok(None) };
+    place.prepare(&mut recorder, started_ns);
+    let before = Account::of_this_thread(now_ns());
+    let shared = Rc::new(RefCell::new(Shared {
+        recorder,
+        pace: place.pace(),
+        started_ns,
+        ends_ns: place.ends_ns(started_ns),
+        timeout_ns: place.plan.timeout_ns,
+        late_ns: place.plan.limits.lateness_ns,
+    }));
+    let mut tasks = JoinSet::new();
+    let count = clients.len() as u64;
+    for (index, client) in (0..).zip(clients) {
+        let first_ns = match &shared.borrow().pace {
+            Pace::Closed { stagger_ns, .. } => started_ns + stagger_ns * index / count,
+            Pace::Open(_) => 0,
+        };
+        tasks.spawn_local(run_client(Rc::clone(&shared), client, first_ns));
+    }
+    watch(place, &shared, &mut tasks).await?;
+    tasks.abort_all();
+    while tasks.join_next().await.is_some() {}
+    let ended_ns = shared.borrow().ends_ns;
+    let cost = Account::of_this_thread(now_ns()).since(before, 0);
+    let Some(shared) = Rc::into_inner(shared) else {
+        return Err(std::io::Error::other("a client outlived its load"));
+    };
+    let tally = finish(shared.into_inner());
+    Ok(Some(ThreadEnd { tally, cost, ended_ns }))
+}
+
+/// What the tasks of one thread share.
+struct Shared {
+    recorder: Recorder,
+    pace: Pace,
+    started_ns: u64,
+    ends_ns: u64,
+    timeout_ns: u64,
+    late_ns: u64,
+}
+
+/// Ends the load in time, and hands windows over while nothing is recorded.
+async fn watch(
+    place: &Place<'_>,
+    shared: &Rc<RefCell<Shared>>,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), std::io::Error> {
+    let timer = Timer::new()?;
+    loop {
+        let now = now_ns();
+        let until = {
+            let mut shared = shared.borrow_mut();
+            if place.stop.load(Ordering::Relaxed) {
+                shared.ends_ns = shared.ends_ns.min(now);
+            }
+            shared.recorder.roll(now);
+            let last = match shared.pace {
+                Pace::Closed { .. } => shared.ends_ns,
+                Pace::Open(_) => shared.ends_ns.saturating_add(shared.timeout_ns),
+            };
+            if now >= last {
+                return Ok(());
+            }
+            last.min(now + LONGEST_WAIT_NS)
+        };
+        while tasks.try_join_next().is_some() {}
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        timer.sleep_until(until).await?;
+    }
+}
+
+/// Arrivals that were never sent are counted; the collector is let go.
+fn finish(mut shared: Shared) -> Tally {
+    while next_arrival(&mut shared).is_some() {
+        shared.recorder.tally.unsent += 1;
+    }
+    shared.recorder.finish()
+}
+
+/// Takes the next arrival before the end.
+fn next_arrival(shared: &mut Shared) -> Option<u64> {
+    let Pace::Open(arrivals) = &mut shared.pace else { return None };
+    let due = arrivals.next_ns()? + shared.started_ns;
+    (due < shared.ends_ns).then(|| {
+        arrivals.advance();
+        due
+    })
+}
+
+/// One client: sends one request after the other until the end.
+async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut due: u64) {
+    let Ok(timer) = Timer::new() else { return };
+    let timeout = Duration::from_nanos(shared.borrow().timeout_ns);
+    let mut free_ns = 0;
+    let mut failures = 0_u32;
+    loop {
+        let open = matches!(shared.borrow().pace, Pace::Open(_));
+        if open {
+            let Some(next) = next_arrival(&mut shared.borrow_mut()) else { return };
+            due = next;
+        }
+        if timer.sleep_until(due).await.is_err() || (!open && due >= shared.borrow().ends_ns) {
+            return;
+        }
+        let (operation, bytes) = client.draw();
+        record_sent(
+            &mut shared.borrow_mut(),
+            operation,
+            bytes,
+            (due, if open { free_ns } else { 0 }),
+        );
+        let outcome = tokio::time::timeout(timeout, client.exchange()).await;
+        let done = now_ns();
+        let outcome = outcome.unwrap_or(Err(ErrorKind::TimedOut));
+        if let Err(kind) = outcome {
+            client.failed(kind);
+        }
+        let times = (due, done);
+        let pause = record(&mut shared.borrow_mut(), operation, outcome, times, &mut failures);
+        free_ns = done + pause;
+        due = done + pause.max(think_ns(&mut shared.borrow_mut()));
+        if open && pause > 0 && timer.sleep_until(free_ns).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Counts a request as sent.
+fn record_sent(shared: &mut Shared, operation: usize, bytes: u64, (due, free_ns): (u64, u64)) {
+    let sent = now_ns();
+    let lateness = sent.saturating_sub(due.max(free_ns));
+    if free_ns > due {
+        shared.recorder.tally.connection_wait.record(free_ns - due);
+    }
+    if lateness > shared.late_ns {
+        shared.recorder.tally.late += 1;
+    }
+    if matches!(shared.pace, Pace::Open(_)) {
+        shared.recorder.moment(due, sent);
+    }
+    shared.recorder.sent(operation, bytes, lateness);
+}
+
+/// Counts what became of a request; how long to pause after it.
+fn record(
+    shared: &mut Shared,
+    operation: usize,
+    outcome: Result<(Reply, u64), ErrorKind>,
+    (due, done): (u64, u64),
+    failures: &mut u32,
+) -> u64 {
+    match outcome {
+        Ok((reply, bytes)) => {
+            shared.recorder.replied(operation, bytes, reply, due, done);
+            *failures = 0;
+            0
+        }
+        Err(kind) => {
+            shared.recorder.failed(operation, kind, done);
+            shared.recorder.tally.reconnects += 1;
+            let pause = (MILLISECOND_NS << (*failures).min(20)).min(LONGEST_PAUSE_NS);
+            *failures += 1;
+            pause
+        }
+    }
+}
+
+fn think_ns(shared: &mut Shared) -> u64 {
+    match &mut shared.pace {
+        Pace::Closed { think_time: Some(think_time), random, .. } => {
+            kendall_units::Seconds::new(think_time.sample(random)).as_nanos()
+        }
+        _ => 0,
+    }
+}
+
+/// Runs what a connection does by itself beside the clients of the same thread.
+#[derive(Clone)]
+pub(crate) struct SameThread;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for SameThread {
+    fn execute(&self, future: F) {
+        drop(tokio::task::spawn_local(async move {
+            future.await;
+        }));
+    }
+}
+
+/// A timer of the kernel, to the nanosecond.
+struct Timer(AsyncFd<std::os::fd::OwnedFd>);
+
+impl Timer {
+    #[expect(
+        deprecated,
+        reason = "`register` is unsafe because a type may change its descriptor; an `OwnedFd` cannot"
+    )]
+    fn new() -> Result<Self, std::io::Error> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+    }
+
+    async fn sleep_until(&self, moment_ns: u64) -> Result<(), std::io::Error> {
+        if moment_ns <= now_ns() {
+            return Ok(());
+        }
+        let at = Timespec {
+            tv_sec: i64::try_from(moment_ns / SECOND_NS).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(moment_ns % SECOND_NS).unwrap_or(0),
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once)?;
+        while now_ns() < moment_ns {
+            let mut guard = self.0.readable().await?;
+            let mut count = [0; 8];
+            match rustix::io::read(self.0.get_ref(), &mut count) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! `kind = "message-queue"`: Kendall's middlewares before one PostgreSQL, which the study makes for
+//! each run and throws away after it.
+
+use std::time::Duration;
+
+use crate::section::{Problem, Section};
+use crate::system::SystemKind;
+use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
+
+pub(super) const KIND: SystemKind =
+    SystemKind { name: "message-queue", protocol: "queue", read, programs: &[] };
+
+const DATABASE: &str = "database";
+const MIDDLEWARES: &str = "middlewares";
+
+/// A cluster is made from nothing, on a disk that may be slow.
+const DATABASE_DEADLINE: Duration = Duration::from_secs(120);
+
+fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
+    let instances = section.small("middlewares", Some(1), 1..=64)?;
+    let workers = section.small("workers", Some(4), 1..=4096)?;
+    let connections = section.small("connections", Some(4), 1..=1024)?;
+    let batch = section.small("batch", Some(128), 1..=1000)?;
+    let middleware_cores = cores(section, "middleware_cores")?;
+    let database_cores = cores(section, "database_cores")?;
+    let line = format!(
+        "queue --listen 127.0.0.1:0 --workers {workers} --connections {connections} --batch {batch}"
+    );
+    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    arguments.extend(section.words("middleware_options", &[])?);
+    let mut started = Started::kendall(instances, arguments);
+    started.command.splice(0..0, middleware_cores);
+    // In the environment, where other users of the machine do not see it.
+    let url = format!("postgres://kendall:{{secret}}@{{{DATABASE}}}/kendall");
+    started.environment = vec![("KENDALL_QUEUE_DATABASE".into(), url)];
+    let middlewares = TierSpec {
+        name: MIDDLEWARES.into(),
+        kind: "message-queue".into(),
+        backends: vec![DATABASE.into()],
+        source: Source::Started(started),
+    };
+    let database = database(section, database_cores)?;
+    Ok(Topology {
+        tiers: vec![database, middlewares],
+        entry: MIDDLEWARES.into(),
+        filled: Vec::new(),
+    })
+}
+
+fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, Problem> {
+    let line =
+        "{kendall} serve queue-database --listen 127.0.0.1:0 --data {folder}/data --temporary";
+    let mut command = cores;
+    command.extend(line.split(' ').map(str::to_owned));
+    for setting in section.words("database_settings", &[])? {
+        if !setting.contains('=') {
+            let what = format!("`{setting}` is not a setting; write it like `fsync=off`");
+            return Err(section.problem("database_settings", what));
+        }
+        command.extend(["--set".to_owned(), setting]);
+    }
+    let mut started = Started::command(1, command);
+    started.address = AddressFrom::ReadyLine;
+    started.ready_deadline = DATABASE_DEADLINE;
+    started.environment = vec![("KENDALL_QUEUE_PASSWORD".into(), "{secret}".into())];
+    Ok(TierSpec {
+        name: DATABASE.into(),
+        kind: "postgresql".into(),
+        backends: Vec::new(),
+        source: Source::Started(started),
+    })
+}
+
+/// What to put before a command so that it runs on these cores only: nothing for `all`.
+fn cores(section: &mut Section<'_>, key: &str) -> Result<Vec<String>, Problem> {
+    let text = section.text(key, Some("all"))?;
+    if text == "all" {
+        return Ok(Vec::new());
+    }
+    let number = |text: &str| text.parse::<u16>().is_ok();
+    let part = |part: &str| match part.split_once('-') {
+        Some((from, to)) => number(from) && number(to),
+        None => number(part),
+    };
+    if !text.split(',').all(part) {
+        let what = format!("`{text}` names no cores; write \"all\", \"0\", \"0-1\" or \"0,2\"");
+        return Err(section.problem(key, what));
+    }
+    Ok(["taskset", "--cpu-list", &text].map(str::to_owned).into())
+}
