@@ -11,8 +11,11 @@ use support::{kendall, repository};
 
 /// Runs a study file at toy size and checks what a study of any kind must leave.
 fn runs_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
+    runs_in(tempfile::tempdir().unwrap(), file)
+}
+
+fn runs_in(folder: tempfile::TempDir, file: &str) -> (tempfile::TempDir, Results) {
     let path = repository().join("studies").join(file);
-    let folder = tempfile::tempdir().unwrap();
     let output = kendall()
         .arg("run")
         .arg(&path)
@@ -397,4 +400,76 @@ fn calibration_mm1() {
 #[test]
 fn calibration_mmm() {
     calibrates("calibration/mmm.toml");
+}
+
+/// A folder that PostgreSQL's own user may enter when the tests run as root.
+fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    folder
+}
+
+/// As the others, for a system with a message queue: messages were checked, both tiers were seen,
+/// and nothing of the database is left.
+fn runs_with_a_queue(file: &str) {
+    let (folder, results) = runs_in(open_folder(), file);
+    for run in results.runs().unwrap() {
+        let record = results.record(run.id).unwrap();
+        let operations = || record.generators.iter().flat_map(|generator| &generator.operations);
+        let errors: u64 = operations().flat_map(|row| row.counts.errors.values()).sum();
+        assert_eq!(errors, 0, "{file}: {run:?}");
+        assert!(operations().any(|row| row.operation == "receive" && row.counts.hits > 0));
+        let measured = results.measured(run.id).unwrap();
+        for role in ["middlewares", "database"] {
+            let process = measured.processes.iter().find(|process| process.role == role).unwrap();
+            assert!(process.resident_bytes_maximum > 0, "{file}: {role}");
+        }
+        let middlewares = record.tiers.iter().filter(|tier| tier.kind == "message-queue");
+        let stages = middlewares
+            .flat_map(|tier| &tier.periods)
+            .filter_map(|period| period.requests.get("send"))
+            .filter(|send| send.stages.contains_key("connection_wait_time"));
+        assert!(stages.count() > 0, "{file}");
+    }
+    let logs = std::fs::read_dir(folder.path().join("logs")).unwrap();
+    for run in logs.map(|entry| entry.unwrap().path()) {
+        assert!(run.join("database-0/log").is_file(), "{}", run.display());
+        assert!(!run.join("database-0/data").exists(), "the data is thrown away");
+    }
+}
+
+#[test]
+fn queue_single_client() {
+    runs_with_a_queue("message-queue/single-client.toml");
+}
+
+#[test]
+fn queue_stability() {
+    runs_with_a_queue("message-queue/stability.toml");
+}
+
+#[test]
+fn queue_two_level_middlewares() {
+    runs_with_a_queue("message-queue/2k-middlewares.toml");
+}
+
+#[test]
+fn queue_two_level_cores() {
+    runs_with_a_queue("message-queue/2k-cores.toml");
+}
+
+#[test]
+fn queue_message_size() {
+    runs_with_a_queue("message-queue/message-size.toml");
+}
+
+#[test]
+fn queue_clients() {
+    runs_with_a_queue("message-queue/clients.toml");
+}
+
+#[test]
+fn queue_models() {
+    runs_with_a_queue("message-queue/models.toml");
 }

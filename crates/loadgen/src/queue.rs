@@ -25,7 +25,7 @@ use rand::Rng as _;
 use tokio::task::LocalSet;
 
 use crate::driver::{ErrorKind, Reply};
-use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
+use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
 use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
@@ -414,8 +414,9 @@ struct QueueClient {
     connection: Rc<Connection>,
     random: Rc<RefCell<Random>>,
     number: usize,
-    /// What each operation of the mix is owed.
-    owed: Vec<f64>,
+    /// What each operation of the mix is owed: by this client, or in the open loop, whose clients
+    /// serve whatever arrival comes, by all of the thread.
+    owed: Rc<RefCell<Vec<f64>>>,
     held: Option<wire::AcknowledgeRequest>,
     next: Next,
 }
@@ -442,12 +443,14 @@ async fn connect_all(
         connections.push(connection);
     }
     let random = Rc::new(RefCell::new(random));
+    let nothing = || Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()]));
+    let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
     let clients = place.clients().enumerate().map(|(index, number)| QueueClient {
         crowd: Arc::clone(crowd),
         connection: Rc::clone(&connections[index % of_this_thread]),
         random: Rc::clone(&random),
         number,
-        owed: vec![0.0; crowd.plan.mix.len()],
+        owed: together.clone().unwrap_or_else(nothing),
         held: None,
         next: Next { operation: None, bytes: Vec::new() },
     });
@@ -456,17 +459,18 @@ async fn connect_all(
 
 impl QueueClient {
     /// The operation that is furthest behind its share.
-    fn in_turn(&mut self) -> usize {
+    fn in_turn(&self) -> usize {
         let mix = &self.crowd.plan.mix;
         let total: f64 = mix.iter().map(|(_, weight)| weight).sum();
+        let mut owed = self.owed.borrow_mut();
         let mut most = 0;
         for (place, (_, weight)) in mix.iter().enumerate() {
-            self.owed[place] += weight;
-            if self.owed[place] > self.owed[most] {
+            owed[place] += weight;
+            if owed[place] > owed[most] {
                 most = place;
             }
         }
-        self.owed[most] -= total;
+        owed[most] -= total;
         most
     }
 
@@ -550,7 +554,7 @@ impl Client for QueueClient {
         let place = if let Some(held) = self.held.take() {
             self.next.operation = None;
             call::write(&held, &mut self.next.bytes);
-            self.owed.len()
+            self.crowd.plan.mix.len()
         } else {
             let place = self.in_turn();
             let operation = self.crowd.plan.mix[place].0;
@@ -658,7 +662,7 @@ mod tests {
     fn operations_come_in_turns_by_their_weights() {
         let crowd = Arc::new(crowd(Peers::Any));
         let mut client = QueueClient {
-            owed: vec![0.0; crowd.plan.mix.len()],
+            owed: Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()])),
             crowd,
             connection: Rc::new(Connection::new(([127, 0, 0, 1], 1).into())),
             random: Rc::new(RefCell::new(stream(1, Purpose::Requests, 0))),

@@ -1,15 +1,20 @@
 //! The connection pool, the migrations, and operations as statements.
 
 mod batch;
+mod tls;
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use tonic::Status;
 
+use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
 
 /// Everything lives in a schema of its own.
@@ -40,9 +45,29 @@ pub enum DatabaseError {
         #[source]
         source: tokio_postgres::Error,
     },
-    /// TLS was asked for and cannot be had.
-    #[error("the certificates of the system cannot be read for TLS to PostgreSQL")]
-    Certificates(#[source] std::io::Error),
+    /// A way to use TLS that does not exist.
+    #[error("`{mode}` is no sslmode; write disable, prefer, require, verify-ca or verify-full")]
+    SslMode {
+        /// What was written.
+        mode: String,
+    },
+    /// The root certificate cannot be used.
+    #[error("the root certificate {path} cannot be used: {what}")]
+    RootCertificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        what: String,
+    },
+    /// Nobody to trust.
+    #[error(
+        "this system has no certificates of its own to check PostgreSQL's; name a file with \
+         --database-root-certificate"
+    )]
+    Certificates,
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS to PostgreSQL")]
+    Tls(#[source] tokio_rustls::rustls::Error),
     /// PostgreSQL does not answer, or refuses.
     #[error("cannot connect to PostgreSQL")]
     Connect(#[source] tokio_postgres::Error),
@@ -78,16 +103,25 @@ pub(crate) struct Session {
 }
 
 /// How to reach PostgreSQL.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Reach {
     config: Config,
+    tls: MakeRustlsConnect,
 }
 
+/// A connection, and what drives it.
+type Connected = (Client, tokio_postgres::Connection<Socket, TlsStream>);
+type TlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
 impl Reach {
-    /// Reads a URL (or `key=value` text).
-    pub(crate) fn parse(url: &str) -> Result<Self, DatabaseError> {
-        let mut config = Config::from_str(url)
+    /// Reads a URL (or `key=value` text). `root` is the certificate that PostgreSQL's must come
+    /// from.
+    pub(crate) fn parse(url: &str, root: Option<&Path>) -> Result<Self, DatabaseError> {
+        let (rest, wanted) = Wanted::take_from(url)?;
+        let mut config = Config::from_str(&rest)
             .map_err(|source| DatabaseError::Url { url: without_password(url), source })?;
+        let (mode, tls) = wanted.connector(root)?;
+        config.ssl_mode(mode);
         let options = match config.get_options() {
             Some(theirs) => format!("{SETTINGS} {theirs}"),
             None => SETTINGS.to_owned(),
@@ -96,17 +130,21 @@ impl Reach {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
         }
-        Ok(Self { config })
+        Ok(Self { config, tls })
     }
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// A connection of its own, outside the pool, with the task that drives it.
-    async fn connect(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
-        let (client, connection) =
-            self.config.connect(NoTls).await.map_err(DatabaseError::Connect)?;
+    /// A connection of its own, outside the pool.
+    pub(crate) async fn connect(&self) -> Result<Connected, tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+
+    /// The same, driven by a task.
+    async fn start(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
+        let (client, connection) = self.connect().await.map_err(DatabaseError::Connect)?;
         tasks.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection of the start ended");
@@ -125,7 +163,7 @@ impl Databases {
         limits: Limits,
     ) -> Result<Self, DatabaseError> {
         let mut tasks = tokio::task::JoinSet::new();
-        let mut client = reach.connect(&mut tasks).await?;
+        let mut client = reach.start(&mut tasks).await?;
         prepare(&mut client, &limits).await?;
         drop(client);
         tasks.join_next().await;
@@ -141,7 +179,7 @@ impl Databases {
     ) -> Result<Self, DatabaseError> {
         let manager = Manager::from_config(
             reach.config.clone(),
-            NoTls,
+            reach.tls.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
         let pool = Pool::builder(manager)

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -58,6 +58,8 @@ pub struct QueueOptions {
     pub listen: SocketAddr,
     /// Where the messages are kept.
     pub database: Database,
+    /// The certificate that PostgreSQL's must come from; without it the URL says, or the system.
+    pub root_certificate: Option<PathBuf>,
     /// Workers: operations of as many batches are in service at once.
     pub workers: usize,
     /// Connections of the pool.
@@ -128,7 +130,7 @@ impl Server {
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
         let (listener, address) = bind(options.listen)?;
         let (postgres, url) = database(&options.database)?;
-        let reach = Reach::parse(&url)?;
+        let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
             .thread_name("network")
@@ -442,7 +444,7 @@ async fn listen(reach: Reach, waiters: Arc<Waiters>) {
     let mut again = tokio::time::interval(LISTEN_AGAIN);
     loop {
         again.tick().await;
-        match reach.config().connect(NoTls).await {
+        match reach.connect().await {
             Ok((client, mut connection)) => {
                 let listening = client.batch_execute("LISTEN kendall_queue");
                 tokio::pin!(listening);

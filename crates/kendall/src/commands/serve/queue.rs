@@ -24,9 +24,14 @@ pub(crate) struct QueueFlags {
     tier: TierFlags,
 
     /// A PostgreSQL (15 or later) to use; without it, a private one is started from the installed
-    /// programs
+    /// programs. `?sslmode=verify-full` asks for TLS with a server that is known
     #[arg(long, value_name = "URL", env = "KENDALL_QUEUE_DATABASE", hide_env_values = true)]
     database: Option<String>,
+
+    /// PEM file with the certificate that PostgreSQL's must come from; without it the system's are
+    /// trusted
+    #[arg(long, value_name = "FILE", requires = "database")]
+    database_root_certificate: Option<PathBuf>,
 
     /// Folder of the private PostgreSQL
     #[arg(long, value_name = "DIR", default_value = "kendall-queue", conflicts_with = "database")]
@@ -109,6 +114,7 @@ impl QueueFlags {
                 Some(url) => Database::Url(url.clone()),
                 None => Database::Private(self.data.clone()),
             },
+            root_certificate: self.database_root_certificate.clone(),
             workers: size(self.workers),
             connections: size(self.connections),
             batch: size(self.batch),
@@ -130,7 +136,11 @@ impl QueueFlags {
 
 fn exit_of(error: &ServerError) -> Exit {
     match error {
-        ServerError::Database(DatabaseError::Url { .. }) => Exit::Refused,
+        ServerError::Database(
+            DatabaseError::Url { .. }
+            | DatabaseError::SslMode { .. }
+            | DatabaseError::RootCertificate { .. },
+        ) => Exit::Refused,
         ServerError::Threads(_) | ServerError::Reflection(_) => Exit::Failure,
         _ => Exit::NotReady,
     }

@@ -35,6 +35,7 @@ pub(crate) fn options(database: Database) -> QueueOptions {
     QueueOptions {
         listen: ([127, 0, 0, 1], 0).into(),
         database,
+        root_certificate: None,
         workers: 2,
         connections: 2,
         batch: 64,
