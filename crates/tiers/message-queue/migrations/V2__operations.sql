@@ -96,7 +96,7 @@ RETURNS TABLE (
             LIMIT at_most) AS few),
         coalesce((SELECT (extract(epoch FROM clock_timestamp() - m.sent_at) * 1000)::bigint
             FROM message m WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
-            ORDER BY m.id LIMIT 1), 0),
+            ORDER BY m.id + 0 LIMIT 1), 0),
         q.max_deliveries, q.dead_letter_queue_id,
         (extract(epoch FROM q.retention) * 1000)::bigint
     FROM queue q WHERE q.id = wanted
@@ -133,16 +133,22 @@ END $$;
 -- delivered too often goes to the dead-letter queue, or away where there is none.
 CREATE FUNCTION promote_due(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
+    -- A constant, which an index can be asked for: `clock_timestamp()` would be compared with every
+    -- hidden message.
+    now_at timestamptz := clock_timestamp();
     due record;
     promoted bigint := 0;
     told bigint[] := '{}';
     receivers bigint[] := '{}';
 BEGIN
+    IF NOT EXISTS (SELECT FROM message m WHERE m.due_at <= now_at) THEN
+        RETURN 0;
+    END IF;
     FOR due IN
         SELECT m.id, m.queue_id, m.lease_id IS NOT NULL AND m.deliveries >= q.max_deliveries AS dead,
             q.dead_letter_queue_id AS letters, m.receiver_id
         FROM message m JOIN queue q ON q.id = m.queue_id
-        WHERE m.due_at <= clock_timestamp()
+        WHERE m.due_at <= now_at
         ORDER BY m.due_at
         LIMIT at_most
         FOR UPDATE OF m SKIP LOCKED
@@ -165,21 +171,57 @@ BEGIN
     RETURN promoted;
 END $$;
 
+-- Sends whatever may be sent: one code and one id a message, or no codes where all went well.
 CREATE FUNCTION send_many(
     clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[],
-    delays_ms bigint[], requests uuid[]
-) RETURNS TABLE (code integer, message_id bigint) LANGUAGE plpgsql AS $$
+    delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]
+) LANGUAGE plpgsql AS $$
+BEGIN
+    -- Nearly always nothing is wrong with any of them. The keys and checks of the table say so at
+    -- no further cost; where they do not, each message is looked at.
+    IF requests IS NULL THEN
+        BEGIN
+            WITH sent AS (
+                INSERT INTO message (
+                    queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+                SELECT m.queue, m.client, m.receiver, m.priority, clock_timestamp(),
+                    CASE WHEN m.delay_ms > 0
+                        THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
+                    m.content
+                FROM unnest(queues, clients, receivers, contents, priorities, delays_ms)
+                    AS m (queue, client, receiver, content, priority, delay_ms)
+                WHERE NOT EXISTS (SELECT FROM client c WHERE NOT c.present AND c.id = ANY (clients))
+                  AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
+                      WHERE char_length(c.content) > l.content_characters)
+                RETURNING message.id
+            )
+            SELECT array_agg(sent.id) INTO ids FROM sent;
+        EXCEPTION WHEN integrity_constraint_violation THEN
+            ids := NULL;
+        END;
+    END IF;
+    IF ids IS NULL THEN
+        SELECT s.codes, s.ids INTO codes, ids FROM send_with_care(
+            clients, queues, receivers, contents, priorities, delays_ms, requests) AS s;
+    END IF;
+    IF EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues)) THEN
+        PERFORM tell_waiters(queues, clients, receivers);
+    END IF;
+END $$;
+
+-- Looks at each message, and knows requests that are repeated.
+CREATE FUNCTION send_with_care(
+    clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[],
+    delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]
+) LANGUAGE plpgsql AS $$
 DECLARE
     longest integer := (SELECT content_characters FROM limits);
-    codes integer[];
-    ids bigint[];
-    -- The same, but for repeated requests the id that the first one got.
-    answers bigint[];
-    asked_once boolean := array_length(array_remove(requests, NULL), 1) IS NOT NULL;
+    -- The ids that were drawn; for repeated requests `ids` is what the first one got.
+    drawn bigint[];
 BEGIN
     SELECT array_agg(a.code ORDER BY a.place),
         array_agg(CASE WHEN a.code = 0 THEN nextval('message_id_seq') END ORDER BY a.place)
-    INTO codes, ids
+    INTO codes, drawn
     FROM (
         SELECT m.place,
             CASE
@@ -199,16 +241,16 @@ BEGIN
         ORDER BY m.place
     ) AS a;
 
-    answers := ids;
-    IF asked_once THEN
+    ids := drawn;
+    IF requests IS NOT NULL THEN
         -- Whoever inserts the row sends; the others wait for its commit and answer the same.
         INSERT INTO answered (client_id, request_id, message_id)
         SELECT m.client, m.request, m.id
-        FROM unnest(clients, requests, ids, codes) AS m (client, request, id, code)
+        FROM unnest(clients, requests, drawn, codes) AS m (client, request, id, code)
         WHERE m.request IS NOT NULL AND m.code = 0
         ON CONFLICT DO NOTHING;
-        SELECT array_agg(coalesce(w.message_id, m.id) ORDER BY m.place) INTO answers
-        FROM unnest(clients, requests, ids) WITH ORDINALITY AS m (client, request, id, place)
+        SELECT array_agg(coalesce(w.message_id, m.id) ORDER BY m.place) INTO ids
+        FROM unnest(clients, requests, drawn) WITH ORDINALITY AS m (client, request, id, place)
             LEFT JOIN answered w ON w.client_id = m.client AND w.request_id = m.request;
     END IF;
 
@@ -218,12 +260,9 @@ BEGIN
     SELECT m.id, m.queue, m.client, m.receiver, m.priority, clock_timestamp(),
         CASE WHEN m.delay_ms > 0 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
         m.content
-    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, ids, answers)
-        AS m (client, queue, receiver, content, priority, delay_ms, id, answer)
-    WHERE m.id = m.answer;
-
-    PERFORM tell_waiters(queues, clients, receivers);
-    RETURN QUERY SELECT * FROM unnest(codes, answers);
+    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, drawn, ids)
+        AS m (client, queue, receiver, content, priority, delay_ms, drawn_id, id)
+    WHERE m.id = m.drawn_id;
 END $$;
 
 -- The first message that this client may have among those for itself (`for_me`) or for anyone;
@@ -241,7 +280,7 @@ BEGIN
             SELECT m.id, m.priority INTO id, priority FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
               AND m.priority > 0 AND m.id <> ALL (taken)
-            ORDER BY m.priority DESC, m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+            ORDER BY m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
                 RETURN;
             END IF;
@@ -249,14 +288,14 @@ BEGIN
         SELECT m.id, m.priority INTO id, priority FROM message m
         WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
           AND m.id <> ALL (taken)
-        ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
         RETURN;
     END IF;
     IF by_priority THEN
         SELECT m.id, m.priority INTO id, priority FROM message m
         WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
           AND m.priority > 0 AND m.sender_id <> client AND m.id <> ALL (taken)
-        ORDER BY m.priority DESC, m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        ORDER BY m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN;
         END IF;
@@ -267,9 +306,9 @@ BEGIN
         SELECT n.id FROM message n
         WHERE n.queue_id = wanted_queue AND n.receiver_id IS NULL AND n.due_at IS NULL
           AND n.id <> ALL (taken)
-        ORDER BY n.id LIMIT 32)
+        ORDER BY n.id + 0 LIMIT 32)
       AND m.sender_id <> client AND m.due_at IS NULL
-    ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -284,7 +323,7 @@ BEGIN
         SELECT m.id, m.priority INTO head FROM message m
         WHERE m.queue_id = wanted_queue AND m.sender_id = other AND m.receiver_id IS NULL
           AND m.due_at IS NULL AND m.id <> ALL (taken)
-        ORDER BY m.id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
         IF FOUND AND (id IS NULL OR head.id < id) THEN
             id := head.id;
             priority := head.priority;
@@ -300,7 +339,7 @@ CREATE FUNCTION lock_head_from(
     WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.due_at IS NULL
       AND (m.receiver_id = client OR (m.receiver_id IS NULL AND sender <> client))
       AND m.id <> ALL (taken)
-    ORDER BY CASE WHEN by_priority THEN -m.priority ELSE 0 END, m.id
+    ORDER BY CASE WHEN by_priority THEN -m.priority ELSE 0 END, m.id + 0
     LIMIT 1 FOR UPDATE SKIP LOCKED
 $$;
 
@@ -327,7 +366,7 @@ BEGIN
 END $$;
 
 -- Chooses and locks a message for each of these clients, who all ask one queue for its first
--- message by arrival. NULL where there is none.
+-- message by arrival. NULL, or past the end, where there is none.
 CREATE FUNCTION lock_for(wanted_queue bigint, clients bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -346,12 +385,18 @@ BEGIN
     FROM (
         SELECT m.id, m.sender_id FROM message m
         WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
-        ORDER BY m.id LIMIT wanted FOR UPDATE SKIP LOCKED
+        ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
     ) AS h;
+    IF EXISTS (SELECT FROM message m
+        WHERE m.receiver_id = ANY (clients) AND m.queue_id = wanted_queue AND m.due_at IS NULL) THEN
+        SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
+        WHERE EXISTS (SELECT FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client AND m.due_at IS NULL);
+    ELSIF ids IS NULL OR NOT senders && clients THEN
+        -- The usual case: anyone of them may have any of these.
+        RETURN coalesce(ids, '{}');
+    END IF;
     available := coalesce(array_length(ids, 1), 0);
-    SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
-    WHERE EXISTS (SELECT FROM message m
-        WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client AND m.due_at IS NULL);
     FOR i IN 1 .. wanted LOOP
         IF addressed IS NOT NULL AND clients[i] = ANY (addressed) THEN
             -- Rare enough to be chosen one at a time.
@@ -381,7 +426,64 @@ BEGIN
     RETURN chosen;
 END $$;
 
--- Takes (lease_ms 0) or leases one message for each operation.
+-- Takes (lease_ms 0) or leases the messages that were chosen, one for each place, or none. Answers
+-- those that there are.
+CREATE FUNCTION take_chosen(chosen bigint[], clients bigint[], leases_ms bigint[])
+RETURNS TABLE (
+    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
+    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
+    lease_id bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF 0 = ANY (leases_ms) THEN
+        RETURN QUERY
+        DELETE FROM message m
+        USING unnest(chosen, leases_ms) WITH ORDINALITY AS a (id, lease_ms, place)
+        WHERE m.id = a.id AND a.lease_ms = 0
+        RETURNING a.place, 0, m.id, m.queue_id, m.sender_id, m.receiver_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint;
+    END IF;
+    IF 0 < ANY (leases_ms) THEN
+        RETURN QUERY
+        UPDATE message m
+        SET leased_by = a.client, lease_id = nextval('lease_id'), deliveries = m.deliveries + 1,
+            due_at = clock_timestamp() + a.lease_ms * interval '1 ms'
+        FROM unnest(chosen, clients, leases_ms) WITH ORDINALITY AS a (id, client, lease_ms, place)
+        WHERE m.id = a.id AND a.lease_ms > 0
+        RETURNING a.place, 0, m.id, m.queue_id, m.sender_id, m.receiver_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, m.lease_id;
+    END IF;
+END $$;
+
+-- Takes or leases for clients who all ask one queue for its first message by arrival. `people` is
+-- how many different clients they are.
+CREATE FUNCTION take_first(
+    wanted_queue bigint, clients bigint[], leases_ms bigint[], people bigint
+) RETURNS TABLE (
+    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
+    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
+    lease_id bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    wanted integer := array_length(clients, 1);
+BEGIN
+    PERFORM promote_due(100);
+    IF people = (SELECT count(*) FROM client c
+        WHERE c.id = ANY (clients) AND c.present
+          AND EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue)) THEN
+        RETURN QUERY
+        SELECT * FROM take_chosen(lock_for(wanted_queue, clients), clients, leases_ms);
+    ELSE
+        RETURN QUERY
+        SELECT * FROM take_many(clients, array_fill(wanted_queue, ARRAY[wanted]),
+            array_fill(NULL::bigint, ARRAY[wanted]), array_fill(false, ARRAY[wanted]), leases_ms);
+    END IF;
+END $$;
+
+-- Takes (lease_ms 0) or leases one message for each operation. Answers the messages that were found
+-- and the operations that were refused; of the others there is nothing to say.
 CREATE FUNCTION take_many(
     clients bigint[], queues bigint[], senders bigint[], by_priority boolean[], leases_ms bigint[]
 ) RETURNS TABLE (
@@ -420,7 +522,7 @@ BEGIN
         GROUP BY a.queue ORDER BY a.queue
     LOOP
         group_ids := lock_for(one_group.queue, one_group.clients);
-        FOR i IN 1 .. array_length(group_ids, 1) LOOP
+        FOR i IN 1 .. cardinality(group_ids) LOOP
             chosen[one_group.places[i]] := group_ids[i];
         END LOOP;
     END LOOP;
@@ -432,28 +534,12 @@ BEGIN
         END IF;
     END LOOP;
 
+    RETURN QUERY SELECT * FROM take_chosen(chosen, clients, leases_ms);
     RETURN QUERY
-    WITH asked AS (
-        SELECT a.* FROM unnest(chosen, codes, clients, leases_ms) WITH ORDINALITY
-            AS a (id, code, client, lease_ms, place)
-    ), gone AS (
-        DELETE FROM message m
-        WHERE m.id = ANY (ARRAY(SELECT a.id FROM asked a WHERE a.lease_ms = 0))
-        RETURNING m.*
-    ), leased AS (
-        UPDATE message m
-        SET leased_by = a.client, lease_id = nextval('lease_id'), deliveries = m.deliveries + 1,
-            due_at = clock_timestamp() + a.lease_ms * interval '1 ms'
-        FROM asked a WHERE m.id = a.id AND a.lease_ms > 0
-        RETURNING m.*
-    ), found AS (
-        SELECT * FROM gone UNION ALL SELECT * FROM leased
-    )
-    SELECT a.place, CASE WHEN a.code = 0 AND f.id IS NULL THEN 7 ELSE a.code END, f.id, f.queue_id,
-        f.sender_id, f.receiver_id, f.priority, f.content,
-        (extract(epoch FROM f.sent_at) * 1000000)::bigint, f.deliveries, f.lease_id
-    FROM asked a LEFT JOIN found f ON f.id = a.id
-    ORDER BY a.place;
+    SELECT a.place, a.code, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer,
+        NULL::text, NULL::bigint, NULL::integer, NULL::bigint
+    FROM unnest(codes) WITH ORDINALITY AS a (code, place)
+    WHERE a.code <> 0;
 END $$;
 
 -- Takes one message for a request that may be repeated: the same request gets the same message.
@@ -476,6 +562,7 @@ BEGIN
     END IF;
     SELECT to_jsonb(t) INTO now_taken
     FROM take_many(ARRAY[client], ARRAY[queue], ARRAY[sender], ARRAY[by_priority], ARRAY[0::bigint]) AS t;
+    now_taken := coalesce(now_taken, jsonb_build_object('code', 7));
     IF (now_taken ->> 'code')::integer = 0 THEN
         UPDATE answered SET answer = now_taken WHERE client_id = client AND request_id = request;
     ELSE
@@ -493,15 +580,6 @@ BEGIN
     -- The same choice as a receive makes; the locks are given up with this transaction.
     head := lock_one(wanted_queue, client, sender, by_priority, '{}');
     RETURN QUERY SELECT * FROM message WHERE id = head;
-END $$;
-
-CREATE FUNCTION acknowledge(client bigint, wanted bigint, lease bigint) RETURNS integer
-LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM message m
-    WHERE m.id = wanted AND m.lease_id = lease AND m.leased_by = client
-      AND m.due_at > clock_timestamp();
-    RETURN CASE WHEN FOUND THEN 0 ELSE 8 END;
 END $$;
 
 CREATE FUNCTION acknowledge_many(clients bigint[], messages bigint[], leases bigint[])

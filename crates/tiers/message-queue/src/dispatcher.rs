@@ -3,6 +3,11 @@
 //! A worker takes the first request that waits, waits for a connection of the pool, and then adds
 //! what has come to wait meanwhile, up to the batch size: under load the time for a connection and
 //! for a commit is shared by many, while a lone request is served at once. There is no timer.
+//!
+//! A batch leaves half of those who may come for the next one: all who wait and as many as the last
+//! batch had, who are about to come back. Without that, all would go together, and then the next
+//! batch would begin with the first who is back, alone: large and tiny batches in turns, of which
+//! the tiny ones pay a commit each, and PostgreSQL idle while everyone else works.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +51,8 @@ struct State {
     waiting: VecDeque<Pending>,
     /// Operations of all that wait.
     requests: usize,
+    /// Operations of the batch that was put together last.
+    last_batch: usize,
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
@@ -66,6 +73,7 @@ impl Dispatcher {
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
                 requests: 0,
+                last_batch: 0,
                 recorder,
                 draining: false,
             }),
@@ -230,12 +238,17 @@ impl Dispatcher {
     fn take_more(&self, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
         let mut state = self.lock();
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
-        while taken < self.batch
+        let half = (taken + state.requests + state.last_batch).div_ceil(2);
+        while taken < self.batch.min(half)
             && let Some(pending) = state.waiting.pop_front()
         {
             taken += pending.operations.len();
             state.left(&pending, now_ns);
             batch.push((pending, now_ns));
+        }
+        state.last_batch = taken;
+        if !state.waiting.is_empty() {
+            self.work.notify_one();
         }
     }
 

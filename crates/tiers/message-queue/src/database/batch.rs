@@ -3,8 +3,8 @@
 
 use kendall_protocols::queue::{Message, Queue, QueueStatisticsResponse};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row, Statement};
 use tonic::Status;
 use uuid::Uuid;
 
@@ -15,9 +15,11 @@ use crate::operation::{
 type Connection = deadpool_postgres::Object;
 type Answers = Vec<Result<Answer, Status>>;
 
-const SEND: &str = "SELECT code, message_id FROM send_many($1, $2, $3, $4, $5, $6, $7)";
+const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7)";
+const TAKE_FIRST: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, \
+    content, sent_at_us, deliveries, lease_id, place FROM take_first($1, $2, $3, $4)";
 const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
-    sent_at_us, deliveries, lease_id FROM take_many($1, $2, $3, $4, $5)";
+    sent_at_us, deliveries, lease_id, place FROM take_many($1, $2, $3, $4, $5)";
 const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
 
 /// Rows that one purge step drops.
@@ -61,113 +63,233 @@ pub(super) async fn perform(
     limits: &Limits,
 ) -> Result<Answers, Error> {
     let kinds = Kinds::of(operations);
+    let calls = Calls {
+        send: Call::prepare(connection, send_many(&chosen(operations, &kinds.sends, as_send)))
+            .await?,
+        take: Call::prepare(connection, take(&chosen(operations, &kinds.takes, as_take))).await?,
+        acknowledge: Call::prepare(
+            connection,
+            acknowledge_many(&chosen(operations, &kinds.acknowledgements, as_acknowledgement)),
+        )
+        .await?,
+    };
     let mut answers: Vec<Option<Result<Answer, Status>>> = vec![None; operations.len()];
-    if kinds.statements() == 1 {
-        statements(connection, operations, &kinds, &mut answers, limits).await?;
-    } else {
-        // Sent together: the round trips overlap.
-        let (begun, done) = tokio::join!(
-            connection.batch_execute("BEGIN"),
-            statements(connection, operations, &kinds, &mut answers, limits),
-        );
-        if let Err(error) = begun.and(done) {
-            connection.batch_execute("ROLLBACK").await?;
-            return Err(error);
-        }
-        connection.batch_execute("COMMIT").await?;
-    }
-    let missing = || Err(Status::internal("an operation had no answer"));
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect())
-}
-
-async fn statements(
-    connection: &Connection,
-    operations: &[&Operation],
-    kinds: &Kinds,
-    answers: &mut [Option<Result<Answer, Status>>],
-    limits: &Limits,
-) -> Result<(), Error> {
-    let (sent, taken, acknowledged) = tokio::try_join!(
-        send_many(connection, operations, &kinds.sends),
-        take_many(connection, operations, &kinds.takes),
-        acknowledge_many(connection, operations, &kinds.acknowledgements),
-    )?;
     let mut put = |places: &[usize], rows: Vec<Result<Answer, Refusal>>| {
         for (place, row) in places.iter().zip(rows) {
             answers[*place] = Some(row.map_err(|refusal| refusal.status(limits)));
         }
     };
-    put(&kinds.sends, sent);
-    put(&kinds.takes, taken);
-    put(&kinds.acknowledgements, acknowledged);
-    for place in &kinds.others {
-        let answer = single(connection, operations[*place]).await?;
-        answers[*place] = Some(answer.map_err(|refusal| refusal.status(limits)));
+    let rows = if kinds.statements() == 1 {
+        let rows = calls.run(connection).await?;
+        put(&kinds.others, singles(connection, operations, &kinds.others).await?);
+        rows
+    } else if kinds.others.is_empty() {
+        // All of it is on its way before the first answer: one round trip. Where a statement
+        // fails, the commit behind it only ends the transaction.
+        let (begun, rows, committed) = tokio::join!(
+            biased;
+            connection.batch_execute("BEGIN"),
+            calls.run(connection),
+            connection.batch_execute("COMMIT"),
+        );
+        let rows = begun.and(rows)?;
+        committed?;
+        rows
+    } else {
+        connection.batch_execute("BEGIN").await?;
+        let done = async {
+            let rows = calls.run(connection).await?;
+            Ok((rows, singles(connection, operations, &kinds.others).await?))
+        };
+        match done.await {
+            Ok((rows, others)) => {
+                connection.batch_execute("COMMIT").await?;
+                put(&kinds.others, others);
+                rows
+            }
+            Err(error) => {
+                connection.batch_execute("ROLLBACK").await?;
+                return Err(error);
+            }
+        }
+    };
+    put(&kinds.sends, sent(&rows.send, kinds.sends.len()));
+    put(&kinds.takes, found(&rows.take, kinds.takes.len()));
+    put(&kinds.acknowledgements, acknowledged(&rows.acknowledge));
+    let missing = || Err(Status::internal("an operation had no answer"));
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect())
+}
+
+/// The operations of one kind.
+fn chosen<'a, T>(
+    operations: &[&'a Operation],
+    places: &[usize],
+    as_kind: fn(&'a Operation) -> Option<&'a T>,
+) -> Vec<&'a T> {
+    places.iter().filter_map(|place| as_kind(operations[*place])).collect()
+}
+
+fn as_send(operation: &Operation) -> Option<&Send> {
+    if let Operation::Send(send) = operation { Some(send) } else { None }
+}
+
+fn as_take(operation: &Operation) -> Option<&Take> {
+    if let Operation::Take(take) = operation { Some(take) } else { None }
+}
+
+fn as_acknowledgement(operation: &Operation) -> Option<&Held> {
+    if let Operation::Acknowledge(held) = operation { Some(held) } else { None }
+}
+
+/// A statement and what goes with it.
+type Written<'a> = Option<(&'static str, Vec<Parameter<'a>>)>;
+type Parameter<'a> = Box<dyn ToSql + Sync + std::marker::Send + 'a>;
+
+/// One value of each of them, as an array.
+fn column<'a, T, V: ToSql + Sync + std::marker::Send + 'a>(
+    items: &[&'a T],
+    value: impl Fn(&'a T) -> V,
+) -> Parameter<'a> {
+    Box::new(items.iter().map(|item| value(item)).collect::<Vec<V>>())
+}
+
+/// A statement that PostgreSQL knows.
+struct Call<'a> {
+    statement: Statement,
+    parameters: Vec<Parameter<'a>>,
+}
+
+impl<'a> Call<'a> {
+    async fn prepare(connection: &Connection, written: Written<'a>) -> Result<Option<Self>, Error> {
+        let Some((text, parameters)) = written else { return Ok(None) };
+        let statement = connection.prepare_cached(text).await?;
+        Ok(Some(Self { statement, parameters }))
     }
-    Ok(())
+
+    /// No rows where there is no call.
+    async fn run(call: Option<&Self>, connection: &Connection) -> Result<Vec<Row>, Error> {
+        let Some(Self { statement, parameters }) = call else { return Ok(Vec::new()) };
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect();
+        connection.query(statement, &parameters).await
+    }
+}
+
+/// What a batch calls, and what comes back.
+struct Calls<'a> {
+    send: Option<Call<'a>>,
+    take: Option<Call<'a>>,
+    acknowledge: Option<Call<'a>>,
+}
+
+struct Rows {
+    send: Vec<Row>,
+    take: Vec<Row>,
+    acknowledge: Vec<Row>,
+}
+
+impl Calls<'_> {
+    /// All of them, in this order, without waiting for one to send the next.
+    async fn run(&self, connection: &Connection) -> Result<Rows, Error> {
+        let (send, take, acknowledge) = tokio::join!(
+            biased;
+            Call::run(self.send.as_ref(), connection),
+            Call::run(self.take.as_ref(), connection),
+            Call::run(self.acknowledge.as_ref(), connection),
+        );
+        Ok(Rows { send: send?, take: take?, acknowledge: acknowledge? })
+    }
+}
+
+async fn singles(
+    connection: &Connection,
+    operations: &[&Operation],
+    places: &[usize],
+) -> Result<Vec<Result<Answer, Refusal>>, Error> {
+    let mut answers = Vec::with_capacity(places.len());
+    for place in places {
+        answers.push(single(connection, operations[*place]).await?);
+    }
+    Ok(answers)
 }
 
 async fn query(
     connection: &Connection,
     text: &str,
-    types: &[Type],
     parameters: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, Error> {
-    let statement = connection.prepare_typed_cached(text, types).await?;
+    let statement = connection.prepare_cached(text).await?;
     connection.query(&statement, parameters).await
 }
 
-async fn send_many(
-    connection: &Connection,
-    operations: &[&Operation],
-    places: &[usize],
-) -> Result<Vec<Result<Answer, Refusal>>, Error> {
-    if places.is_empty() {
-        return Ok(Vec::new());
+fn send_many<'a>(sends: &[&'a Send]) -> Written<'a> {
+    if sends.is_empty() {
+        return None;
     }
-    let sends: Vec<&Send> = places
-        .iter()
-        .filter_map(|place| match operations[*place] {
-            Operation::Send(send) => Some(send),
-            _ => None,
-        })
-        .collect();
-    let clients: Vec<i64> = sends.iter().map(|s| s.client).collect();
-    let queues: Vec<i64> = sends.iter().map(|s| s.queue).collect();
-    let receivers: Vec<Option<i64>> = sends.iter().map(|s| s.receiver).collect();
-    let contents: Vec<&str> = sends.iter().map(|s| s.content.as_str()).collect();
-    let priorities: Vec<i32> = sends.iter().map(|s| s.priority).collect();
-    let delays: Vec<i64> = sends.iter().map(|s| s.delay_ms).collect();
-    let requests: Vec<Option<Uuid>> = sends.iter().map(|s| s.request).collect();
-    let parameters: [&(dyn ToSql + Sync); 7] =
-        [&clients, &queues, &receivers, &contents, &priorities, &delays, &requests];
-    let rows = query(connection, SEND, &[], &parameters).await?;
-    Ok(rows.iter().map(|row| coded(row, |row| Answer::Number(id(row.get(1))))).collect())
+    let repeatable = sends.iter().any(|send| send.request.is_some());
+    let requests: Parameter<'a> =
+        if repeatable { column(sends, |send| send.request) } else { Box::new(None::<Vec<Uuid>>) };
+    let parameters = vec![
+        column(sends, |send| send.client),
+        column(sends, |send| send.queue),
+        column(sends, |send| send.receiver),
+        column(sends, |send| send.content.as_str()),
+        column(sends, |send| send.priority),
+        column(sends, |send| send.delay_ms),
+        requests,
+    ];
+    Some((SEND, parameters))
 }
 
-async fn take_many(
-    connection: &Connection,
-    operations: &[&Operation],
-    places: &[usize],
-) -> Result<Vec<Result<Answer, Refusal>>, Error> {
-    if places.is_empty() {
-        return Ok(Vec::new());
+/// The row of `send_many`: no codes where all went well.
+fn sent(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
+    let Some(row) = rows.first() else { return Vec::new() };
+    let codes: Option<Vec<i32>> = row.get(0);
+    let ids: Vec<Option<i64>> = row.get(1);
+    let codes = codes.unwrap_or_else(|| vec![0; count]);
+    let answer = |(code, message)| match code {
+        0 => Ok(Answer::Number(id(message))),
+        code => Err(Refusal(code)),
+    };
+    codes.into_iter().zip(ids).map(answer).collect()
+}
+
+fn take<'a>(takes: &[&'a Take]) -> Written<'a> {
+    let first = &takes.first()?.selector;
+    let leases = column(takes, |take| take.lease_ms);
+    let clients = column(takes, |take| take.selector.client);
+    let alike = |take: &&Take| {
+        let Selector { queue, sender, by_priority, .. } = take.selector;
+        queue == first.queue && sender.is_none() && !by_priority
+    };
+    if takes.iter().all(alike) {
+        let mut people: Vec<i64> = takes.iter().map(|take| take.selector.client).collect();
+        people.sort_unstable();
+        people.dedup();
+        let people = i64::try_from(people.len()).unwrap_or(i64::MAX);
+        return Some((TAKE_FIRST, vec![Box::new(first.queue), clients, leases, Box::new(people)]));
     }
-    let takes: Vec<&Take> = places
-        .iter()
-        .filter_map(|place| match operations[*place] {
-            Operation::Take(take) => Some(take),
-            _ => None,
-        })
-        .collect();
-    let clients: Vec<i64> = takes.iter().map(|t| t.selector.client).collect();
-    let queues: Vec<i64> = takes.iter().map(|t| t.selector.queue).collect();
-    let senders: Vec<Option<i64>> = takes.iter().map(|t| t.selector.sender).collect();
-    let by_priority: Vec<bool> = takes.iter().map(|t| t.selector.by_priority).collect();
-    let leases: Vec<i64> = takes.iter().map(|t| t.lease_ms).collect();
-    let parameters: [&(dyn ToSql + Sync); 5] = [&clients, &queues, &senders, &by_priority, &leases];
-    let rows = query(connection, TAKE, &[], &parameters).await?;
-    Ok(rows.iter().map(taken).collect())
+    let parameters = vec![
+        clients,
+        column(takes, |take| take.selector.queue),
+        column(takes, |take| take.selector.sender),
+        column(takes, |take| take.selector.by_priority),
+        leases,
+    ];
+    Some((TAKE, parameters))
+}
+
+/// The rows of `take_many` at their places; where there is none, no message was there.
+fn found(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
+    let mut answers: Vec<_> = (0..count).map(|_| Ok(Answer::Message(None))).collect();
+    for row in rows {
+        let place: i64 = row.get(10);
+        let answer = usize::try_from(place - 1).ok().and_then(|place| answers.get_mut(place));
+        if let Some(answer) = answer {
+            *answer = taken(row);
+        }
+    }
+    answers
 }
 
 /// A row of `take_many`.
@@ -191,26 +313,20 @@ fn taken(row: &Row) -> Result<Answer, Refusal> {
     }
 }
 
-async fn acknowledge_many(
-    connection: &Connection,
-    operations: &[&Operation],
-    places: &[usize],
-) -> Result<Vec<Result<Answer, Refusal>>, Error> {
-    if places.is_empty() {
-        return Ok(Vec::new());
+fn acknowledge_many<'a>(held: &[&'a Held]) -> Written<'a> {
+    if held.is_empty() {
+        return None;
     }
-    let held: Vec<&Held> = places
-        .iter()
-        .filter_map(|place| match operations[*place] {
-            Operation::Acknowledge(held) => Some(held),
-            _ => None,
-        })
-        .collect();
-    let clients: Vec<i64> = held.iter().map(|h| h.client).collect();
-    let messages: Vec<i64> = held.iter().map(|h| h.message).collect();
-    let leases: Vec<i64> = held.iter().map(|h| h.lease).collect();
-    let rows = query(connection, ACKNOWLEDGE, &[], &[&clients, &messages, &leases]).await?;
-    Ok(rows.iter().map(|row| coded(row, |_| Answer::Done)).collect())
+    let parameters = vec![
+        column(held, |held| held.client),
+        column(held, |held| held.message),
+        column(held, |held| held.lease),
+    ];
+    Some((ACKNOWLEDGE, parameters))
+}
+
+fn acknowledged(rows: &[Row]) -> Vec<Result<Answer, Refusal>> {
+    rows.iter().map(|row| coded(row, |_| Answer::Done)).collect()
 }
 
 /// Operations that come one at a time.
@@ -254,7 +370,7 @@ async fn single(
             unreachable!("these are performed together with their kind")
         }
     };
-    let rows = query(connection, text, &[], &parameters).await?;
+    let rows = query(connection, text, &parameters).await?;
     let Some(row) = rows.first() else { return Ok(Err(Refusal(-1))) };
     let numbered = matches!(operation, Operation::Hello { .. } | Operation::CreateQueue(_));
     let answer = |row: &Row| if numbered { Answer::Number(id(row.get(1))) } else { done(row) };
@@ -273,7 +389,7 @@ async fn take_once(
         (t ->> 'priority')::int, t ->> 'content', (t ->> 'sent_at_us')::bigint, \
         (t ->> 'deliveries')::int, (t ->> 'lease_id')::bigint \
         FROM take_once($1, $2, $3, $4, $5) AS t";
-    let rows = query(connection, text, &[], &[client, queue, sender, by_priority, request]).await?;
+    let rows = query(connection, text, &[client, queue, sender, by_priority, request]).await?;
     Ok(rows.first().map_or(Err(Refusal(-1)), taken))
 }
 
@@ -289,7 +405,7 @@ async fn read(
         m.id, m.queue_id, m.sender_id, m.receiver_id, m.priority, m.content, \
         (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint \
         FROM checked c LEFT JOIN peek($1, $2, $3, $4) AS m ON true";
-    let rows = query(connection, text, &[], &[queue, client, sender, by_priority]).await?;
+    let rows = query(connection, text, &[queue, client, sender, by_priority]).await?;
     Ok(rows.first().map_or(Err(Refusal(-1)), taken))
 }
 
@@ -297,12 +413,12 @@ async fn list(
     connection: &Connection,
     parameters: &[&(dyn ToSql + Sync)],
 ) -> Result<Result<Answer, Refusal>, Error> {
-    let code = query(connection, "SELECT client_code($1)", &[], &parameters[..1]).await?;
+    let code = query(connection, "SELECT client_code($1)", &parameters[..1]).await?;
     if let Some(code) = code.first().map(|row| row.get(0)).filter(|code| *code != 0) {
         return Ok(Err(Refusal(code)));
     }
     let text = "SELECT id, name FROM queues_for($1, $2, $3, $4)";
-    let rows = query(connection, text, &[], parameters).await?;
+    let rows = query(connection, text, parameters).await?;
     let queue = |row: &Row| Queue { queue_id: id(row.get(0)), name: row.get(1) };
     Ok(Ok(Answer::Queues(rows.iter().map(queue).collect())))
 }
@@ -310,7 +426,7 @@ async fn list(
 async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
     let text = "SELECT name, waiting, leased, delayed, oldest_age_ms, max_deliveries, \
         dead_letter_queue_id, retention_ms FROM queue_statistics($1, $2)";
-    let rows = query(connection, text, &[], &[&queue, &COUNT_LIMIT]).await?;
+    let rows = query(connection, text, &[&queue, &COUNT_LIMIT]).await?;
     let Some(row) = rows.first() else { return Ok(Err(Refusal(3))) };
     let max_deliveries: Option<i32> = row.get(5);
     Ok(Ok(Answer::Statistics(QueueStatisticsResponse {
@@ -327,14 +443,13 @@ async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer
 }
 
 async fn purge(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
-    let known = query(connection, "SELECT FROM queue WHERE id = $1", &[], &[&queue]).await?;
+    let known = query(connection, "SELECT FROM queue WHERE id = $1", &[&queue]).await?;
     if known.is_empty() {
         return Ok(Err(Refusal(3)));
     }
     let mut dropped = 0;
     loop {
-        let rows =
-            query(connection, "SELECT purge_some($1, $2)", &[], &[&queue, &PURGE_STEP]).await?;
+        let rows = query(connection, "SELECT purge_some($1, $2)", &[&queue, &PURGE_STEP]).await?;
         let step = rows.first().map_or(0, |row| id(row.get(0)));
         dropped += step;
         if step == 0 {
