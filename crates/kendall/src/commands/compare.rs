@@ -329,7 +329,9 @@ fn metrics(comparisons: &[Comparison]) -> Vec<&str> {
 /// What was told from chance, in a sentence, and doubts about it.
 fn words(text: &mut String, one: &Comparison) {
     let of = short_configuration(&one.configuration);
-    if matches!(one.verdict, Verdict::Regression | Verdict::Improvement) {
+    let apart = one.ratio.as_ref().and_then(|ratio| ratio.interval);
+    let apart = apart.is_some_and(|interval| !interval.contains(1.0));
+    if apart && one.verdict != Verdict::Equivalent {
         let way = if one.paired { "pairs" } else { "runs, unpaired" };
         let runs = match one.runs {
             (before, after) if before == after => format!("{before} {way}"),

@@ -141,3 +141,78 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kendall_protocols::snapshot::EncodedHistogram;
+
+    use super::*;
+    use crate::result::{GeneratorThread, Operation};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A test of one thread and 1,000 requests of 1 ms, which `change` spoils.
+    fn judged(kind: &str, late: u64, change: impl FnOnce(&mut GeneratorThread)) -> LoadResult {
+        let mut times = Histogram::new();
+        times.record_n(1_000_000, 1_000);
+        let operation = Operation {
+            sent: 1_000,
+            completed: 1_000,
+            response_time: EncodedHistogram(times.encode()),
+            ..Operation::default()
+        };
+        let mut thread = GeneratorThread {
+            cpu_user_ns: 4 * SECOND,
+            cpu_system_ns: 2 * SECOND,
+            wall_ns: 10 * SECOND,
+            run_queue_wait_ns: SECOND / 10,
+            spun_ns: 0,
+        };
+        change(&mut thread);
+        let mut result: LoadResult = serde_json::from_value(serde_json::json!({
+            "version": 1, "protocol": "http", "targets": [], "loop": kind, "clients": 8,
+            "started_ns": 0, "ended_ns": 10 * SECOND, "think_time_mean_ns": 0,
+            "arrival_rate_per_s": null, "windows": [], "operations": {}, "lateness": "",
+            "gaps": "", "threads": [], "rejections": [], "caveats": [],
+        }))
+        .unwrap();
+        result.threads = vec![thread];
+        result.operations = BTreeMap::from([("GET".to_owned(), operation)]);
+        let evidence =
+            Evidence { late, lateness: Histogram::new(), connection_wait: Histogram::new() };
+        judge(&mut result, &Limits::default(), &evidence);
+        result
+    }
+
+    #[test]
+    fn a_generator_with_room_is_believed() {
+        let result = judged("open", 0, |_| ());
+        assert!(result.rejections.is_empty() && result.caveats.is_empty(), "{result:?}");
+    }
+
+    /// Saturated: its busiest thread did nothing but send, so the server's limit was not found.
+    #[test]
+    fn a_saturated_generator_rejects_the_run() {
+        let result = judged("closed", 0, |thread| thread.cpu_user_ns = 7_800_000_000);
+        assert!(result.rejections[0].contains("busy for 98.0 % of its time"), "{result:?}");
+    }
+
+    #[test]
+    fn a_schedule_that_was_not_kept_rejects_an_open_loop_only() {
+        let result = judged("open", 500, |_| ());
+        assert!(
+            result.rejections[0].contains("sent 50.0 % of the requests more than"),
+            "{result:?}"
+        );
+        assert!(judged("closed", 500, |_| ()).rejections.is_empty());
+    }
+
+    #[test]
+    fn waiting_for_a_core_is_a_doubt() {
+        let result = judged("closed", 0, |thread| thread.run_queue_wait_ns = 2 * SECOND);
+        assert!(result.rejections.is_empty(), "{result:?}");
+        assert!(result.caveats[0].contains("waited for a core for 20.0 %"), "{result:?}");
+    }
+}
