@@ -69,7 +69,11 @@ CREATE INDEX message_for_anyone_by_priority ON message (queue_id, priority DESC,
     WHERE due_at IS NULL AND receiver_id IS NULL AND priority > 0;
 CREATE INDEX message_for_one_by_priority ON message (receiver_id, queue_id, priority DESC, (id + 0))
     WHERE due_at IS NULL AND receiver_id IS NOT NULL AND priority > 0;
-CREATE INDEX message_by_sender ON message (queue_id, sender_id, (id + 0)) WHERE due_at IS NULL;
+CREATE INDEX message_by_sender ON message (queue_id, sender_id, receiver_id, (id + 0))
+    WHERE due_at IS NULL;
+CREATE INDEX message_by_sender_and_priority
+    ON message (queue_id, sender_id, receiver_id, priority DESC, (id + 0))
+    WHERE due_at IS NULL AND priority > 0;
 CREATE INDEX message_by_due ON message (due_at) WHERE due_at IS NOT NULL;
 -- Those who said goodbye are few: whether any of a batch has costs one look.
 CREATE INDEX client_absent ON client (id) WHERE NOT present;

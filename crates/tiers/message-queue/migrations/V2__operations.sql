@@ -265,6 +265,39 @@ BEGIN
     WHERE m.id = m.drawn_id;
 END $$;
 
+-- The first message of one sender, locked, among those addressed to `receiver` or, where that is NULL, to
+-- anyone. The order names the receiver, since an index with a NULL in it has no order otherwise.
+CREATE FUNCTION lock_head_of(
+    wanted_queue bigint, sender bigint, receiver bigint, by_priority boolean, taken bigint[],
+    OUT id bigint, OUT priority integer
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF by_priority AND receiver IS NULL THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.priority > 0 AND m.id <> ALL (taken)
+        ORDER BY m.receiver_id, m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSIF by_priority THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id = receiver
+          AND m.due_at IS NULL AND m.priority > 0 AND m.id <> ALL (taken)
+        ORDER BY m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF id IS NOT NULL THEN
+        RETURN;
+    ELSIF receiver IS NULL THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.id <> ALL (taken)
+        ORDER BY m.receiver_id, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSE
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id = receiver
+          AND m.due_at IS NULL AND m.id <> ALL (taken)
+        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+END $$;
+
 -- The first message that this client may have among those for itself (`for_me`) or for anyone;
 -- locked, so that nobody else takes it. `taken` are messages that this transaction took already.
 CREATE FUNCTION lock_head(
@@ -320,28 +353,13 @@ BEGIN
         ORDER BY m.sender_id LIMIT 1;
         EXIT WHEN NOT FOUND;
         CONTINUE WHEN other = client;
-        SELECT m.id, m.priority INTO head FROM message m
-        WHERE m.queue_id = wanted_queue AND m.sender_id = other AND m.receiver_id IS NULL
-          AND m.due_at IS NULL AND m.id <> ALL (taken)
-        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
-        IF FOUND AND (id IS NULL OR head.id < id) THEN
+        SELECT * INTO head FROM lock_head_of(wanted_queue, other, NULL, false, taken);
+        IF head.id IS NOT NULL AND (id IS NULL OR head.id < id) THEN
             id := head.id;
             priority := head.priority;
         END IF;
     END LOOP;
 END $$;
-
--- The same among the messages of one sender.
-CREATE FUNCTION lock_head_from(
-    wanted_queue bigint, client bigint, sender bigint, by_priority boolean, taken bigint[]
-) RETURNS bigint LANGUAGE sql AS $$
-    SELECT m.id FROM message m
-    WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.due_at IS NULL
-      AND (m.receiver_id = client OR (m.receiver_id IS NULL AND sender <> client))
-      AND m.id <> ALL (taken)
-    ORDER BY CASE WHEN by_priority THEN -m.priority ELSE 0 END, m.id + 0
-    LIMIT 1 FOR UPDATE SKIP LOCKED
-$$;
 
 -- One message for one client, locked; NULL when there is none.
 CREATE FUNCTION lock_one(
@@ -351,11 +369,15 @@ DECLARE
     mine record;
     anyones record;
 BEGIN
-    IF sender IS NOT NULL THEN
-        RETURN lock_head_from(wanted_queue, client, sender, by_priority, taken);
+    IF sender IS NULL THEN
+        SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
+        SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
+    ELSIF sender = client THEN
+        RETURN NULL;
+    ELSE
+        SELECT * INTO mine FROM lock_head_of(wanted_queue, sender, client, by_priority, taken);
+        SELECT * INTO anyones FROM lock_head_of(wanted_queue, sender, NULL, by_priority, taken);
     END IF;
-    SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
-    SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
     IF mine.id IS NULL OR anyones.id IS NULL THEN
         RETURN coalesce(mine.id, anyones.id);
     END IF;

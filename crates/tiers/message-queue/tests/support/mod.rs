@@ -84,3 +84,13 @@ pub(crate) async fn create(client: &mut Client, name: &str) -> u64 {
     let request = CreateQueueRequest { name: name.into(), ..Default::default() };
     client.create_queue(request).await.unwrap().into_inner().queue_id
 }
+
+/// An address that nobody else has: a loopback host of this process and this call alone.
+pub(crate) fn free_address() -> std::net::SocketAddr {
+    static CALLS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let call = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    assert!(call < 250, "one host a call");
+    let host = std::net::Ipv4Addr::new(127, high, low, call);
+    std::net::TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,400 @@
+//! What goes wrong beside the operations: a database that is slow, full, or encrypted for another;
+//! and crowds: many clients on few connections, a million messages.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use kendall_message_queue::{
+    Database, DatabaseError, PrivateOptions, PrivatePostgres, Server, ServerError, TcpAccess,
+};
+use kendall_protocols::queue::{
+    QueueStatisticsRequest, ReceiveRequest, SendBatchRequest, SendRequest,
+};
+use kendall_tier::Clock;
+use support::{
+    Client, Folder, connect, create, free_address, hello, options, postgres, runtime, start_with,
+};
+use tokio_postgres::NoTls;
+use tonic::Code;
+
+/// A session of its own beside the middleware's.
+struct Other {
+    client: tokio_postgres::Client,
+    _driver: tokio::task::JoinSet<()>,
+}
+
+impl Other {
+    async fn connect(url: &str) -> Self {
+        let url = format!("{url} options='-c search_path=kendall_queue'");
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(async move { connection.await.unwrap_or_default() });
+        Self { client, _driver: driver }
+    }
+
+    async fn run(&self, text: &str) {
+        self.client.batch_execute(text).await.unwrap();
+    }
+
+    async fn number(&self, text: &str) -> i64 {
+        self.client.query_one(text, &[]).await.unwrap().get(0)
+    }
+
+    /// Looks until the number is at least `least`, with a deadline.
+    async fn until(&self, text: &str, least: i64) {
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
+        for _ in 0..3000 {
+            looks.tick().await;
+            if self.number(text).await >= least {
+                return;
+            }
+        }
+        panic!("{text} did not become {least}");
+    }
+}
+
+const WAITING_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE wait_event_type = 'Lock' AND application_name = 'kendall-queue'";
+
+fn message(client_id: u64, queue_id: u64, content: &str) -> SendRequest {
+    SendRequest { client_id, queue_id, content: content.into(), ..Default::default() }
+}
+
+async fn waiting(client: &mut Client, queue_id: u64) -> u64 {
+    let request = QueueStatisticsRequest { queue_id };
+    client.queue_statistics(request).await.unwrap().into_inner().waiting
+}
+
+/// One connection for many workers and clients: they wait for it, and none goes without.
+async fn pool_exhaustion(server: &Server) {
+    let mut client = connect(server).await;
+    let (me, queue) = (hello(&mut client, "pool").await, create(&mut client, "pool").await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let mut client = client.clone();
+        tasks.spawn(async move { client.send(message(me, queue, "x")).await.unwrap() });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(waiting(&mut client, queue).await, 200);
+}
+
+/// Somebody's transaction holds the queue's row, and with it the only connection: who comes
+/// meanwhile is told so in time, and what was answered is there afterwards.
+async fn a_stuck_connection(server: &Server, other: &Other) {
+    let mut client = connect(server).await;
+    let (me, queue) = (hello(&mut client, "stuck").await, create(&mut client, "stuck").await);
+    other.run(&format!("BEGIN; SELECT FROM queue WHERE id = {queue} FOR UPDATE")).await;
+    let mut held = client.clone();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move { held.send(message(me, queue, "held")).await });
+    other.until(WAITING_FOR_A_LOCK, 1).await;
+    let refused = client.send(message(me, queue, "refused")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(refused.message().contains("no connection to PostgreSQL"), "{refused}");
+    other.run("COMMIT").await;
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(waiting(&mut client, queue).await, 1, "answered is committed, refused is not");
+}
+
+/// PostgreSQL gives up every transaction but each third: they are tried again, and each message is
+/// sent once.
+async fn serialization_failures(server: &Server, other: &Other) {
+    let mut client = connect(server).await;
+    let (me, queue) = (hello(&mut client, "serial").await, create(&mut client, "serial").await);
+    other
+        .run(
+            "CREATE SEQUENCE tries; \
+             CREATE FUNCTION give_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 IF nextval('tries') % 3 <> 0 THEN \
+                     RAISE EXCEPTION 'could not serialize' USING ERRCODE = '40001'; \
+                 END IF; RETURN NULL; END $$; \
+             CREATE TRIGGER give_up AFTER INSERT ON message EXECUTE FUNCTION give_up()",
+        )
+        .await;
+    for number in 0..20 {
+        client.send(message(me, queue, &number.to_string())).await.unwrap();
+    }
+    assert!(other.number("SELECT last_value FROM tries").await >= 60);
+    other.run("DROP TRIGGER give_up ON message; DROP FUNCTION give_up; DROP SEQUENCE tries").await;
+    assert_eq!(waiting(&mut client, queue).await, 20);
+}
+
+/// A real deadlock with another session, of which the middleware is the victim: it tries again.
+async fn a_deadlock(server: &Server, other: &Other) {
+    let mut client = connect(server).await;
+    let me = hello(&mut client, "dead").await;
+    let (first, second) = (create(&mut client, "first").await, create(&mut client, "second").await);
+    other.run(&format!("BEGIN; SELECT FROM queue WHERE id = {second} FOR UPDATE")).await;
+    let mut sender = client.clone();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        let messages = vec![message(me, first, "1"), message(me, second, "2")];
+        sender.send_batch(SendBatchRequest { messages }).await
+    });
+    other.until(WAITING_FOR_A_LOCK, 1).await;
+    // Now it holds the first queue and waits for the second.
+    other.run(&format!("SELECT FROM queue WHERE id = {first} FOR UPDATE; COMMIT")).await;
+    let answer = tasks.join_next().await.unwrap().unwrap().unwrap().into_inner();
+    assert!(answer.results.iter().all(|result| result.code == 0), "{answer:?}");
+    let counted = (waiting(&mut client, first).await, waiting(&mut client, second).await);
+    assert_eq!(counted, (1, 1));
+}
+
+#[test]
+fn a_database_that_is_slow_or_gives_up() {
+    let (folder, runtime) = (Folder::new(), runtime());
+    let postgres = postgres(&folder);
+    let mut options = options(Database::Url(postgres.url().to_owned()));
+    (options.workers, options.connections) = (16, 1);
+    options.database_timeout = Duration::from_millis(500);
+    let server = start_with(options);
+    runtime.block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        pool_exhaustion(&server).await;
+        a_stuck_connection(&server, &other).await;
+        serialization_failures(&server, &other).await;
+        a_deadlock(&server, &other).await;
+    });
+    server.stop();
+    postgres.stop();
+}
+
+/// A thousand clients over ten connections, each with a message for the next: all are served, and
+/// every message reaches whom it is for.
+async fn a_thousand_clients(server: &Server) {
+    const CLIENTS: usize = 1000;
+    let mut channels = Vec::new();
+    for _ in 0..10 {
+        channels.push(connect(server).await);
+    }
+    let queue = create(&mut channels[0], "crowd").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..CLIENTS {
+        let mut client = channels[number % channels.len()].clone();
+        tasks.spawn(async move { (number, hello(&mut client, &format!("crowd {number}")).await) });
+    }
+    let mut ids = vec![0; CLIENTS];
+    while let Some(done) = tasks.join_next().await {
+        let (number, id) = done.unwrap();
+        ids[number] = id;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..CLIENTS {
+        let mut client = channels[number % channels.len()].clone();
+        let (me, receiver_id) = (ids[number], ids[(number + 1) % CLIENTS]);
+        tasks.spawn(async move {
+            let sent = SendRequest { receiver_id, ..message(me, queue, &number.to_string()) };
+            client.send(sent).await.unwrap();
+            let wait_ms = 60_000;
+            let receive =
+                ReceiveRequest { client_id: me, queue_id: queue, wait_ms, ..Default::default() };
+            let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
+            assert_eq!(found.content, ((number + CLIENTS - 1) % CLIENTS).to_string());
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+}
+
+/// What a statement reads of the messages: rows by an index, and by walking over the table.
+async fn rows_read(other: &Other, statement: &str) -> i64 {
+    other.run("BEGIN").await;
+    let read = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint \
+        FROM pg_stat_xact_user_tables WHERE relname = 'message'";
+    let before = other.number(read).await;
+    other.run(statement).await;
+    let after = other.number(read).await;
+    other.run("ROLLBACK").await;
+    after - before
+}
+
+/// A million messages wait for somebody who does not come, and another million are not due yet:
+/// everybody else's operations look at few rows, whatever the statistics say of the table.
+async fn a_million_messages(server: &Server, other: &Other) {
+    let mut client = connect(server).await;
+    let me = hello(&mut client, "maker").await;
+    let taker = hello(&mut client, "taker").await;
+    let absent = hello(&mut client, "absent").await;
+    let queue = create(&mut client, "million").await;
+    // The keys are checked row by row otherwise, which takes most of a minute.
+    other
+        .run(&format!(
+            "ALTER TABLE message DROP CONSTRAINT message_queue_id_fkey, \
+                DROP CONSTRAINT message_sender_id_fkey, DROP CONSTRAINT message_receiver_id_fkey; \
+             INSERT INTO message (queue_id, sender_id, receiver_id, priority, sent_at, due_at, content) \
+             SELECT {queue}, {me}, CASE WHEN n % 2 = 0 THEN {absent} END, n % 2, now(), \
+                CASE WHEN n % 2 = 1 THEN now() + interval '1 day' END, n::text \
+             FROM generate_series(1, 2000000) AS n; \
+             ALTER TABLE message \
+                ADD CONSTRAINT message_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES queue \
+                    ON DELETE CASCADE NOT VALID, \
+                ADD CONSTRAINT message_sender_id_fkey FOREIGN KEY (sender_id) REFERENCES client \
+                    NOT VALID, \
+                ADD CONSTRAINT message_receiver_id_fkey FOREIGN KEY (receiver_id) REFERENCES client \
+                    NOT VALID"
+        ))
+        .await;
+    for statistics in ["", "ANALYZE message"] {
+        other.run(statistics).await;
+        client.send(message(me, queue, "for anyone")).await.unwrap();
+        let settings = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+            SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+            SET LOCAL plan_cache_mode = force_generic_plan;";
+        for (statement, most) in [
+            (format!("SELECT take_first({queue}, ARRAY[{taker}], ARRAY[0], 1)"), 20),
+            (
+                format!(
+                    "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[{me}], \
+                ARRAY[false], ARRAY[0])"
+                ),
+                20,
+            ),
+            (
+                format!(
+                    "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
+                ARRAY[true], ARRAY[0])"
+                ),
+                40,
+            ),
+            (format!("SELECT peek({queue}, {taker}, NULL, false)"), 40),
+            (format!("SELECT take_first({queue}, ARRAY[{absent}], ARRAY[0], 1)"), 40),
+            (
+                format!(
+                    "SELECT send_many(ARRAY[{me}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
+                ARRAY['x'], ARRAY[0], ARRAY[0], NULL)"
+                ),
+                5,
+            ),
+            (format!("SELECT queues_for({taker}, false, 0, 10)"), 10),
+            ("SELECT promote_due(1000)".to_owned(), 5),
+        ] {
+            let read = rows_read(other, &format!("{settings} {statement}")).await;
+            assert!(read <= most, "{statement} read {read} rows, at most {most} expected");
+        }
+        let receive = ReceiveRequest { client_id: taker, queue_id: queue, ..Default::default() };
+        let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
+        assert_eq!(found.content, "for anyone");
+    }
+    assert_eq!(waiting(&mut client, queue).await, 1_000_000);
+}
+
+#[test]
+fn crowds() {
+    let (folder, runtime) = (Folder::new(), runtime());
+    let postgres = postgres(&folder);
+    let server = start_with(options(Database::Url(postgres.url().to_owned())));
+    runtime.block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        a_thousand_clients(&server).await;
+        a_million_messages(&server, &other).await;
+    });
+    server.stop();
+    postgres.abandon();
+}
+
+/// A root and a certificate for `localhost` that it signed, readable for PostgreSQL's user.
+fn certificates(folder: &Path) {
+    let openssl = |arguments: &str| {
+        let done = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+        let done = done.expect("openssl: install it with `make packages-test`");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for root in ["root", "stranger"] {
+        openssl(&format!(
+            "req -x509 {key} -days 2 -subj /CN={root} -keyout {root}.key -out {root}.pem"
+        ));
+    }
+    openssl(&format!("req -new {key} -subj /CN=localhost -keyout server.key -out server.csr"));
+    std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+    openssl(
+        "x509 -req -in server.csr -CA root.pem -CAkey root.key -CAcreateserial -days 2 \
+         -extfile names -out server.pem",
+    );
+}
+
+#[test]
+fn tls_to_postgresql() {
+    let folder = Folder::new();
+    certificates(folder.path());
+    let data = folder.path().join("queue");
+    // PostgreSQL wants its key to be its own: the first start tells who that is.
+    postgres(&folder).stop();
+    let owner = std::fs::metadata(data.join("data/PG_VERSION")).unwrap();
+    for name in ["server.key", "server.pem"] {
+        let to = data.join(name);
+        std::fs::copy(folder.path().join(name), &to).unwrap();
+        let (uid, gid) = (
+            std::os::unix::fs::MetadataExt::uid(&owner),
+            std::os::unix::fs::MetadataExt::gid(&owner),
+        );
+        std::os::unix::fs::chown(&to, Some(uid), Some(gid)).unwrap();
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&to, own).unwrap();
+    }
+    let address = free_address();
+    let encrypted = |ssl: &str| PrivateOptions {
+        tcp: Some(TcpAccess { address, password: "secret".into() }),
+        settings: vec![
+            format!("ssl={ssl}"),
+            format!("ssl_cert_file={}", data.join("server.pem").display()),
+            format!("ssl_key_file={}", data.join("server.key").display()),
+        ],
+        same_group: false,
+    };
+    let start = |host: &str, query: &str, root: Option<&str>| {
+        let port = address.port();
+        let url = format!(
+            "host={host} hostaddr={} port={port} user=kendall password=secret dbname=kendall {query}",
+            address.ip()
+        );
+        let mut options = options(Database::Url(url));
+        options.root_certificate = root.map(|name| folder.path().join(name));
+        Server::start(&options, Clock::monotonic())
+    };
+    let postgres = PrivatePostgres::start_with(&data, &encrypted("on")).unwrap();
+    let root = |name: &str| format!("sslrootcert={}", folder.path().join(name).display());
+    for (host, query, certificate) in [
+        ("localhost", "sslmode=require".to_owned(), None),
+        ("localhost", "sslmode=verify-full".to_owned(), Some("root.pem")),
+        ("localhost", format!("sslmode=verify-full {}", root("root.pem")), None),
+        ("elsewhere", "sslmode=verify-ca".to_owned(), Some("root.pem")),
+        ("elsewhere", format!("sslmode=require {}", root("root.pem")), None),
+    ] {
+        let server = start(host, &query, certificate).unwrap();
+        runtime().block_on(async {
+            let mut client = connect(&server).await;
+            let me = hello(&mut client, "encrypted").await;
+            assert!(me > 0);
+            let other = Other::connect(postgres.url()).await;
+            let plain = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                WHERE application_name = 'kendall-queue' AND NOT ssl";
+            assert_eq!(other.number(plain).await, 0, "{query}");
+        });
+        server.stop();
+    }
+    for (host, query, certificate) in [
+        ("elsewhere", "sslmode=verify-full", "root.pem"),
+        ("localhost", "sslmode=verify-full", "stranger.pem"),
+        ("localhost", "sslmode=verify-ca", "stranger.pem"),
+    ] {
+        let error = start(host, query, Some(certificate)).unwrap_err();
+        assert!(
+            matches!(error, ServerError::Database(DatabaseError::Connect(_))),
+            "{host} {query} {certificate}: {error:?}"
+        );
+    }
+    postgres.stop();
+    let postgres = PrivatePostgres::start_with(&data, &encrypted("off")).unwrap();
+    let error = start("localhost", "sslmode=require", None).unwrap_err();
+    assert!(matches!(error, ServerError::Database(DatabaseError::Connect(_))), "{error:?}");
+    postgres.stop();
+}
