@@ -69,4 +69,4 @@ pub use process::raise_descriptor_limit;
 pub use queue::{Capacity, Full, RequestQueue};
 pub use second_log::SecondLog;
 pub use stop::{Stop, Waker};
-pub use timer::{precise_waits, time_left};
+pub use timer::{Waits, precise_waits, time_left};

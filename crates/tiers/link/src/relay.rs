@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
-    Clock, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stop, Waker,
-    precise_waits, time_left,
+    Clock, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stop, Waits, Waker,
+    precise_waits,
 };
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -249,6 +249,7 @@ struct Relay {
     open: usize,
     next_generation: u32,
     timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    waits: Waits,
     again: Vec<(usize, u32)>,
     scratch: Box<[u8]>,
     held: usize,
@@ -283,6 +284,7 @@ impl Relay {
             open: 0,
             next_generation: 0,
             timers: BinaryHeap::new(),
+            waits: Waits::default(),
             again: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             held: 0,
@@ -304,6 +306,9 @@ impl Relay {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
             }
+            if self.waits.is_learning() {
+                self.waits.woke(self.clock.now_ns(), !events.is_empty());
+            }
             for event in events.drain(..) {
                 self.event(event.data.u64(), event.flags);
             }
@@ -320,12 +325,12 @@ impl Relay {
     }
 
     /// How long to wait for events.
-    fn timeout(&self) -> Option<Timespec> {
+    fn timeout(&mut self) -> Option<Timespec> {
         if !self.again.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         let Reverse((due_ns, _)) = self.timers.peek()?;
-        Some(time_left(*due_ns, self.clock.now_ns()))
+        Some(self.waits.until(*due_ns, self.clock.now_ns()))
     }
 
     fn event(&mut self, token: u64, flags: EventFlags) {

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
-    Clock, Instruments, Layout, Limit, Outcome, Recorder, RequestType, Stage, Stop, Waker,
-    precise_waits, time_left,
+    Clock, Instruments, Layout, Limit, Outcome, Recorder, RequestType, Stage, Stop, Waits, Waker,
+    precise_waits,
 };
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -179,6 +179,7 @@ struct EventLoop {
     rng: Xoshiro256PlusPlus,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     sequence: u64,
+    waits: Waits,
     table: Vec<Option<Connection>>,
     free: Vec<usize>,
     open: usize,
@@ -205,6 +206,7 @@ impl EventLoop {
             rng: Xoshiro256PlusPlus::seed_from_u64(tier.options.seed),
             events: BinaryHeap::new(),
             sequence: 0,
+            waits: Waits::default(),
             table: Vec::new(),
             free: Vec::new(),
             open: 0,
@@ -221,14 +223,15 @@ impl EventLoop {
         precise_waits()?;
         let mut ready = Vec::with_capacity(256);
         while !self.over {
-            let timeout = self
-                .events
-                .peek()
-                .map(|Reverse((at_ns, _))| time_left(*at_ns, self.clock.now_ns()));
+            let next = self.events.peek().map(|Reverse((at_ns, _))| *at_ns);
+            let timeout = next.map(|at_ns| self.waits.until(at_ns, self.clock.now_ns()));
             let room = rustix::buffer::spare_capacity(&mut ready);
             match epoll::wait(&self.epoll, room, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
+            }
+            if self.waits.is_learning() {
+                self.waits.woke(self.clock.now_ns(), !ready.is_empty());
             }
             // What has ended leaves before what has come: it is late already.
             self.fire();
