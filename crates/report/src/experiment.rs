@@ -46,19 +46,6 @@ impl ExperimentPage<'_> {
                 .map(|f| format!("{} = {}: {}", f.letter, f.name, f.levels.join(", ")))
                 .collect(),
         );
-        if let Some(fraction) = &layout.fraction {
-            let words: Vec<String> =
-                fraction.defining_relation.iter().take(16).map(ToString::to_string).collect();
-            section.note(
-                Level::Doubt,
-                format!(
-                    "A fraction of resolution {}, I = {}: each effect stands for a sum, named in \
-                     the table.",
-                    fraction.resolution,
-                    words.join(" = ")
-                ),
-            );
-        }
         let key: String = self
             .response
             .chars()

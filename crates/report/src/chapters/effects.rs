@@ -113,6 +113,20 @@ fn experiment(data: &Data, value: Value) -> Experiment {
 /// Words, tables and plots of one analysis.
 pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Analysis) {
     section.text(in_words(response, analysis));
+    if let Some(fraction) = &analysis.layout.fraction {
+        const MOST_WORDS: usize = 16;
+        let words: Vec<String> =
+            fraction.defining_relation.iter().take(MOST_WORDS).map(ToString::to_string).collect();
+        section.note(
+            Level::Doubt,
+            format!(
+                "The design is a fraction of resolution {}, I = {}: each effect stands for a sum \
+                 that these runs cannot tell apart, named in the table.",
+                fraction.resolution,
+                words.join(" = ")
+            ),
+        );
+    }
     section.text(format!(
         "The {} model is used: {}.",
         analysis.model,

@@ -106,8 +106,12 @@ fn narrow_table() -> Table {
 fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table> {
     let mut table = narrow_table();
     let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
-    header
-        .extend(["runs", "throughput (1/s)", "mean (ms)", "p99 (ms)", "doubts"].map(str::to_owned));
+    header.extend(["runs", "throughput (1/s)", "mean (ms)"].map(str::to_owned));
+    // Many factors leave room for these only; the JSON and the report have all.
+    let roomy = study.factors.len() < 4;
+    if roomy {
+        header.extend(["p99 (ms)", "doubts"].map(str::to_owned));
+    }
     table.set_header(header);
     for row in rows(study, results)? {
         let mut cells: Vec<String> = study
@@ -126,9 +130,11 @@ fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table>
         } else {
             decimal(1e3 * row.response_time_mean_s.center, 3)
         });
-        let p99 = row.response_time_quantiles_s.last().and_then(|(_, value)| *value);
-        cells.push(p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99, 3)));
-        cells.push(row.caveats.to_string());
+        if roomy {
+            let p99 = row.response_time_quantiles_s.last().and_then(|(_, value)| *value);
+            cells.push(p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99, 3)));
+            cells.push(row.caveats.to_string());
+        }
         table.add_row(cells);
     }
     Ok(table)
