@@ -270,22 +270,31 @@ fn advance(
 
 impl Replication<'_> {
     fn advance(&mut self, count: usize, batch: f64) {
+        // The tallies go on over the batches, which are their differences: taking them anew for
+        // each would cost a tenth of the time.
+        let mut areas = vec![0.0; self.engine.stations.len()];
+        let mut times = vec![(0.0, 0.0); self.engine.systems.len()];
         for _ in 0..count {
             let until = self.engine.now + batch;
             if let Err(halt) = self.engine.run(until) {
                 self.failed = Some(halt);
                 return;
             }
-            let numbers = self.engine.stations.iter().map(|station| station.tally.area);
-            // Areas since the tallies were taken; `take` below starts them anew.
-            let numbers = numbers.map(|area| area / batch).collect();
-            let seen = self.engine.take();
-            let responses = seen.systems.iter().map(|system| {
-                (system.response.sum, kendall_units::exact_f64(system.response.count))
+            let stations = self.engine.stations.iter().zip(&mut areas);
+            let numbers = stations.map(|(station, before)| {
+                let area = station.tally.area;
+                (area - std::mem::replace(before, area)) / batch
             });
-            self.batches.push(Batch { numbers, responses: responses.collect() });
-            self.totals.add(seen);
+            let systems = self.engine.systems.iter().zip(&mut times);
+            let responses = systems.map(|(system, before)| {
+                let response = &system.response;
+                let now = (response.sum, kendall_units::exact_f64(response.count));
+                let then = std::mem::replace(before, now);
+                (now.0 - then.0, now.1 - then.1)
+            });
+            self.batches.push(Batch { numbers: numbers.collect(), responses: responses.collect() });
         }
+        self.totals.add(self.engine.take());
     }
 }
 
