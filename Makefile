@@ -48,8 +48,12 @@ bench-load: ## compares what a request of the load costs with other tools, and c
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
 
-bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (6 minutes)
-	scripts/bench-proxy
+bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 minutes)
+	@scripts/packages bench
+	@echo "all on one core: the work itself"
+	scripts/bench-proxy --layout together --seconds 1
+	@echo "placed by the scheduler: with the price of waking cores"
+	scripts/bench-proxy --layout free --seconds 1 --quick
 
 bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
 	@scripts/packages bench
