@@ -79,6 +79,9 @@ pub enum Arrivals {
         process: String,
         /// Requests per second over all generators.
         rate_per_s: f64,
+        /// Time that a generator stays awake before each moment. Short unless asked for: it shares
+        /// the machine with what it measures.
+        spin: Seconds,
     },
 }
 
@@ -120,7 +123,8 @@ fn open(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
     if rate.get() <= 0.0 {
         return Err(section.problem("rate", "must be above zero; write it like `250/s`"));
     }
-    Ok(Arrivals::Open { process, rate_per_s: rate.get() })
+    let spin = section.seconds("spin", Some("50us"))?;
+    Ok(Arrivals::Open { process, rate_per_s: rate.get(), spin })
 }
 
 impl Workload {
@@ -150,8 +154,9 @@ impl Workload {
         option("seed", seed.to_string());
         match &self.arrivals {
             Arrivals::Closed { think_time, .. } => option("think-time", think_time.clone()),
-            Arrivals::Open { process, rate_per_s } => {
+            Arrivals::Open { process, rate_per_s, spin } => {
                 option("arrivals", process.clone());
+                option("spin", format!("{}ns", spin.as_nanos()));
                 option("rate", format!("{}/s", rate_per_s / exact_f64(self.generators)));
             }
         }
