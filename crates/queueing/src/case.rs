@@ -90,7 +90,8 @@ pub const KINDS: &str = "M/M/1, M/M/m, M/M/1/K, M/M/m/K, M/M/m/m, M/M/m//N, M/M/
 /// # Errors
 /// [`CaseError`], with the field, its value and what was expected.
 pub fn solve(model: &Value, wanted: &[String]) -> Result<Answer, CaseError> {
-    let fields = Fields::new(model)?;
+    let unfolded = networks::unfolded(model);
+    let fields = Fields::new(unfolded.as_ref().unwrap_or(model))?;
     let written = fields.text("kind").unwrap_or_default();
     let kind = normal(&written);
     let mut answer = if laws::is_law(&kind) {

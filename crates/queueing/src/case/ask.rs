@@ -203,6 +203,8 @@ fn find(answer: &Answer, name: &str, depth: u32) -> Option<Found> {
     let known = |key: &str| answer.outputs.get(key).cloned();
     known(name)
         .or_else(|| candidates(name).iter().find_map(|key| known(key)))
+        // Of a station it is who waits, as above; of a network's stations all who are there.
+        .or_else(|| name.starts_with("queue_length").then(|| known("mean_jobs")).flatten())
         .or_else(|| bound(name).iter().find_map(|key| known(key)))
         .or_else(|| in_unit(answer, name, depth))
         .or_else(|| deviation(answer, name, depth))

@@ -33,6 +33,45 @@ struct Case {
     seconds: f64,
 }
 
+/// The model with a list of stations, where it has lists of their numbers instead.
+pub(super) fn unfolded(model: &Value) -> Option<Value> {
+    const LISTS: [(&str, &str); 10] = [
+        ("service_times_s", "service_time_s"),
+        ("service_time_s", "service_time_s"),
+        ("service_rates_per_s", "service_rate_per_s"),
+        ("service_rate_per_s", "service_rate_per_s"),
+        ("servers", "servers"),
+        ("visits", "visits"),
+        ("types", "type"),
+        ("external_arrival_rates_per_s", "external_arrival_rate_per_s"),
+        ("external_arrival_rate_per_s", "external_arrival_rate_per_s"),
+        ("station_types", "type"),
+    ];
+    let table = model.table()?;
+    let network = ["routing_probabilities", "routing_matrix", "visits", "routing", "P"];
+    if table.contains_key("stations") || !network.iter().any(|key| table.contains_key(*key)) {
+        return None;
+    }
+    let (first, _) =
+        LISTS[..4].iter().find(|(key, _)| table.get(*key).and_then(Value::list).is_some())?;
+    let count = table.get(*first)?.list()?.len();
+    let mut changed = table.clone();
+    let mut stations = vec![std::collections::BTreeMap::new(); count];
+    for (key, own) in LISTS {
+        let Some(Value::List(list)) = table.get(key) else { continue };
+        if list.len() != count {
+            continue;
+        }
+        for (station, value) in stations.iter_mut().zip(list) {
+            station.insert(own.to_owned(), value.clone());
+        }
+        changed.remove(key);
+    }
+    let stations = stations.into_iter().map(Value::Table).collect();
+    changed.insert("stations".to_owned(), Value::List(stations));
+    Some(Value::Table(changed))
+}
+
 /// Kinds that need no list of stations.
 pub(super) fn bare(kind: &str, fields: &Fields<'_>) -> Result<Option<Answer>, CaseError> {
     if kind.starts_with("fork") {
@@ -164,6 +203,12 @@ fn solve_one(
     fields: &Fields<'_>,
     population: Option<u64>,
 ) -> Result<Answer, CaseError> {
+    for key in ["pools", "routes"] {
+        if fields.has(key) {
+            let expected = "no such key in a short form: leave out `kind` for a full model";
+            return Err(refused(key, "a list", expected).into());
+        }
+    }
     let (unit, seconds) = fields.unit();
     let mut tables = fields.tables("stations")?;
     if tables.is_empty() {
@@ -201,16 +246,39 @@ fn solve_one(
     finish(kind, &Case { classes, network, visits: all_visits, unit, seconds })
 }
 
+fn routing<'a>(fields: &Fields<'a>) -> Option<&'a Value> {
+    let names = ["routing_probabilities", "routing_matrix", "routing", "P"];
+    names.iter().find_map(|name| fields.get(name))
+}
+
+/// Rates from outside in a list by station, in 1/s.
+fn outside(fields: &Fields<'_>) -> Vec<f64> {
+    let stems = [
+        "external_arrival_rates",
+        "external_arrival_rate",
+        "arrival_rates",
+        "arrival_rate",
+        "gamma",
+    ];
+    stems
+        .iter()
+        .find_map(|stem| {
+            let (value, unit) = fields.rate_value(stem)?;
+            Some(value.numbers()?.iter().map(|rate| rate / unit).collect())
+        })
+        .unwrap_or_default()
+}
+
 /// Visits of each class by its routing matrix; an open class gets the rate with which it comes.
 fn routed(
     fields: &Fields<'_>,
     tables: &[Fields<'_>],
     classes: &mut Classes,
 ) -> Result<Option<Vec<Vec<f64>>>, CaseError> {
-    let names = ["routing_probabilities", "routing_matrix", "routing", "P"];
-    let Some(value) = names.iter().find_map(|name| fields.get(name)) else { return Ok(None) };
+    let Some(value) = routing(fields) else { return Ok(None) };
     if square(value).is_some() && classes.loads.is_empty() {
-        let (rate, visits) = traffic(tables, value, (0, "customers"), None)?;
+        let outside = outside(fields);
+        let (rate, visits) = traffic(tables, value, (0, "customers"), None, &outside)?;
         let Some(rate) = rate else { return Ok(None) };
         classes.loads = vec![Load::Open { arrival_rate: rate }];
         classes.names = vec!["customers".to_owned()];
@@ -228,7 +296,7 @@ fn routed(
             return Err(absent(&format!("routing_probabilities.{name}")).into());
         };
         let load = classes.loads[position];
-        let (rate, visits) = traffic(tables, own, (position, name), Some(load))?;
+        let (rate, visits) = traffic(tables, own, (position, name), Some(load), &[])?;
         if let (Some(arrival_rate), Load::Open { .. }) = (rate, load) {
             classes.loads[position] = Load::Open { arrival_rate };
         }
@@ -286,6 +354,10 @@ fn unnamed(fields: &Fields<'_>) -> Result<Vec<Load>, CaseError> {
             loads.push(Load::Closed { population, think_time: think(at) });
         }
     }
+    // Beside a routing matrix, rates in a list are those from outside, by station.
+    if routing(fields).is_some() {
+        return Ok(loads);
+    }
     if let Some((Value::List(rates), unit)) = fields.rate_value("arrival_rate") {
         let rates = rates.iter().filter_map(Value::number);
         loads.extend(rates.map(|rate| Load::Open { arrival_rate: rate / unit }));
@@ -305,6 +377,7 @@ fn traffic(
     matrix: &Value,
     class: (usize, &str),
     load: Option<Load>,
+    outside: &[f64],
 ) -> Result<(Option<f64>, Vec<f64>), CaseError> {
     let name = "routing_probabilities";
     let Some(matrix) = square(matrix) else {
@@ -325,6 +398,9 @@ fn traffic(
     }
     let closed = matches!(load, Some(Load::Closed { .. }));
     let mut entry: Vec<f64> = tables.iter().map(|table| entering(table, class)).collect();
+    if outside.len() == size && entry.iter().all(|rate| *rate == 0.0) {
+        entry = outside.to_vec();
+    }
     if let Some(bad) = entry.iter().find(|rate| !(rate.is_finite() && **rate >= 0.0)) {
         return Err(refused("external_arrival_rate_per_s", bad, "a finite rate, 0 or above").into());
     }

@@ -29,7 +29,8 @@ pub(super) fn solve(
         return Err(CaseError::Kind { kind: kind.to_owned(), known: KINDS });
     };
     let numbers = notation.numbers(fields)?;
-    let solved = station(&notation, &numbers, fields)?;
+    let mut solved = station(&notation, &numbers, fields)?;
+    reorder(&notation, &mut solved);
     let (unit, seconds) = fields.unit();
     let mut answer = describe(&solved, &numbers, unit, seconds);
     let general = notation.arrivals != Letter::Markov || notation.service == Letter::General;
@@ -55,7 +56,10 @@ fn station(
     };
     let patience = fields
         .rate(&["abandonment_rate", "reneging_rate", "theta", "impatience_rate", "patience_rate"])
-        .or_else(|| fields.time(&["patience", "patience_time", "mean_patience"]).map(f64::recip));
+        .or_else(|| {
+            let names = ["patience", "patience_time", "mean_patience", "patience_mean"];
+            fields.time(&names).map(f64::recip)
+        });
     if let Some(theta) = patience {
         let (lambda, mu) = rates()?;
         return Ok(mmm_impatient(lambda, mu, m, theta, capacity)?);
@@ -63,7 +67,13 @@ fn station(
     if notation.says("+m") {
         return Err(absent("abandonment_rate_per_s").into());
     }
-    let batch = ["batch", "batch_size", "batch_probabilities", "batch_size_probabilities"];
+    let batch = [
+        "batch",
+        "batch_size",
+        "batch_probabilities",
+        "batch_size_probabilities",
+        "batch_size_distribution",
+    ];
     let batch = batch.iter().find_map(|name| fields.get(name));
     if batch.is_some() || notation.batches {
         return batched(fields, batch);
@@ -90,6 +100,35 @@ fn station(
         }
         (None, None) => queue(notation, m, fields),
     }
+}
+
+/// Orders that do not look at service times change spreads, not means. One endless server: the
+/// second moment of the wait grows by 1/(1−ρ) (last come, first served, who is in service stays) or
+/// 2/(2−ρ) (random order).
+///
+/// Source: Takács 1963; Conway, Maxwell, Miller 1967.
+fn reorder(notation: &Notation, solved: &mut StationSolution) {
+    let rho = solved.utilization;
+    let last = notation.says("lcfs") && !notation.says("lcfs-pr");
+    let factor = if last {
+        1.0 / (1.0 - rho)
+    } else if notation.says("siro") || notation.says("random") {
+        2.0 / (2.0 - rho)
+    } else {
+        return;
+    };
+    let one = solved.notation.ends_with("/1") && solved.loss_probability == 0.0;
+    let old = solved.waiting_time;
+    let variance = old
+        .variance
+        .filter(|_| one)
+        .map(|variance| (variance + old.mean * old.mean) * factor - old.mean * old.mean);
+    let service = solved.response_time.variance.zip(old.variance).map(|(r, w)| r - w);
+    solved.response_time.variance = variance.zip(service).map(|(wait, service)| wait + service);
+    solved.waiting_time.variance = variance;
+    solved.waiting_law = None;
+    solved.response_law = None;
+    solved.notation.push_str(if last { " (LCFS)" } else { " (SIRO)" });
 }
 
 /// As many servers as customers.

@@ -734,7 +734,7 @@ fn hyperexponential(
     let path = fields.path.to_owned();
     let rates = fields.list(&["rates_per_s", "rates"]);
     let means = fields
-        .list(&["means_s", "means"])
+        .list(&["means_s", "means", "mean_s"])
         .or_else(|| rates.map(|rates| rates.iter().map(|rate| 1.0 / rate).collect()));
     let probabilities = fields.list(&["probabilities", "weights", "p"]);
     let single = fields.find(&["p"]);

@@ -1,7 +1,11 @@
 //! Worked cases: solved, and compared with what their file expects.
 
+use std::str::FromStr as _;
+
 use anyhow::anyhow;
+use kendall_queueing::Model;
 use kendall_queueing::case::{self, Answer, CaseError, Output};
+use kendall_queueing::solver::{self, Solver, StationResult};
 use serde_json::Value;
 
 use super::{experiments, input};
@@ -81,6 +85,11 @@ pub(super) fn answer(document: &Value, percentiles: &[f64]) -> anyhow::Result<An
         answer.add_wanted(&wanted);
         return Ok(answer);
     }
+    if let Some(full) = input::full_model(document) {
+        let mut answer = full_answer(&serde_json::from_value(full)?)?;
+        answer.add_wanted(&wanted);
+        return Ok(answer);
+    }
     case::solve(&model, &wanted).map_err(|error| match error {
         CaseError::Kind { kind, known } => anyhow!(
             "kind `{kind}` is not known; known are {known}, {}; a file without `kind` is a full \
@@ -89,6 +98,38 @@ pub(super) fn answer(document: &Value, percentiles: &[f64]) -> anyhow::Result<An
         ),
         other => other.into(),
     })
+}
+
+/// A full model among the cases: its main outputs, by class and by station.
+fn full_answer(model: &Model) -> anyhow::Result<Answer> {
+    let solver = Solver::from_str(&model.solver)?;
+    let solved = solver::solve(model, solver)?;
+    let mut answer = Answer {
+        kind: "model".to_owned(),
+        solver: solved.solver.clone(),
+        accuracy: solved.accuracy.name().to_owned(),
+        ..Answer::default()
+    };
+    let mut put = |name: &str, list: Vec<f64>, unit: &str| {
+        let output = match &list[..] {
+            [one] => Output::Number(*one),
+            _ => Output::List(list),
+        };
+        answer.outputs.insert(name.to_owned(), (output, unit.to_owned()));
+    };
+    put("throughput", solved.classes.iter().map(|c| c.throughput).collect(), "1/s");
+    put("system_response", solved.classes.iter().map(|c| c.system_response).collect(), "s");
+    let sums = |of: fn(&StationResult) -> &Vec<f64>| {
+        solved.stations.iter().map(|station| of(station).iter().sum()).collect::<Vec<f64>>()
+    };
+    put("mean_jobs", sums(|station| &station.number), "jobs");
+    put("utilization", sums(|station| &station.utilization), "1");
+    put("station_throughput", sums(|station| &station.throughput), "1/s");
+    if !solved.pools.is_empty() {
+        put("pool_utilization", solved.pools.iter().map(|pool| pool.utilization).collect(), "1");
+        put("pool_waiting", solved.pools.iter().map(|pool| pool.waiting_time).collect(), "s");
+    }
+    Ok(answer)
 }
 
 /// Compares with the outputs that the file gives values for.
