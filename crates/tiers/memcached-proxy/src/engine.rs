@@ -132,6 +132,9 @@ pub(crate) struct Engine {
     pub(crate) queue: VecDeque<usize>,
     /// Workers without a request.
     pub(crate) idle: Vec<usize>,
+    /// Workers whose answer is whole and not written yet. A worker writes its answer before it
+    /// takes the next request: it is busy for the whole of the service time.
+    pub(crate) freed: Vec<usize>,
     pub(crate) turn: usize,
     pub(crate) dirty_clients: Vec<usize>,
     pub(crate) dirty_conns: Vec<usize>,
@@ -183,6 +186,7 @@ impl Engine {
             entries: Slab::new(),
             queue: VecDeque::new(),
             idle,
+            freed: Vec::new(),
             turn: 0,
             dirty_clients: Vec::new(),
             dirty_conns: Vec::new(),
@@ -309,13 +313,28 @@ impl Engine {
             while let Some(client) = self.dirty_clients.pop() {
                 self.write_client(client);
             }
-            let more = !self.resuming.is_empty()
+            self.free_workers();
+            let waits = !self.queue.is_empty() && !self.idle.is_empty();
+            let more = waits
+                || !self.resuming.is_empty()
                 || !self.released.is_empty()
                 || !self.dirty_conns.is_empty()
                 || !self.dirty_clients.is_empty();
             if !more {
                 return;
             }
+        }
+    }
+
+    /// Their answers are written.
+    fn free_workers(&mut self) {
+        let freed = self.freed.len() as u64;
+        if freed > 0 {
+            self.recorder.workers_busy.subtract(self.now_ns, freed);
+        }
+        match self.options.mode {
+            Mode::Workers(_) => self.idle.append(&mut self.freed),
+            Mode::Pipelined { .. } => self.freed.clear(),
         }
     }
 

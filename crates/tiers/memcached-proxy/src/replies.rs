@@ -512,19 +512,15 @@ impl Engine {
         self.finish(id);
     }
 
-    /// The answer is whole: the worker is free, and the client gets it in its turn.
+    /// The answer is whole: the client gets it in its turn, and the worker is free once the turn's
+    /// answers are written.
     fn finish(&mut self, id: usize) {
         if let Some(instead) = self.entries.get_mut(id).and_then(|entry| entry.instead.take()) {
             self.emit(id, instead);
         }
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.done = true;
-        if let Some(lane) = entry.lane.take() {
-            if let crate::options::Mode::Workers(_) = self.options.mode {
-                self.idle.push(lane);
-            }
-            self.recorder.workers_busy.subtract(self.now_ns, 1);
-        }
+        self.freed.extend(entry.lane.take());
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
         match self.clients.get_mut(index).filter(|client| client.generation == generation) {
             Some(client) => {
