@@ -16,7 +16,8 @@ use std::time::Duration;
 use kendall_message_queue::PrivatePostgres;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue::{
-    CreateQueueRequest, HelloRequest, ReceiveRequest, SendBatchRequest, SendRequest,
+    CreateQueueRequest, HelloRequest, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest,
+    SendRequest,
 };
 use kendall_stats::histogram::Histogram;
 use kendall_tier::Clock;
@@ -25,9 +26,15 @@ use tonic::transport::{Channel, Endpoint};
 
 const CLIENTS: u64 = 64;
 const CONTENT: usize = 200;
-const SECONDS: u64 = 8;
+const SECONDS: u64 = 5;
 const ROUNDS: usize = 3;
 const WAITING: u64 = 1_000_000;
+/// Messages that are sent and received before the round after churn.
+const CHURN: u64 = 300_000;
+/// Of the middleware: with so few cores, more would take them from PostgreSQL.
+const WORKERS: &str = "2";
+/// Connections that all clients share.
+const CHANNELS: u64 = 2;
 
 /// What one round measured.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +62,7 @@ fn main() {
     std::fs::set_permissions(folder.path(), open).unwrap();
     let postgres = PrivatePostgres::start(&folder.path().join("queue")).unwrap();
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let bench = Bench { postgres, runtime, clock: Clock::monotonic() };
     bench.yardstick_table();
     println!("{CLIENTS} clients, {CONTENT}-byte messages, {SECONDS} s a round, {ROUNDS} rounds");
@@ -78,6 +85,13 @@ fn main() {
     println!(
         "\nlone client, response with batching / without: {:.3}",
         lone.response_ms / lone_unbatched.response_ms
+    );
+    bench.churn();
+    let churned = bench.queue(CLIENTS, "128");
+    print("queue, after churn", &churned, &yard);
+    println!(
+        "\nmessages/s after {CHURN} messages went through / before: {:.2}",
+        churned.messages_per_s / queue.messages_per_s
     );
     bench.fill();
     let mut full = Vec::new();
@@ -207,6 +221,30 @@ impl Bench {
         }
     }
 
+    /// Messages that come and go, in batches of the protocol.
+    fn churn(&self) {
+        let middleware = Middleware::start(self.postgres.url(), "128");
+        self.runtime.block_on(async {
+            let mut client = connect(middleware.address).await;
+            let (me, queue) = enter(&mut client, "churner").await;
+            let (taker, _) = enter(&mut client, "churned").await;
+            let content = "x".repeat(CONTENT);
+            let message =
+                SendRequest { client_id: me, queue_id: queue, content, ..Default::default() };
+            let receive = ReceiveBatchRequest {
+                client_id: taker,
+                queue_id: queue,
+                limit: 1000,
+                ..Default::default()
+            };
+            for _ in 0..CHURN / 1000 {
+                let batch = SendBatchRequest { messages: vec![message.clone(); 1000] };
+                client.send_batch(batch).await.unwrap();
+                client.receive_batch(receive.clone()).await.unwrap();
+            }
+        });
+    }
+
     /// A million messages that nobody takes: addressed to a client that does not ask.
     fn fill(&self) {
         let middleware = Middleware::start(self.postgres.url(), "128");
@@ -236,7 +274,7 @@ async fn load(address: SocketAddr, clients: u64, clock: &Clock) -> (u64, Histogr
     let messages = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     let mut channels = Vec::new();
-    for _ in 0..clients.min(8) {
+    for _ in 0..clients.min(CHANNELS) {
         channels.push(connect(address).await);
     }
     for number in 0..clients {
@@ -306,7 +344,7 @@ impl Middleware {
     fn start(database: &str, batch: &str) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
             .args(["serve", "queue", "--listen", "127.0.0.1:0", "--database", database])
-            .args(["--batch", batch, "--workers", "2", "--connections", "3"])
+            .args(["--batch", batch, "--workers", WORKERS, "--connections", "3", "--threads", "1"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

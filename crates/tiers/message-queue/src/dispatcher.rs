@@ -2,7 +2,11 @@
 //!
 //! A worker takes the first request that waits, waits for a connection of the pool, and then adds
 //! what has come to wait meanwhile, up to the batch size: under load the time for a connection and
-//! for a commit is shared by many, while a lone request is served at once. There is no timer.
+//! for a commit is shared by many, while a lone request is served at once.
+//!
+//! While a batch is under way the next one starts when as many wait as that one has: the first who
+//! comes back would be served alone otherwise, and many small batches cost more than few large
+//! ones. When the batch under way ends, or takes long, whoever waits goes at once.
 //!
 //! A batch leaves half of those who may come for the next one: all who wait and as many as the last
 //! batch had, who are about to come back. Without that, all would go together, and then the next
@@ -11,6 +15,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Recorder, Stage};
 use tokio::sync::{Notify, oneshot};
@@ -36,6 +41,10 @@ pub(crate) const LIMITS: &[&str] = &["request-queue-full", "waiting-clients-full
 const QUEUE_FULL: Limit = Limit(0);
 const WAITING_FULL: Limit = Limit(1);
 
+/// How long requests wait for a batch under way before they start one of their own: several times
+/// what a batch takes, so that only one that is stuck is not waited for.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// Requests that wait, and the workers that serve them.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
@@ -53,9 +62,21 @@ struct State {
     requests: usize,
     /// Operations of the batch that was put together last.
     last_batch: usize,
+    /// Batches that are under way.
+    under_way: usize,
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
+}
+
+/// What an idle worker finds.
+enum First {
+    /// The first request that waits, and when it was taken.
+    Taken(Pending, u64),
+    /// Requests that wait for a batch under way.
+    Held,
+    /// Nothing to do.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -74,6 +95,7 @@ impl Dispatcher {
                 waiting: VecDeque::new(),
                 requests: 0,
                 last_batch: 0,
+                under_way: 0,
                 recorder,
                 draining: false,
             }),
@@ -155,20 +177,27 @@ impl Dispatcher {
 
     /// Serves requests until the dispatcher is drained: one worker.
     pub(crate) async fn work(self: Arc<Self>, databases: Databases, mut recorder: Recorder) {
+        let mut patient = true;
         loop {
             let waiting = self.work.notified();
-            let Some((first, dequeued_ns)) = self.take_first() else {
-                if self.drained() {
+            match self.take_first(patient) {
+                First::Taken(first, dequeued_ns) => {
+                    patient = true;
+                    recorder.workers_busy.add(dequeued_ns, 1);
+                    self.serve(first, dequeued_ns, &databases, &mut recorder).await;
+                    recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+                    self.lock().under_way -= 1;
+                }
+                First::Held => {
+                    patient = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
+                }
+                First::Nothing if self.drained() => {
                     // Whoever sleeps shall see it too.
                     self.work.notify_one();
                     return;
                 }
-                waiting.await;
-                continue;
-            };
-            recorder.workers_busy.add(dequeued_ns, 1);
-            self.serve(first, dequeued_ns, &databases, &mut recorder).await;
-            recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+                First::Nothing => waiting.await,
+            }
         }
     }
 
@@ -224,15 +253,17 @@ impl Dispatcher {
         }
     }
 
-    fn take_first(&self) -> Option<(Pending, u64)> {
+    fn take_first(&self, patient: bool) -> First {
         let mut state = self.lock();
-        let pending = state.waiting.pop_front()?;
+        let enough = state.last_batch.min(self.batch);
+        if patient && state.under_way > 0 && (1..enough).contains(&state.requests) {
+            return First::Held;
+        }
+        let Some(pending) = state.waiting.pop_front() else { return First::Nothing };
         let now_ns = self.clock.now_ns();
         state.left(&pending, now_ns);
-        if !state.waiting.is_empty() {
-            self.work.notify_one();
-        }
-        Some((pending, now_ns))
+        state.under_way += 1;
+        First::Taken(pending, now_ns)
     }
 
     fn take_more(&self, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
