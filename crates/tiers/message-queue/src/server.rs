@@ -30,7 +30,7 @@ use crate::wire::message_queue_server::MessageQueueServer;
 
 /// How often what is due is made ready, and how many of those between two cleanings.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
-const CLEANING: u32 = 50;
+const CLEANING: u32 = 20;
 /// Wait before the listener connects again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
 /// A peer that answers no ping for so long is gone.
@@ -487,6 +487,9 @@ async fn keep_house(service: Service) {
             tracing::debug!(%error, "housekeeping failed; trying again");
         }
         if all {
+            if let Err(error) = session.sweep().await {
+                tracing::debug!(%error, "sweeping failed; trying again");
+            }
             for queue in service.waiters.queues() {
                 if session.register_waiter(service.middleware, queue).await.is_err() {
                     break;
