@@ -32,7 +32,7 @@ const WAITING: u64 = 1_000_000;
 /// Messages that are sent and received before the round after churn.
 const CHURN: u64 = 300_000;
 /// Of the middleware: with so few cores, more would take them from PostgreSQL.
-const WORKERS: &str = "2";
+const WORKERS: &str = "1";
 /// Connections that all clients share.
 const CHANNELS: u64 = 2;
 
