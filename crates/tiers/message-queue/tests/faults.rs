@@ -322,6 +322,7 @@ fn certificates(folder: &Path) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one server, asked in every way")]
 fn tls_to_postgresql() {
     let folder = Folder::new();
     certificates(folder.path());
