@@ -166,8 +166,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
         }
         self.recorder.tally.unsent = self.count_unsent();
-        let (ended_ns, spun_ns) = (self.ends_ns, self.spun_ns);
-        Ok(Ended { ended_ns, spun_ns, tally: self.recorder.finish() })
+        Ok(Ended { ended_ns: self.ends_ns, spun_ns: self.spun_ns, tally: self.recorder.finish() })
     }
 
     /// Arrivals that were due and could not be sent.

@@ -295,10 +295,12 @@ impl Place<'_> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = kendall_units::exact_f64(self.threads);
         let gap_ns = arrivals.rate().map_or(f64::INFINITY, |rate| threads * 1e9 / rate);
-        match gap_ns <= DENSE_NS {
-            _ if cores <= self.threads => 0,
-            true => u64::MAX,
-            false => MOMENT_NS,
+        if cores <= self.threads {
+            0
+        } else if gap_ns <= DENSE_NS {
+            u64::MAX
+        } else {
+            MOMENT_NS
         }
     }
 

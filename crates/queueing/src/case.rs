@@ -34,6 +34,19 @@ pub enum Output {
     Word(String),
 }
 
+impl Output {
+    /// Its numbers, row by row; none for a word.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<f64> {
+        match self {
+            Self::Number(number) => vec![*number],
+            Self::List(list) => list.clone(),
+            Self::Table(rows) => rows.concat(),
+            Self::Word(_) => Vec::new(),
+        }
+    }
+}
+
 /// A solved case.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {

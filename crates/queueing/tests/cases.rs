@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_queueing::case::{Output, solve};
+use kendall_queueing::case::solve;
 use kendall_queueing::model::value::Value;
 use serde::Deserialize;
 
@@ -39,15 +39,6 @@ fn flat(value: &Value) -> Vec<f64> {
     }
 }
 
-fn numbers(output: &Output) -> Vec<f64> {
-    match output {
-        Output::Number(number) => vec![*number],
-        Output::List(list) => list.clone(),
-        Output::Table(rows) => rows.concat(),
-        Output::Word(_) => Vec::new(),
-    }
-}
-
 #[test]
 fn every_worked_case_is_met_at_its_tolerance() {
     let mut failures = Vec::new();
@@ -71,7 +62,7 @@ fn every_worked_case_is_met_at_its_tolerance() {
                 failures.push(format!("{}: no {name}", case.id));
                 continue;
             };
-            let (have, want) = (numbers(output), flat(&expected.value));
+            let (have, want) = (output.numbers(), flat(&expected.value));
             let near = have.len() == want.len()
                 && have.iter().zip(&want).all(|(a, b)| (a - b).abs() <= expected.rel_tol * b.abs());
             if !near || *unit != expected.unit {

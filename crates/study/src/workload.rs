@@ -5,6 +5,8 @@ mod memcached;
 mod queue;
 
 use kendall_units::{Seconds, exact_f64};
+use serde_json::json;
+use toml::Value;
 
 use crate::section::{Problem, Section};
 
@@ -125,6 +127,33 @@ fn open(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
     }
     let spin = section.seconds("spin", Some("50us"))?;
     Ok(Arrivals::Open { process, rate_per_s: rate.get(), spin })
+}
+
+/// The table `mix` as `kendall load --mix` takes it: `{ set = 1, get = 10 }` as `set=1,get=10`.
+fn weights(
+    section: &mut Section<'_>,
+    table: &toml::Table,
+    operations: &[&str],
+    form: &str,
+) -> Result<String, Problem> {
+    let mut parts = Vec::new();
+    for (operation, weight) in table {
+        if !operations.contains(&operation.as_str()) {
+            let known = operations.join(", ");
+            return Err(section.problem("mix", format!("`{operation}` is none of {known}")));
+        }
+        let weight = match weight {
+            Value::Integer(weight) if *weight >= 0 => weight.to_string(),
+            Value::Float(weight) if *weight >= 0.0 && weight.is_finite() => weight.to_string(),
+            other => {
+                let what = format!("`{other}` is not a weight; write {form}");
+                return Err(section.problem("mix", what));
+            }
+        };
+        parts.push(format!("{operation}={weight}"));
+    }
+    section.effective("mix", json!(table));
+    Ok(parts.join(","))
 }
 
 impl Workload {

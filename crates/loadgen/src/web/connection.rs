@@ -15,6 +15,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{WebPlan, reply_of, tls};
 use crate::driver::{ErrorKind, Reply};
+use crate::tasks::SameThread;
 
 /// How connections are made.
 #[derive(Clone)]
@@ -49,18 +50,6 @@ enum Sender {
 
 trait Transport: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
-
-/// Runs what a connection does by itself beside the clients of the same thread.
-#[derive(Clone)]
-struct SameThread;
-
-impl<F: Future + 'static> hyper::rt::Executor<F> for SameThread {
-    fn execute(&self, future: F) {
-        drop(tokio::task::spawn_local(async move {
-            future.await;
-        }));
-    }
-}
 
 /// One connection, open or not.
 pub(super) struct Connection {

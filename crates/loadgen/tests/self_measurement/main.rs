@@ -32,8 +32,8 @@ fn plan(target: SocketAddr, duration_ms: u64, pace: PacePlan) -> LoadPlan {
     }
 }
 
-fn load(plan: &LoadPlan) -> LoadResult {
-    let content = HttpPlan {
+fn content() -> HttpPlan {
+    HttpPlan {
         method: "GET".to_owned(),
         path: "/".to_owned(),
         authority: "test".to_owned(),
@@ -41,7 +41,11 @@ fn load(plan: &LoadPlan) -> LoadResult {
         body: Vec::new(),
         placeholders: Vec::new(),
         keep_alive: true,
-    };
+    }
+}
+
+fn load(plan: &LoadPlan) -> LoadResult {
+    let content = content();
     let template = content.template().unwrap();
     let driver =
         |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
@@ -191,15 +195,7 @@ fn a_server_that_is_not_there_is_an_error_before_the_load() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let content = HttpPlan {
-        method: "GET".to_owned(),
-        path: "/".to_owned(),
-        authority: "test".to_owned(),
-        headers: Vec::new(),
-        body: Vec::new(),
-        placeholders: Vec::new(),
-        keep_alive: true,
-    };
+    let content = content();
     let template = content.template().unwrap();
     let driver = |thread| Http::new(&content, &template, stream(1, Purpose::Requests, thread));
     let plan = plan(address, 300, closed());

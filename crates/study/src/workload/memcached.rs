@@ -1,10 +1,9 @@
 //! `protocol = "memcached"`.
 
-use serde_json::json;
 use toml::Value;
 
 use crate::section::{Problem, Section};
-use crate::workload::{Driver, Protocol, TargetForm};
+use crate::workload::{Driver, Protocol, TargetForm, weights};
 
 pub(super) const PROTOCOL: Protocol = Protocol { name: "memcached", read };
 
@@ -44,19 +43,5 @@ fn mix(section: &mut Section<'_>) -> Result<String, Problem> {
         Some(Value::Table(table)) if !table.is_empty() => table,
         Some(other) => return refuse(section, format!("`{other}` is not {form}")),
     };
-    let mut parts = Vec::new();
-    for (operation, weight) in table {
-        if !OPERATIONS.contains(&operation.as_str()) {
-            let known = OPERATIONS.join(", ");
-            return refuse(section, format!("`{operation}` is none of {known}"));
-        }
-        let weight = match weight {
-            Value::Integer(weight) if *weight >= 0 => weight.to_string(),
-            Value::Float(weight) if *weight >= 0.0 && weight.is_finite() => weight.to_string(),
-            other => return refuse(section, format!("`{other}` is not a weight; write {form}")),
-        };
-        parts.push(format!("{operation}={weight}"));
-    }
-    section.effective("mix", json!(table));
-    Ok(parts.join(","))
+    weights(section, table, &OPERATIONS, form)
 }

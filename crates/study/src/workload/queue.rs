@@ -4,7 +4,7 @@ use serde_json::json;
 use toml::Value;
 
 use crate::section::{Problem, Section};
-use crate::workload::{Driver, Protocol, TargetForm};
+use crate::workload::{Driver, Protocol, TargetForm, weights};
 
 pub(super) const PROTOCOL: Protocol = Protocol { name: "queue", read };
 
@@ -49,19 +49,5 @@ fn mix(section: &mut Section<'_>) -> Result<String, Problem> {
     let Value::Table(table) = value else {
         return refuse(section, format!("`{value}` is not {form}"));
     };
-    let mut parts = Vec::new();
-    for (operation, weight) in table {
-        if !OPERATIONS.contains(&operation.as_str()) {
-            let known = OPERATIONS.join(", ");
-            return refuse(section, format!("`{operation}` is none of {known}"));
-        }
-        let weight = match weight {
-            Value::Integer(weight) if *weight >= 0 => weight.to_string(),
-            Value::Float(weight) if *weight >= 0.0 && weight.is_finite() => weight.to_string(),
-            other => return refuse(section, format!("`{other}` is not a weight; write {form}")),
-        };
-        parts.push(format!("{operation}={weight}"));
-    }
-    section.effective("mix", json!(table));
-    Ok(parts.join(","))
+    weights(section, table, &OPERATIONS, form)
 }

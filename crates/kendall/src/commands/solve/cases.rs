@@ -146,7 +146,7 @@ pub(super) fn checks(document: &Value, answer: &Answer) -> Vec<Check> {
             let number = |key: &str| output.get(key).and_then(Value::as_f64);
             let tolerance = number("rel_tol").unwrap_or(1e-9);
             let floor = number("abs_tol").unwrap_or(0.0);
-            let found = answer.outputs.get(name).map(|(output, _)| numbers(output));
+            let found = answer.outputs.get(name).map(|(output, _)| output.numbers());
             let gaps = found.as_ref().filter(|have| have.len() == wanted.len()).map(|have| {
                 let pairs = have.iter().zip(&wanted);
                 pairs.map(|(a, b)| ((a - b).abs(), b.abs())).collect::<Vec<_>>()
@@ -172,15 +172,6 @@ fn flat(value: &Value) -> Vec<f64> {
         Value::Number(number) => number.as_f64().into_iter().collect(),
         Value::Array(list) => list.iter().flat_map(flat).collect(),
         _ => Vec::new(),
-    }
-}
-
-fn numbers(output: &Output) -> Vec<f64> {
-    match output {
-        Output::Number(number) => vec![*number],
-        Output::List(list) => list.clone(),
-        Output::Table(rows) => rows.concat(),
-        Output::Word(_) => Vec::new(),
     }
 }
 
