@@ -33,6 +33,11 @@ pub struct TierSnapshot {
     pub queue_length: LevelSnapshot,
     /// Workers that serve a request.
     pub workers_busy: LevelSnapshot,
+    /// How long workers were held at a stretch, where one may serve several requests at once:
+    /// one entry a batch. Empty where a worker serves one request at a time, since the service
+    /// time says it then.
+    #[serde(default)]
+    pub held_time: EncodedHistogram,
     /// Client connections that are open.
     pub connections: LevelSnapshot,
     /// One per backend, in the order of the command line.

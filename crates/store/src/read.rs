@@ -236,7 +236,8 @@ impl Results {
         let mut statement = self.connection.prepare_cached(
             "SELECT extent, from_ns, to_ns, workers, queue_length_mean, queue_length_maximum,
                workers_busy_mean, workers_busy_maximum, connections_mean, connections_maximum,
-               bytes_in, bytes_out, cpu_user_ns, cpu_system_ns, outcomes, limits_hit
+               bytes_in, bytes_out, cpu_user_ns, cpu_system_ns, outcomes, limits_hit,
+               held_time
              FROM tier_periods
              WHERE run = ?1 AND tier = ?2 AND instance = ?3 AND (?4 IS NULL OR extent = ?4)
              ORDER BY extent, from_ns",
@@ -481,6 +482,7 @@ fn tier_period(row: &Row<'_>) -> Result<TierPeriod, StoreError> {
         cpu_system_ns: count(row, 13)?,
         outcomes: json(row, 14)?,
         limits_hit: json(row, 15)?,
+        held_time: histogram(row, 16)?,
         requests: std::collections::BTreeMap::new(),
         backends: Vec::new(),
     })

@@ -369,6 +369,8 @@ pub struct TierPeriod {
     pub queue_length: Level,
     /// Workers that served a request.
     pub workers_busy: Level,
+    /// How long workers were held, one entry a batch; empty where one serves a request at a time.
+    pub held_time: Histogram,
     /// Client connections open.
     pub connections: Level,
     /// Bytes read from clients.

@@ -8,8 +8,11 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// One script a version, oldest first: `(n, script)` leads from version n − 1 to n.
-const MIGRATIONS: &[(u32, &str)] =
-    &[(1, include_str!("schema/v1.sql")), (2, include_str!("schema/v2.sql"))];
+const MIGRATIONS: &[(u32, &str)] = &[
+    (1, include_str!("schema/v1.sql")),
+    (2, include_str!("schema/v2.sql")),
+    (3, include_str!("schema/v3.sql")),
+];
 
 /// The version that this program writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].0;

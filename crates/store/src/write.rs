@@ -218,7 +218,7 @@ fn tier_period(
     connection
         .prepare_cached(
             "INSERT INTO tier_periods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-               ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+               ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         )?
         .execute(params![
             run,
@@ -240,6 +240,7 @@ fn tier_period(
             int("cpu_system_ns", period.cpu_system_ns)?,
             json(&period.outcomes)?,
             json(&period.limits_hit)?,
+            period.held_time.to_bytes(),
         ])?;
     Ok(())
 }

@@ -99,6 +99,7 @@ fn tier() -> Tier {
             workers: 8,
             queue_length: Level { mean: 1.5, maximum: 4 },
             workers_busy: Level { mean: 7.5, maximum: 8 },
+            held_time: times(&[7_000, 8_000]),
             connections: Level { mean: 8.0, maximum: 8 },
             bytes_in: 1,
             bytes_out: 2,
@@ -341,6 +342,9 @@ fn files_of_every_released_version_are_brought_up_to_date() {
         expected.run.id = RunId(1);
         if version < 2 {
             expected.processes[0].threads.clear();
+        }
+        if version < 3 {
+            expected.tiers[0].periods[0].held_time = Histogram::new();
         }
         assert_eq!(results.record(RunId(1)).unwrap(), expected, "version {version}");
         let searches = if version < 2 { Vec::new() } else { searches() };

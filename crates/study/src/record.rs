@@ -192,6 +192,7 @@ pub(crate) fn period(
         workers: to.workers,
         queue_length: level("queue_length", &from.queue_length, &to.queue_length)?,
         workers_busy: level("workers_busy", &from.workers_busy, &to.workers_busy)?,
+        held_time: difference.histogram("held_time", Some(&from.held_time), &to.held_time)?,
         connections: level("connections", &from.connections, &to.connections)?,
         bytes_in: difference.count("bytes_in", from.bytes_in, to.bytes_in)?,
         bytes_out: difference.count("bytes_out", from.bytes_out, to.bytes_out)?,

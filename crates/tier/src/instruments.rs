@@ -107,6 +107,7 @@ struct Block {
     outcomes: Box<[AtomicU64]>,
     limits: Box<[AtomicU64]>,
     backends: Box<[BackendCell]>,
+    held_time: SharedHistogram,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     queue_length: Arc<LevelCell>,
@@ -145,6 +146,7 @@ pub(crate) struct Totals {
     pub(crate) requests: Vec<(&'static str, RequestTotals)>,
     pub(crate) queue_length: LevelSnapshot,
     pub(crate) workers_busy: LevelSnapshot,
+    pub(crate) held_time: Histogram,
     pub(crate) connections: LevelSnapshot,
     pub(crate) backends: Vec<BackendTotals>,
     pub(crate) outcomes: Vec<(&'static str, u64)>,
@@ -298,6 +300,13 @@ impl Recorder {
         self.block.stages[index].record(nanoseconds);
     }
 
+    /// Records how long a worker was held at a stretch, by a tier whose workers may serve several
+    /// requests at once: once a batch.
+    #[inline]
+    pub fn held(&mut self, nanoseconds: u64) {
+        self.block.held_time.record(nanoseconds);
+    }
+
     /// Counts outcomes.
     #[inline]
     pub fn outcome(&mut self, outcome: Outcome, count: u64) {
@@ -373,6 +382,7 @@ impl Block {
             outcomes: counters(layout.outcomes.len()),
             limits: counters(layout.limits.len()),
             backends: layout.backends.iter().map(|_| BackendCell::new()).collect(),
+            held_time: SharedHistogram::new(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             queue_length: Arc::default(),
@@ -422,6 +432,7 @@ impl Totals {
             requests: layout.request_types.iter().map(|name| (*name, request())).collect(),
             queue_length: LevelSnapshot::default(),
             workers_busy: LevelSnapshot::default(),
+            held_time: Histogram::new(),
             connections: LevelSnapshot::default(),
             backends: layout.backends.iter().map(backend).collect(),
             outcomes: named(layout.outcomes),
@@ -448,6 +459,7 @@ impl Totals {
             backend.errors += cell.errors.load(Ordering::Relaxed);
             cell.backend_time.add_to(&mut backend.backend_time);
         }
+        block.held_time.add_to(&mut self.held_time);
         for (total, cell) in self.outcomes.iter_mut().zip(&block.outcomes) {
             total.1 += cell.load(Ordering::Relaxed);
         }
@@ -476,6 +488,7 @@ impl Totals {
             requests: self.requests.into_iter().map(request_snapshot).collect(),
             queue_length: self.queue_length,
             workers_busy: self.workers_busy,
+            held_time: EncodedHistogram(self.held_time.encode()),
             connections: self.connections,
             backends: self.backends.into_iter().map(backend_snapshot).collect(),
             outcomes: named(self.outcomes),

@@ -52,6 +52,7 @@ fn write_all(out: &mut String, totals: &Totals) -> fmt::Result {
     gauge(out, "kendall_workers", "Workers; 0 without a worker limit.", totals.workers.into())?;
     level(out, "queue_length", "Requests that wait for a worker.", &totals.queue_length)?;
     level(out, "workers_busy", "Workers that serve a request.", &totals.workers_busy)?;
+    held(out, totals)?;
     level(out, "connections", "Client connections that are open.", &totals.connections)?;
     process_metrics(out)
 }
@@ -98,6 +99,17 @@ fn backends(out: &mut String, totals: &Totals) -> fmt::Result {
         buckets(out, "kendall_backend_response_seconds", &labels, &backend.backend_time)?;
     }
     Ok(())
+}
+
+/// Only where a worker serves several requests at once.
+fn held(out: &mut String, totals: &Totals) -> fmt::Result {
+    if totals.held_time.count() == 0 {
+        return Ok(());
+    }
+    let help = "How long workers were held for a batch of requests.";
+    family(out, "kendall_worker_held_seconds", "histogram", help)?;
+    let tier = label("tier", totals.tier);
+    buckets(out, "kendall_worker_held_seconds", &tier, &totals.held_time)
 }
 
 fn named(

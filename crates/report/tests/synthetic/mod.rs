@@ -294,6 +294,7 @@ fn proxy(truth: &Truth, instance: u32) -> Tier {
         workers: truth.workers,
         queue_length: level(rate * truth.waiting),
         workers_busy: level(rate * truth.service),
+        held_time: Histogram::new(),
         connections: level(truth.clients * share),
         bytes_in: completions * 1100,
         bytes_out: completions * 8,

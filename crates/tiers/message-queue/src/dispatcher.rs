@@ -185,7 +185,9 @@ impl Dispatcher {
                     patient = true;
                     recorder.workers_busy.add(dequeued_ns, 1);
                     self.serve(first, dequeued_ns, &databases, &mut recorder).await;
-                    recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+                    let freed_ns = self.clock.now_ns();
+                    recorder.workers_busy.subtract(freed_ns, 1);
+                    recorder.held(freed_ns.saturating_sub(dequeued_ns));
                     self.lock().under_way -= 1;
                 }
                 First::Held => {
@@ -226,7 +228,11 @@ impl Dispatcher {
         let sent_ns = self.clock.now_ns();
         let operations: Vec<&Operation> = batch.iter().flat_map(|(p, _)| &p.operations).collect();
         let answers = match session {
-            Ok(session) => perform_batch(&session, &operations, recorder).await,
+            Ok(session) => {
+                let answers = perform_batch(&session, &operations, recorder).await;
+                recorder.backend_answered(0, self.clock.now_ns().saturating_sub(sent_ns));
+                answers
+            }
             Err(status) => operations.iter().map(|_| Err(status.clone())).collect(),
         };
         let received_ns = self.clock.now_ns();
