@@ -6,9 +6,11 @@ mod tls;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -93,6 +95,8 @@ pub enum DatabaseError {
 pub(crate) struct Databases {
     pool: Pool,
     limits: Arc<Limits>,
+    /// Whether PostgreSQL had no room since the last sweep.
+    full: Arc<AtomicBool>,
 }
 
 /// One connection, given back when it is dropped.
@@ -100,6 +104,7 @@ pub(crate) struct Databases {
 pub(crate) struct Session {
     connection: Object,
     limits: Arc<Limits>,
+    full: Arc<AtomicBool>,
 }
 
 /// How to reach PostgreSQL.
@@ -189,7 +194,7 @@ impl Databases {
             .create_timeout(Some(timeout))
             .build()
             .map_err(DatabaseError::Pool)?;
-        Ok(Self { pool, limits: Arc::new(limits) })
+        Ok(Self { pool, limits: Arc::new(limits), full: Arc::default() })
     }
 
     /// Waits for a connection.
@@ -197,7 +202,8 @@ impl Databases {
         let connection = self.pool.get().await.map_err(|error| {
             Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
         })?;
-        Ok(Session { connection, limits: Arc::clone(&self.limits) })
+        let (limits, full) = (Arc::clone(&self.limits), Arc::clone(&self.full));
+        Ok(Session { connection, limits, full })
     }
 
     /// A read-only look with a time limit of its own.
@@ -208,7 +214,7 @@ impl Databases {
         statement_ms: u32,
     ) -> Result<Vec<tokio_postgres::Row>, Status> {
         let mut session = self.session().await?;
-        let failed = |error: tokio_postgres::Error| batch::status(&error);
+        let failed = |error: tokio_postgres::Error| status(&error);
         let transaction =
             session.connection.build_transaction().read_only(true).start().await.map_err(failed)?;
         transaction
@@ -236,12 +242,15 @@ impl Session {
                 Ok(answers) => return answers,
                 Err(failure) => failure,
             };
+            if failure.code() == Some(&SqlState::DISK_FULL) {
+                self.full.store(true, Ordering::Relaxed);
+            }
             if batch::may_repeat(&failure) && tries < RETRIES {
                 tries += 1;
                 continue;
             }
             if self.connection.is_closed() || failure.code().is_none() || operations.len() == 1 {
-                let status = batch::status(&failure);
+                let status = status(&failure);
                 return operations.iter().map(|_| Err(status.clone())).collect();
             }
             // One of them spoils it for all, and nothing was committed: each by itself then.
@@ -250,7 +259,7 @@ impl Session {
                 let alone = batch::perform(&self.connection, &[operation], &self.limits).await;
                 answers.push(match alone {
                     Ok(mut answer) => answer.remove(0),
-                    Err(failure) => Err(batch::status(&failure)),
+                    Err(failure) => Err(status(&failure)),
                 });
             }
             return answers;
@@ -266,9 +275,22 @@ impl Session {
 
     /// Removes dead rows where there are many: whoever receives walks over them, and PostgreSQL's own
     /// vacuum looks once a minute, in which a busy queue leaves half a million.
+    ///
+    /// After a send for which the disk had no room it removes the few as well, and gives back the end of
+    /// the table: that is how receiving makes room.
     pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
-        let text = "SELECT n_dead_tup > 20000 FROM pg_stat_user_tables \
-            WHERE relid = 'kendall_queue.message'::regclass";
+        if self.full.swap(false, Ordering::Relaxed) {
+            let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
+                kendall_queue.message";
+            return self.connection.batch_execute(sweep).await;
+        }
+        // Also once at the beginning: a vacuum needs a map beside the table, and a full disk has no room
+        // to begin one.
+        let text = "SELECT s.n_dead_tup > 20000 OR EXISTS ( \
+                SELECT FROM unnest(ARRAY[c.oid, c.reltoastrelid]) AS part (id) \
+                WHERE pg_relation_size(part.id) > 0 AND pg_relation_size(part.id, 'vm') = 0) \
+            FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid \
+            WHERE s.relid = 'kendall_queue.message'::regclass";
         let statement = self.connection.prepare_cached(text).await?;
         let many = self.connection.query_opt(&statement, &[]).await?;
         if many.is_some_and(|row| row.get(0)) {
@@ -290,6 +312,26 @@ impl Session {
             ON CONFLICT (queue_id, middleware) DO UPDATE SET seen_at = clock_timestamp()";
         let statement = self.connection.prepare_cached(text).await?;
         self.connection.execute(&statement, &[&middleware, &queue]).await.map(|_| ())
+    }
+}
+
+/// A database error in the words of the protocol.
+///
+/// A server that fails at a commit may have had it on disk already: its own PANIC (a full disk of its
+/// log, for one), or the crash of another session that ended this one. Neither means that nothing was
+/// stored, whatever the code says.
+fn status(error: &tokio_postgres::Error) -> Status {
+    match error.as_db_error() {
+        Some(database)
+            if database.parsed_severity() == Some(Severity::Panic)
+                || *database.code() == SqlState::CRASH_SHUTDOWN =>
+        {
+            Status::unavailable(format!(
+                "PostgreSQL crashed; whether the operation happened is unknown: {}",
+                database.message()
+            ))
+        }
+        _ => batch::status(error),
     }
 }
 

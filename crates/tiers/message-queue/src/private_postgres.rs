@@ -2,7 +2,10 @@
 //!
 //! It listens on a Unix socket only, in a folder that only its user may enter; the role that the
 //! queue uses is no superuser, and the one that made the cluster cannot log in any more. It is
-//! durable as PostgreSQL is by default, stops with the middleware, and goes on over the same data.
+//! durable as PostgreSQL is by default, stops with the middleware, is started again when it ends
+//! before that, and goes on over the same data.
+
+mod keeper;
 
 use std::fs;
 use std::io;
@@ -14,6 +17,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
+
+use self::keeper::Keeper;
 
 /// Folders in which distributions keep the server's programs.
 const PLACES: &[&str] =
@@ -29,6 +34,11 @@ const PORT: &str = "5432";
 const START: Duration = Duration::from_secs(120);
 const STOP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
+/// A disk with less room than this is named as the likely reason of a failure: two segments of
+/// PostgreSQL's log.
+const LITTLE_ROOM_BYTES: u64 = 32 << 20;
+/// How much of the server's log is read to say why it failed.
+const LAST_WORDS_BYTES: u64 = 16 << 10;
 
 /// The private PostgreSQL cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +51,7 @@ pub enum PrivatePostgresError {
     )]
     NotInstalled,
     /// A folder cannot be made.
-    #[error("cannot prepare {path}")]
+    #[error("cannot prepare {path}; another folder can be named with --data DIR")]
     Folder {
         /// The folder or file.
         path: PathBuf,
@@ -83,12 +93,25 @@ pub enum PrivatePostgresError {
         /// The server's process.
         pid: i32,
     },
+    /// It ended at its start.
+    #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
+    Ended {
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it said last, and whether its disk is full.
+        why: String,
+        /// Its log.
+        log: PathBuf,
+    },
     /// It did not come up.
     #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
     Silent {
         /// Its log.
         log: PathBuf,
     },
+    /// Nobody can look after it.
+    #[error("the system gives no thread that looks after PostgreSQL")]
+    Keeper(#[source] io::Error),
 }
 
 /// How a private PostgreSQL is reached beside its socket, and what it is told.
@@ -115,8 +138,19 @@ pub struct TcpAccess {
 /// A running private PostgreSQL. [`stop`](Self::stop) it; dropped, it is stopped too.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    server: Child,
+    keeper: Keeper,
     url: String,
+}
+
+/// All that it takes to start the server, once and again.
+#[derive(Debug)]
+struct Launch {
+    programs: PathBuf,
+    user: User,
+    data: PathBuf,
+    sockets: PathBuf,
+    log: PathBuf,
+    options: PrivateOptions,
 }
 
 /// Who runs the server: this user, or, for root, the user `postgres`.
@@ -154,12 +188,16 @@ impl PrivatePostgres {
         refuse_running(&data)?;
         allow(&programs, user, &data, options.tcp.as_ref())?;
         let log = folder.join("postgres.log");
-        let server = start_server(&programs, user, (&data, &sockets, &log), options)?;
         let port = options.port();
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
-        let mut running = Self { server, url };
-        running.wait_ready(&programs, (&sockets, &port), &log)?;
-        Ok(running)
+        let launch = Launch { programs, user, data, sockets, log, options: options.clone() };
+        let mut server = launch.start()?;
+        if let Err(error) = launch.wait_ready(&mut server) {
+            keeper::end(&mut server, Signal::QUIT, STOP);
+            return Err(error);
+        }
+        let keeper = Keeper::start(server, launch).map_err(PrivatePostgresError::Keeper)?;
+        Ok(Self { keeper, url })
     }
 
     /// How to reach it.
@@ -168,10 +206,10 @@ impl PrivatePostgres {
         &self.url
     }
 
-    /// The server's process.
+    /// The server's process; another one after it had to be started again.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.server.id()
+        self.keeper.pid()
     }
 
     /// Whether the server could work in this folder, which need not exist.
@@ -184,63 +222,18 @@ impl PrivatePostgres {
 
     /// Ends it at once, for data that nobody needs any more.
     pub fn abandon(mut self) {
-        signal(&self.server, Signal::QUIT);
-        drop(self.server.wait());
+        self.keeper.stop(Signal::QUIT, STOP);
     }
 
     /// Stops it: connections are ended, what was committed is on disk.
     pub fn stop(mut self) {
-        self.stop_and_wait();
-    }
-
-    fn wait_ready(
-        &mut self,
-        programs: &Path,
-        (sockets, port): (&Path, &str),
-        log: &Path,
-    ) -> Result<(), PrivatePostgresError> {
-        let mut left = START;
-        while left > Duration::ZERO {
-            let ready = Command::new(programs.join("pg_isready"))
-                .args(["--quiet", "--port", port, "--host"])
-                .arg(sockets)
-                .status();
-            if ready.is_ok_and(|status| status.success()) {
-                return Ok(());
-            }
-            if let Ok(Some(status)) = self.server.try_wait() {
-                let output = format!("{status}; see {}", log.display());
-                return Err(PrivatePostgresError::Program { program: "postgres".into(), output });
-            }
-            std::thread::sleep(LOOK);
-            left = left.saturating_sub(LOOK);
-        }
-        Err(PrivatePostgresError::Silent { log: log.to_owned() })
-    }
-
-    fn stop_and_wait(&mut self) {
-        // SIGINT: end the sessions and write a checkpoint.
-        signal(&self.server, Signal::INT);
-        let mut left = STOP;
-        while left > Duration::ZERO {
-            if !matches!(self.server.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(LOOK);
-            left = left.saturating_sub(LOOK);
-        }
-        tracing::warn!(pid = self.server.id(), "PostgreSQL does not stop; it is ended at once");
-        // SIGQUIT: end without a checkpoint; the next start replays the log. Nothing is lost.
-        signal(&self.server, Signal::QUIT);
-        drop(self.server.wait());
+        self.keeper.stop(Signal::INT, STOP);
     }
 }
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
-        if matches!(self.server.try_wait(), Ok(None)) {
-            self.stop_and_wait();
-        }
+        self.keeper.stop(Signal::INT, STOP);
     }
 }
 
@@ -417,6 +410,10 @@ fn allow(
         run(single, "postgres --single", &text)?;
     }
     let hba = data.join("pg_hba.conf");
+    if fs::read_to_string(&hba).is_ok_and(|before| before == rules) {
+        // Nothing to write, which matters where the disk is full.
+        return Ok(());
+    }
     fs::write(&hba, rules).map_err(|source| PrivatePostgresError::Folder { path: hba, source })
 }
 
@@ -484,41 +481,101 @@ fn runs_kendall(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "kendall")
 }
 
-fn start_server(
-    programs: &Path,
-    user: User,
-    (data, sockets, log): (&Path, &Path, &Path),
-    options: &PrivateOptions,
-) -> Result<Child, PrivatePostgresError> {
-    let failed = |source| PrivatePostgresError::Folder { path: log.to_owned(), source };
-    let log_file = fs::OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
-    let mut command = user.command(programs.join("postgres"));
-    command
-        .arg("-D")
-        .arg(data)
-        .args(["-p", &options.port(), "-c"])
-        .arg(format!("listen_addresses={}", options.host()))
-        .arg("-c")
-        .arg(format!("unix_socket_directories={}", sockets.display()))
-        .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
-        .args(["-c", "max_wal_size=2GB", "-c", "shared_buffers=256MB"])
-        .stdout(log_file.try_clone().map_err(failed)?)
-        .stderr(log_file);
-    for setting in &options.settings {
-        command.args(["-c", setting]);
+impl Launch {
+    fn start(&self) -> Result<Child, PrivatePostgresError> {
+        let failed = |source| PrivatePostgresError::Folder { path: self.log.clone(), source };
+        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = log.map_err(failed)?;
+        let mut command = self.user.command(self.programs.join("postgres"));
+        command
+            .arg("-D")
+            .arg(&self.data)
+            .args(["-p", &self.options.port(), "-c"])
+            .arg(format!("listen_addresses={}", self.options.host()))
+            .arg("-c")
+            .arg(format!("unix_socket_directories={}", self.sockets.display()))
+            .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
+            .arg("-c")
+            .arg(format!("max_wal_size={}MB", log_room(&self.data.join("pg_wal"))))
+            .args(["-c", "shared_buffers=256MB"])
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log);
+        for setting in &self.options.settings {
+            command.args(["-c", setting]);
+        }
+        if !self.options.same_group {
+            command.process_group(0);
+        }
+        command.spawn().map_err(|error| PrivatePostgresError::Program {
+            program: "postgres".into(),
+            output: error.to_string(),
+        })
     }
-    if !options.same_group {
-        command.process_group(0);
+
+    fn wait_ready(&self, server: &mut Child) -> Result<(), PrivatePostgresError> {
+        let mut left = START;
+        while left > Duration::ZERO {
+            let ready = Command::new(self.programs.join("pg_isready"))
+                .args(["--quiet", "--port", &self.options.port(), "--host"])
+                .arg(&self.sockets)
+                .status();
+            if ready.is_ok_and(|status| status.success()) {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = server.try_wait() {
+                let (why, log) = (self.last_words(), self.log.clone());
+                return Err(PrivatePostgresError::Ended { status, why, log });
+            }
+            std::thread::sleep(LOOK);
+            left = left.saturating_sub(LOOK);
+        }
+        Err(PrivatePostgresError::Silent { log: self.log.clone() })
     }
-    command.spawn().map_err(|error| PrivatePostgresError::Program {
-        program: "postgres".into(),
-        output: error.to_string(),
-    })
+
+    /// Why the server ended: the last fatal line of its log, and a disk that is full, on which the
+    /// log may lack that line.
+    fn last_words(&self) -> String {
+        let mut words = last_fatal(&self.log).unwrap_or_else(|| "it did not say why".to_owned());
+        for folder in [self.data.clone(), self.data.join("pg_wal")] {
+            if let Some(doubt) = little_room(&folder) {
+                words.push_str("; ");
+                words.push_str(&doubt);
+                break;
+            }
+        }
+        words
+    }
 }
 
-fn signal(server: &Child, signal: Signal) {
-    if let Some(pid) = i32::try_from(server.id()).ok().and_then(Pid::from_raw) {
-        // An error means that it has gone already.
-        kill_process(pid, signal).unwrap_or_default();
-    }
+/// How large PostgreSQL's log may grow between two checkpoints, in MB: 2 GB, on a small disk an eighth
+/// of it, since a disk that is full of it ends the server.
+fn log_room(folder: &Path) -> u64 {
+    let eighth = rustix::fs::statvfs(folder)
+        .map_or(u64::MAX, |about| about.f_blocks.saturating_mul(about.f_frsize) / 8);
+    (eighth >> 20).clamp(64, 2048)
+}
+
+/// The last line of a server's log that says why it ended.
+fn last_fatal(log: &Path) -> Option<String> {
+    let mut file = fs::File::open(log).ok()?;
+    let from = file.metadata().ok()?.len().saturating_sub(LAST_WORDS_BYTES);
+    io::Seek::seek(&mut file, io::SeekFrom::Start(from)).ok()?;
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    // Not those that only tell a client to come again.
+    let told = |line: &str| line.contains("terminating") || line.contains("the database system is");
+    let fatal = |line: &str| {
+        let at = line.find(" PANIC:  ").or_else(|| line.find(" FATAL:  "))?;
+        (!told(line)).then(|| line[at + 9..].trim().to_owned())
+    };
+    text.lines().rev().find_map(fatal)
+}
+
+/// Says so when a folder's disk has little room.
+fn little_room(folder: &Path) -> Option<String> {
+    let about = rustix::fs::statvfs(folder).ok()?;
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    (free < LITTLE_ROOM_BYTES)
+        .then(|| format!("the disk of {} has {} KiB free; make room", folder.display(), free >> 10))
 }

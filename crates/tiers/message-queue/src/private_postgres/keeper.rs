@@ -1,0 +1,136 @@
+//! Holds the server's process, and starts the server again when it ends unasked: a disk that was
+//! full for its log ends it, and so may the system when memory runs out. Clients are told
+//! UNAVAILABLE meanwhile, and nobody has to come.
+
+use std::process::Child;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Launch, PrivatePostgresError};
+
+/// How often the server is looked at, and the pause before another start after one that failed:
+/// from the first to the longest.
+const LOOK: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The server's process and whoever looks after it.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    kept: Arc<Kept>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    state: Mutex<State>,
+    stopped: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    server: Child,
+    stopping: bool,
+}
+
+impl Keeper {
+    /// Looks after a server that is up.
+    pub(super) fn start(server: Child, launch: Launch) -> std::io::Result<Self> {
+        let state = Mutex::new(State { server, stopping: false });
+        let kept = Arc::new(Kept { state, stopped: Condvar::new() });
+        let keeping = Arc::clone(&kept);
+        let thread = std::thread::Builder::new()
+            .name("postgres-keeper".into())
+            .spawn(move || keeping.keep(&launch))?;
+        Ok(Self { kept, thread: Some(thread) })
+    }
+
+    /// The server's process, which is another after it was started again.
+    pub(super) fn pid(&self) -> u32 {
+        self.kept.lock().server.id()
+    }
+
+    /// Ends the server with `how`; after `patience`, at once.
+    pub(super) fn stop(&mut self, how: Signal, patience: Duration) {
+        let Some(thread) = self.thread.take() else { return };
+        self.kept.lock().stopping = true;
+        self.kept.stopped.notify_all();
+        drop(thread.join());
+        end(&mut self.kept.lock().server, how, patience);
+    }
+}
+
+impl Kept {
+    fn keep(&self, launch: &Launch) {
+        let mut pause = LOOK;
+        loop {
+            let mut state = self.wait(pause);
+            if state.stopping {
+                return;
+            }
+            let status = match state.server.try_wait() {
+                Ok(Some(status)) => status,
+                Ok(None) => {
+                    pause = LOOK;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot look after PostgreSQL any more");
+                    return;
+                }
+            };
+            if status.success() && launch.options.same_group {
+                // Whoever ended the group ended it.
+                return;
+            }
+            let why = launch.last_words();
+            tracing::warn!(%status, %why, "PostgreSQL ended; it is started again");
+            match launch.start() {
+                Ok(server) => state.server = server,
+                Err(error) => warn(&error),
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits for so long, or until it shall stop.
+    fn wait(&self, pause: Duration) -> MutexGuard<'_, State> {
+        let state = self.lock();
+        let waited = self.stopped.wait_timeout_while(state, pause, |state| !state.stopping);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn warn(error: &PrivatePostgresError) {
+    tracing::warn!(%error, "PostgreSQL cannot be started again; trying later");
+}
+
+/// Ends a server with `how`; after `patience`, at once.
+pub(super) fn end(server: &mut Child, how: Signal, patience: Duration) {
+    signal(server, how);
+    let mut left = patience;
+    while left > Duration::ZERO {
+        if !matches!(server.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(super::LOOK);
+        left = left.saturating_sub(super::LOOK);
+    }
+    tracing::warn!(pid = server.id(), "PostgreSQL does not stop; it is ended at once");
+    // SIGQUIT: end without a checkpoint; the next start replays the log. Nothing is lost.
+    signal(server, Signal::QUIT);
+    drop(server.wait());
+}
+
+fn signal(server: &Child, signal: Signal) {
+    if let Some(pid) = i32::try_from(server.id()).ok().and_then(Pid::from_raw) {
+        // An error means that it has gone already.
+        kill_process(pid, signal).unwrap_or_default();
+    }
+}
