@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{OperatingPoint, Purpose};
+use crate::measured::{OperatingPoint, Purpose, TierView};
 
 /// Hardware or software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,8 @@ pub enum ResourceKind {
     ProcessCpu,
     /// A tier's workers.
     WorkerPool,
+    /// Connections to a backend that a tier's workers share.
+    ConnectionPool,
 }
 
 /// How busy one resource was.
@@ -33,7 +35,10 @@ pub struct Resource {
     pub servers: f64,
     /// `busy / servers`.
     pub utilization: f64,
-    /// D = busy/X: what one request needs of it.
+    /// V: how often a request visits it. A batch is one visit for all its requests; of a processor,
+    /// all that it does for a request counts as one.
+    pub visits: f64,
+    /// D = busy/X = V·S: what one request needs of it.
     pub demand_s: Option<f64>,
     /// Requests that waited for it, where known.
     pub queue_length: Option<f64>,
@@ -54,6 +59,20 @@ pub struct Bottleneck {
     pub generator_suspected: bool,
     /// Programs outside the study used much of the host.
     pub disturbed: bool,
+}
+
+impl Resource {
+    /// S = D/V: time of one visit.
+    #[must_use]
+    pub fn service_time_s(&self) -> Option<f64> {
+        self.demand_s.filter(|_| self.visits > 0.0).map(|demand| demand / self.visits)
+    }
+
+    /// Visits a second, by the utilization law: busy/S.
+    #[must_use]
+    pub fn throughput_per_s(&self) -> Option<f64> {
+        self.service_time_s().filter(|time| *time > 0.0).map(|time| self.busy / time)
+    }
 }
 
 /// Utilization from which a resource is taken to limit. At 0.9 an M/M/1 already holds a request
@@ -101,6 +120,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let limiting = host()
         .filter(|_| others.is_none())
         .or_else(|| near(ResourceKind::ProcessCpu))
+        .or_else(|| near(ResourceKind::ConnectionPool))
         .or_else(|| near(ResourceKind::WorkerPool))
         .or_else(host);
     let generator_suspected = resources.iter().any(|resource| {
@@ -151,11 +171,13 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             busy: tier.workers_busy,
             servers,
             utilization: tier.workers_busy / servers,
+            visits: tier.visits(),
             demand_s: demand(tier.workers_busy),
             queue_length: Some(tier.queue_length),
             waiting_time_s: Some(tier.waiting_time_s),
         });
     }
+    resources.extend(point.tiers.iter().filter_map(|tier| connections(point, tier)));
     for process in point.processes.iter().filter(|process| process.cpu_cores_limit > 0.0) {
         let role = &process.role;
         let name = match process.threads.first() {
@@ -171,6 +193,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             busy: process.cpu_cores,
             servers: process.cpu_cores_limit,
             utilization: process.cpu_cores / process.cpu_cores_limit,
+            visits: 1.0,
             demand_s: demand(process.cpu_cores),
             queue_length: process.run_queue_wait,
             waiting_time_s: process.run_queue_wait.and_then(demand),
@@ -184,12 +207,32 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             busy,
             servers: point.host_cores,
             utilization: busy / point.host_cores,
+            visits: 1.0,
             demand_s: demand(busy),
             queue_length: waits,
             waiting_time_s: waits.and_then(demand),
         });
     }
     resources
+}
+
+/// The connections that the workers of a tier share.
+fn connections(point: &OperatingPoint, tier: &TierView) -> Option<Resource> {
+    let of = tier.connections.as_ref().filter(|of| of.connections > 0)?;
+    let throughput = point.client.throughput_per_s;
+    let demand = (throughput > 0.0).then(|| of.busy() / throughput);
+    let servers = f64::from(of.connections);
+    Some(Resource {
+        name: format!("connections to {}", of.backend),
+        kind: ResourceKind::ConnectionPool,
+        busy: of.busy(),
+        servers,
+        utilization: of.busy() / servers,
+        visits: if throughput > 0.0 { of.exchanges_per_s / throughput } else { 1.0 },
+        demand_s: demand,
+        queue_length: Some(of.exchanges_per_s * of.waiting_time_s),
+        waiting_time_s: Some(of.waiting_time_s),
+    })
 }
 
 fn busy_sentence(resource: &Resource) -> String {
@@ -203,6 +246,9 @@ fn busy_sentence(resource: &Resource) -> String {
         sentence += &match resource.kind {
             ResourceKind::WorkerPool => {
                 format!("; {length:.1} requests wait for it, {wait} each")
+            }
+            ResourceKind::ConnectionPool => {
+                format!("; {length:.1} workers wait for one, {wait} each time")
             }
             ResourceKind::HostCpu | ResourceKind::ProcessCpu => {
                 format!("; {length:.2} threads wait for a core, {wait} a request")
@@ -236,11 +282,17 @@ fn nothing_near(resources: &[Resource], point: &OperatingPoint) -> Vec<String> {
 fn held_workers(point: &OperatingPoint) -> Option<String> {
     let tier = point.first_tier().filter(|tier| tier.workers > 0 && tier.service_time_s > 0.0)?;
     let backend = tier.backend_time_s?;
+    let held_s = tier.held_time_s();
+    let size = tier.mean_batch();
+    let (what, share) = match &tier.connections {
+        Some(of) => (format!("for a batch of {size:.2} requests"), of.exchange_time_s / held_s),
+        None => ("a request".to_owned(), backend / tier.service_time_s),
+    };
     Some(format!(
-        "a worker of {} is held for {} a request, {:.0} % of it waiting for backends",
+        "a worker of {} is held for {} {what}, {:.0} % of it waiting for backends",
         tier.name,
-        kendall_units::Seconds::new(tier.service_time_s),
-        100.0 * backend / tier.service_time_s
+        kendall_units::Seconds::new(held_s),
+        100.0 * share
     ))
 }
 
@@ -277,6 +329,7 @@ mod tests {
                 backend_time_s: Some(0.0006),
                 queue_length: 40.0,
                 workers_busy: 7.9,
+                ..TierView::default()
             }],
             processes: vec![ProcessView {
                 role: "proxy".to_owned(),

@@ -16,8 +16,9 @@ pub enum Law {
     InteractiveResponseTime,
     /// Requests waiting at the tier = X·W.
     LittleWaiting,
-    /// Requests in service at the tier = X·S, which is the utilization law times m.
-    LittleInService,
+    /// Workers busy = X·V·S, which is the utilization law times m. V is 1, or one over the mean
+    /// batch where a worker serves several requests at once; S is the time of such a visit.
+    Utilization,
     /// Throughput of the tier = throughput of the clients × 1 visit.
     ForcedFlow,
     /// Response time of the clients = response time of the tier + delay of the links between.
@@ -31,7 +32,7 @@ impl Law {
         match self {
             Self::InteractiveResponseTime => "interactive response time law",
             Self::LittleWaiting => "Little's law, requests waiting",
-            Self::LittleInService => "Little's law, requests in service",
+            Self::Utilization => "utilization law, workers",
             Self::ForcedFlow => "forced flow law",
             Self::ClientsAndTier => "clients against tier",
         }
@@ -43,7 +44,7 @@ impl Law {
         match self {
             Self::InteractiveResponseTime => "X = N/(R + Z)",
             Self::LittleWaiting => "queue length = X·W",
-            Self::LittleInService => "workers busy = X·S",
+            Self::Utilization => "workers busy = X·V·S",
             Self::ForcedFlow => "X of the tier = X of the clients",
             Self::ClientsAndTier => "R of the clients = R of the tier + delay of the links",
         }
@@ -146,9 +147,9 @@ fn at_tier(point: &OperatingPoint, tier: &TierView) -> Vec<LawCheck> {
         vec![LawCheck::new(Law::ForcedFlow, throughput, point.client.throughput_per_s, tolerance)];
     if tier.workers > 0 {
         checks.push(LawCheck::new(
-            Law::LittleInService,
+            Law::Utilization,
             tier.workers_busy,
-            throughput * tier.service_time_s,
+            throughput * tier.visits() * tier.held_time_s(),
             tolerance,
         ));
     }
@@ -207,6 +208,7 @@ mod tests {
                 backend_time_s: Some(0.007),
                 queue_length: 6.6,
                 workers_busy: 52.8,
+                ..TierView::default()
             }],
             ..OperatingPoint::default()
         }
@@ -220,6 +222,25 @@ mod tests {
             assert!(check.holds(), "{check:?}");
             assert!(check.explanation.is_none());
         }
+    }
+
+    /// Workers that serve eight requests at once for 8 ms are busy for one of them: X·V·S, where
+    /// X·S of the requests would say eight times as much.
+    #[test]
+    fn a_batch_is_one_visit_to_a_worker() {
+        let mut point = point();
+        let tier = &mut point.tiers[0];
+        tier.workers_busy = 6.6;
+        tier.batches =
+            Some(crate::measured::BatchView { per_s: 6_600.0 / 8.0, held_time_s: 0.008 });
+        assert!((tier.mean_batch() - 8.0).abs() < 1e-12);
+        let busy = |point: &OperatingPoint| {
+            checks(point).into_iter().find(|check| check.law == Law::Utilization).unwrap()
+        };
+        assert!(busy(&point).holds());
+        point.tiers[0].batches = None;
+        let difference = busy(&point).relative_difference.unwrap();
+        assert!((difference + 7.0 / 8.0).abs() < 1e-12, "{difference}");
     }
 
     #[test]

@@ -62,6 +62,76 @@ pub struct TierView {
     pub queue_length: f64,
     /// Time-weighted mean of the workers that served.
     pub workers_busy: f64,
+    /// What it does at a stretch, where a worker serves several requests at once; `None` where it
+    /// serves them one by one.
+    pub batches: Option<BatchView>,
+    /// The pool of connections that workers share; `None` where each has its own, or none.
+    pub connections: Option<ConnectionView>,
+}
+
+/// Requests that a worker serves at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BatchView {
+    /// Batches a second: how often a worker was taken.
+    pub per_s: f64,
+    /// H: mean time that a worker was held for a batch.
+    pub held_time_s: f64,
+}
+
+/// Connections to a backend that workers wait for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionView {
+    /// Name of the backend in the study.
+    pub backend: String,
+    /// Connections of all instances together.
+    pub connections: u32,
+    /// Exchanges a second: one a request, or one a batch.
+    pub exchanges_per_s: f64,
+    /// Mean time of an exchange.
+    pub exchange_time_s: f64,
+    /// Mean time that an exchange waited for its connection.
+    pub waiting_time_s: f64,
+}
+
+impl ConnectionView {
+    /// Response time of the backend as workers see it: the wait for a connection, and the exchange.
+    #[must_use]
+    pub fn response_time_s(&self) -> f64 {
+        self.waiting_time_s + self.exchange_time_s
+    }
+
+    /// Connections in use: by Little's law, from exchanges and their time.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        self.exchanges_per_s * self.exchange_time_s
+    }
+}
+
+impl TierView {
+    /// V: how often a request makes a worker be taken. 1, or one over the mean batch.
+    #[must_use]
+    pub fn visits(&self) -> f64 {
+        match self.batches {
+            Some(batches) if self.view.throughput_per_s > 0.0 => {
+                batches.per_s / self.view.throughput_per_s
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Requests that a worker serves at once, on average over batches. 1 at least: where there are
+    /// more visits than requests, some were for clients that had gone.
+    #[must_use]
+    pub fn mean_batch(&self) -> f64 {
+        let visits = self.visits();
+        if visits > 0.0 { (1.0 / visits).max(1.0) } else { 1.0 }
+    }
+
+    /// Time that a worker is held at a stretch: for a request, or for a batch.
+    #[must_use]
+    pub fn held_time_s(&self) -> f64 {
+        self.batches.map_or(self.service_time_s, |batches| batches.held_time_s)
+    }
 }
 
 /// What a process is there for.

@@ -3,6 +3,7 @@
 //!
 //! A model is one function of a curve and one line in [`MODELS`].
 
+mod layers;
 mod network;
 mod station;
 
@@ -17,9 +18,17 @@ pub const MODELS: &[ModelOfCurve] = &[
     station::mm1,
     station::mmm_from_lowest,
     station::mmm_from_maximum,
+    station::mm1_of_backend,
+    station::backend_from_lowest,
+    station::backend_from_maximum,
     network::threads_workers_servers,
+    layers::workers_and_connections,
     network::pool_and_cores,
 ];
+
+/// Growth of the mean batch, along a curve or above 1, from which requests are no longer taken to be
+/// served one by one: below it, models that take them so are off by less than other things make them.
+pub(crate) const BATCHES: f64 = 1.1;
 
 /// Every model of a curve. `curve` is ordered by rising load.
 #[must_use]

@@ -35,6 +35,8 @@ pub enum Variable {
     Throughput,
     /// W at the first tier, seconds.
     TierWaitingTime,
+    /// Wait for a connection to the backend, and the exchange over it, seconds.
+    BackendResponseTime,
 }
 
 impl Variable {
@@ -46,6 +48,7 @@ impl Variable {
             Self::TierResponseTime => "response time at the tier",
             Self::Throughput => "throughput",
             Self::TierWaitingTime => "time in the tier's queue",
+            Self::BackendResponseTime => "response time of the backend",
         }
     }
 

@@ -1,6 +1,7 @@
 //! The chapters of a report: one module each, and one line here.
 
 mod backends;
+mod batches;
 pub(crate) mod effects;
 mod factors;
 mod histograms;
@@ -36,6 +37,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     searches::chapter,
     trace::chapter,
     tiers::chapter,
+    batches::chapter,
     laws::chapter,
     saturation::chapter,
     maximum::chapter,

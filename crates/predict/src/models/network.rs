@@ -24,6 +24,10 @@ pub(super) fn threads_workers_servers(curve: &[OperatingPoint]) -> Vec<Compariso
         return Vec::new();
     }
     let busiest = place_of_maximum(curve).unwrap_or(0);
+    // A worker that serves ever more at once has no service time to keep: `layers` has a model.
+    if curve[busiest].first_tier().is_some_and(|tier| tier.mean_batch() > super::BATCHES) {
+        return Vec::new();
+    }
     let parts = Parts::calibrated(lowest, &curve[busiest], tier);
     let calibration =
         if busiest > 0 && parts.knows_processors() { vec![0, busiest] } else { vec![0] };
@@ -71,7 +75,7 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
 
 /// What a network thread needs for a request, and how it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum NetworkThread {
+pub(super) enum NetworkThread {
     /// By the operating system's account of the threads that are not workers.
     Measured { service_time_s: f64, threads_each: u64 },
     /// The process's CPU time less what its workers do themselves: workers wait for a core too, so
@@ -80,7 +84,7 @@ enum NetworkThread {
 }
 
 impl NetworkThread {
-    fn of(point: &OperatingPoint, tier: &TierView) -> Self {
+    pub(super) fn of(point: &OperatingPoint, tier: &TierView) -> Self {
         let throughput = point.client.throughput_per_s;
         let process = point.process(&tier.name).filter(|process| !process.threads.is_empty());
         if let Some(process) = process.filter(|_| throughput > 0.0) {
@@ -99,7 +103,7 @@ impl NetworkThread {
         Self::AtLeast { service_time_s: (cpu_s - own_work_s).max(0.0) }
     }
 
-    fn service_time_s(self) -> f64 {
+    pub(super) fn service_time_s(self) -> f64 {
         match self {
             Self::Measured { service_time_s, .. } | Self::AtLeast { service_time_s } => {
                 service_time_s
@@ -107,7 +111,7 @@ impl NetworkThread {
         }
     }
 
-    fn threads_each(self) -> u64 {
+    pub(super) fn threads_each(self) -> u64 {
         match self {
             Self::Measured { threads_each, .. } => threads_each,
             Self::AtLeast { .. } => 1,
@@ -300,7 +304,7 @@ impl Place {
     }
 }
 
-fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> Device {
+pub(super) fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> Device {
     Device {
         name: name.to_owned(),
         servers: None,
@@ -406,25 +410,25 @@ impl Cores {
 }
 
 /// A network at one population.
-struct Solved {
-    throughput_per_s: f64,
-    response_time_s: f64,
-    devices: Vec<Device>,
+pub(super) struct Solved {
+    pub(super) throughput_per_s: f64,
+    pub(super) response_time_s: f64,
+    pub(super) devices: Vec<Device>,
 }
 
-struct Setup<'a> {
-    curve: &'a [OperatingPoint],
+pub(super) struct Setup<'a> {
+    pub(super) curve: &'a [OperatingPoint],
     /// Indices of the points that the parameters were taken from.
-    calibration: Vec<usize>,
-    model: String,
-    assumes: String,
-    calibrated_on: String,
+    pub(super) calibration: Vec<usize>,
+    pub(super) model: String,
+    pub(super) assumes: String,
+    pub(super) calibrated_on: String,
 }
 
-type Solve<'a> = &'a dyn Fn(u64, f64) -> Result<Solved, NetworkError>;
+pub(super) type Solve<'a> = &'a dyn Fn(u64, f64) -> Result<Solved, NetworkError>;
 
 impl Setup<'_> {
-    fn compare(&self, solve: Solve<'_>) -> Vec<Comparison> {
+    pub(super) fn compare(&self, solve: Solve<'_>) -> Vec<Comparison> {
         if self.curve.iter().any(|point| point.population.is_none()) {
             return Vec::new();
         }
@@ -511,6 +515,10 @@ fn measured_utilization(device: &str, point: &OperatingPoint) -> Option<f64> {
     if device.starts_with("workers") {
         let tier = tier.filter(|tier| tier.workers > 0)?;
         return Some(tier.workers_busy / f64::from(tier.workers));
+    }
+    if device.starts_with("connections") {
+        let of = tier?.connections.as_ref().filter(|of| of.connections > 0)?;
+        return Some(of.busy() / f64::from(of.connections));
     }
     if device.starts_with("CPU") {
         let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();

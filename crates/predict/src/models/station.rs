@@ -1,96 +1,116 @@
-//! The whole system as one station: M/M/1, and M/M/m with m = all workers.
+//! One station for the whole system or for one tier: M/M/1, and M/M/m with m = all workers of the
+//! tier, or all connections to the backend behind it.
 //!
-//! Both take the measured throughput of each point as its arrival rate, and predict the response
-//! time. In a closed loop arrivals are not Poisson (a client that waits sends nothing), which is
-//! the largest error of these models near saturation, and is said beside them.
+//! All take the measured rate of each point as their arrival rate, and predict the response time.
+//! In a closed loop arrivals are not Poisson (a client that waits sends nothing), which is the
+//! largest error of these models near saturation, and is said beside them.
+//!
+//! Where a worker serves several requests at once, the customer of these stations is the batch: it
+//! arrives at the measured rate of batches, and its service time is that of a batch. What such a
+//! model cannot know is that batches grow with the load, which is said too; `layers` does.
 
 use kendall_queueing::station::{
     StationError, StationSolution, mm1 as solve_mm1, mmm as solve_mmm,
 };
-use kendall_units::Seconds;
+use kendall_units::{Seconds, exact_f64};
 
-use crate::measured::{OperatingPoint, View};
+use crate::measured::{ConnectionView, OperatingPoint, TierView, View};
 use crate::score::{Compared, Comparison, Device, Variable};
 
 use super::place_of_maximum;
 
 /// M/M/1 with μ = the highest throughput of the curve.
 pub(super) fn mm1(curve: &[OperatingPoint]) -> Vec<Comparison> {
-    let Some(calibration) = place_of_maximum(curve).filter(|_| curve.len() > 1) else {
-        return Vec::new();
-    };
-    let at = &curve[calibration];
-    let service_rate = view(at).throughput_per_s;
-    let comparison = compare(&Setup {
-        curve,
-        calibration,
-        model: "M/M/1".to_owned(),
-        assumes: "one server does all the work; Poisson arrivals, exponential service".to_owned(),
-        calibrated_on: format!(
-            "service rate {service_rate:.1}/s: the highest throughput of the curve, at load {}",
-            at.load()
-        ),
-        device: "the whole system".to_owned(),
-        servers: 1,
-        service_time_s: 1.0 / service_rate,
-        solve: &|arrival_rate| solve_mm1(arrival_rate, service_rate),
-    });
-    vec![comparison]
+    single_server(curve, Subject::Whole)
+}
+
+/// M/M/1 for the backend: μ = the most exchanges a second of the curve.
+pub(super) fn mm1_of_backend(curve: &[OperatingPoint]) -> Vec<Comparison> {
+    single_server(curve, Subject::Connections)
 }
 
 /// M/M/m with m = all workers and the service time of the lowest load.
 pub(super) fn mmm_from_lowest(curve: &[OperatingPoint]) -> Vec<Comparison> {
-    mmm(curve, 0, "the lowest load")
+    mmm(curve, 0, "the lowest load", Subject::Workers)
 }
 
 /// M/M/m with m = all workers and the service time at the highest throughput.
 pub(super) fn mmm_from_maximum(curve: &[OperatingPoint]) -> Vec<Comparison> {
-    place_of_maximum(curve)
-        .filter(|place| *place > 0)
-        .map_or_else(Vec::new, |place| mmm(curve, place, "the highest throughput"))
+    from_maximum(curve, Subject::Workers)
 }
 
-fn mmm(curve: &[OperatingPoint], calibration: usize, at: &str) -> Vec<Comparison> {
-    let Some(tier) = curve.get(calibration).and_then(OperatingPoint::first_tier) else {
-        return Vec::new();
-    };
-    let service_time_s = tier.service_time_s;
-    if curve.len() < 2 || tier.workers == 0 || service_time_s <= 0.0 {
-        return Vec::new();
-    }
-    let servers = u64::from(tier.workers);
-    let comparison = compare(&Setup {
-        curve,
-        calibration,
-        model: format!("M/M/{servers}, service time of {at}"),
-        assumes: format!(
-            "each of the {servers} workers is a server that no other resource slows down; Poisson \
-             arrivals, exponential service"
-        ),
-        calibrated_on: format!(
-            "service time {} of a worker at {at} (load {})",
-            Seconds::new(service_time_s),
-            curve[calibration].load()
-        ),
-        device: format!("workers of {}", tier.name),
-        servers,
-        service_time_s,
-        solve: &|arrival_rate| solve_mmm(arrival_rate, 1.0 / service_time_s, servers),
-    });
-    vec![comparison]
+/// M/M/m with m = all connections to the backend, and the exchange of the lowest load.
+pub(super) fn backend_from_lowest(curve: &[OperatingPoint]) -> Vec<Comparison> {
+    mmm(curve, 0, "the lowest load", Subject::Connections)
 }
 
-struct Setup<'a> {
-    curve: &'a [OperatingPoint],
-    /// Index of the point that the parameters were taken from.
-    calibration: usize,
-    model: String,
-    assumes: String,
-    calibrated_on: String,
-    device: String,
-    servers: u64,
+/// M/M/m with m = all connections to the backend, and the exchange at the highest throughput.
+pub(super) fn backend_from_maximum(curve: &[OperatingPoint]) -> Vec<Comparison> {
+    from_maximum(curve, Subject::Connections)
+}
+
+/// What the station stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// The first tier with all behind it, or the clients' view where no tier reports.
+    Whole,
+    /// The workers of the first tier.
+    Workers,
+    /// The connections to the backend behind it.
+    Connections,
+}
+
+/// A subject at one point.
+struct Seen {
+    /// Customers a second: requests, batches, or exchanges.
+    arrivals_per_s: f64,
+    response_time_s: f64,
+    /// Time of one customer in service.
     service_time_s: f64,
-    solve: &'a dyn Fn(f64) -> Result<StationSolution, StationError>,
+    servers: u32,
+    busy: f64,
+    /// Customers a request.
+    visits: f64,
+}
+
+impl Subject {
+    fn seen(self, point: &OperatingPoint) -> Option<Seen> {
+        match self {
+            Self::Whole => Some(whole(point)),
+            Self::Workers => point.first_tier().filter(|tier| tier.workers > 0).map(workers),
+            Self::Connections => {
+                let tier = point.first_tier()?;
+                Some(connections(tier.connections.as_ref()?, tier))
+            }
+        }
+    }
+
+    fn variable(self, point: &OperatingPoint) -> Variable {
+        match self {
+            Self::Connections => Variable::BackendResponseTime,
+            _ if point.first_tier().is_some() => Variable::TierResponseTime,
+            _ => Variable::ClientResponseTime,
+        }
+    }
+
+    fn device(self, point: &OperatingPoint) -> String {
+        let tier = point.first_tier();
+        match self {
+            Self::Whole => "the whole system".to_owned(),
+            Self::Workers => format!("workers of {}", tier.map_or("", |tier| tier.name.as_str())),
+            Self::Connections => format!("connections to {}", backend(point)),
+        }
+    }
+
+    /// What stands before the name of the model.
+    fn prefix(self, point: &OperatingPoint) -> String {
+        if self == Self::Connections { format!("{} ", backend(point)) } else { String::new() }
+    }
+}
+
+fn backend(point: &OperatingPoint) -> &str {
+    let connections = point.first_tier().and_then(|tier| tier.connections.as_ref());
+    connections.map_or("backend", |connections| connections.backend.as_str())
 }
 
 /// What is compared: the tier where there is one, else the clients.
@@ -98,44 +118,176 @@ fn view(point: &OperatingPoint) -> View {
     point.first_tier().map_or(point.client, |tier| tier.view)
 }
 
+fn whole(point: &OperatingPoint) -> Seen {
+    let View { throughput_per_s, response_time_s } = view(point);
+    Seen {
+        arrivals_per_s: throughput_per_s,
+        response_time_s,
+        service_time_s: response_time_s,
+        servers: 1,
+        busy: f64::NAN,
+        visits: 1.0,
+    }
+}
+
+fn workers(tier: &TierView) -> Seen {
+    let visits = tier.visits();
+    Seen {
+        arrivals_per_s: tier.view.throughput_per_s * visits,
+        response_time_s: tier.view.response_time_s,
+        service_time_s: tier.held_time_s(),
+        servers: tier.workers,
+        busy: tier.workers_busy,
+        visits,
+    }
+}
+
+fn connections(of: &ConnectionView, tier: &TierView) -> Seen {
+    let throughput = tier.view.throughput_per_s;
+    Seen {
+        arrivals_per_s: of.exchanges_per_s,
+        response_time_s: of.response_time_s(),
+        service_time_s: of.exchange_time_s,
+        servers: of.connections,
+        busy: of.busy(),
+        visits: if throughput > 0.0 { of.exchanges_per_s / throughput } else { 1.0 },
+    }
+}
+
+fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> {
+    let Some(calibration) = place_of_maximum(curve).filter(|_| curve.len() > 1) else {
+        return Vec::new();
+    };
+    let at = &curve[calibration];
+    let Some(seen) = subject.seen(at).filter(|seen| seen.arrivals_per_s > 0.0) else {
+        return Vec::new();
+    };
+    let service_rate = seen.arrivals_per_s;
+    let (what, rate) = match subject {
+        Subject::Connections => ("the backend is one server", "exchanges"),
+        _ => ("one server does all the work", "throughput"),
+    };
+    let comparison = compare(&Setup {
+        curve,
+        calibration,
+        subject,
+        model: format!("{}M/M/1", subject.prefix(at)),
+        assumes: format!("{what}; Poisson arrivals, exponential service"),
+        calibrated_on: format!(
+            "service rate {service_rate:.1}/s: the highest {rate} of the curve, at load {}",
+            at.load()
+        ),
+        servers: 1,
+        service_time_s: 1.0 / service_rate,
+        solve: &|arrival_rate| solve_mm1(arrival_rate, service_rate),
+    });
+    vec![comparison]
+}
+
+fn from_maximum(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> {
+    place_of_maximum(curve)
+        .filter(|place| *place > 0)
+        .map_or_else(Vec::new, |place| mmm(curve, place, "the highest throughput", subject))
+}
+
+fn mmm(
+    curve: &[OperatingPoint],
+    calibration: usize,
+    at: &str,
+    subject: Subject,
+) -> Vec<Comparison> {
+    let Some(point) = curve.get(calibration).filter(|_| curve.len() > 1) else {
+        return Vec::new();
+    };
+    let Some(seen) = subject.seen(point) else { return Vec::new() };
+    let service_time_s = seen.service_time_s;
+    if seen.servers == 0 || service_time_s <= 0.0 {
+        return Vec::new();
+    }
+    let servers = u64::from(seen.servers);
+    let one = if subject == Subject::Connections { "connections" } else { "workers" };
+    let whose = if subject == Subject::Connections { "an exchange" } else { "a worker" };
+    let size = batch(point).map_or_else(String::new, |size| format!(" of a batch of {size:.2}"));
+    let comparison = compare(&Setup {
+        curve,
+        calibration,
+        subject,
+        model: format!("{}M/M/{servers}, service time of {at}", subject.prefix(point)),
+        assumes: format!(
+            "each of the {servers} {one} is a server that no other resource slows down; Poisson \
+             arrivals, exponential service"
+        ),
+        calibrated_on: format!(
+            "service time {} of {whose}{size} at {at} (load {})",
+            Seconds::new(service_time_s),
+            point.load()
+        ),
+        servers,
+        service_time_s,
+        solve: &|arrival_rate| solve_mmm(arrival_rate, 1.0 / service_time_s, servers),
+    });
+    vec![comparison]
+}
+
+/// The mean batch of a tier whose workers serve several requests at once.
+fn batch(point: &OperatingPoint) -> Option<f64> {
+    point.first_tier().map(TierView::mean_batch).filter(|size| *size > super::BATCHES)
+}
+
+struct Setup<'a> {
+    curve: &'a [OperatingPoint],
+    /// Index of the point that the parameters were taken from.
+    calibration: usize,
+    subject: Subject,
+    model: String,
+    assumes: String,
+    calibrated_on: String,
+    servers: u64,
+    service_time_s: f64,
+    solve: &'a dyn Fn(f64) -> Result<StationSolution, StationError>,
+}
+
 fn compare(setup: &Setup<'_>) -> Comparison {
+    let at = &setup.curve[setup.calibration];
+    let seen: Vec<Seen> =
+        setup.curve.iter().filter_map(|point| setup.subject.seen(point)).collect();
     let solutions: Vec<Result<StationSolution, StationError>> =
-        setup.curve.iter().map(|point| (setup.solve)(view(point).throughput_per_s)).collect();
-    let points =
-        setup.curve.iter().zip(&solutions).enumerate().map(|(place, (point, solution))| Compared {
+        seen.iter().map(|seen| (setup.solve)(seen.arrivals_per_s)).collect();
+    let points = setup.curve.iter().zip(seen.iter().zip(&solutions)).enumerate().map(
+        |(place, (point, (seen, solution)))| Compared {
             load: point.load(),
-            measured: view(point).response_time_s,
+            measured: seen.response_time_s,
             predicted: match solution {
                 Ok(solution) => Ok(solution.response_time.mean),
                 Err(error) => Err(error.to_string()),
             },
             calibration: place == setup.calibration,
-        });
-    let has_tier = setup.curve.iter().any(|point| point.first_tier().is_some());
+        },
+    );
     let last =
-        solutions.iter().zip(setup.curve).rev().find_map(|(s, p)| Some((s.as_ref().ok()?, p)));
+        solutions.iter().zip(&seen).rev().find_map(|(s, seen)| Some((s.as_ref().ok()?, seen)));
     Comparison {
         model: setup.model.clone(),
         assumes: setup.assumes.clone(),
         calibrated_on: setup.calibrated_on.clone(),
-        variable: if has_tier { Variable::TierResponseTime } else { Variable::ClientResponseTime },
+        variable: setup.subject.variable(at),
         points: points.collect(),
-        devices: last.map(|(solution, point)| device(setup, solution, point)).into_iter().collect(),
-        bottleneck: Some(setup.device.clone()),
+        devices: last.map(|(solution, seen)| device(setup, solution, seen)).into_iter().collect(),
+        bottleneck: Some(setup.subject.device(at)),
         caveats: caveats(setup),
     }
 }
 
-fn device(setup: &Setup<'_>, solution: &StationSolution, point: &OperatingPoint) -> Device {
-    let tier = point.first_tier().filter(|tier| u64::from(tier.workers) == setup.servers);
+fn device(setup: &Setup<'_>, solution: &StationSolution, seen: &Seen) -> Device {
+    let same = u64::from(seen.servers) == setup.servers && seen.busy.is_finite();
     Device {
-        name: setup.device.clone(),
-        servers: Some(kendall_units::exact_f64(setup.servers)),
-        visits: 1.0,
+        name: setup.subject.device(&setup.curve[setup.calibration]),
+        servers: Some(exact_f64(setup.servers)),
+        visits: seen.visits,
         service_time_s: setup.service_time_s,
         utilization: Some(solution.utilization),
         number_at_center: Some(solution.number.mean),
-        measured_utilization: tier.map(|tier| tier.workers_busy / f64::from(tier.workers)),
+        measured_utilization: same.then(|| seen.busy / f64::from(seen.servers)),
     }
 }
 
@@ -148,10 +300,27 @@ fn caveats(setup: &Setup<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
+    caveats.extend(batching(setup.curve));
     if setup.curve.len() < 4 {
         caveats.push(format!("only {} points were held out", setup.curve.len() - 1));
     }
     caveats
+}
+
+/// What batches that grow do to models of one service time.
+fn batching(curve: &[OperatingPoint]) -> Option<String> {
+    let sizes = curve.iter().filter_map(OperatingPoint::first_tier).map(TierView::mean_batch);
+    let sizes: Vec<f64> = sizes.collect();
+    let (least, most) =
+        sizes.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), size| (a.min(*size), b.max(*size)));
+    (most > super::BATCHES * least.max(1.0)).then(|| {
+        format!(
+            "a worker serves what waits together: batches grow from {least:.2} to {most:.2} \
+             requests along the curve, and the time of one with them. M/M/m takes a batch as a \
+             customer, with the measured rate of batches and the service time of one point; M/M/1 \
+             knows no batches, and takes a lone request to be served as fast as one among many"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -180,6 +349,7 @@ mod tests {
                         backend_time_s: None,
                         queue_length: truth.number_waiting.mean,
                         workers_busy: truth.utilization * f64::from(servers),
+                        ..TierView::default()
                     }],
                     ..OperatingPoint::default()
                 }

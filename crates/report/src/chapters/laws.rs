@@ -37,7 +37,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     );
     for law in [
         Law::InteractiveResponseTime,
-        Law::LittleInService,
+        Law::Utilization,
         Law::LittleWaiting,
         Law::ForcedFlow,
         Law::ClientsAndTier,

@@ -36,9 +36,12 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     section.list(ranking(&compared));
     section.table(errors(&compared));
     for (curve, comparisons) in best_known(data, &compared) {
-        for variable in
-            [Variable::Throughput, Variable::ClientResponseTime, Variable::TierResponseTime]
-        {
+        for variable in [
+            Variable::Throughput,
+            Variable::ClientResponseTime,
+            Variable::TierResponseTime,
+            Variable::BackendResponseTime,
+        ] {
             section.plot(plot(curve, comparisons, variable, data));
         }
     }
@@ -61,9 +64,12 @@ fn best_known<'a>(data: &Data, compared: &'a [Of<'a>]) -> Vec<(&'a Curve, &'a [C
 
 /// The family of a model, without the figures of one curve.
 fn family(comparison: &Comparison) -> String {
+    if comparison.model.ends_with("M/M/1") {
+        return comparison.model.clone();
+    }
     let letters: String =
         comparison.model.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-    letters.replace("M/M/,", "M/M/m,").replace("M/M/ ", "M/M/1 ").trim_end_matches('/').to_owned()
+    letters.replace("M/M/,", "M/M/m,").to_owned()
 }
 
 fn ranking(compared: &[Of<'_>]) -> Vec<String> {
@@ -94,7 +100,6 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
             };
             let count = kendall_units::exact_f64(errors.len().max(1));
             let mean = errors.iter().sum::<f64>() / count;
-            let name = if name == "M/M" { "M/M/1" } else { name.as_str() };
             if errors.is_empty() {
                 return format!("{name}: {} at no point{none}.", variable.name());
             }
@@ -207,6 +212,7 @@ fn label_of(variable: Variable) -> &'static str {
         Variable::TierResponseTime => "tier",
         Variable::Throughput => "throughput",
         Variable::TierWaitingTime => "waiting",
+        Variable::BackendResponseTime => "backend",
     }
 }
 

@@ -223,15 +223,21 @@ fn explain(section: &mut Section, name: &str, configuration: &Configuration, fou
 }
 
 fn resource_table() -> Table {
-    Table::new("resources", "Every resource at the highest throughput of each curve, busiest first")
-        .column("curve", "Curve", Unit::Text)
-        .column("resource", "Resource", Unit::Text)
-        .column("busy", "Busy", Unit::Plain(3))
-        .column("servers", "Of", Unit::Level)
-        .column("utilization", "Utilization (%)", Unit::Percent)
-        .column("demand_s", "Demand a request (ms)", Unit::Milliseconds)
-        .column("queue_length", "Waiting", Unit::Plain(3))
-        .column("waiting_time_s", "Time waiting (ms)", Unit::Milliseconds)
+    Table::new(
+        "resources",
+        "Bottleneck table: every resource at the highest throughput of each curve, busiest first",
+    )
+    .column("curve", "Curve", Unit::Text)
+    .column("resource", "Resource", Unit::Text)
+    .column("busy", "Busy", Unit::Plain(3))
+    .column("servers", "Of", Unit::Level)
+    .column("service_time_s", "Service time S (ms)", Unit::Milliseconds)
+    .column("visits", "Visits V", Unit::Plain(3))
+    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+    .column("utilization", "Utilization U (%)", Unit::Percent)
+    .column("demand_s", "Demand D = V·S (ms)", Unit::Milliseconds)
+    .column("queue_length", "Waiting", Unit::Plain(3))
+    .column("waiting_time_s", "Time waiting (ms)", Unit::Milliseconds)
 }
 
 fn rows(table: &mut Table, name: &str, found: &Bottleneck) {
@@ -241,6 +247,9 @@ fn rows(table: &mut Table, name: &str, found: &Bottleneck) {
             resource.name.as_str().into(),
             resource.busy.into(),
             resource.servers.into(),
+            Cell::number_or(resource.service_time_s(), "no throughput"),
+            resource.visits.into(),
+            Cell::number_or(resource.throughput_per_s(), "idle"),
             resource.utilization.into(),
             Cell::number_or(resource.demand_s, "no throughput"),
             Cell::number_or(resource.queue_length, "not recorded"),

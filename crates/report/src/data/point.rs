@@ -1,6 +1,8 @@
 //! From the stored window of a run to the operating point that the laws and models take.
 
-use kendall_predict::measured::{OperatingPoint, ProcessView, Purpose, ThreadView, TierView, View};
+use kendall_predict::measured::{
+    BatchView, ConnectionView, OperatingPoint, ProcessView, Purpose, ThreadView, TierView, View,
+};
 use kendall_protocols::snapshot::stage;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Measured, MeasuredTier, ThreadUse};
@@ -8,6 +10,9 @@ use kendall_units::exact_f64;
 
 /// Kind of tier that relays and is modeled as a delay.
 const LINK: &str = "link";
+
+/// Stage of the tiers whose workers share connections to a backend.
+const CONNECTION_WAIT: &str = "connection_wait_time";
 
 /// Name of the tier that clients speak to: the first of those that report stages.
 pub(super) fn first_tier(measured: &Measured) -> Option<&str> {
@@ -94,7 +99,60 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         backend_time_s: merged(stage::BACKEND_TIME),
         queue_length: sum(|tier| tier.period.queue_length.mean),
         workers_busy: sum(|tier| tier.period.workers_busy.mean),
+        batches: batches(&instances),
+        connections: connections(measured, &instances, merged(CONNECTION_WAIT)),
     }
+}
+
+/// How often, and how long, workers were taken, where they say so.
+fn batches(instances: &[&MeasuredTier]) -> Option<BatchView> {
+    let mut held = Histogram::new();
+    let mut per_s = 0.0;
+    for instance in instances {
+        held.add(&instance.period.held_time);
+        per_s += per_second(instance.period.held_time.count(), instance);
+    }
+    Some(BatchView { per_s, held_time_s: held.mean()? / 1e9 })
+}
+
+/// The pool of connections to the one backend that the workers share, by the study's settings.
+/// `wait_s` is the mean over requests of the time until there was a connection, which of a batch
+/// the first of its requests records, and the others 0.
+fn connections(
+    measured: &Measured,
+    instances: &[&MeasuredTier],
+    wait_s: Option<f64>,
+) -> Option<ConnectionView> {
+    let wait_s = wait_s?;
+    let each = measured.run.setting("system")?.get("connections")?.as_u64()?;
+    let mut times = Histogram::new();
+    let (mut exchanges_per_s, mut requests_per_s) = (0.0, 0.0);
+    for instance in instances {
+        let [backend] = instance.period.backends.as_slice() else { return None };
+        times.add(&backend.backend_time);
+        exchanges_per_s += per_second(backend.requests, instance);
+        requests_per_s += instance.throughput_per_s();
+    }
+    let backend = measured.topology.iter().find(|tier| {
+        tier.kind != LINK && instances.iter().all(|instance| instance.tier != tier.tier)
+    });
+    let connections = each.saturating_mul(u64::try_from(instances.len()).ok()?);
+    Some(ConnectionView {
+        backend: backend.map_or("backend", |tier| tier.tier.as_str()).to_owned(),
+        connections: u32::try_from(connections).ok()?,
+        exchanges_per_s,
+        exchange_time_s: times.mean()? / 1e9,
+        waiting_time_s: if exchanges_per_s > 0.0 {
+            wait_s * requests_per_s / exchanges_per_s
+        } else {
+            0.0
+        },
+    })
+}
+
+fn per_second(count: u64, tier: &MeasuredTier) -> f64 {
+    let length_s = tier.period.length_s();
+    if length_s > 0.0 { exact_f64(count) / length_s } else { 0.0 }
 }
 
 fn processes(measured: &Measured) -> Vec<ProcessView> {
@@ -164,6 +222,22 @@ fn threads_cpu(point: &OperatingPoint, role: &str, name: &str) -> f64 {
     groups.find(|group| group.name == name).map_or(0.0, |group| group.cpu_cores)
 }
 
+/// Mean of the connections that the workers of one tier share; `None` where they share none.
+fn mean_connections(points: &[&OperatingPoint], place: usize) -> Option<ConnectionView> {
+    let all: Vec<&ConnectionView> =
+        points.iter().filter_map(|point| point.tiers.get(place)?.connections.as_ref()).collect();
+    let first = *all.first()?;
+    let mean = |value: fn(&ConnectionView) -> f64| {
+        all.iter().map(|view| value(view)).sum::<f64>() / exact_f64(all.len())
+    };
+    Some(ConnectionView {
+        exchanges_per_s: mean(|view| view.exchanges_per_s),
+        exchange_time_s: mean(|view| view.exchange_time_s),
+        waiting_time_s: mean(|view| view.waiting_time_s),
+        ..first.clone()
+    })
+}
+
 /// Mean of several runs of one configuration, field by field.
 pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
     let Some(&first) = points.first() else { return OperatingPoint::default() };
@@ -189,6 +263,11 @@ pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
             .map(|_| tier(place, |t| t.backend_time_s.unwrap_or(0.0))),
         queue_length: tier(place, |t| t.queue_length),
         workers_busy: tier(place, |t| t.workers_busy),
+        batches: tier_first.batches.map(|_| BatchView {
+            per_s: tier(place, |t| t.batches.map_or(0.0, |batches| batches.per_s)),
+            held_time_s: tier(place, TierView::held_time_s),
+        }),
+        connections: mean_connections(points, place),
     });
     let processes = first.processes.iter().map(|view| {
         let find = |point: &OperatingPoint, value: fn(&ProcessView) -> f64| {
