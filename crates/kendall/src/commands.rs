@@ -17,6 +17,14 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
 
+/// What one begins with.
+const EXAMPLES: &str = "Examples:\n  \
+    kendall demo\n  \
+    kendall run studies/processes/nginx.toml\n  \
+    kendall load http http://127.0.0.1:8080/ --rate 2000/s --duration 10s\n  \
+    kendall serve queue --listen 127.0.0.1:7070\n  \
+    kendall solve --help";
+
 /// Measures a multi-tier service, models it as a network of queues, and predicts what it will do
 /// next.
 #[derive(Debug, Parser)]
@@ -48,7 +56,9 @@ impl Kendall {
     /// The arguments of this process, or what to tell the user instead.
     pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
         let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
-        let command = Self::command().after_long_help(format!("Exit codes:\n{codes}"));
+        let command = Self::command()
+            .after_help(EXAMPLES)
+            .after_long_help(format!("{EXAMPLES}\n\nExit codes:\n{codes}"));
         Self::from_arg_matches(&command.try_get_matches()?)
     }
 
@@ -69,5 +79,28 @@ impl Kendall {
             Command::Load(command) => command.run(),
             Command::Solve(command) => command.run(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What clap finds wrong with the arguments (two of one name, a default that does not parse), of
+    /// every command; and an example for each.
+    #[test]
+    fn every_command_is_well_formed_and_has_an_example() {
+        Kendall::command().debug_assert();
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path}{}", command.get_name());
+            if !command.is_hide_set() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Example"), "`{path} --help` has no example");
+            }
+            for below in command.get_subcommands() {
+                look(below, &format!("{path} "));
+            }
+        }
+        look(&Kendall::command().after_help(EXAMPLES), "");
     }
 }

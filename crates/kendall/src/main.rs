@@ -5,6 +5,7 @@ mod csv;
 mod exit;
 mod output;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use crate::commands::Kendall;
@@ -32,6 +33,8 @@ fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Colors are for people: a file or a pipe gets plain lines.
+        .with_ansi(std::io::stderr().is_terminal())
         // Nobody reads the log any more: that must not take the tier down with it.
         .log_internal_errors(false)
         .init();

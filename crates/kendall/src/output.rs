@@ -17,11 +17,17 @@ pub(crate) enum Format {
 
 /// Prints a result. A reader that went away (a closed pipe) is no error.
 pub(crate) fn result(text: &str) {
+    written(text).unwrap_or_default();
+}
+
+/// Prints a result after which others come: whoever prints them ends when nobody reads any more.
+pub(crate) fn written(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
-    written.and_then(|()| out.flush()).unwrap_or_default();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush()
 }
 
 /// Prints a result as JSON.
@@ -35,9 +41,12 @@ pub(crate) fn note(text: &str) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
-/// Prints an error with what caused it.
+/// Prints an error with what caused it. It may quote what others wrote: control characters of theirs
+/// must not reach a terminal.
 pub(crate) fn error(error: &anyhow::Error) {
-    note(&format!("error: {error:#}"));
+    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    let text = format!("error: {error:#}");
+    note(&text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect::<String>());
 }
 
 /// Prints clap's answer: help and version are results, refusals are not.

@@ -1,6 +1,8 @@
 //! `kendall queue`: a client of the message queue for the command line and for scripts.
 
 mod call;
+mod lines;
+mod show;
 mod watch;
 
 use std::net::SocketAddr;
@@ -14,23 +16,38 @@ use crate::output::Format;
 
 /// Talks to a message queue: create, send, receive, lease, watch
 ///
-/// Clients and queues go by their names here. With --format json every answer is a JSON object,
-/// and `send --lines` reads JSON objects, one a line.
+/// Clients and queues go by their names here; a name that is new makes a client. Nobody receives
+/// what they sent themselves: two clients need two names (--as). With --format json every answer is
+/// a JSON object, and `send --lines` reads JSON objects, one a line.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
     kendall queue create jobs\n  \
     kendall queue --as maker send jobs 'build 17'\n  \
     kendall queue --as worker receive jobs --wait 10s\n  \
     kendall queue --as worker lease jobs --for 1min --format json\n  \
-    kendall queue stats jobs")]
+    kendall queue stats jobs\n\n\
+    Exit codes: 0 done (no message is an answer, too), 2 refused, 3 the queue does not answer."
+)]
 pub(crate) struct Queue {
     /// A middleware of the queue
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", global = true, value_parser = super::serve::address)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", env = "KENDALL_QUEUE_SERVER", global = true, value_parser = super::serve::address)]
     server: SocketAddr,
 
     /// Name of the client that asks
-    #[arg(long = "as", value_name = "NAME", default_value = "command-line", global = true)]
+    #[arg(
+        long = "as",
+        value_name = "NAME",
+        default_value = "command-line",
+        env = "KENDALL_QUEUE_CLIENT",
+        global = true
+    )]
     client: String,
+
+    /// Longest wait for an answer; the time of --wait comes on top
+    #[arg(long, value_name = "TIME", default_value = "30s", global = true, value_parser = kendall_units::parse_seconds)]
+    timeout: Seconds,
 
     /// How the answer is printed
     #[arg(long, value_enum, default_value_t, global = true)]
@@ -43,58 +60,96 @@ pub(crate) struct Queue {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Makes this client known; the same name gets the same id
+    #[command(after_help = "Example:\n  kendall queue --as worker hello")]
     Hello,
-    /// Says that this client will not come back
+    /// Says that this client will not come back; its messages stay
+    #[command(after_help = "Example:\n  kendall queue --as worker goodbye")]
     Goodbye,
     /// Creates a queue
+    #[command(after_help = "Examples:\n  \
+        kendall queue create jobs --if-missing\n  \
+        kendall queue create dead\n  \
+        kendall queue create mail --max-deliveries 5 --dead-letters dead --retention 24h")]
     Create(Create),
     /// Deletes a queue
+    #[command(after_help = "Example:\n  kendall queue delete jobs --with-messages")]
     Delete {
         /// Name of the queue
         queue: String,
-        /// Drop its messages too
+        /// Drop its messages too; without this a queue that holds some is kept
         #[arg(long)]
         with_messages: bool,
     },
     /// Lists the queues where a message waits for this client
+    #[command(after_help = "Examples:\n  \
+        kendall queue --as worker list\n  \
+        kendall queue list --all --format json | jq -r '.queues[].name'")]
     List {
         /// All queues
         #[arg(long)]
         all: bool,
     },
     /// Sends a message
+    ///
+    /// Repeats the request where the connection breaks; the message is sent once all the same.
+    #[command(after_help = "Examples:\n  \
+        kendall queue --as maker send jobs 'build 17'\n  \
+        kendall queue --as maker send jobs --to worker --priority 5 < order.txt\n  \
+        jq -c '.[] | {content: .}' list.json | kendall queue --as maker send jobs --lines")]
     Send(Send),
     /// Takes a message away
-    Receive(Select),
+    ///
+    /// Repeats the request where the connection breaks, and is then given the same message.
+    #[command(after_help = "Examples:\n  \
+        kendall queue --as worker receive jobs --wait 10s\n  \
+        kendall queue --as worker receive jobs --format json | jq -er .message.content")]
+    Receive {
+        #[command(flatten)]
+        select: Select,
+        #[command(flatten)]
+        wait: Wait,
+    },
     /// Shows the message that receive would take
+    #[command(after_help = "Example:\n  kendall queue --as worker read jobs --by-priority")]
     Read(Select),
     /// Takes a message for a limited time
+    ///
+    /// Unless it is acknowledged in that time, it waits again for any client.
+    #[command(after_help = "Example:\n  \
+        held=$(kendall queue --as worker lease jobs --for 1min --wait 10s --format json)\n  \
+        kendall queue --as worker ack $(jq -r '\"\\(.message.message_id) \\(.lease_id)\"' <<< \"$held\")")]
     Lease {
         #[command(flatten)]
         select: Select,
+        #[command(flatten)]
+        wait: Wait,
         /// How long it is hidden from others
-        #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
+        #[arg(id = "for", long = "for", value_name = "TIME", default_value = "30s", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
         lease: Seconds,
     },
     /// Acknowledges a leased message: it is done
+    #[command(after_help = "Example:\n  kendall queue --as worker ack 17 4")]
     Ack(Held),
     /// Extends a lease
+    #[command(after_help = "Example:\n  kendall queue --as worker extend 17 4 --for 5min")]
     Extend {
         #[command(flatten)]
         held: Held,
         /// From now
-        #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
+        #[arg(id = "for", long = "for", value_name = "TIME", default_value = "30s", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
         lease: Seconds,
     },
     /// Gives a leased message back
+    #[command(after_help = "Example:\n  kendall queue --as worker return 17 4 --delay 1min")]
     Return {
         #[command(flatten)]
         held: Held,
         /// Becomes visible this much later
-        #[arg(long, value_name = "TIME", default_value = "0", value_parser = kendall_units::parse_seconds)]
+        #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
         delay: Seconds,
     },
-    /// Drops the messages that wait in a queue
+    /// Drops the messages that wait in a queue; leased and delayed ones stay
+    #[command(after_help = "Example:\n  kendall queue purge jobs --yes")]
     Purge {
         /// Name of the queue
         queue: String,
@@ -103,16 +158,22 @@ pub(crate) enum Command {
         yes: bool,
     },
     /// Shows what a queue holds
+    #[command(after_help = "Example:\n  kendall queue stats jobs --format json | jq .waiting")]
     Stats {
         /// Name of the queue
         queue: String,
     },
     /// Shows what the queues hold, every second, until interrupted
+    ///
+    /// With --format json a line is a JSON object.
+    #[command(after_help = "Examples:\n  \
+        kendall queue watch jobs mail\n  \
+        kendall queue watch jobs --format json | jq --unbuffered '.queues[0].waiting'")]
     Watch {
-        /// Names of the queues; all when none is given
+        /// Names of the queues; the first hundred by name when none is given
         queues: Vec<String>,
         /// Stop after so many times
-        #[arg(long)]
+        #[arg(long, value_name = "N")]
         times: Option<u64>,
     },
 }
@@ -121,14 +182,17 @@ pub(crate) enum Command {
 pub(crate) struct Create {
     /// Name of the queue
     pub(crate) queue: String,
-    /// After so many leases without an acknowledgement a message is a dead letter
+    /// A queue of this name that exists is kept as it is
+    #[arg(long)]
+    pub(crate) if_missing: bool,
+    /// After so many leases without an acknowledgement a message is a dead letter; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_deliveries: u32,
     /// Queue of the dead letters; without one they are dropped
     #[arg(long, value_name = "QUEUE", requires = "max_deliveries")]
     pub(crate) dead_letters: Option<String>,
-    /// Drop messages older than this
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = kendall_units::parse_seconds)]
+    /// Drop messages older than this; 0: never
+    #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) retention: Seconds,
 }
 
@@ -136,21 +200,22 @@ pub(crate) struct Create {
 pub(crate) struct Send {
     /// Name of the queue
     pub(crate) queue: String,
-    /// The content; without it, standard input is the content
+    /// The content; without it, standard input is the content, as it is. One that begins with a
+    /// hyphen comes after `--`
     #[arg(conflicts_with = "lines")]
     pub(crate) content: Option<String>,
     /// Send each line of standard input: a JSON object with "content", and where wanted "to",
-    /// "priority", "delay_ms"
-    #[arg(long)]
+    /// "priority", "delay_ms"; empty lines are passed over
+    #[arg(long, conflicts_with_all = ["to", "priority", "delay"])]
     pub(crate) lines: bool,
     /// Only this client may take it
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<String>,
     /// From 0 to 1000; higher is taken first by those who receive by priority
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..=1000))]
     pub(crate) priority: i32,
     /// Becomes visible this much later
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) delay: Seconds,
 }
 
@@ -164,8 +229,13 @@ pub(crate) struct Select {
     /// Only messages of this client
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
-    /// Wait this long for a message
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = kendall_units::parse_seconds)]
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wait {
+    /// Wait this long for a message; the server has a limit of its own (a minute, unless it was
+    /// told otherwise)
+    #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) wait: Seconds,
 }
 
@@ -174,6 +244,7 @@ pub(crate) struct Held {
     /// Id of the message, as lease gave it
     pub(crate) message: u64,
     /// Id of the lease, as lease gave it
+    #[arg(value_name = "LEASE")]
     pub(crate) lease: u64,
 }
 
@@ -182,9 +253,11 @@ impl Queue {
         let runtime: Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let caller = Caller::connect(self.server, self.client, self.format).await?;
+            let mut caller =
+                Caller::connect(self.server, self.client, self.timeout, self.format).await?;
             match self.command {
                 Command::Watch { queues, times } => watch::watch(caller, queues, times).await,
+                Command::Send(send) if send.lines => lines::send(caller, &send.queue).await,
                 command => caller.perform(command).await,
             }
         })

@@ -16,7 +16,17 @@ use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
 /// Runs one tier
+///
+/// It says `ready …` on standard error when it accepts requests. SIGTERM or SIGINT stops it when what
+/// was accepted is answered, and it prints a summary; a second signal ends it at once.
 #[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
+    kendall serve queue --listen 127.0.0.1:7070\n  \
+    kendall serve proxy --listen 127.0.0.1:11211 --server 127.0.0.1:11212 --server 127.0.0.1:11213\n  \
+    kendall serve compute --listen 127.0.0.1:8080 --metrics 127.0.0.1:9100"
+)]
 pub(crate) struct Serve {
     #[command(subcommand)]
     tier: Tier,

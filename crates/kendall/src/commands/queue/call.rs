@@ -1,139 +1,205 @@
-//! One call to the message queue, and its answer printed.
+//! Calls to the message queue.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, Read as _};
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue as wire;
 use kendall_units::Seconds;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
+use super::show::{self, message, statistics};
 use super::{Command, Create, Held, Select, Send};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
 /// Time to reach the middleware.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Messages of `send --lines` that travel together.
-const LINES: usize = 500;
+/// Pauses before a request that is harmless to repeat is repeated over a new connection: the first,
+/// and the longest of those that follow.
+const FIRST_PAUSE_MS: u64 = 50;
+const LONGEST_PAUSE_MS: u64 = 1000;
 
 pub(super) struct Caller {
-    pub(super) queue: MessageQueueClient<Channel>,
+    queue: MessageQueueClient<Channel>,
+    server: SocketAddr,
     client: String,
-    format: Format,
+    timeout: Seconds,
+    pub(super) format: Format,
+    ids: RequestIds,
 }
 
-/// One line of `send --lines`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    content: String,
-    to: Option<String>,
-    #[serde(default)]
-    priority: i32,
-    #[serde(default)]
-    delay_ms: u64,
+/// Request ids of this process: random bytes, and a count.
+struct RequestIds {
+    random: [u8; 8],
+    given: u64,
 }
 
 impl Caller {
     pub(super) async fn connect(
         server: SocketAddr,
         client: String,
+        timeout: Seconds,
         format: Format,
     ) -> anyhow::Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{server}"))?.connect_timeout(CONNECT);
         let channel = endpoint.connect().await.map_err(|error| {
             let text = format!(
-                "no message queue answers at {server} ({error}); start one with `kendall serve \
-                 queue --listen {server}`, or name yours with --server HOST:PORT"
+                "no message queue answers at {server} ({}); start one with `kendall serve queue \
+                 --listen {server}`, or name yours with --server HOST:PORT",
+                innermost(&error)
             );
             exit_with(Exit::NotReady, text)
         })?;
-        Ok(Self { queue: MessageQueueClient::new(channel), client, format })
+        let mut random = [0; 8];
+        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random))?;
+        let ids = RequestIds { random, given: 0 };
+        let queue = MessageQueueClient::new(channel);
+        Ok(Self { queue, server, client, timeout, format, ids })
     }
 
-    pub(super) async fn perform(mut self, command: Command) -> anyhow::Result<Exit> {
+    pub(super) async fn perform(&mut self, command: Command) -> anyhow::Result<Exit> {
         let answer = match command {
-            Command::Hello => json!({ "client_id": self.hello(self.client.clone()).await? }),
+            Command::Hello => json!({ "client_id": self.me().await? }),
             Command::Goodbye => {
                 let client_id = self.me().await?;
-                let request = wire::GoodbyeRequest { client_id };
-                self.queue.goodbye(request).await.map_err(refused)?;
+                let request = self.ask(wire::GoodbyeRequest { client_id });
+                let answer = self.queue.goodbye(request).await;
+                self.told(answer)?;
                 json!({ "client_id": client_id })
             }
             Command::Create(create) => self.create(create).await?,
             Command::Delete { queue, with_messages } => {
                 let queue_id = self.queue_id(&queue).await?;
-                let request = wire::DeleteQueueRequest { queue_id, with_messages };
-                self.queue.delete_queue(request).await.map_err(refused)?;
+                let request = self.ask(wire::DeleteQueueRequest { queue_id, with_messages });
+                let answer = self.queue.delete_queue(request).await;
+                self.told(answer)?;
                 json!({ "queue_id": queue_id })
             }
-            Command::List { all } => self.list(all).await?,
-            Command::Send(send) => return self.send(send).await,
-            Command::Receive(select) => self.receive(&select).await?,
+            Command::List { all } => show::listed(&self.queues(all).await?),
+            Command::Send(send) => self.send(send).await?,
+            Command::Receive { select, wait } => self.receive(&select, wait.wait).await?,
             Command::Read(select) => self.read(&select).await?,
-            Command::Lease { select, lease } => self.lease(&select, lease).await?,
+            Command::Lease { select, wait, lease } => self.lease(&select, wait.wait, lease).await?,
             Command::Ack(held) => self.acknowledge(&held).await?,
             Command::Extend { held, lease } => self.extend(&held, lease).await?,
             Command::Return { held, delay } => self.give_back(&held, delay).await?,
             Command::Purge { queue, yes } => self.purge(&queue, yes).await?,
-            Command::Stats { queue } => self.statistics(&queue).await?,
+            Command::Stats { queue } => {
+                let queue_id = self.queue_id(&queue).await?;
+                self.statistics(queue_id).await?
+            }
             Command::Watch { .. } => unreachable!("watched elsewhere"),
         };
-        self.print(&answer)?;
+        match self.format {
+            Format::Json => output::json(&answer)?,
+            Format::Human => output::result(&show::human(&answer)),
+        }
         Ok(Exit::Done)
     }
 
-    pub(super) fn print(&self, answer: &Value) -> anyhow::Result<()> {
-        match self.format {
-            Format::Json => output::json(answer),
-            Format::Human => {
-                output::result(&human(answer));
-                Ok(())
+    /// An id that no other request has, so that it can be repeated.
+    pub(super) fn request_id(&mut self) -> Vec<u8> {
+        self.ids.given += 1;
+        [self.ids.random, self.ids.given.to_be_bytes()].concat()
+    }
+
+    /// A request with the time that its answer may take.
+    pub(super) fn ask<T>(&self, message: T) -> Request<T> {
+        self.ask_and_wait(message, Seconds::ZERO)
+    }
+
+    fn ask_and_wait<T>(&self, message: T, wait: Seconds) -> Request<T> {
+        let mut request = Request::new(message);
+        let longest = Duration::from_secs(365 * 24 * 3600);
+        request.set_timeout(
+            self.timeout.as_duration().saturating_add(wait.as_duration()).min(longest),
+        );
+        request
+    }
+
+    /// What was answered, or the refusal as an error with its exit code.
+    pub(super) fn told<T>(&self, answer: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refused(&status))
+    }
+
+    pub(super) fn refused(&self, status: &Status) -> anyhow::Error {
+        let (exit, text) = match status.code() {
+            // tonic tells of its own deadline as a cancellation.
+            Code::DeadlineExceeded | Code::Cancelled => (
+                Exit::NotReady,
+                format!(
+                    "no answer within {}; what was asked may have happened or not; --timeout TIME \
+                     waits longer",
+                    self.timeout
+                ),
+            ),
+            Code::Unimplemented => {
+                (Exit::NotReady, format!("what answers at {} is no message queue", self.server))
             }
-        }
+            Code::Unavailable | Code::Unknown if broken(status) => (
+                Exit::NotReady,
+                format!(
+                    "the connection to {} broke ({}); what was asked may have happened or not",
+                    self.server,
+                    innermost(status)
+                ),
+            ),
+            Code::Internal if broken(status) => {
+                (Exit::NotReady, format!("what answers at {} is no message queue", self.server))
+            }
+            Code::Unavailable | Code::ResourceExhausted => {
+                (Exit::NotReady, status.message().to_owned())
+            }
+            Code::Internal | Code::Unknown => (Exit::Failure, status.message().to_owned()),
+            _ => (Exit::Refused, status.message().to_owned()),
+        };
+        exit_with(exit, text)
     }
 
-    async fn hello(&mut self, name: String) -> anyhow::Result<u64> {
-        let request = wire::HelloRequest { name };
-        Ok(self.queue.hello(request).await.map_err(refused)?.into_inner().client_id)
+    pub(super) async fn hello(&mut self, name: String) -> anyhow::Result<u64> {
+        let request = self.ask(wire::HelloRequest { name });
+        let answer = self.queue.hello(request).await;
+        Ok(self.told(answer)?.client_id)
     }
 
-    async fn me(&mut self) -> anyhow::Result<u64> {
+    pub(super) async fn me(&mut self) -> anyhow::Result<u64> {
         self.hello(self.client.clone()).await
     }
 
-    /// All queues by name.
-    pub(super) async fn queues(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
+    /// All queues, or those where a message waits for this client, by name.
+    pub(super) async fn queues(&mut self, all: bool) -> anyhow::Result<BTreeMap<String, u64>> {
         let client_id = self.me().await?;
+        self.queues_for(client_id, all).await
+    }
+
+    pub(super) async fn queues_for(
+        &mut self,
+        client_id: u64,
+        all: bool,
+    ) -> anyhow::Result<BTreeMap<String, u64>> {
         let mut found = BTreeMap::new();
         let mut after_queue_id = 0;
         loop {
             let request =
-                wire::ListQueuesRequest { client_id, all: true, after_queue_id, limit: 0 };
-            let page = self.queue.list_queues(request).await.map_err(refused)?.into_inner().queues;
+                self.ask(wire::ListQueuesRequest { client_id, all, after_queue_id, limit: 0 });
+            let answer = self.queue.list_queues(request).await;
+            let page = self.told(answer)?.queues;
             let Some(last) = page.last() else { return Ok(found) };
             after_queue_id = last.queue_id;
             found.extend(page.into_iter().map(|queue| (queue.name, queue.queue_id)));
         }
     }
 
-    async fn queue_id(&mut self, name: &str) -> anyhow::Result<u64> {
-        let queues = self.queues().await?;
-        queues.get(name).copied().ok_or_else(|| {
-            let known: Vec<&str> = queues.keys().take(10).map(String::as_str).collect();
-            let text = if known.is_empty() {
-                format!("there is no queue `{name}`; create it with `kendall queue create {name}`")
-            } else {
-                format!("there is no queue `{name}`; there are: {}", known.join(", "))
-            };
-            exit_with(Exit::Refused, text)
-        })
+    pub(super) async fn queue_id(&mut self, name: &str) -> anyhow::Result<u64> {
+        let queues = self.queues(true).await?;
+        queues.get(name).copied().ok_or_else(|| unknown_queue(name, &queues))
     }
 
     async fn create(&mut self, create: Create) -> anyhow::Result<Value> {
@@ -141,119 +207,78 @@ impl Caller {
             Some(name) => self.queue_id(name).await?,
             None => 0,
         };
-        let request = wire::CreateQueueRequest {
-            name: create.queue,
+        let request = self.ask(wire::CreateQueueRequest {
+            name: create.queue.clone(),
             max_deliveries: create.max_deliveries,
             dead_letter_queue_id,
             retention_ms: milliseconds(create.retention),
+        });
+        let queue_id = match self.queue.create_queue(request).await {
+            Err(status) if status.code() == Code::AlreadyExists && create.if_missing => {
+                self.queue_id(&create.queue).await?
+            }
+            answer => self.told(answer)?.queue_id,
         };
-        let made = self.queue.create_queue(request).await.map_err(refused)?.into_inner();
-        Ok(json!({ "queue_id": made.queue_id }))
+        Ok(json!({ "queue_id": queue_id }))
     }
 
-    async fn list(&mut self, all: bool) -> anyhow::Result<Value> {
-        let client_id = self.me().await?;
-        let request = wire::ListQueuesRequest { client_id, all, ..Default::default() };
-        let page = self.queue.list_queues(request).await.map_err(refused)?.into_inner().queues;
-        let rows: Vec<Value> = page
-            .iter()
-            .map(|queue| json!({ "queue_id": queue.queue_id, "name": queue.name }))
-            .collect();
-        Ok(json!({ "queues": rows }))
-    }
-
-    async fn send(mut self, send: Send) -> anyhow::Result<Exit> {
+    async fn send(&mut self, send: Send) -> anyhow::Result<Value> {
         let client_id = self.me().await?;
         let queue_id = self.queue_id(&send.queue).await?;
-        if send.lines {
-            return self.send_lines(client_id, queue_id).await;
-        }
+        let receiver_id = match send.to {
+            Some(name) => self.hello(name).await?,
+            None => 0,
+        };
         let content = match send.content {
             Some(content) => content,
-            None => {
-                let mut text = String::new();
-                std::io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-                    exit_with(Exit::Refused, format!("standard input is no text: {error}"))
-                })?;
-                text
-            }
+            None => standard_input()?,
         };
         let request = wire::SendRequest {
             client_id,
             queue_id,
-            receiver_id: match send.to {
-                Some(name) => self.hello(name).await?,
-                None => 0,
-            },
+            receiver_id,
             content,
             priority: send.priority,
             delay_ms: milliseconds(send.delay),
-            request_id: Vec::new(),
+            request_id: self.request_id(),
         };
-        let sent = self.queue.send(request).await.map_err(refused)?.into_inner();
-        self.print(&json!({ "message_id": sent.message_id }))?;
-        Ok(Exit::Done)
+        let mut sent = self.send_all(vec![request]).await?;
+        let sent = sent.pop().context("a message was sent, and no answer told of it")?;
+        Ok(json!({ "message_id": sent? }))
     }
 
-    /// Sends standard input line by line; the first bad line ends it, after those before it.
-    async fn send_lines(mut self, client_id: u64, queue_id: u64) -> anyhow::Result<Exit> {
-        let mut receivers: BTreeMap<String, u64> = BTreeMap::new();
-        let mut batch = Vec::new();
-        let mut sent = 0;
-        for (number, line) in std::io::stdin().lock().lines().enumerate() {
-            let bad = |error: String| {
-                let text = format!(
-                    "standard input, line {}: {error}; write it like {{\"content\": \"…\"}}",
-                    number + 1
-                );
-                exit_with(Exit::Refused, text)
-            };
-            let line: Line = line
-                .map_err(|error| bad(error.to_string()))
-                .and_then(|text| serde_json::from_str(&text).map_err(|e| bad(e.to_string())))?;
-            let receiver_id = match line.to {
-                Some(name) => match receivers.get(&name) {
-                    Some(id) => *id,
-                    None => {
-                        let id = self.hello(name.clone()).await?;
-                        receivers.insert(name, id);
-                        id
-                    }
+    /// Sends messages that carry a request id each; says of each what became of it.
+    pub(super) async fn send_all(
+        &mut self,
+        messages: Vec<wire::SendRequest>,
+    ) -> anyhow::Result<Vec<anyhow::Result<u64>>> {
+        let mut pauses = self.pauses();
+        let results = loop {
+            let request = self.ask(wire::SendBatchRequest { messages: messages.clone() });
+            match self.queue.send_batch(request).await {
+                Err(status) if broken(&status) => match pauses.next() {
+                    Some(ms) => pause(ms).await,
+                    None => return Err(self.refused(&status)),
                 },
-                None => 0,
-            };
-            batch.push(wire::SendRequest {
-                client_id,
-                queue_id,
-                receiver_id,
-                content: line.content,
-                priority: line.priority,
-                delay_ms: line.delay_ms,
-                request_id: Vec::new(),
-            });
-            if batch.len() == LINES {
-                sent += self.send_batch(std::mem::take(&mut batch)).await?;
+                answer => break self.told(answer)?.results,
             }
-        }
-        sent += self.send_batch(batch).await?;
-        self.print(&json!({ "sent": sent }))?;
-        Ok(Exit::Done)
+        };
+        let sent = |result: wire::SendResult| match Code::from_i32(result.code) {
+            Code::Ok => Ok(result.message_id),
+            code => Err(self.refused(&Status::new(code, result.error))),
+        };
+        Ok(results.into_iter().map(sent).collect())
     }
 
-    async fn send_batch(&mut self, messages: Vec<wire::SendRequest>) -> anyhow::Result<u64> {
-        if messages.is_empty() {
-            return Ok(0);
-        }
-        let request = wire::SendBatchRequest { messages };
-        let results = self.queue.send_batch(request).await.map_err(refused)?.into_inner().results;
-        let mut sent = 0;
-        for result in results {
-            if result.code != 0 {
-                return Err(refused(Status::new(Code::from_i32(result.code), result.error)));
-            }
-            sent += 1;
-        }
-        Ok(sent)
+    /// Pauses that double, until they are as long together as an answer may take.
+    fn pauses(&self) -> impl Iterator<Item = u64> + use<> {
+        let most = milliseconds(self.timeout);
+        let pauses =
+            std::iter::successors(Some(FIRST_PAUSE_MS), |ms| Some((2 * ms).min(LONGEST_PAUSE_MS)));
+        pauses.scan(0, move |sum, ms| {
+            *sum += ms;
+            (*sum <= most).then_some(ms)
+        })
     }
 
     async fn selected(&mut self, select: &Select) -> anyhow::Result<wire::ReceiveRequest> {
@@ -266,73 +291,123 @@ impl Caller {
                 Some(name) => self.hello(name.clone()).await?,
                 None => 0,
             },
-            wait_ms: milliseconds(select.wait),
+            wait_ms: 0,
             request_id: Vec::new(),
         })
     }
 
-    async fn receive(&mut self, select: &Select) -> anyhow::Result<Value> {
-        let request = self.selected(select).await?;
-        let answer = self.queue.receive(request).await.map_err(refused)?.into_inner();
-        Ok(json!({ "message": answer.message.as_ref().map(message) }))
+    async fn receive(&mut self, select: &Select, wait: Seconds) -> anyhow::Result<Value> {
+        let selected = self.selected(select).await?;
+        let receive = wire::ReceiveRequest {
+            wait_ms: milliseconds(wait),
+            request_id: self.request_id(),
+            ..selected
+        };
+        let mut pauses = self.pauses();
+        let found = loop {
+            let request = self.ask_and_wait(receive.clone(), wait);
+            match self.queue.receive(request).await {
+                Err(status) if broken(&status) => match pauses.next() {
+                    Some(ms) => pause(ms).await,
+                    None => return Err(self.refused(&status)),
+                },
+                answer => break self.told(answer)?.message,
+            }
+        };
+        self.found(found.as_ref(), selected.queue_id).await;
+        Ok(json!({ "message": found.as_ref().map(message) }))
     }
 
     async fn read(&mut self, select: &Select) -> anyhow::Result<Value> {
-        let request = self.selected(select).await?;
-        let request = wire::ReadRequest {
-            client_id: request.client_id,
-            queue_id: request.queue_id,
-            order: request.order,
-            sender_id: request.sender_id,
-        };
-        let answer = self.queue.read(request).await.map_err(refused)?.into_inner();
-        Ok(json!({ "message": answer.message.as_ref().map(message) }))
+        let selected = self.selected(select).await?;
+        let request = self.ask(wire::ReadRequest {
+            client_id: selected.client_id,
+            queue_id: selected.queue_id,
+            order: selected.order,
+            sender_id: selected.sender_id,
+        });
+        let answer = self.queue.read(request).await;
+        let found = self.told(answer)?.message;
+        self.found(found.as_ref(), selected.queue_id).await;
+        Ok(json!({ "message": found.as_ref().map(message) }))
     }
 
-    async fn lease(&mut self, select: &Select, lease: Seconds) -> anyhow::Result<Value> {
-        let request = self.selected(select).await?;
-        let request = wire::LeaseRequest {
-            client_id: request.client_id,
-            queue_id: request.queue_id,
-            order: request.order,
-            sender_id: request.sender_id,
-            wait_ms: request.wait_ms,
+    async fn lease(
+        &mut self,
+        select: &Select,
+        wait: Seconds,
+        lease: Seconds,
+    ) -> anyhow::Result<Value> {
+        let selected = self.selected(select).await?;
+        let lease = wire::LeaseRequest {
+            client_id: selected.client_id,
+            queue_id: selected.queue_id,
+            order: selected.order,
+            sender_id: selected.sender_id,
+            wait_ms: milliseconds(wait),
             lease_ms: milliseconds(lease),
         };
-        let answer = self.queue.lease(request).await.map_err(refused)?.into_inner();
+        let request = self.ask_and_wait(lease, wait);
+        let answer = self.queue.lease(request).await;
+        let answer = self.told(answer)?;
+        self.found(answer.message.as_ref(), selected.queue_id).await;
         let lease_id = answer.message.as_ref().map(|_| answer.lease_id);
         Ok(json!({ "message": answer.message.as_ref().map(message), "lease_id": lease_id }))
     }
 
+    /// Says why there may be no message where some wait: a surprise to whoever tries the queue out
+    /// under one name.
+    async fn found(&mut self, message: Option<&wire::Message>, queue_id: u64) {
+        if message.is_some() || self.format == Format::Json {
+            return;
+        }
+        let request = self.ask(wire::QueueStatisticsRequest { queue_id });
+        if let Ok(told) = self.queue.queue_statistics(request).await
+            && told.get_ref().waiting > 0
+        {
+            output::note(&format!(
+                "The messages that wait are not for `{}`: it sent them itself, or they are \
+                 addressed to others. --as NAME asks as another client.",
+                show::plain(&self.client)
+            ));
+        }
+    }
+
     async fn acknowledge(&mut self, held: &Held) -> anyhow::Result<Value> {
-        let request = wire::AcknowledgeRequest {
-            client_id: self.me().await?,
+        let client_id = self.me().await?;
+        let request = self.ask(wire::AcknowledgeRequest {
+            client_id,
             message_id: held.message,
             lease_id: held.lease,
-        };
-        self.queue.acknowledge(request).await.map_err(refused)?;
+        });
+        let answer = self.queue.acknowledge(request).await;
+        self.told(answer)?;
         Ok(json!({ "message_id": held.message }))
     }
 
     async fn extend(&mut self, held: &Held, lease: Seconds) -> anyhow::Result<Value> {
-        let request = wire::ExtendLeaseRequest {
-            client_id: self.me().await?,
+        let client_id = self.me().await?;
+        let request = self.ask(wire::ExtendLeaseRequest {
+            client_id,
             message_id: held.message,
             lease_id: held.lease,
             lease_ms: milliseconds(lease),
-        };
-        self.queue.extend_lease(request).await.map_err(refused)?;
+        });
+        let answer = self.queue.extend_lease(request).await;
+        self.told(answer)?;
         Ok(json!({ "message_id": held.message }))
     }
 
     async fn give_back(&mut self, held: &Held, delay: Seconds) -> anyhow::Result<Value> {
-        let request = wire::ReturnMessageRequest {
-            client_id: self.me().await?,
+        let client_id = self.me().await?;
+        let request = self.ask(wire::ReturnMessageRequest {
+            client_id,
             message_id: held.message,
             lease_id: held.lease,
             delay_ms: milliseconds(delay),
-        };
-        self.queue.return_message(request).await.map_err(refused)?;
+        });
+        let answer = self.queue.return_message(request).await;
+        self.told(answer)?;
         Ok(json!({ "message_id": held.message }))
     }
 
@@ -344,86 +419,63 @@ impl Caller {
             );
             return Err(exit_with(Exit::Refused, text));
         }
-        let request = wire::PurgeRequest { queue_id };
-        let dropped = self.queue.purge(request).await.map_err(refused)?.into_inner().dropped;
-        Ok(json!({ "dropped": dropped }))
+        let request = self.ask(wire::PurgeRequest { queue_id });
+        let answer = self.queue.purge(request).await;
+        Ok(json!({ "dropped": self.told(answer)?.dropped }))
     }
 
-    async fn statistics(&mut self, queue: &str) -> anyhow::Result<Value> {
-        let queue_id = self.queue_id(queue).await?;
-        let request = wire::QueueStatisticsRequest { queue_id };
-        let told = self.queue.queue_statistics(request).await.map_err(refused)?.into_inner();
-        Ok(statistics(queue_id, &told))
-    }
-}
-
-/// Statistics with their stable keys.
-pub(super) fn statistics(queue_id: u64, told: &wire::QueueStatisticsResponse) -> Value {
-    let some = |value: u64| (value != 0).then_some(value);
-    json!({
-        "queue_id": queue_id,
-        "name": told.name,
-        "waiting": told.waiting,
-        "leased": told.leased,
-        "delayed": told.delayed,
-        "counted_up_to": told.count_limit,
-        "oldest_age_ms": told.oldest_age_ms,
-        "max_deliveries": some(u64::from(told.max_deliveries)),
-        "dead_letter_queue_id": some(told.dead_letter_queue_id),
-        "retention_ms": some(told.retention_ms),
-    })
-}
-
-fn message(message: &wire::Message) -> Value {
-    json!({
-        "message_id": message.message_id,
-        "sender_id": message.sender_id,
-        "receiver_id": (message.receiver_id != 0).then_some(message.receiver_id),
-        "priority": message.priority,
-        "deliveries": message.deliveries,
-        "sent_at_us": message.sent_at_us,
-        "content": message.content,
-    })
-}
-
-/// An object as lines of `key  value`; lists of objects one line each.
-fn human(answer: &Value) -> String {
-    let mut lines = Vec::new();
-    let Some(object) = answer.as_object() else { return answer.to_string() };
-    for (key, value) in object {
-        match value {
-            Value::Null if key == "message" => lines.push("no message".to_owned()),
-            Value::Null => {}
-            Value::Array(rows) if rows.is_empty() => lines.push(format!("no {key}")),
-            Value::Array(rows) => lines.extend(rows.iter().map(plain)),
-            Value::Object(_) => lines.push(human(value)),
-            value => lines.push(format!("{key:<20} {}", plain(value))),
-        }
-    }
-    lines.join("\n")
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        // Control characters of a message must not reach the terminal.
-        Value::String(text) => {
-            text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
-        }
-        Value::Object(fields) => fields.values().map(plain).collect::<Vec<_>>().join("  "),
-        value => value.to_string(),
+    pub(super) async fn statistics(&mut self, queue_id: u64) -> anyhow::Result<Value> {
+        let request = self.ask(wire::QueueStatisticsRequest { queue_id });
+        let answer = self.queue.queue_statistics(request).await;
+        Ok(statistics(queue_id, &self.told(answer)?))
     }
 }
 
-fn milliseconds(time: Seconds) -> u64 {
-    time.as_nanos() / 1_000_000
-}
-
-/// A refusal as an error with its exit code.
-pub(super) fn refused(status: Status) -> anyhow::Error {
-    let exit = match status.code() {
-        Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => Exit::NotReady,
-        Code::Internal | Code::Unknown => Exit::Failure,
-        _ => Exit::Refused,
+/// That there is no queue of this name, and which there are.
+pub(super) fn unknown_queue(name: &str, queues: &BTreeMap<String, u64>) -> anyhow::Error {
+    const SHOWN: usize = 10;
+    let known: Vec<&str> = queues.keys().take(SHOWN).map(String::as_str).collect();
+    let more = if queues.len() > SHOWN { ", …" } else { "" };
+    let text = if known.is_empty() {
+        format!("there is no queue `{name}`; create it with `kendall queue create {name}`")
+    } else {
+        format!("there is no queue `{name}`; there are: {}{more}", known.join(", "))
     };
-    exit_with(exit, status.message().to_owned())
+    exit_with(Exit::Refused, text)
+}
+
+/// All of standard input, as text.
+fn standard_input() -> anyhow::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text).map_err(|error| {
+        let text = format!(
+            "standard input is no UTF-8 text ({error}); encode binary content, such as with base64"
+        );
+        exit_with(Exit::Refused, text)
+    })?;
+    Ok(text)
+}
+
+/// Whether the connection failed, and not what was asked.
+fn broken(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+/// The cause at the end of a chain of errors.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(below) = cause.source() {
+        cause = below;
+    }
+    cause.to_string()
+}
+
+async fn pause(ms: u64) {
+    tokio::time::timeout(Duration::from_millis(ms), std::future::pending::<()>())
+        .await
+        .unwrap_or_default();
+}
+
+pub(super) fn milliseconds(time: Seconds) -> u64 {
+    time.as_nanos() / 1_000_000
 }
