@@ -120,7 +120,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let limiting = host()
         .filter(|_| others.is_none())
         .or_else(|| near(ResourceKind::ProcessCpu))
-        .or_else(|| near(ResourceKind::ConnectionPool))
+        .or_else(|| near(ResourceKind::ConnectionPool).filter(|pool| waited_for(pool)))
         .or_else(|| near(ResourceKind::WorkerPool))
         .or_else(host);
     let generator_suspected = resources.iter().any(|resource| {
@@ -216,6 +216,13 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     resources
 }
 
+/// Whether anybody waits for it worth naming. As many connections as workers are all in use when
+/// the workers are, and more of them would change nothing.
+fn waited_for(pool: &Resource) -> bool {
+    const NOTABLE: f64 = 0.05;
+    pool.queue_length.is_some_and(|length| length > NOTABLE * pool.servers)
+}
+
 /// The connections that the workers of a tier share.
 fn connections(point: &OperatingPoint, tier: &TierView) -> Option<Resource> {
     let of = tier.connections.as_ref().filter(|of| of.connections > 0)?;
@@ -284,9 +291,14 @@ fn held_workers(point: &OperatingPoint) -> Option<String> {
     let backend = tier.backend_time_s?;
     let held_s = tier.held_time_s();
     let size = tier.mean_batch();
-    let (what, share) = match &tier.connections {
-        Some(of) => (format!("for a batch of {size:.2} requests"), of.exchange_time_s / held_s),
-        None => ("a request".to_owned(), backend / tier.service_time_s),
+    let what = if size > crate::models::BATCHES {
+        format!("for a batch of {size:.2} requests")
+    } else {
+        "a request".to_owned()
+    };
+    let share = match &tier.connections {
+        Some(of) => of.busy() / tier.workers_busy.max(f64::MIN_POSITIVE),
+        None => backend / tier.service_time_s,
     };
     Some(format!(
         "a worker of {} is held for {} {what}, {:.0} % of it waiting for backends",
@@ -395,6 +407,32 @@ mod tests {
         // What the generator lacks says nothing about the system.
         point.tiers[0].workers_busy = 2.0;
         assert_eq!(full_resource(&point, 0.95), None);
+    }
+
+    /// Four connections for four workers: both are full, and nobody waits for a connection. Two for
+    /// four: workers wait for them, and they are what limits.
+    #[test]
+    fn connections_limit_only_where_workers_wait_for_them() {
+        let mut point = point();
+        let connections = |connections, waiting_time_s| crate::measured::ConnectionView {
+            backend: "database".to_owned(),
+            connections,
+            exchanges_per_s: 1_000.0,
+            exchange_time_s: f64::from(connections) * 0.98e-3,
+            waiting_time_s,
+        };
+        point.tiers[0].connections = Some(connections(8, 1e-6));
+        assert_eq!(bottleneck(&point).limiting.as_deref(), Some("workers of proxies"));
+        point.tiers[0].connections = Some(connections(2, 5e-3));
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("connections to database"));
+        assert!(found.evidence[0].contains("5.0 workers wait for one"), "{:?}", found.evidence);
+        let pool = found.resources.iter().find(|r| r.kind == ResourceKind::ConnectionPool).unwrap();
+        // 10,000 requests a second share 1,000 exchanges: V = 0.1, and D = V·S.
+        assert!((pool.visits - 0.1).abs() < 1e-12);
+        assert!((pool.service_time_s().unwrap() - 1.96e-3).abs() < 1e-12);
+        assert!((pool.demand_s.unwrap() - 1.96e-4).abs() < 1e-12);
+        assert!((pool.throughput_per_s().unwrap() - 1_000.0).abs() < 1e-6);
     }
 
     /// A process with one thread is full at one core, however many the host has.

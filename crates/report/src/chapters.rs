@@ -57,6 +57,12 @@ fn time_axis(what: &str, seconds: impl Iterator<Item = f64>) -> (String, f64) {
     (format!("{what} ({unit})"), factor)
 }
 
+/// With its first letter in upper case.
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// The load of a configuration along its curve.
 fn load_of(data: &Data, configuration: &Configuration) -> f64 {
     data.load

@@ -3,6 +3,7 @@
 
 mod distribution;
 mod point;
+mod trace;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ use kendall_store::{
 use kendall_units::exact_f64;
 
 pub(crate) use distribution::{Distribution, PERCENTILES};
+pub(crate) use trace::{Trace, TracePeriod};
 
 /// Everything that the chapters draw on.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Data {
     pub(crate) curves: Vec<Curve>,
     /// How far an adaptive design came; empty for other designs.
     pub(crate) searches: Vec<SearchLine>,
+    /// The runs of the configuration of highest throughput, period by period.
+    pub(crate) traces: Vec<Trace>,
 }
 
 /// A factor that was varied.
@@ -74,6 +78,8 @@ pub(crate) struct Configuration {
     pub(crate) operations: BTreeMap<String, Distribution>,
     /// Response times at the first tier.
     pub(crate) tier: Option<Distribution>,
+    /// Time in the stages of the first tier, by request type and stage.
+    pub(crate) stages: BTreeMap<String, BTreeMap<String, Distribution>>,
     confidence: f64,
 }
 
@@ -144,7 +150,16 @@ impl Data {
             .as_ref()
             .map_or_else(Vec::new, |load| curves(&configurations, &factors, &load.key));
         let searches = results.searches()?;
-        Ok(Self { study, runs, configurations, factors, load, curves, searches })
+        let traces = Vec::new();
+        let mut data =
+            Self { study, runs, configurations, factors, load, curves, searches, traces };
+        data.traces = data.traces_of_fastest(results)?;
+        Ok(data)
+    }
+
+    fn traces_of_fastest(&self, results: &Results) -> Result<Vec<Trace>, StoreError> {
+        let runs = self.fastest().into_iter().flat_map(|c| &c.repetitions);
+        runs.map(|repetition| trace::of(results, &results.measured(repetition.run.id)?)).collect()
     }
 
     /// Attempts that may not be used.
@@ -193,6 +208,7 @@ impl Configuration {
         let mut client = Histogram::new();
         let mut tier: Option<Histogram> = None;
         let mut operations: BTreeMap<String, Histogram> = BTreeMap::new();
+        let mut stages: BTreeMap<String, BTreeMap<String, Histogram>> = BTreeMap::new();
         for run in runs {
             let measured = results.measured(run.id)?;
             client.add(&measured.response_time);
@@ -203,6 +219,12 @@ impl Configuration {
                 let merged = tier.get_or_insert_with(Histogram::new);
                 for instance in measured.tiers.iter().filter(|t| t.tier == first) {
                     merged.add(&instance.period.stage(stage::RESPONSE_TIME));
+                    for (request, of) in &instance.period.requests {
+                        let sums = stages.entry(request.clone()).or_default();
+                        for (stage, times) in &of.stages {
+                            sums.entry(stage.clone()).or_default().add(times);
+                        }
+                    }
                 }
             }
             repetitions.push(Repetition::new(results, measured)?);
@@ -217,6 +239,7 @@ impl Configuration {
                 .map(|(name, histogram)| (name, Distribution::of(&histogram)))
                 .collect(),
             tier: tier.filter(|h| h.count() > 0).map(|histogram| Distribution::of(&histogram)),
+            stages: stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),
             repetitions,
             confidence,
         })
@@ -310,13 +333,23 @@ impl Repetition {
     }
 }
 
+/// Distributions without their steps of 0.1 ms, of those that have any time.
+fn summaries(stages: BTreeMap<String, Histogram>) -> BTreeMap<String, Distribution> {
+    let seen = stages.into_iter().filter(|(_, times)| times.count() > 0);
+    let summary = |times: &Histogram| Distribution { steps: Vec::new(), ..Distribution::of(times) };
+    seen.map(|(stage, times)| (stage, summary(&times))).collect()
+}
+
 /// `8 workers, placement hash`; `all` where there are no levels.
 pub(crate) fn name_of_levels(levels: &[&FactorLevel]) -> String {
     let names: Vec<String> = levels
         .iter()
         .map(|level| match level.number {
-            Some(_) => format!("{} {}", level.text, short(&level.factor)),
-            None => format!("{} {}", short(&level.factor), level.text),
+            // `8 workers`, but `batch 8`.
+            Some(_) if short(&level.factor).ends_with('s') => {
+                format!("{} {}", level.text, short(&level.factor))
+            }
+            _ => format!("{} {}", short(&level.factor), level.text),
         })
         .collect();
     if names.is_empty() { "all".to_owned() } else { names.join(", ") }

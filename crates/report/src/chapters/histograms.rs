@@ -1,10 +1,11 @@
 //! Histograms of the response time in steps of 0.1 ms, clients and tier side by side.
 
-use crate::data::{Configuration, Data, Distribution};
-use crate::document::{Block, Section, Table, Unit};
+use crate::data::{Configuration, Data, Distribution, short};
+use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
+use super::load::levels;
 use super::saturation::interesting;
 
 /// Steps drawn at most; more are drawn together.
@@ -38,7 +39,48 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         }
     }
     section.table(table);
+    section.table(within(data));
     Some(section)
+}
+
+/// Times in steps of 0.1 ms: those that targets are often set at, and a few about them.
+const WITHIN: [(u64, &str); 9] = [
+    (10, "1"),
+    (20, "2"),
+    (50, "5"),
+    (100, "10"),
+    (200, "20"),
+    (250, "25"),
+    (500, "50"),
+    (1_000, "100"),
+    (5_000, "500"),
+];
+
+/// The share of requests answered in less than some times, by operation.
+fn within(data: &Data) -> Table {
+    let mut table = Table::new("within", "Share of requests answered in less than …");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    table = table.column("operation", "Operation", Unit::Text);
+    for (_, milliseconds) in WITHIN {
+        let key = format!("share_below_{milliseconds}ms");
+        table = table.column(key, format!("{milliseconds} ms (%)"), Unit::Percent);
+    }
+    for configuration in data.configurations.iter().filter(|c| c.client.count > 0) {
+        let several = configuration.operations.len() > 1;
+        let each = configuration.operations.iter().filter(|_| several);
+        let each = each.map(|(name, distribution)| (name.as_str(), distribution));
+        for (name, distribution) in std::iter::once(("all", &configuration.client)).chain(each) {
+            let mut row = levels(data, configuration);
+            row.push(name.into());
+            row.extend(
+                WITHIN.map(|(steps, _)| Cell::number_or(distribution.share_below(steps), "none")),
+            );
+            table.push(row);
+        }
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
 }
 
 /// The maximum of each curve; without curves, each configuration.

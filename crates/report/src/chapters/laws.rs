@@ -8,7 +8,7 @@ use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
 use super::load::levels;
-use super::{load_of, plotted};
+use super::{capitalized, load_of, plotted};
 use crate::data::short;
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
@@ -91,11 +91,6 @@ fn verdict(section: &mut Section, law: Law, all: &[Checked<'_>]) {
 
 fn size(check: &LawCheck) -> f64 {
     check.relative_difference.map_or(0.0, f64::abs)
-}
-
-fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn interactive(data: &Data) -> Plot {

@@ -181,7 +181,7 @@ fn table(data: &Data) -> Table {
 }
 
 /// A percentile of all requests, or why it is refused.
-fn percentile(distribution: &Distribution, place: usize) -> Cell {
+pub(super) fn percentile(distribution: &Distribution, place: usize) -> Cell {
     match distribution.enough_for(place) {
         Ok(value) => Cell::Number(value),
         Err(caveat) => Cell::Empty(caveat.to_string()),

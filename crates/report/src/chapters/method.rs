@@ -72,6 +72,12 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "Time-weighted means: the integral of the level over the window, over its length.",
     ),
     (
+        "Visits, requests a batch",
+        "Times that a worker was taken, or a connection used, over requests: 1, or one over the mean \
+         batch where a worker serves several requests at once. The service time of such a visit is \
+         the time of the whole batch, measured once a batch.",
+    ),
+    (
         "CPU",
         "User and system time of each process by the operating system's accounting, between the \
          samples nearest to the window's ends, over the time between them.",

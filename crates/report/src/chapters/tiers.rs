@@ -1,6 +1,8 @@
 //! The same requests as seen from the clients and from the first tier, and where their time goes.
 
-use crate::data::{Configuration, Curve, Data, short};
+use kendall_protocols::snapshot::stage;
+
+use crate::data::{Configuration, Curve, Data, PERCENTILES, short};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
@@ -19,7 +21,49 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         section.plot(stages(data, curve, &load.label));
     }
     section.table(table(data));
+    section.table(by_type(data));
     Some(section)
+}
+
+/// Mean times in each stage by request type, where there are several types.
+fn by_type(data: &Data) -> Table {
+    let mut table = Table::new("stages", "Where the time goes, by request type");
+    for factor in &data.factors {
+        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
+    }
+    let several = |c: &&Configuration| c.stages.len() > 1;
+    // Stages that all tiers have, in the order of a request, and then the tier's own.
+    let common = [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME];
+    let mut names: Vec<&str> = common.to_vec();
+    for name in data.configurations.iter().flat_map(|c| c.stages.values()).flat_map(|s| s.keys()) {
+        if !names.contains(&name.as_str()) && name != stage::RESPONSE_TIME {
+            names.push(name);
+        }
+    }
+    table = table
+        .column("request", "Request", Unit::Text)
+        .column("requests", "Requests", Unit::Count)
+        .column("response_time_s", "R tier (ms)", Unit::Milliseconds)
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds);
+    for name in &names {
+        let words = name.trim_end_matches("_time").replace('_', " ");
+        let label = format!("{} (ms)", super::capitalized(&words));
+        table = table.column(format!("{name}_s"), label, Unit::Milliseconds);
+    }
+    for configuration in data.configurations.iter().filter(several) {
+        for (request, stages) in &configuration.stages {
+            let Some(response) = stages.get(stage::RESPONSE_TIME) else { continue };
+            let mut row = levels(data, configuration);
+            row.push(request.as_str().into());
+            row.push(kendall_units::exact_f64(response.count).into());
+            row.push(response.mean_s.into());
+            row.push(super::load::percentile(response, PERCENTILES.len() - 1));
+            let mean = |name: &&str| stages.get(*name).map(|times| times.mean_s);
+            row.extend(names.iter().map(|name| Cell::number_or(mean(name), "none")));
+            table.push(row);
+        }
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
 }
 
 /// The curve that holds the highest throughput.

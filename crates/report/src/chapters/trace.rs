@@ -1,14 +1,13 @@
-//! Throughput second by second: was the system in a steady state?
+//! Throughput and response time over time: was the system in a steady state?
 
 use kendall_stats::steady::drift;
 
-use crate::data::Data;
-use crate::document::{Level, Section};
+use crate::data::{Data, TracePeriod};
+use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-/// Points drawn of one run at most; more are averaged.
-const MOST_POINTS: usize = 240;
+use super::time_axis;
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
     let mut section = Section::new("steady", "Was it a steady state?");
@@ -48,34 +47,181 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
         }
         section.list(drifting);
     }
-    section.plot(plot(data)?);
+    if let Some(sentence) = in_words(data) {
+        section.text(sentence);
+    }
+    section.plot(throughput(data)?);
+    section.plot(response(data));
+    if let Some(plot) = stages(data) {
+        section.plot(plot);
+    }
+    section.table(table(data));
     Some(section)
 }
 
-fn plot(data: &Data) -> Option<Plot> {
-    let fastest = data.fastest()?;
-    let series = fastest.repetitions.iter().enumerate().map(|(color, repetition)| {
-        let width = repetition.seconds.len() / MOST_POINTS + 1;
-        let points = repetition.seconds.chunks(width).map(|chunk| {
-            let count = kendall_units::exact_f64(chunk.len());
-            Point::new(chunk[0].0, chunk.iter().map(|(_, x)| x).sum::<f64>() / count)
-        });
-        Series {
-            name: format!("repetition {}", repetition.run.repetition + 1),
-            mark: Mark::Line,
-            color,
-            points: points.collect(),
-        }
+/// What one period of a trace is called.
+fn called(width_s: u64) -> String {
+    match width_s {
+        1 => "second by second".to_owned(),
+        60 => "minute by minute".to_owned(),
+        width if width > 60 => format!("{} minutes at a time", width / 60),
+        width => format!("{width} seconds at a time"),
+    }
+}
+
+type Of = fn(&TracePeriod) -> Option<f64>;
+
+/// A line a repetition.
+fn lines(data: &Data, value: Of, factor: f64) -> Vec<Series> {
+    let series = data.traces.iter().take(8).enumerate().map(|(color, trace)| Series {
+        name: format!("repetition {}", trace.repetition + 1),
+        mark: Mark::Line,
+        color,
+        points: trace
+            .periods
+            .iter()
+            .filter_map(|period| Some(Point::new(at(data, period), value(period)? * factor)))
+            .collect(),
     });
+    series.collect()
+}
+
+/// Seconds, or minutes where the runs are long.
+fn at(data: &Data, period: &TracePeriod) -> f64 {
+    if minutes(data) { period.from_s / 60.0 } else { period.from_s }
+}
+
+fn minutes(data: &Data) -> bool {
+    data.traces.iter().any(|trace| trace.width_s >= 30)
+}
+
+fn time(data: &Data) -> Axis {
+    Axis::from_zero(if minutes(data) { "time (min)" } else { "time (s)" })
+}
+
+fn throughput(data: &Data) -> Option<Plot> {
+    let (fastest, width_s) = data.fastest().zip(data.traces.first().map(|t| t.width_s))?;
     Some(Plot {
         id: "plot-trace".to_owned(),
         title: "Throughput over time".to_owned(),
         description: format!(
-            "The runs of highest throughput ({}), second by second within the measured window.",
-            data.name_of(fastest)
+            "The runs of highest throughput ({}), {} within the measured window.",
+            data.name_of(fastest),
+            called(width_s)
         ),
-        x: Axis::from_zero("time (s)"),
+        x: time(data),
         y: Axis::from_zero("throughput (1/s)"),
-        series: series.take(8).collect(),
+        series: lines(data, |period| Some(period.throughput_per_s), 1.0),
     })
+}
+
+fn response(data: &Data) -> Plot {
+    let all = || data.traces.iter().flat_map(|trace| &trace.periods);
+    let (label, factor) = time_axis("response time", all().filter_map(|period| period.p99_s));
+    let mut series = lines(data, |period| period.response_time_s, factor);
+    for line in &mut series {
+        line.name.push_str(", mean");
+    }
+    for (mut line, color) in lines(data, |period| period.p99_s, factor).into_iter().zip(0..) {
+        line.name.push_str(", 99th percentile");
+        line.mark = Mark::Dashed;
+        line.color = color;
+        series.push(line);
+    }
+    Plot {
+        id: "plot-trace-response".to_owned(),
+        title: "Response time over time".to_owned(),
+        description: "The same runs, at the clients.".to_owned(),
+        x: time(data),
+        y: Axis::from_zero(label),
+        series,
+    }
+}
+
+/// Where the time goes, over time: the first repetition.
+fn stages(data: &Data) -> Option<Plot> {
+    const PARTS: [(&str, Of); 4] = [
+        ("outside the tier", |p| Some((p.response_time_s? - p.tier.response_time_s?).max(0.0))),
+        ("waiting for a worker", |p| p.tier.waiting_time_s),
+        ("waiting for backends", |p| p.tier.backend_time_s),
+        ("worker's own work", |p| {
+            Some((p.tier.service_time_s? - p.tier.backend_time_s.unwrap_or(0.0)).max(0.0))
+        }),
+    ];
+    let trace = data.traces.first()?;
+    let all = || trace.periods.iter();
+    let seconds = all().flat_map(|period| PARTS.iter().filter_map(|(_, value)| value(period)));
+    let (label, factor) = time_axis("time a request", seconds);
+    let series = PARTS.iter().enumerate().map(|(color, (name, value))| Series {
+        name: (*name).to_owned(),
+        mark: Mark::Line,
+        color,
+        points: all()
+            .filter_map(|period| Some(Point::new(at(data, period), value(period)? * factor)))
+            .collect(),
+    });
+    Some(Plot {
+        id: "plot-trace-stages".to_owned(),
+        title: "Where a request spends its time, over time".to_owned(),
+        description: "Repetition 1 of the same runs; the parts add up to the clients' response \
+                      time."
+            .to_owned(),
+        x: time(data),
+        y: Axis::from_zero(label),
+        series: series.filter(|series| !series.points.is_empty()).collect(),
+    })
+}
+
+fn table(data: &Data) -> Table {
+    let mut table = Table::new("trace", "The runs of highest throughput, period by period")
+        .column("repetition", "Repetition", Unit::Count)
+        .column("from_s", "From (s)", Unit::Count)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
+        .column("errors", "Errors", Unit::Count)
+        .column("tier_response_time_s", "R tier (ms)", Unit::Milliseconds)
+        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
+        .column("service_time_s", "Service (ms)", Unit::Milliseconds)
+        .column("backend_time_s", "Backends (ms)", Unit::Milliseconds)
+        .folded();
+    for trace in &data.traces {
+        for period in &trace.periods {
+            let tier = |value: Option<f64>| Cell::number_or(value, "no request in the tier");
+            table.push(vec![
+                f64::from(trace.repetition + 1).into(),
+                period.from_s.into(),
+                period.throughput_per_s.into(),
+                Cell::number_or(period.response_time_s, "no request"),
+                Cell::number_or(period.p99_s, "no request"),
+                kendall_units::exact_f64(period.errors).into(),
+                tier(period.tier.response_time_s),
+                tier(period.tier.waiting_time_s),
+                tier(period.tier.service_time_s),
+                tier(period.tier.backend_time_s),
+            ]);
+        }
+    }
+    table
+}
+
+/// How far the periods of a long run lie apart.
+fn in_words(data: &Data) -> Option<String> {
+    let trace = data.traces.first().filter(|trace| trace.periods.len() > 4)?;
+    let range = |value: Of| {
+        let values: Vec<f64> = trace.periods.iter().filter_map(value).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        (low, values.iter().copied().fold(0.0, f64::max))
+    };
+    let (slow, fast) = range(|period| Some(period.throughput_per_s));
+    let (short, long) = range(|period| period.response_time_s);
+    Some(format!(
+        "Looked at {}, throughput lies between {} and {} and the mean response time between {} and \
+         {}.",
+        called(trace.width_s),
+        number::rate(slow),
+        number::rate(fast),
+        number::time(short),
+        number::time(long)
+    ))
 }

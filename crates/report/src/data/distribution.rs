@@ -72,6 +72,13 @@ impl Distribution {
         (shares, beyond)
     }
 
+    /// Share of requests that took less than so many steps of 0.1 ms.
+    pub(crate) fn share_below(&self, steps: u64) -> Option<f64> {
+        let below: u64 =
+            self.steps.iter().filter(|(step, _)| *step < steps).map(|(_, count)| count).sum();
+        kendall_units::ratio(below, self.count)
+    }
+
     /// The step that holds the 99th percentile.
     pub(crate) fn step_of_p99(&self) -> u64 {
         let p99 = self.percentiles_s.last().copied().unwrap_or(0.0);

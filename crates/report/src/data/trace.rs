@@ -1,0 +1,143 @@
+//! What happened when, within the runs of one configuration.
+
+use std::collections::BTreeMap;
+
+use kendall_protocols::snapshot::stage;
+use kendall_stats::histogram::Histogram;
+use kendall_store::{Extent, Measured, Results, StoreError, TierPeriod};
+use kendall_units::exact_f64;
+
+use super::point;
+
+/// Widths of periods in seconds: the first of which there are not too many.
+const WIDTHS_S: [u64; 9] = [1, 2, 5, 10, 20, 30, 60, 300, 600];
+
+/// Periods of a run at most, beyond which they are made wider.
+const MOST_PERIODS: u64 = 60;
+
+/// One run, period by period.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    pub(crate) repetition: u32,
+    pub(crate) width_s: u64,
+    pub(crate) periods: Vec<TracePeriod>,
+}
+
+/// What happened in one period.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TracePeriod {
+    /// Since the measured window began.
+    pub(crate) from_s: f64,
+    pub(crate) throughput_per_s: f64,
+    pub(crate) response_time_s: Option<f64>,
+    pub(crate) p99_s: Option<f64>,
+    pub(crate) errors: u64,
+    pub(crate) tier: TracedTier,
+}
+
+/// Mean times in the stages of the first tier, in seconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TracedTier {
+    pub(crate) response_time_s: Option<f64>,
+    pub(crate) waiting_time_s: Option<f64>,
+    pub(crate) service_time_s: Option<f64>,
+    pub(crate) backend_time_s: Option<f64>,
+}
+
+/// What clients did in a period, while it is added up.
+#[derive(Default)]
+struct Clients {
+    /// Completed, and the nanoseconds that were looked at, by generator.
+    generators: BTreeMap<u32, (u64, u64)>,
+    response_time: Histogram,
+    errors: u64,
+}
+
+/// The period of a width that holds most of `from_ns` to `to_ns`, if it lies in the window.
+fn place(measured: &Measured, width_ns: u64, from_ns: u64, to_ns: u64) -> Option<u64> {
+    let middle = from_ns / 2 + to_ns / 2;
+    let window = &measured.window;
+    (middle >= window.from_ns && middle < window.to_ns)
+        .then(|| (middle - window.from_ns) / width_ns)
+}
+
+/// The run that `measured` is of.
+pub(super) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreError> {
+    let length = kendall_units::whole_u64(measured.window.length_s());
+    let width_s = WIDTHS_S.into_iter().find(|width| length / width <= MOST_PERIODS);
+    let width_s = width_s.unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1]);
+    let width_ns = width_s * 1_000_000_000;
+    let clients = clients(results, measured, width_ns)?;
+    let tiers = tiers(results, measured, width_ns)?;
+    let periods = clients.into_iter().map(|(number, clients)| TracePeriod {
+        from_s: exact_f64(number * width_s),
+        throughput_per_s: clients
+            .generators
+            .values()
+            .map(|(completed, ns)| exact_f64(*completed) / (exact_f64(*ns).max(1.0) / 1e9))
+            .sum(),
+        response_time_s: clients.response_time.mean().map(|ns| ns / 1e9),
+        p99_s: clients.response_time.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
+        errors: clients.errors,
+        tier: tiers.get(&number).copied().unwrap_or_default(),
+    });
+    Ok(Trace { repetition: measured.run.repetition, width_s, periods: periods.collect() })
+}
+
+fn clients(
+    results: &Results,
+    measured: &Measured,
+    width_ns: u64,
+) -> Result<BTreeMap<u64, Clients>, StoreError> {
+    let mut periods: BTreeMap<u64, Clients> = BTreeMap::new();
+    for generator in results.generators(measured.run.id, Some(Extent::Second))? {
+        let mut last = None;
+        for row in &generator.operations {
+            let Some(place) = place(measured, width_ns, row.from_ns, row.to_ns) else { continue };
+            let period = periods.entry(place).or_default();
+            period.response_time.add(&row.counts.response_time);
+            period.errors += row.counts.errors.values().sum::<u64>();
+            let sum = period.generators.entry(generator.generator).or_default();
+            sum.0 += row.counts.completed;
+            // Rows of several operations share a second.
+            if last != Some(row.from_ns) {
+                sum.1 += row.to_ns.saturating_sub(row.from_ns);
+                last = Some(row.from_ns);
+            }
+        }
+    }
+    Ok(periods)
+}
+
+fn tiers(
+    results: &Results,
+    measured: &Measured,
+    width_ns: u64,
+) -> Result<BTreeMap<u64, TracedTier>, StoreError> {
+    let Some(first) = point::first_tier(measured) else { return Ok(BTreeMap::new()) };
+    let mut periods: BTreeMap<u64, Vec<TierPeriod>> = BTreeMap::new();
+    for tier in results.tiers(measured.run.id, Some(Extent::Second))? {
+        for period in tier.periods.into_iter().filter(|_| tier.tier == first) {
+            if let Some(place) = place(measured, width_ns, period.from_ns, period.to_ns) {
+                periods.entry(place).or_default().push(period);
+            }
+        }
+    }
+    let mean = |periods: &[TierPeriod], stage: &str| {
+        let mut merged = Histogram::new();
+        for period in periods {
+            merged.add(&period.stage(stage));
+        }
+        merged.mean().map(|ns| ns / 1e9)
+    };
+    let traced = periods.into_iter().map(|(place, periods)| {
+        let tier = TracedTier {
+            response_time_s: mean(&periods, stage::RESPONSE_TIME),
+            waiting_time_s: mean(&periods, stage::WAITING_TIME),
+            service_time_s: mean(&periods, stage::SERVICE_TIME),
+            backend_time_s: mean(&periods, stage::BACKEND_TIME),
+        };
+        (place, tier)
+    });
+    Ok(traced.collect())
+}
