@@ -63,15 +63,18 @@ pub(crate) fn process(pid: u32) -> Option<Sampled> {
     Some(total.sample())
 }
 
-/// Counters of a process with all its threads, without the processes below it.
+/// Counters of a process with all its threads, without the processes below it, whether they live
+/// or have ended: what a generator used becomes its parent's reaped time when it ends.
 pub(crate) fn process_alone(pid: u32) -> Option<Sampled> {
-    let mut total = Total::default();
+    let mut total = Total { alone: true, ..Total::default() };
     total.add(&Process::new(i32::try_from(pid).ok()?).ok()?)?;
     Some(total.sample())
 }
 
 #[derive(Default)]
 struct Total {
+    /// Leaves out what processes below it used that have ended.
+    alone: bool,
     user_ticks: u64,
     system_ticks: u64,
     reaped_ticks: u64,
@@ -84,8 +87,8 @@ impl Total {
     /// Adds one process, and returns those below it.
     fn add(&mut self, process: &Process) -> Option<Vec<u32>> {
         let stat = process.stat().ok()?;
-        let reaped_user = u64::try_from(stat.cutime).unwrap_or(0);
-        let reaped_system = u64::try_from(stat.cstime).unwrap_or(0);
+        let reaped = |ticks| if self.alone { 0 } else { u64::try_from(ticks).unwrap_or(0) };
+        let (reaped_user, reaped_system) = (reaped(stat.cutime), reaped(stat.cstime));
         self.user_ticks += stat.utime + reaped_user;
         self.system_ticks += stat.stime + reaped_system;
         self.reaped_ticks += reaped_user + reaped_system;
@@ -234,6 +237,32 @@ mod tests {
         let sample = control_group(root.path(), "/services/cache").unwrap();
         assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
         assert_eq!(sample.resident_bytes, 8_192);
+    }
+
+    /// A study's own CPU time must not jump by all that a generator used when it ends.
+    #[test]
+    fn what_an_ended_child_used_is_not_its_parents_own() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+        // The part in parentheses is a process of its own, which the shell waits for.
+        let work = "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); echo ended; read line";
+        let mut shell = Command::new("sh")
+            .args(["-c", work])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let cpu_ns = |sampled: Option<Sampled>| {
+            let process = sampled.unwrap().process;
+            process.cpu_user_ns + process.cpu_system_ns
+        };
+        let (alone, with) = (cpu_ns(process_alone(shell.id())), cpu_ns(process(shell.id())));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert_eq!(said, "ended\n");
+        assert!(alone < with / 2, "{alone} ns alone, {with} ns with what has ended");
     }
 
     #[test]
