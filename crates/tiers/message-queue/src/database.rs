@@ -28,6 +28,9 @@ const MIGRATION_LOCK: i64 = 0x6B65_6E64_616C_6C71;
 const SETTINGS: &str = "-c search_path=kendall_queue -c enable_seqscan=off \
     -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
+/// Rows of one step of the housekeeping, and steps that follow one another at once.
+const HOUSEKEEPING_STEP: i32 = 1000;
+const HOUSEKEEPING_STEPS: usize = 50;
 /// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
 const RETRIES: u32 = 3;
 
@@ -79,6 +82,23 @@ pub enum DatabaseError {
         /// What the server says.
         found: String,
     },
+    /// A newer program has worked on the schema.
+    #[error(
+        "the schema `{SCHEMA}` has version {found}, and this program knows versions up to {known}; a \
+         newer program has brought it up to date: start that one, or take another database"
+    )]
+    Newer {
+        /// The schema's version.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// The schema is not what its versions say.
+    #[error(
+        "the schema `{SCHEMA}` was not made by this program's migrations; take another database, or \
+         one that was restored from before the change"
+    )]
+    Altered(#[source] Box<refinery::Error>),
     /// The tables cannot be made.
     #[error("cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database")]
     Migrate(#[source] Box<refinery::Error>),
@@ -267,10 +287,22 @@ impl Session {
     }
 
     /// Makes ready what is due, and every so often cleans up; says how much was done.
+    ///
+    /// Step by step, each with a commit of its own, until nothing is left or many steps are done: what
+    /// clients make at full speed must be cleaned up as fast.
     pub(crate) async fn keep_house(&self, all: bool) -> Result<i64, tokio_postgres::Error> {
-        let text = if all { "SELECT keep_house(1000)" } else { "SELECT promote_due(1000)" };
+        let text = if all { "SELECT keep_house($1)" } else { "SELECT promote_due($1)" };
         let statement = self.connection.prepare_cached(text).await?;
-        self.connection.query_one(&statement, &[]).await.map(|row| row.get(0))
+        let mut done = 0;
+        for _ in 0..HOUSEKEEPING_STEPS {
+            let row = self.connection.query_one(&statement, &[&HOUSEKEEPING_STEP]).await?;
+            let step: i64 = row.get(0);
+            done += step;
+            if step < i64::from(HOUSEKEEPING_STEP) {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Removes dead rows where there are many: whoever receives walks over them, and PostgreSQL's own
@@ -359,11 +391,7 @@ async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseErr
             .await
             .map_err(DatabaseError::Prepare)?;
     }
-    embedded::migrations::runner()
-        .set_migration_table_name("schema_history")
-        .run_async(client)
-        .await
-        .map_err(|error| DatabaseError::Migrate(Box::new(error)))?;
+    migrate(client).await?;
     let bound = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
     client
         .execute(
@@ -378,6 +406,29 @@ async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseErr
         .await
         .map_err(DatabaseError::Prepare)?;
     Ok(())
+}
+
+async fn migrate(client: &mut Client) -> Result<(), DatabaseError> {
+    let mut runner = embedded::migrations::runner();
+    let known = runner.get_migrations().iter().map(refinery::Migration::version).max();
+    let error = match runner.set_migration_table_name("schema_history").run_async(client).await {
+        Ok(_) => return Ok(()),
+        Err(error) => Box::new(error),
+    };
+    Err(match error.kind() {
+        refinery::error::Kind::MissingVersion(version)
+            if known.is_some_and(|known| version.version() > known) =>
+        {
+            DatabaseError::Newer {
+                found: version.version(),
+                known: known.expect("a version was compared with it"),
+            }
+        }
+        refinery::error::Kind::MissingVersion(_) | refinery::error::Kind::DivergentVersion(..) => {
+            DatabaseError::Altered(error)
+        }
+        _ => DatabaseError::Migrate(error),
+    })
 }
 
 /// A URL that can be shown.

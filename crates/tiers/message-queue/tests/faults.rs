@@ -235,6 +235,8 @@ async fn a_million_messages(server: &Server, other: &Other) {
     let taker = hello(&mut client, "taker").await;
     let absent = hello(&mut client, "absent").await;
     let queue = create(&mut client, "million").await;
+    let own = create(&mut client, "own").await;
+    let empty = create(&mut client, "empty").await;
     // The keys are checked row by row otherwise, which takes most of a minute.
     other
         .run(&format!(
@@ -244,6 +246,9 @@ async fn a_million_messages(server: &Server, other: &Other) {
              SELECT {queue}, {me}, CASE WHEN n % 2 = 0 THEN {absent} END, n % 2, now(), \
                 CASE WHEN n % 2 = 1 THEN now() + interval '1 day' END, n::text \
              FROM generate_series(1, 2000000) AS n; \
+             INSERT INTO message (queue_id, sender_id, priority, sent_at, content) \
+             SELECT {own}, {me}, 0, now(), n::text FROM generate_series(1, 100000) AS n; \
+             UPDATE queue SET retention = interval '1 day'; \
              ALTER TABLE message \
                 ADD CONSTRAINT message_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES queue \
                     ON DELETE CASCADE NOT VALID, \
@@ -284,8 +289,12 @@ async fn a_million_messages(server: &Server, other: &Other) {
                 ),
                 5,
             ),
-            (format!("SELECT queues_for({taker}, false, 0, 10)"), 10),
+            (format!("SELECT queues_for({taker}, false, 0, 10)"), 50),
+            (format!("SELECT queues_for({me}, false, 0, 10)"), 100),
+            (format!("SELECT queue_statistics({empty}, 1000000)"), 10),
+            (format!("SELECT delete_queue({queue}, false)"), 5),
             ("SELECT promote_due(1000)".to_owned(), 5),
+            ("SELECT keep_house(1000)".to_owned(), 50),
         ] {
             let read = rows_read(other, &format!("{settings} {statement}")).await;
             assert!(read <= most, "{statement} read {read} rows, at most {most} expected");
