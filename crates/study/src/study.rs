@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
             "c{:03}-r{:02}-a{}",
             planned.configuration, planned.repetition, planned.attempt
         );
-        let folder = self.folder.join("logs").join(name);
+        let folder = fresh(&self.folder.join("logs"), &name);
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let observed = Observer {
             keeper: &mut self.keeper,
@@ -399,6 +399,27 @@ fn tidy(folder: &Path) {
     }
 }
 
+/// Ending of the folder of a run that was killed.
+const LEFT: &str = ".left";
+
+/// The folder of a run, with nothing in it. What a killed study left there may still be in use for a
+/// moment, by a database that has not yet noticed: it is put aside first, where its processes find it
+/// and the new ones do not.
+fn fresh(logs: &Path, name: &str) -> PathBuf {
+    let folder = logs.join(name);
+    if folder.exists() {
+        let aside = logs.join(format!("{name}-{}{LEFT}", std::process::id()));
+        std::fs::rename(&folder, aside).unwrap_or_default();
+    }
+    for entry in std::fs::read_dir(logs).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(LEFT) {
+            // What is being written to stays until the next run.
+            std::fs::remove_dir_all(entry.path()).unwrap_or_default();
+        }
+    }
+    folder
+}
+
 fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for (program, package) in study.base.kind.programs {
@@ -470,4 +491,25 @@ fn chain(error: &dyn std::error::Error) -> String {
         below = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A study that is killed leaves the data of its database, which the same run finds again.
+    #[test]
+    fn a_run_begins_in_an_empty_folder_whatever_a_killed_one_left() {
+        let logs = tempfile::tempdir().unwrap();
+        let left = logs.path().join("c000-r00-a0/database-0/data");
+        std::fs::create_dir_all(&left).unwrap();
+        std::fs::write(left.join("postmaster.pid"), "1").unwrap();
+        let other = logs.path().join("c001-r00-a0");
+        std::fs::create_dir_all(&other).unwrap();
+        let folder = fresh(logs.path(), "c000-r00-a0");
+        assert_eq!(folder, logs.path().join("c000-r00-a0"));
+        assert!(!folder.exists() && other.exists());
+        let names = std::fs::read_dir(logs.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["c001-r00-a0"]);
+    }
 }
