@@ -133,6 +133,20 @@ impl Page {
         answer["result"]["value"].clone()
     }
 
+    /// Clicks by the mouse on the element that a script gives.
+    fn click(&mut self, element: &str) {
+        let at = self.run(&format!(
+            "const found = {element}; \
+             found.scrollIntoView({{ block: 'center', inline: 'center' }}); const box = found.getBoundingClientRect(); \
+             return [box.x + box.width / 2, box.y + box.height / 2]"
+        ));
+        for kind in ["mousePressed", "mouseReleased"] {
+            let event =
+                json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", &event);
+        }
+    }
+
     fn go(&mut self, url: &str) {
         // Another document, even where only the fragment differs.
         self.call("Page.navigate", &json!({ "url": "about:blank" }));
@@ -201,6 +215,7 @@ fn the_console_in_a_browser() {
     let debugging = chromium.after("ws://").split('/').next().unwrap().to_owned();
     let mut page = Page::of(&debugging);
 
+    refuses(site, token);
     without_the_token(&mut page, site);
     page.go(&address);
     assert_eq!(
@@ -210,7 +225,8 @@ fn the_console_in_a_browser() {
     );
     hostile_text(&mut page);
     sends_pages_and_deletes(&mut page);
-    purges_after_a_question(&mut page);
+    purges_after_a_question(&mut page, command);
+    searches_a_long_way(&mut page, &server);
     fits_a_phone(&mut page);
     assert!(token.len() >= 32, "a token that cannot be guessed");
     // A graceful stop, so that the private PostgreSQL stops too.
@@ -252,14 +268,14 @@ fn hostile_text(page: &mut Page) {
 fn sends_pages_and_deletes(page: &mut Page) {
     let sent = page.run(
         "$('live').checked = false; click('new'); const form = $('compose-form'); \
-         form.queue_id.value = '1'; form.content.value = 'by the form'; \
+         form.queue.value = 'jobs'; form.content.value = 'by the form'; \
          form.querySelector('[type=submit]').click(); \
          await until(() => !$('compose').open && rows().length === 2); \
          const token = sessionStorage.getItem('token'); \
          for (let i = 0; i < 118; i++) { const answer = await fetch('/api/messages', { \
              method: 'POST', headers: { authorization: 'Bearer ' + token, \
                  'content-type': 'application/json' }, \
-             body: JSON.stringify({ queue_id: 1, from: 'maker', content: 'number ' + i }) }); \
+             body: JSON.stringify({ queue: '1', from: 'maker', content: 'number ' + i }) }); \
              if (!answer.ok) throw new Error(await answer.text()); } \
          click('tab-messages'); const pages = []; \
          for (;;) { await until(() => rows().length > 0); pages.push(rows().length); \
@@ -280,7 +296,7 @@ fn sends_pages_and_deletes(page: &mut Page) {
     );
     assert!(deleted.as_str().unwrap().contains("cannot be undone"), "{deleted}");
     let refused = page.run(
-        "click('new'); const form = $('compose-form'); form.queue_id.value = '1'; \
+        "click('new'); const form = $('compose-form'); form.queue.value = 'jobs'; \
          form.content.value = 'x'.repeat(2001); form.querySelector('[type=submit]').click(); \
          const said = await until(() => $('compose-problem').textContent); click('compose-no'); \
          return said",
@@ -288,17 +304,94 @@ fn sends_pages_and_deletes(page: &mut Page) {
     assert!(refused.as_str().unwrap().contains("2000 characters"), "{refused}");
 }
 
-fn purges_after_a_question(page: &mut Page) {
+fn purges_after_a_question(page: &mut Page, command: impl Fn(&[&str])) {
     let left = page.run(
-        "$('search').value = ''; click('tab-queues'); await until(() => rows().length === 2); \
-         const act = (row, text) => \
-             [...row.querySelectorAll('button')].find(b => b.textContent === text).click(); \
-         act(rows()[0], 'Purge…'); await until(() => $('sure').open); click('sure-yes'); \
-         await until(() => rows().length === 2 && rows()[0].cells[2].textContent === '0'); \
-         act(rows()[1], 'Delete…'); await until(() => $('sure').open); click('sure-yes'); \
-         await until(() => rows().length === 1); return rows()[0].cells[1].textContent",
+        "$('search').value = ''; $('live').checked = true; click('tab-queues'); \
+         await until(() => rows().length === 2); return rows().length",
     );
+    assert_eq!(left, 2);
+    // By the mouse, which leaves the focus on the button: the table must go on being live.
+    let act = |row: usize, text: &str| {
+        format!(
+            "[...rows()[{row}].querySelectorAll('button')].find(b => b.textContent === '{text}')"
+        )
+    };
+    page.click(&act(0, "Purge…"));
+    page.click("await until(() => $('sure').open && $('sure-yes'))");
+    page.run("await until(() => rows()[0].cells[2].textContent === '0')");
+    command(&["--as", "maker", "send", "jobs", "seen live"]);
+    page.run("await until(() => rows()[0].cells[2].textContent === '1')");
+    page.click(&act(1, "Delete…"));
+    page.click("await until(() => $('sure').open && $('sure-yes'))");
+    let left =
+        page.run("await until(() => rows().length === 1); return rows()[0].cells[1].textContent");
     assert_eq!(left, "jobs");
+}
+
+/// More messages than one look goes through, and the one that is wanted behind them all.
+fn searches_a_long_way(page: &mut Page, server: &str) {
+    let mut child = kendall()
+        .args(["queue", "--server", server, "--as", "maker", "send", "jobs", "--lines"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = "{\"content\":\"hay\"}\n".repeat(20_500);
+    lines.push_str("{\"content\":\"50%_needle\"}\n");
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let found = page.run(
+        "click('tab-messages'); await until(() => rows().length === 50); \
+         const search = text => { $('search').value = text; \
+             $('search').dispatchEvent(new Event('input')); }; \
+         search('0%_n'); await until(() => rows().length === 1); \
+         const found = rows()[0].querySelector('td.content').textContent; \
+         search('%'); await until(() => rows().length === 1); \
+         search('nothing has this'); await until(() => rows().length === 0 && !$('where').textContent); \
+         $('queue').value = 'nowhere'; $('queue').dispatchEvent(new Event('input')); \
+         const said = await until(() => $('problem').textContent); \
+         return { found, said }",
+    );
+    assert_eq!(found["found"], "50%_needle");
+    assert!(found["said"].as_str().unwrap().contains("no queue `nowhere`"), "{found}");
+}
+
+/// Without the token, under a name that is not this machine's, or with too much to look for.
+fn refuses(site: &str, token: &str) {
+    let address = site.trim_start_matches("http://").trim_end_matches('/');
+    let right = format!("Bearer {token}");
+    let long = format!("/api/clients?search={}", "x".repeat(201));
+    for (path, host, authorization, status) in [
+        ("/", address, "", 200),
+        ("/", "evil.example", "", 421),
+        ("/api/overview", address, right.as_str(), 200),
+        ("/api/overview", "localhost", &right, 200),
+        ("/api/overview", "evil.example", &right, 421),
+        ("/api/overview", address, "", 401),
+        ("/api/nothing", address, "", 401),
+        ("/api/nothing", address, &right, 404),
+        ("/api/messages/x", address, &right, 400),
+        ("/api/messages?after=x", address, &right, 400),
+        ("/api/messages?search=%00", address, &right, 400),
+        ("/api/messages?queue=%00", address, &right, 404),
+        (&long, address, &right, 400),
+    ] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let ask = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {authorization}\r\n\
+             Connection: close\r\n\r\n"
+        );
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} {host}: {answer}");
+        assert!(answer.contains("script-src 'self';") || status == 421, "{answer}");
+        if status != 200 {
+            let body = answer.split("\r\n\r\n").nth(1).unwrap();
+            let told: Value = serde_json::from_str(body).unwrap();
+            assert!(told["error"].is_string(), "{told}");
+        }
+    }
 }
 
 fn fits_a_phone(page: &mut Page) {

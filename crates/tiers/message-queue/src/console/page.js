@@ -1,0 +1,224 @@
+"use strict";
+// The token comes behind the # of the address, which browsers do not send, and leaves it at once.
+const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
+sessionStorage.setItem("token", token);
+history.replaceState(null, "", location.pathname);
+
+const $ = id => document.getElementById(id);
+const FIELDS = ["queue", "sender", "receiver"];
+// Between two looks at least so long, and so many times as long as a look takes: a page that is left
+// open costs the queue little even where a look is slow.
+const PAUSE_MS = 2000, PATIENCE = 20, TYPING_MS = 300, ROWS = 50;
+
+let tab = "queues";
+let trail = [0];       // where the pages up to this one begin
+let next = null;       // where the next one does
+let spanned = false;   // found by several looks: too much to repeat every two seconds
+let pending = null;    // the look under way
+let timer = 0, typing = 0, shown = "", most = 2000;
+
+async function call(path, options = {}) {
+  let response;
+  try {
+    response = await fetch("/api/" + path, { ...options, headers: { authorization: "Bearer " + token, "content-type": "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The queue does not answer; it is asked again.");
+  }
+  const answer = await response.json().catch(() => ({ error: "no JSON" }));
+  if (!response.ok) throw new Error(answer.error || response.statusText);
+  return answer;
+}
+
+const count = (n, limit) => n.toLocaleString() + (n >= limit ? "+" : "");
+const about = (n, exact, what) => (exact ? "" : "about ") + n.toLocaleString() + " " + what + (n === 1 ? "" : "s");
+const time = ms => ms == null ? "" : new Date(ms).toLocaleString();
+const person = (id, name) => id == null ? "anyone" : name + " (" + id + ")";
+// What a field takes for this one: its name, unless that is no single line or reads like an id.
+const handle = (id, name) => /[\r\n]|^\d+$/.test(name) ? String(id) : name;
+function age(ms) {
+  for (const [unit, size] of [["days", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]])
+    if (ms >= size) return (ms / size).toFixed(unit === "days" || ms < 10 * size ? 1 : 0) + " " + unit;
+  return ms + " ms";
+}
+
+function element(kind, text, where, type) {
+  const made = document.createElement(kind);
+  made.textContent = text ?? "";
+  if (type) made.className = type;
+  where.append(made);
+  return made;
+}
+function button(where, text, type, key, action) {
+  const made = element("button", text, where, ("act " + type).trim());
+  made.dataset.key = text + key;
+  made.addEventListener("click", action);
+}
+
+const columns = {
+  queues: [["Id", "number"], ["Name"], ["Waiting", "number"], ["Leased", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Dead letters"], ["Kept for"], [""]],
+  clients: [["Id", "number"], ["Name"], ["Present"], ["Last hello"], [""]],
+  messages: [["Id", "number"], ["Queue"], ["From"], ["To"], ["Priority", "number"], ["Sent"], ["State"], ["Content"], [""]],
+};
+const fill = {
+  queues(row, q) {
+    element("td", q.queue_id, row, "number");
+    element("td", q.name, row);
+    for (const key of ["waiting", "leased", "delayed"]) element("td", count(q[key], q.counted_up_to), row, "number");
+    element("td", q.waiting ? age(q.oldest_age_ms) : "", row, "number");
+    element("td", q.max_deliveries ? "after " + q.max_deliveries + (q.dead_letter_queue_id ? " to queue " + q.dead_letter_queue_id : ", dropped") : "", row);
+    element("td", q.retention_ms ? age(q.retention_ms) : "", row);
+    const acts = element("td", "", row, "acts");
+    button(acts, "Messages", "", q.queue_id, () => only({ queue: handle(q.queue_id, q.name) }));
+    button(acts, "Purge…", "bad", q.queue_id, () => sure("Drop every message that waits in “" + q.name + "”? Leased and delayed ones stay. This cannot be undone.", "queues/" + q.queue_id + "/purge", "POST"));
+    button(acts, "Delete…", "bad", q.queue_id, () => sure("Delete the queue “" + q.name + "” and all its messages? This cannot be undone.", "queues/" + q.queue_id + "?with_messages=true", "DELETE"));
+  },
+  clients(row, c) {
+    element("td", c.client_id, row, "number");
+    element("td", c.name, row);
+    element("td", c.present ? "yes" : "said goodbye", row);
+    element("td", time(c.hello_at_ms), row);
+    const acts = element("td", "", row, "acts");
+    button(acts, "From it", "", c.client_id, () => only({ sender: handle(c.client_id, c.name) }));
+    button(acts, "To it", "", c.client_id, () => only({ receiver: handle(c.client_id, c.name) }));
+  },
+  messages(row, m) {
+    element("td", m.message_id, row, "number");
+    element("td", m.queue, row);
+    element("td", person(m.sender_id, m.sender), row);
+    element("td", person(m.receiver_id, m.receiver), row);
+    element("td", m.priority, row, "number");
+    element("td", time(m.sent_at_ms), row);
+    element("td", m.leased ? "leased until " + time(m.due_at_ms) : m.due_at_ms ? "delayed until " + time(m.due_at_ms) : "waiting", row);
+    element("td", m.content + (m.characters > 200 ? "…" : ""), row, "content");
+    button(element("td", "", row, "acts"), "Open", "", m.message_id, () => open(m.message_id));
+  },
+};
+
+// Looks along the ids until something is found, and shows it. `live`: the same page again.
+async function load(live) {
+  clearTimeout(timer);
+  pending?.abort();
+  const mine = pending = new AbortController();
+  const began = performance.now();
+  const query = new URLSearchParams({ search: $("search").value });
+  if (tab === "messages") for (const key of FIELDS) query.set(key, $(key).value.trim());
+  try {
+    const all = await call("overview", { signal: mine.signal });
+    let from = trail[trail.length - 1], rows = [], looks = 0, last;
+    do {
+      query.set("after", from);
+      const page = await call(tab + "?" + query, { signal: mine.signal });
+      rows = rows.concat(page.rows).slice(0, ROWS);
+      looks += 1;
+      next = page.next;
+      // More than one page: the next one begins behind the last row that is shown.
+      if (rows.length === ROWS && page.rows.length) next = rows[ROWS - 1][tab === "messages" ? "message_id" : tab === "clients" ? "client_id" : "queue_id"];
+      if (rows.length < ROWS && next != null) {
+        $("halt").classList.remove("hidden");
+        $("where").textContent = "searching: " + rows.length + " found so far, up to id " + next.toLocaleString();
+        if (page.rows.length) render(rows);
+        from = last = next;
+      }
+    } while (rows.length < ROWS && next != null && !(live && looks));
+    spanned = looks > 1;
+    most = all.content_characters;
+    render(rows);
+    $("where").textContent = "";
+    $("overview").textContent = [about(all.queues, all.queues_exact, "queue"), about(all.clients, all.clients_exact, "client"), about(all.messages, all.messages_exact, "message"), all.requests_waiting.toLocaleString() + " requests wait"].join(" · ");
+    $("problem").textContent = "";
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    $("problem").textContent = error.message;
+    $("where").textContent = "";
+  }
+  if (mine !== pending) return;
+  pending = null;
+  $("halt").classList.add("hidden");
+  controls();
+  timer = setTimeout(again, Math.max(PAUSE_MS, PATIENCE * (performance.now() - began)));
+}
+function again() {
+  const selection = getSelection(), reading = !selection.isCollapsed && $("table").contains(selection.anchorNode);
+  if ($("live").checked && !document.hidden && !spanned && !reading && !document.querySelector("dialog[open]")) load(true);
+  else timer = setTimeout(again, PAUSE_MS);
+}
+function controls() {
+  $("next").disabled = next == null;
+  $("previous").disabled = $("first").disabled = trail.length < 2;
+}
+function render(rows) {
+  const text = tab + JSON.stringify(rows);
+  if (text === shown) return;
+  shown = text;
+  const focused = $("table").contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const table = document.createDocumentFragment();
+  element("caption", rows.length ? "" : "Nothing here.", table);
+  const head = element("tr", "", element("thead", "", table));
+  for (const [name, type] of columns[tab]) element("th", name, head, type).scope = "col";
+  const body = element("tbody", "", table);
+  for (const item of rows) fill[tab](element("tr", "", body), item);
+  $("table").replaceChildren(table);
+  // Whoever goes through the page by keyboard stays where they are.
+  if (focused) for (const made of $("table").querySelectorAll("button")) if (made.dataset.key === focused) made.focus();
+}
+function fresh() { trail = [0]; load(); }
+function only(fields) { for (const key of FIELDS) $(key).value = fields[key] ?? ""; $("search").value = ""; show("messages"); }
+function show(name) {
+  tab = name;
+  for (const key of Object.keys(columns)) $("tab-" + key).setAttribute("aria-selected", key === name);
+  for (const field of document.querySelectorAll(".for-messages")) field.classList.toggle("hidden", name !== "messages");
+  $("search").placeholder = name === "messages" ? "part of the content" : "part of a name";
+  $("table").replaceChildren();
+  shown = "";
+  next = null;
+  fresh();
+}
+function sure(text, path, method) {
+  $("sure-text").textContent = text;
+  $("sure").showModal();
+  $("sure-yes").onclick = async () => {
+    $("sure").close();
+    try { await call(path, { method }); } catch (error) { $("problem").textContent = error.message; return; }
+    $("detail").close();
+    load();
+  };
+}
+async function open(id) {
+  try {
+    const m = await call("messages/" + id);
+    const facts = ["Queue " + m.queue, "from " + person(m.sender_id, m.sender), "to " + person(m.receiver_id, m.receiver), "priority " + m.priority, "sent " + time(m.sent_at_ms), m.characters.toLocaleString() + " characters"];
+    if (m.deliveries) facts.push("leased " + m.deliveries + (m.deliveries === 1 ? " time" : " times"));
+    if (m.leased) facts.push("held by " + person(m.leased_by_id, m.leased_by) + " until " + time(m.due_at_ms));
+    else if (m.due_at_ms) facts.push("delayed until " + time(m.due_at_ms));
+    $("detail-title").textContent = "Message " + m.message_id;
+    $("detail-facts").textContent = facts.join(" · ");
+    $("detail-content").textContent = m.content;
+    $("detail-delete").onclick = () => sure("Delete message " + m.message_id + "? This cannot be undone.", "messages/" + m.message_id, "DELETE");
+    $("detail").showModal();
+  } catch (error) { $("problem").textContent = error.message; }
+}
+function counted() { const length = [...$("compose-form").content.value].length; $("compose-count").textContent = length.toLocaleString() + " of " + most.toLocaleString() + " characters"; }
+
+for (const key of Object.keys(columns)) $("tab-" + key).addEventListener("click", () => { $("search").value = ""; show(key); });
+for (const key of ["search", ...FIELDS]) $(key).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(fresh, TYPING_MS); });
+$("live").addEventListener("change", () => { if ($("live").checked) load(); });
+$("next").addEventListener("click", () => { if (next != null) { trail.push(next); load(); } });
+$("previous").addEventListener("click", () => { if (trail.length > 1) { trail.pop(); load(); } });
+$("first").addEventListener("click", fresh);
+$("halt").addEventListener("click", () => { pending?.abort(); pending = null; spanned = true; $("halt").classList.add("hidden"); $("where").textContent = "stopped; the next page goes on"; controls(); timer = setTimeout(again, PAUSE_MS); });
+$("detail-close").addEventListener("click", () => $("detail").close());
+$("sure-no").addEventListener("click", () => $("sure").close());
+$("compose-no").addEventListener("click", () => $("compose").close());
+$("new").addEventListener("click", () => { $("compose-form").queue.value = tab === "messages" ? $("queue").value : ""; $("compose-problem").textContent = ""; counted(); $("compose").showModal(); });
+$("compose-form").content.addEventListener("input", counted);
+$("compose-form").addEventListener("submit", async event => {
+  event.preventDefault();
+  const form = event.target;
+  const body = JSON.stringify({ queue: form.queue.value, from: form.from.value, to: form.to.value, priority: Number(form.priority.value), content: form.content.value });
+  try { await call("messages", { method: "POST", body }); } catch (error) { $("compose-problem").textContent = error.message; return; }
+  $("compose").close();
+  form.content.value = "";
+  load();
+});
+show("queues");
