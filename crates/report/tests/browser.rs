@@ -123,20 +123,24 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
 
 #[test]
 fn a_small_screen_scrolls_in_one_direction_only() {
-    let (_guard, page) = report(&Synthetic::two_level());
-    let html = std::fs::read_to_string(&page).unwrap();
-    let measure = "<script>document.documentElement.dataset.fits = String(\
-        document.documentElement.scrollWidth <= document.documentElement.clientWidth);</script>";
-    std::fs::write(&page, format!("{html}{measure}")).unwrap();
-    let seen = open(&page, &["--window-size=400,800"]);
-    assert_eq!(seen.console, Vec::<String>::new());
-    assert!(seen.dom.contains("data-fits=\"true\""), "the page is wider than the screen");
+    for synthetic in [Synthetic::two_level(), Synthetic::queue()] {
+        let (_guard, page) = report(&synthetic);
+        let html = std::fs::read_to_string(&page).unwrap();
+        let measure = "<script>document.documentElement.dataset.fits = String(\
+            document.documentElement.scrollWidth <= document.documentElement.clientWidth);\
+            </script>";
+        std::fs::write(&page, format!("{html}{measure}")).unwrap();
+        let seen = open(&page, &["--window-size=400,800"]);
+        assert_eq!(seen.console, Vec::<String>::new());
+        let name = synthetic.name;
+        assert!(seen.dom.contains("data-fits=\"true\""), "{name}: wider than the screen");
+    }
 }
 
 /// Names, headings, labels: what a screen reader needs, read from the page as it was built.
 #[test]
 fn every_plot_has_a_name_a_description_and_its_values_as_a_table() {
-    let (_guard, page) = report(&Synthetic::writes());
+    let (_guard, page) = report(&Synthetic::queue());
     // The name of a namespace is no address.
     let html = std::fs::read_to_string(&page).unwrap().replace("http://www.w3.org/2000/svg", "");
     for figure in html.split("<figure class=\"plot\"").skip(1) {

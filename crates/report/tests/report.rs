@@ -179,3 +179,83 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
     let csv = std::fs::read_to_string(folder.join("tables/adaptive.csv")).unwrap();
     assert!(csv.contains("8 workers,7550,7500,7600,54,30,198,26.5,26,27,6,30,16,27"), "{csv}");
 }
+
+/// Workers that serve several requests at once: the batch is their customer in laws, models and the
+/// bottleneck table, and what it costs is a line in its size.
+#[test]
+fn a_queue_that_serves_batches_is_accounted_by_the_batch() {
+    let (folder, _guard) = folder("queue");
+    Synthetic::queue().store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let json = serde_json::to_value(&report).unwrap();
+    let rows = |id: &str| {
+        let blocks = json["sections"].as_array().unwrap().iter();
+        let mut contents = blocks
+            .flat_map(|section| section["blocks"].as_array().unwrap())
+            .map(|block| &block["content"]);
+        contents.find(|content| content["id"] == id).unwrap()["rows"].as_array().unwrap().clone()
+    };
+    let batches = rows("batches");
+    assert_eq!(batches.len(), 5);
+    for row in &batches {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        let clients: f64 = row["workload.clients"].as_str().unwrap().parse().unwrap();
+        // Batches are whole: a thousand or more in the window.
+        assert!((number("mean_batch") / synthetic::batch(clients) - 1.0).abs() < 1e-3, "{row}");
+        assert!((number("visits") * number("mean_batch") - 1.0).abs() < 1e-12, "{row}");
+        let busy = number("tier_throughput_per_s") * number("demand_s");
+        // Histograms keep three digits.
+        assert!((busy / number("workers_busy") - 1.0).abs() < 2e-3, "{row}");
+    }
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(html.contains("workers busy = X·V·S: within tolerance in all 10 runs"));
+    let pool = rows("resources").into_iter().find(|r| r["resource"] == "connections to database");
+    let pool = pool.unwrap();
+    assert_eq!(pool["servers"], 8.0);
+    // The curve's highest throughput is one of the configurations.
+    let visits = pool["visits"].as_f64().unwrap();
+    let near = |row: &serde_json::Value| (row["visits"].as_f64().unwrap() / visits - 1.0).abs();
+    assert!(visits < 1.0 && batches.iter().any(|row| near(row) < 1e-2), "{pool}");
+    let models: Vec<String> =
+        rows("model-errors").iter().map(|row| row["model"].as_str().unwrap().to_owned()).collect();
+    for wanted in [
+        "M/M/1",
+        "database M/M/1",
+        "database M/M/8, service time of the lowest load",
+        "network: \
+         delay, network threads, workers that serve batches over the database",
+    ] {
+        assert!(models.iter().any(|model| model == wanted), "{wanted} not in {models:?}");
+    }
+}
+
+/// What happened when, where the time went by type of request, and how many were answered in time.
+#[test]
+fn a_run_is_shown_over_time_by_stage_and_by_type() {
+    let (folder, _guard) = folder("trace");
+    Synthetic::queue().store(&folder);
+    kendall_report::write(&folder).unwrap();
+    let table = |name: &str| -> Vec<Vec<String>> {
+        let text = std::fs::read_to_string(folder.join(format!("tables/{name}.csv"))).unwrap();
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    // Six seconds of the window, two repetitions.
+    let trace = table("trace");
+    assert_eq!(trace.len(), 1 + 6 * 2);
+    let column = |rows: &[Vec<String>], name: &str| {
+        rows[0].iter().position(|head| head == name).unwrap_or_else(|| panic!("no {name}"))
+    };
+    let at = column(&trace, "from_s");
+    let from: Vec<&str> = trace[1..7].iter().map(|row| row[at].as_str()).collect();
+    assert_eq!(from, ["0", "1", "2", "3", "4", "5"]);
+    let stages = table("stages");
+    assert_eq!(stages.len(), 1 + 5 * 2, "send and receive of each configuration");
+    column(&stages, "connection_wait_time_s");
+    let within = table("within");
+    let first = column(&within, "share_below_1ms");
+    assert!(within[0].iter().any(|head| head == "share_below_25ms"));
+    for row in &within[1..] {
+        let shares: Vec<f64> = row[first..].iter().map(|share| share.parse().unwrap()).collect();
+        assert!(shares.is_sorted() && shares[0] >= 0.0 && shares[8] <= 1.0, "{row:?}");
+    }
+}

@@ -45,7 +45,13 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
             rule.push(format!("cool-down: {cut} windows by MSER-5"));
         }
     }
-    let mut limits = series.limits(from, to).ok_or("warm-up and cool-down overlap")?;
+    let mut limits = series.limits(from, to).ok_or_else(|| {
+        format!(
+            "no steady part: by MSER-5 the warm-up lasts {from} windows, and the cool-down begins \
+             after {to} of {}; let the run last longer, or keep other programs off the machine",
+            series.throughput.len()
+        )
+    })?;
     if let Cut::Fixed(time) = measure.warm_up {
         let earliest = results.iter().map(|result| result.started_ns).max().unwrap_or(0);
         limits.0 = limits.0.max(earliest + time.as_nanos());
