@@ -347,6 +347,10 @@ fn searches_a_long_way(page: &mut Page, server: &str) {
          search('0%_n'); await until(() => rows().length === 1); \
          const found = rows()[0].querySelector('td.content').textContent; \
          search('%'); await until(() => rows().length === 1); \
+         search(''); click('newest'); await until(() => rows().length === 50 && \
+             rows()[0].querySelector('td.content').textContent === '50%_needle'); \
+         click('next'); await until(() => rows().length === 50 && \
+             rows()[0].querySelector('td.content').textContent === 'hay'); click('newest'); \
          search('nothing has this'); await until(() => rows().length === 0 && !$('where').textContent); \
          $('queue').value = 'nowhere'; $('queue').dispatchEvent(new Event('input')); \
          const said = await until(() => $('problem').textContent); \

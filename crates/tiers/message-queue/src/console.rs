@@ -166,7 +166,7 @@ async fn guarded(request: Request, next: Next) -> Response {
         (
             header::CONTENT_SECURITY_POLICY,
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
              require-trusted-types-for 'script'",
         ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

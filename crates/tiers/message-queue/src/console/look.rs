@@ -29,6 +29,8 @@ pub(super) struct PageOf {
     after: i64,
     /// Part of a name or of a content.
     search: String,
+    /// Messages only: down from the highest id.
+    newest_first: bool,
     /// Names or ids; empty for any.
     queue: String,
     sender: String,
@@ -37,12 +39,13 @@ pub(super) struct PageOf {
 
 pub(super) async fn overview(State(console): State<Console>) -> Answered {
     let text = "WITH counted AS ( \
-            SELECT 'client'::regclass AS relation, count(*) AS rows \
+            SELECT 'client'::regclass AS relation, $1::bigint AS most, count(*) AS rows \
             FROM (SELECT FROM client LIMIT $1::bigint + 1) AS few \
-            UNION ALL SELECT 'queue'::regclass, count(*) FROM (SELECT FROM queue LIMIT $1::bigint + 1) AS few \
-            UNION ALL SELECT 'message'::regclass, count(*) \
-            FROM (SELECT FROM message LIMIT $1::bigint + 1) AS few) \
-        SELECT CASE WHEN rows <= $1::bigint THEN rows ELSE greatest(rows, reltuples::bigint) END, rows <= $1 \
+            UNION ALL SELECT 'queue'::regclass, 10 * $1, count(*) \
+            FROM (SELECT FROM queue LIMIT 10 * $1 + 1) AS few \
+            UNION ALL SELECT 'message'::regclass, $1, count(*) \
+            FROM (SELECT FROM message LIMIT $1 + 1) AS few) \
+        SELECT CASE WHEN rows <= most THEN rows ELSE greatest(rows, reltuples::bigint) END, rows <= most \
         FROM counted JOIN pg_class ON pg_class.oid = relation \
         ORDER BY array_position(ARRAY['client', 'queue', 'message']::name[], relname)";
     let rows = console.rows(text, &[&COUNTED]).await?;
@@ -119,28 +122,35 @@ pub(super) async fn messages(
     State(console): State<Console>,
     Asked(page): Asked<PageOf>,
 ) -> Answered {
-    let text = "WITH looked AS MATERIALIZED ( \
-            SELECT * FROM message WHERE id > $1 ORDER BY id LIMIT $2), \
+    let (before, order, furthest, from) = if page.newest_first {
+        ("<", "DESC", "min", if page.after > 0 { page.after } else { i64::MAX })
+    } else {
+        (">", "ASC", "max", page.after)
+    };
+    let text = format!(
+        "WITH looked AS MATERIALIZED ( \
+            SELECT * FROM message WHERE id {before} $1 ORDER BY id {order} LIMIT $2), \
         fitting AS MATERIALIZED ( \
             SELECT * FROM looked m WHERE ($3 = '%' OR m.content ILIKE $3) \
             AND ($5::bigint IS NULL OR m.queue_id = $5) \
             AND ($6::bigint IS NULL OR m.sender_id = $6) \
-            AND ($7::bigint IS NULL OR m.receiver_id = $7) ORDER BY m.id LIMIT $4), \
+            AND ($7::bigint IS NULL OR m.receiver_id = $7) ORDER BY m.id {order} LIMIT $4), \
         far AS (SELECT CASE WHEN (SELECT count(*) FROM fitting) < $4 \
-            THEN (SELECT max(id) FROM looked HAVING count(*) = $2) END AS looked_to) \
+            THEN (SELECT {furthest}(id) FROM looked HAVING count(*) = $2) END AS looked_to) \
         SELECT m.id, looked_to, m.queue_id, q.name, m.sender_id, s.name, m.receiver_id, r.name, \
             m.priority, m.deliveries, (extract(epoch FROM m.sent_at) * 1000)::bigint, \
             (extract(epoch FROM m.due_at) * 1000)::bigint, m.lease_id IS NOT NULL, \
             left(m.content, 200), char_length(m.content) \
         FROM far LEFT JOIN fitting m ON true \
             LEFT JOIN queue q ON q.id = m.queue_id LEFT JOIN client s ON s.id = m.sender_id \
-            LEFT JOIN client r ON r.id = m.receiver_id ORDER BY m.id";
+            LEFT JOIN client r ON r.id = m.receiver_id ORDER BY m.id {order}"
+    );
     let search = pattern(&page.search)?;
     let queue = id_of(&console, "queue", &page.queue).await?;
     let sender = id_of(&console, "client", &page.sender).await?;
     let receiver = id_of(&console, "client", &page.receiver).await?;
     let rows = console
-        .rows(text, &[&page.after, &LOOKED_AT, &search, &ROWS, &queue, &sender, &receiver])
+        .rows(&text, &[&from, &LOOKED_AT, &search, &ROWS, &queue, &sender, &receiver])
         .await?;
     Ok(paged(&rows, one_message))
 }

@@ -89,7 +89,7 @@ const fill = {
     element("td", person(m.receiver_id, m.receiver), row);
     element("td", m.priority, row, "number");
     element("td", time(m.sent_at_ms), row);
-    element("td", m.leased ? "leased until " + time(m.due_at_ms) : m.due_at_ms ? "delayed until " + time(m.due_at_ms) : "waiting", row);
+    element("td", m.leased ? "leased until " + time(m.due_at_ms) : m.due_at_ms ? "delayed until " + time(m.due_at_ms) : "waiting", row, m.due_at_ms ? "" : "short");
     element("td", m.content + (m.characters > 200 ? "…" : ""), row, "content");
     button(element("td", "", row, "acts"), "Open", "", m.message_id, () => open(m.message_id));
   },
@@ -102,7 +102,10 @@ async function load(live) {
   const mine = pending = new AbortController();
   const began = performance.now();
   const query = new URLSearchParams({ search: $("search").value });
-  if (tab === "messages") for (const key of FIELDS) query.set(key, $(key).value.trim());
+  if (tab === "messages") {
+    for (const key of FIELDS) query.set(key, $(key).value.trim());
+    query.set("newest_first", $("newest").checked);
+  }
   try {
     const all = await call("overview", { signal: mine.signal });
     let from = trail[trail.length - 1], rows = [], looks = 0, last;
@@ -117,7 +120,7 @@ async function load(live) {
       if (rows.length < ROWS && next != null) {
         $("halt").classList.remove("hidden");
         $("where").textContent = "searching: " + rows.length + " found so far, up to id " + next.toLocaleString();
-        if (page.rows.length) render(rows);
+        render(rows, "Nothing so far…");
         from = last = next;
       }
     } while (rows.length < ROWS && next != null && !(live && looks));
@@ -147,13 +150,13 @@ function controls() {
   $("next").disabled = next == null;
   $("previous").disabled = $("first").disabled = trail.length < 2;
 }
-function render(rows) {
-  const text = tab + JSON.stringify(rows);
+function render(rows, nothing = "Nothing here.") {
+  const text = tab + nothing + JSON.stringify(rows);
   if (text === shown) return;
   shown = text;
   const focused = $("table").contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const table = document.createDocumentFragment();
-  element("caption", rows.length ? "" : "Nothing here.", table);
+  element("caption", rows.length ? "" : nothing, table);
   const head = element("tr", "", element("thead", "", table));
   for (const [name, type] of columns[tab]) element("th", name, head, type).scope = "col";
   const body = element("tbody", "", table);
@@ -202,6 +205,7 @@ function counted() { const length = [...$("compose-form").content.value].length;
 
 for (const key of Object.keys(columns)) $("tab-" + key).addEventListener("click", () => { $("search").value = ""; show(key); });
 for (const key of ["search", ...FIELDS]) $(key).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(fresh, TYPING_MS); });
+$("newest").addEventListener("change", fresh);
 $("live").addEventListener("change", () => { if ($("live").checked) load(); });
 $("next").addEventListener("click", () => { if (next != null) { trail.push(next); load(); } });
 $("previous").addEventListener("click", () => { if (trail.length > 1) { trail.pop(); load(); } });
