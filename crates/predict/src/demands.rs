@@ -251,7 +251,10 @@ fn condition(matrix: &DMatrix<f64>) -> f64 {
 }
 
 /// Least squares with no negative coefficient: the coefficients, and which are not held at 0.
-fn non_negative(matrix: &DMatrix<f64>, right: &DVector<f64>) -> (DVector<f64>, Vec<bool>) {
+pub(crate) fn non_negative(
+    matrix: &DMatrix<f64>,
+    right: &DVector<f64>,
+) -> (DVector<f64>, Vec<bool>) {
     let columns = matrix.ncols();
     let mut x = DVector::<f64>::zeros(columns);
     let mut free = vec![false; columns];
