@@ -227,6 +227,42 @@ async fn rows_read(other: &Other, statement: &str) -> i64 {
     after - before
 }
 
+/// Statements of everyday operations, and how many rows each may look at.
+fn looks([me, taker, absent]: [u64; 3], [queue, empty]: [u64; 2]) -> Vec<(String, i64)> {
+    vec![
+        (format!("SELECT take_first({queue}, ARRAY[{taker}], ARRAY[0], 1)"), 20),
+        (
+            format!(
+                "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[{me}], \
+                ARRAY[false], ARRAY[0])"
+            ),
+            20,
+        ),
+        (
+            format!(
+                "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
+                ARRAY[true], ARRAY[0])"
+            ),
+            40,
+        ),
+        (format!("SELECT peek({queue}, {taker}, NULL, false)"), 40),
+        (format!("SELECT take_first({queue}, ARRAY[{absent}], ARRAY[0], 1)"), 40),
+        (
+            format!(
+                "SELECT send_many(ARRAY[{me}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
+                ARRAY['x'], ARRAY[0], ARRAY[0], NULL)"
+            ),
+            5,
+        ),
+        (format!("SELECT queues_for({taker}, false, 0, 10)"), 50),
+        (format!("SELECT queues_for({me}, false, 0, 10)"), 100),
+        (format!("SELECT queue_statistics({empty}, 1000000)"), 10),
+        (format!("SELECT delete_queue({queue}, false)"), 5),
+        ("SELECT promote_due(1000)".to_owned(), 5),
+        ("SELECT keep_house(1000)".to_owned(), 50),
+    ]
+}
+
 /// A million messages wait for somebody who does not come, and another million are not due yet:
 /// everybody else's operations look at few rows, whatever the statistics say of the table.
 async fn a_million_messages(server: &Server, other: &Other) {
@@ -264,38 +300,7 @@ async fn a_million_messages(server: &Server, other: &Other) {
         let settings = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
             SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
             SET LOCAL plan_cache_mode = force_generic_plan;";
-        for (statement, most) in [
-            (format!("SELECT take_first({queue}, ARRAY[{taker}], ARRAY[0], 1)"), 20),
-            (
-                format!(
-                    "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[{me}], \
-                ARRAY[false], ARRAY[0])"
-                ),
-                20,
-            ),
-            (
-                format!(
-                    "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
-                ARRAY[true], ARRAY[0])"
-                ),
-                40,
-            ),
-            (format!("SELECT peek({queue}, {taker}, NULL, false)"), 40),
-            (format!("SELECT take_first({queue}, ARRAY[{absent}], ARRAY[0], 1)"), 40),
-            (
-                format!(
-                    "SELECT send_many(ARRAY[{me}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
-                ARRAY['x'], ARRAY[0], ARRAY[0], NULL)"
-                ),
-                5,
-            ),
-            (format!("SELECT queues_for({taker}, false, 0, 10)"), 50),
-            (format!("SELECT queues_for({me}, false, 0, 10)"), 100),
-            (format!("SELECT queue_statistics({empty}, 1000000)"), 10),
-            (format!("SELECT delete_queue({queue}, false)"), 5),
-            ("SELECT promote_due(1000)".to_owned(), 5),
-            ("SELECT keep_house(1000)".to_owned(), 50),
-        ] {
+        for (statement, most) in looks([me, taker, absent], [queue, empty]) {
             let read = rows_read(other, &format!("{settings} {statement}")).await;
             assert!(read <= most, "{statement} read {read} rows, at most {most} expected");
         }
