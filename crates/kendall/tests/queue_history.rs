@@ -1,114 +1,147 @@
 //! What the message queue promises, checked on the history of many clients over several
-//! middlewares, while clients, middlewares and PostgreSQL are killed: no message is lost, none is
-//! delivered twice, receivers are respected, nobody gets its own.
+//! middlewares: no message is lost, none is delivered twice or acknowledged twice, receivers are
+//! respected, nobody gets its own, order is kept where it is promised.
 //!
-//! Clients write down what they asked and what they were answered. A client that got no answer
-//! asks again with the same request id until it gets one, as the protocol offers; then every
-//! message that was sent must be found exactly once: received by somebody, or still waiting.
+//! Clients write down what they asked, when, and what they were answered. Once while clients,
+//! middlewares and PostgreSQL are killed: a client that got no answer asks again with the same
+//! request id, as the protocol offers, or leaves it open whether anything happened. And once in a
+//! crowd without failures, where nothing may be open.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
 
+mod queue_support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kendall_message_queue::PrivatePostgres;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue::{
-    AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, Message, ReceiveRequest,
-    SendRequest,
+    AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, Message,
+    ReceiveBatchRequest, ReceiveRequest, ReturnMessageRequest, SendBatchRequest, SendRequest,
 };
+use queue_support::Middleware;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use tokio::sync::Mutex;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 const SEED: u64 = 20_261_121;
 const CLIENTS: u64 = 12;
-const OPERATIONS: u64 = 120;
-const QUEUES: u64 = 2;
+/// Queues where everybody sends and takes, and one where everybody sends and one client takes.
+const SHARED_QUEUES: u64 = 2;
+const ORDERED_QUEUE: u64 = SHARED_QUEUES + 1;
+/// A client that only takes, at the end from all queues.
+const LONE: u64 = CLIENTS + 1;
+/// Leases that outlast the test, and leases that have run out when they are answered, nearly.
+const LONG_MS: u64 = 600_000;
+const SHORT_MS: u64 = 1;
 /// A lone operation takes milliseconds; a restart of PostgreSQL, seconds.
 const CALL: Duration = Duration::from_secs(20);
 
-/// A middleware as a process, killed when dropped.
-struct Middleware {
-    process: Child,
-    address: SocketAddr,
+type Client = MessageQueueClient<Channel>;
+
+/// When a call began and when it was answered, on a clock that counts such moments.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    began: u64,
+    answered: u64,
 }
 
-impl Middleware {
-    fn start(database: &str, listen: SocketAddr) -> Option<Self> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
-            .args([
-                "serve",
-                "queue",
-                "--workers",
-                "3",
-                "--connections",
-                "2",
-                "--database",
-                database,
-            ])
-            .args(["--database-timeout", "2s", "--listen"])
-            .arg(listen.to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-        while let Some(line) = said.next() {
-            if let Some(at) = line.find("listen=").filter(|_| line.starts_with("ready ")) {
-                let address = line[at + 7..].split(' ').next().unwrap().parse().unwrap();
-                // What it says later is shown when the test fails.
-                std::thread::spawn(move || said.for_each(|line| println!("{listen}: {line}")));
-                return Some(Self { process, address });
-            }
-        }
-        // PostgreSQL was away: the caller tries again.
-        process.wait().unwrap();
-        None
-    }
-
-    fn until_started(database: &str, listen: SocketAddr) -> Self {
-        loop {
-            if let Some(started) = Self::start(database, listen) {
-                return started;
-            }
-        }
-    }
+/// A send. Without an id it is open whether it happened.
+#[derive(Debug)]
+struct Sent {
+    request: SendRequest,
+    id: Option<u64>,
+    span: Span,
 }
 
-impl Drop for Middleware {
-    fn drop(&mut self) {
-        self.process.kill().unwrap_or_default();
-        self.process.wait().unwrap();
-    }
-}
-
-/// What one client saw.
-#[derive(Default)]
-struct History {
+/// A message in somebody's hands.
+#[derive(Debug)]
+struct Taken {
     client: u64,
-    sent: Vec<(String, Option<u64>)>,
-    received: Vec<Message>,
+    message: Message,
+    span: Span,
+    lease: Option<Lease>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    id: u64,
+    long: bool,
+    fate: Fate,
+}
+
+/// What became of a lease.
+#[derive(Debug)]
+enum Fate {
+    Kept,
+    Returned,
+    /// Answered with success, by a call that began then.
+    Acknowledged {
+        began: u64,
+    },
+    /// Not in time.
+    Refused,
+    /// No answer.
+    Open,
+}
+
+/// What the clients saw.
+#[derive(Debug, Default)]
+struct History {
+    sent: Vec<Sent>,
+    taken: Vec<Taken>,
+    /// Calls that may have taken or hidden a message of which nobody was told, and how many.
+    open_takes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    history: Mutex<History>,
+    clock: AtomicU64,
+    done: AtomicBool,
+    /// Whether calls may fail.
+    killing: bool,
+    seed: u64,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn note(&self, note: impl FnOnce(&mut History)) {
+        note(&mut self.history.lock().unwrap());
+    }
 }
 
 struct Actor {
-    history: History,
+    client: u64,
     addresses: Vec<SocketAddr>,
     rng: Xoshiro256PlusPlus,
-    connected: Option<MessageQueueClient<Channel>>,
+    connected: Option<Client>,
+    shared: Arc<Shared>,
 }
 
 impl Actor {
+    fn new(client: u64, addresses: &[SocketAddr], shared: &Arc<Shared>) -> Self {
+        Self {
+            client,
+            addresses: addresses.to_vec(),
+            // A request id that was used before gets the answer of that time.
+            rng: Xoshiro256PlusPlus::seed_from_u64(SEED + client + shared.seed),
+            connected: None,
+            shared: Arc::clone(shared),
+        }
+    }
+
     /// A connection to one of the middlewares; a new one after each failure.
-    async fn client(&mut self) -> MessageQueueClient<Channel> {
+    async fn client(&mut self) -> Client {
         loop {
             if let Some(client) = &self.connected {
                 return client.clone();
@@ -125,32 +158,45 @@ impl Actor {
         }
     }
 
+    /// One attempt: an answer, a refusal, or nothing that tells whether it happened.
+    async fn once<T>(
+        &mut self,
+        ask: impl AsyncFnOnce(Client) -> Result<Response<T>, Status>,
+    ) -> Result<Option<T>, Status> {
+        let client = self.client().await;
+        // Now and then the client is "killed": the call and the connection are dropped, wherever
+        // the call is.
+        let cut = self.shared.killing && self.rng.random_range(0..10) == 0;
+        let patience =
+            if cut { Duration::from_micros(self.rng.random_range(0..3000)) } else { CALL };
+        let status = match tokio::time::timeout(patience, ask(client)).await {
+            Ok(Ok(response)) => return Ok(Some(response.into_inner())),
+            Ok(Err(status)) => status,
+            Err(_) => Status::cancelled("killed"),
+        };
+        let unknown = [
+            Code::Unavailable,
+            Code::DeadlineExceeded,
+            Code::Cancelled,
+            Code::Unknown,
+            Code::Aborted,
+        ];
+        if !unknown.contains(&status.code()) {
+            return Err(status);
+        }
+        assert!(self.shared.killing, "nothing was killed: {status}");
+        self.connected = None;
+        Ok(None)
+    }
+
     /// Asks until there is an answer.
     async fn insist<T>(
         &mut self,
-        mut ask: impl AsyncFnMut(MessageQueueClient<Channel>) -> Result<tonic::Response<T>, Status>,
+        mut ask: impl AsyncFnMut(Client) -> Result<Response<T>, Status>,
     ) -> T {
         loop {
-            let client = self.client().await;
-            // Now and then the client is "killed": the call is dropped wherever it is, and made
-            // again by its successor.
-            let cut = self.rng.random_range(0..10) == 0;
-            let patience =
-                if cut { Duration::from_micros(self.rng.random_range(0..3000)) } else { CALL };
-            match tokio::time::timeout(patience, ask(client)).await {
-                Ok(Ok(response)) => return response.into_inner(),
-                Ok(Err(status)) => {
-                    let unknown = [
-                        Code::Unavailable,
-                        Code::DeadlineExceeded,
-                        Code::Cancelled,
-                        Code::Unknown,
-                        Code::Aborted,
-                    ];
-                    assert!(unknown.contains(&status.code()), "{status}");
-                    self.connected = None;
-                }
-                Err(_) => self.connected = None,
+            if let Some(answer) = self.once(&mut ask).await.unwrap() {
+                return answer;
             }
         }
     }
@@ -159,184 +205,531 @@ impl Actor {
         self.rng.random::<[u8; 16]>().to_vec()
     }
 
-    async fn send(&mut self, number: u64) {
-        let receiver_id = match self.rng.random_range(0..3) {
-            0 => (self.history.client + 1..=CLIENTS).next().unwrap_or_default(),
-            _ => 0,
-        };
-        let request = SendRequest {
-            client_id: self.history.client,
-            queue_id: self.rng.random_range(1..=QUEUES),
-            receiver_id,
-            content: format!("{} {number}", self.history.client),
-            request_id: self.request_id(),
-            ..Default::default()
-        };
-        let content = request.content.clone();
-        let receiver = (receiver_id != 0).then_some(receiver_id);
-        self.insist(async |mut client| client.send(request.clone()).await).await;
-        self.history.sent.push((content, receiver));
+    fn queue(&mut self) -> u64 {
+        self.rng.random_range(1..=SHARED_QUEUES)
     }
 
-    async fn receive(&mut self) {
-        let request = ReceiveRequest {
-            client_id: self.history.client,
-            queue_id: self.rng.random_range(1..=QUEUES),
-            wait_ms: self.rng.random_range(0..20),
-            request_id: self.request_id(),
+    fn message(&mut self, queue_id: u64, label: &str) -> SendRequest {
+        let addressed = queue_id != ORDERED_QUEUE && self.rng.random_range(0..3) == 0;
+        let receiver_id = if addressed { self.client % CLIENTS + 1 } else { 0 };
+        let content = format!("{} {label}", self.client);
+        SendRequest { client_id: self.client, queue_id, receiver_id, content, ..Default::default() }
+    }
+
+    /// Sends with a request id until it is answered.
+    async fn send(&mut self, queue: u64, label: &str) {
+        let mut request = self.message(queue, label);
+        request.request_id = self.request_id();
+        let began = self.shared.now();
+        let answer = self.insist(async |mut client| client.send(request.clone()).await).await;
+        let span = Span { began, answered: self.shared.now() };
+        let id = Some(answer.message_id);
+        self.shared.note(|history| history.sent.push(Sent { request, id, span }));
+    }
+
+    /// Sends some without a request id, once.
+    async fn send_batch(&mut self, queue: u64, label: &str, count: usize) {
+        let messages: Vec<SendRequest> =
+            (0..count).map(|part| self.message(queue, &format!("{label}.{part}"))).collect();
+        let began = self.shared.now();
+        let asked = messages.clone();
+        let ids = if count == 1 {
+            let one = asked.into_iter().next().unwrap();
+            let answer = self.once(async |mut client| client.send(one).await).await.unwrap();
+            vec![answer.map(|answer| answer.message_id)]
+        } else {
+            let batch = SendBatchRequest { messages: asked };
+            let answer = self.once(async |mut client| client.send_batch(batch).await).await;
+            match answer.unwrap() {
+                Some(answer) => answer.results.iter().map(|one| self.sent(one)).collect(),
+                None => vec![None; count],
+            }
+        };
+        let span = Span { began, answered: self.shared.now() };
+        let sent = messages.into_iter().zip(ids).map(|(request, id)| Sent { request, id, span });
+        self.shared.note(|history| history.sent.extend(sent));
+    }
+
+    /// The id of one of a batch; none where it is open whether it was sent.
+    fn sent(&self, result: &kendall_protocols::queue::SendResult) -> Option<u64> {
+        let unknown = [Code::Unavailable as i32, Code::Aborted as i32];
+        assert!(result.code == 0 || self.shared.killing && unknown.contains(&result.code));
+        (result.code == 0).then_some(result.message_id)
+    }
+
+    fn took(&self, began: u64, messages: Vec<Message>) {
+        let span = Span { began, answered: self.shared.now() };
+        let client = self.client;
+        let taken =
+            messages.into_iter().map(|message| Taken { client, message, span, lease: None });
+        self.shared.note(|history| history.taken.extend(taken));
+    }
+
+    /// Receives with a request id until it is answered. Says whether there was a message.
+    async fn receive(&mut self, queue_id: u64, wait_ms: u64) -> bool {
+        let request_id = self.request_id();
+        let client_id = self.client;
+        let request =
+            ReceiveRequest { client_id, queue_id, wait_ms, request_id, ..Default::default() };
+        let began = self.shared.now();
+        let answer = self.insist(async |mut client| client.receive(request.clone()).await).await;
+        let found = answer.message.is_some();
+        self.took(began, answer.message.into_iter().collect());
+        found
+    }
+
+    /// Receives some without a request id, once. Says how many.
+    async fn receive_batch(&mut self, queue_id: u64, wait_ms: u64, limit: u32) -> usize {
+        let client_id = self.client;
+        let began = self.shared.now();
+        let messages = if limit == 1 {
+            let one = ReceiveRequest { client_id, queue_id, wait_ms, ..Default::default() };
+            let answer = self.once(async |mut client| client.receive(one).await).await.unwrap();
+            answer.map(|answer| answer.message.into_iter().collect::<Vec<_>>())
+        } else {
+            let batch =
+                ReceiveBatchRequest { client_id, queue_id, wait_ms, limit, ..Default::default() };
+            let answer = self.once(async |mut client| client.receive_batch(batch).await).await;
+            answer.unwrap().map(|answer| answer.messages)
+        };
+        let Some(messages) = messages else {
+            self.shared.note(|history| history.open_takes += limit as usize);
+            return 0;
+        };
+        let count = messages.len();
+        self.took(began, messages);
+        count
+    }
+
+    /// Leases one, and acknowledges it, returns it, or forgets it.
+    async fn lease(&mut self) {
+        let long = self.rng.random_range(0..3) > 0;
+        let request = LeaseRequest {
+            client_id: self.client,
+            queue_id: self.queue(),
+            lease_ms: if long { LONG_MS } else { SHORT_MS },
             ..Default::default()
         };
-        let response = self.insist(async |mut client| client.receive(request.clone()).await).await;
-        self.history.received.extend(response.message);
+        let began = self.shared.now();
+        let answer = self.once(async |mut client| client.lease(request).await).await.unwrap();
+        let span = Span { began, answered: self.shared.now() };
+        let Some(held) = answer else {
+            self.shared.note(|history| history.open_takes += 1);
+            return;
+        };
+        let Some(message) = held.message else { return };
+        let id = held.lease_id;
+        let fate = match self.rng.random_range(0..6) {
+            0 => self.give_back(message.message_id, id, long).await,
+            // Long leases that are forgotten stay hidden until the end.
+            1 if !long => Fate::Kept,
+            _ => self.acknowledge(message.message_id, id, long).await,
+        };
+        let lease = Some(Lease { id, long, fate });
+        let client = self.client;
+        self.shared.note(|history| history.taken.push(Taken { client, message, span, lease }));
     }
+
+    /// Acknowledges until it is answered. A second attempt that is refused means that the first
+    /// went through, if the lease cannot have run out.
+    async fn acknowledge(&mut self, message_id: u64, lease_id: u64, long: bool) -> Fate {
+        let request = AcknowledgeRequest { client_id: self.client, message_id, lease_id };
+        let mut first = true;
+        loop {
+            let began = self.shared.now();
+            match self.once(async |mut client| client.acknowledge(request).await).await {
+                Ok(Some(_)) => return Fate::Acknowledged { began },
+                Ok(None) => first = false,
+                Err(status) => {
+                    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+                    assert!(!(first && long), "the lease was held: {message_id} {status}");
+                    return match (first, long) {
+                        (true, _) => Fate::Refused,
+                        (false, true) => Fate::Acknowledged { began },
+                        (false, false) => Fate::Open,
+                    };
+                }
+            }
+        }
+    }
+
+    async fn give_back(&mut self, message_id: u64, lease_id: u64, long: bool) -> Fate {
+        let request =
+            ReturnMessageRequest { client_id: self.client, message_id, lease_id, delay_ms: 0 };
+        let mut first = true;
+        loop {
+            match self.once(async |mut client| client.return_message(request).await).await {
+                Ok(Some(_)) => return Fate::Returned,
+                Ok(None) => first = false,
+                Err(status) => {
+                    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+                    assert!(!(first && long), "the lease was held: {message_id} {status}");
+                    return Fate::Returned;
+                }
+            }
+        }
+    }
+}
+
+/// What every client does while others are killed.
+async fn act(mut actor: Actor, operations: u64) {
+    for number in 0..operations {
+        let (queue, label) = (actor.queue(), number.to_string());
+        match actor.rng.random_range(0..16) {
+            0..=2 => actor.send(queue, &label).await,
+            3..=4 => actor.send(ORDERED_QUEUE, &label).await,
+            5..=6 => actor.send_batch(queue, &label, 1).await,
+            7 => actor.send_batch(queue, &label, 3).await,
+            8..=10 => {
+                let wait_ms = actor.rng.random_range(0..20);
+                actor.receive(queue, wait_ms).await;
+            }
+            11..=12 => {
+                let wait_ms = actor.rng.random_range(0..20);
+                actor.receive_batch(queue, wait_ms, 1).await;
+            }
+            13 => {
+                actor.receive_batch(queue, 0, 3).await;
+            }
+            _ => actor.lease().await,
+        }
+    }
+}
+
+/// Takes from the ordered queue alone, until the others are done.
+async fn take_in_order(mut actor: Actor) {
+    while !actor.shared.done.load(Ordering::SeqCst) {
+        actor.receive(ORDERED_QUEUE, 20).await;
+    }
+}
+
+/// Runs the clients to their end, on a thread of their own.
+fn run<F: Future<Output = ()>>(
+    shared: &Arc<Shared>,
+    clients: impl FnOnce() -> Vec<F>,
+    lone: Option<Actor>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Also when one of them panics: whoever kills shall stop.
+    let done = Done(Arc::clone(shared));
+    runtime.block_on(async {
+        let clients = async {
+            join_all(clients()).await;
+            drop(done);
+        };
+        match lone {
+            Some(lone) => {
+                tokio::join!(clients, take_in_order(lone));
+            }
+            None => clients.await,
+        }
+    });
+}
+
+struct Done(Arc<Shared>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.done.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
+    let mut waiting: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        waiting.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if waiting.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }
 
 #[test]
 fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
-    let data = folder.path().join("queue");
-    let mut postgres = start_postgres(&data);
-    let database = postgres.url().to_owned();
-    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-    let mut middlewares: Vec<Middleware> =
-        (0..2).map(|_| Middleware::until_started(&database, any)).collect();
+    let postgres = start_postgres(&folder.path().join("queue"));
+    let mut middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
     let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
+    let shared = Arc::new(Shared { killing: true, ..Shared::default() });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
-
-    let histories = Arc::new(Mutex::new(Vec::new()));
-    let done = Arc::new(AtomicBool::new(false));
     let running = {
-        let acting = act(addresses.clone(), Arc::clone(&histories), Arc::clone(&done));
+        let (shared, addresses) = (Arc::clone(&shared), addresses.clone());
         std::thread::spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            tokio::task::LocalSet::new().block_on(&runtime, acting);
+            let clients = || {
+                let actor = |client| Actor::new(client, &addresses, &shared);
+                (1..=CLIENTS).map(|client| act(actor(client), 90)).collect()
+            };
+            run(&shared, clients, Some(Actor::new(LONE, &addresses, &shared)));
         })
     };
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let mut kills = [0_u32; 2];
-    while !done.load(Ordering::SeqCst) {
+    while !shared.done.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(rng.random_range(50..400)));
         if rng.random_range(0..4) == 0 {
+            // Who looks after it starts it again.
             kill_postgres(&postgres);
-            drop(postgres);
-            postgres = start_postgres(&data);
             kills[1] += 1;
         } else {
             let victim = rng.random_range(0..middlewares.len());
             let address = middlewares[victim].address;
-            middlewares.remove(victim);
-            middlewares.insert(victim, Middleware::until_started(&database, address));
+            drop(middlewares.remove(victim));
+            middlewares.insert(victim, start_middleware_on(&postgres, address));
             kills[0] += 1;
         }
     }
     running.join().unwrap();
-    let left = runtime.block_on(drain(addresses[0]));
-    let histories = Arc::try_unwrap(histories).ok().unwrap().into_inner();
-    check(&histories, &left);
-    assert!(kills[0] > 0, "the clients were done before anything was killed");
-    println!("killed {} middlewares and {} PostgreSQLs; seed {SEED}", kills[0], kills[1]);
+    let left = runtime.block_on(drain(&shared, &addresses));
     drop(middlewares);
+    postgres.stop();
+    println!("killed {} middlewares and {} PostgreSQLs; seed {SEED}", kills[0], kills[1]);
+    assert!(kills[0] > 0, "the clients were done before anything was killed");
+    let history = shared.history.lock().unwrap();
+    check(&history, left);
+    check_ids(&history);
+    check_a_lone_client(&history);
+}
+
+/// Half of them send to a queue and the other half receives, while all send and take in another,
+/// some of it addressed: nothing fails, so that nothing may be open.
+#[test]
+fn a_crowd_gets_every_message_once_and_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    open_to_all(folder.path());
+    let postgres = start_postgres(&folder.path().join("queue"));
+    let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
+    let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
+    let shared = Arc::new(Shared::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(set_up(addresses[0]));
+    run(
+        &shared,
+        || {
+            let actor = |client| Actor::new(client, &addresses, &shared);
+            let ordered = (1..=CLIENTS).map(|client| in_order(actor(client)));
+            let mixed = (1..=CLIENTS).map(|client| among_all(actor(client)));
+            let ordered = ordered.map(boxed).chain(mixed.map(boxed));
+            ordered.collect()
+        },
+        None,
+    );
+    let left = runtime.block_on(drain(&shared, &addresses));
+    let history = shared.history.lock().unwrap();
+    assert_eq!(history.open_takes, 0);
+    check(&history, left);
+    check_ids(&history);
+    check_order(&history);
+    drop(runtime);
+    middlewares.into_iter().for_each(|middleware| drop(middleware.stop()));
     postgres.stop();
 }
 
-/// A lease that runs out comes back; one that is acknowledged does not, and only once.
-async fn act(
-    addresses: Vec<SocketAddr>,
-    histories: Arc<Mutex<Vec<History>>>,
-    done: Arc<AtomicBool>,
-) {
-    let mut actors = tokio::task::JoinSet::new();
-    for client in 1..=CLIENTS {
-        let mut actor = Actor {
-            history: History { client, ..History::default() },
-            addresses: addresses.clone(),
-            rng: Xoshiro256PlusPlus::seed_from_u64(SEED + client),
-            connected: None,
-        };
-        let histories = Arc::clone(&histories);
-        actors.spawn_local(async move {
-            for number in 0..OPERATIONS {
-                if actor.rng.random_range(0..2) == 0 {
-                    actor.send(number).await;
-                } else {
-                    actor.receive().await;
-                }
-            }
-            histories.lock().await.push(actor.history);
-        });
-    }
-    while let Some(actor) = actors.join_next().await {
-        if let Err(panic) = actor {
-            done.store(true, Ordering::SeqCst);
-            std::panic::resume_unwind(panic.into_panic());
-        }
-    }
-    done.store(true, Ordering::SeqCst);
+type Boxed = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+fn boxed(future: impl Future<Output = ()> + 'static) -> Boxed {
+    Box::pin(future)
 }
 
-/// Clients 1 to CLIENTS, one more that drains, and the queues.
+/// Odd clients send to the ordered queue; even ones receive from it, each its share.
+async fn in_order(mut actor: Actor) {
+    const SHARE: usize = 150;
+    let mut done = 0;
+    while done < SHARE {
+        let count = actor.rng.random_range(1..=3).min(SHARE - done);
+        if actor.client % 2 == 1 {
+            actor.send_batch(ORDERED_QUEUE, &format!("in order {done}"), count).await;
+            done += count;
+        } else {
+            let limit = u32::try_from(count).unwrap();
+            done += actor.receive_batch(ORDERED_QUEUE, 1000, limit).await;
+        }
+    }
+}
+
+async fn among_all(mut actor: Actor) {
+    for number in 0..100 {
+        let queue = actor.queue();
+        if actor.rng.random_range(0..2) == 0 {
+            let count = actor.rng.random_range(1..=3);
+            actor.send_batch(queue, &number.to_string(), count).await;
+        } else {
+            let limit = actor.rng.random_range(1..=3);
+            actor.receive_batch(queue, 0, limit).await;
+        }
+    }
+}
+
+/// All clients, one that takes alone, and the queues.
 async fn set_up(address: SocketAddr) {
     let mut client = MessageQueueClient::connect(format!("http://{address}")).await.unwrap();
-    for number in 1..=CLIENTS + 1 {
+    for number in 1..=LONE {
         let request = HelloRequest { name: format!("client {number}") };
         assert_eq!(client.hello(request).await.unwrap().into_inner().client_id, number);
     }
-    for number in 1..=QUEUES {
+    for number in 1..=ORDERED_QUEUE {
         let request = CreateQueueRequest { name: format!("queue {number}"), ..Default::default() };
         assert_eq!(client.create_queue(request).await.unwrap().into_inner().queue_id, number);
     }
 }
 
-/// What still waits, taken by lease and acknowledgement by those who may.
-async fn drain(address: SocketAddr) -> Vec<Message> {
-    let mut client = MessageQueueClient::connect(format!("http://{address}")).await.unwrap();
-    let mut left = Vec::new();
-    for client_id in 1..=CLIENTS + 1 {
-        for queue_id in 1..=QUEUES {
-            let lease =
-                LeaseRequest { client_id, queue_id, lease_ms: 600_000, ..Default::default() };
-            loop {
-                let held = client.lease(lease).await.unwrap().into_inner();
-                let Some(message) = held.message else { break };
-                let message_id = message.message_id;
-                let lease_id = held.lease_id;
-                let acknowledge = AcknowledgeRequest { client_id, message_id, lease_id };
-                client.acknowledge(acknowledge).await.unwrap();
-                let twice = client.acknowledge(acknowledge).await.unwrap_err();
-                assert_eq!(twice.code(), Code::FailedPrecondition);
-                left.push(message);
-            }
+/// What still waits, taken by those who may; and how many stay hidden by a lease.
+async fn drain(shared: &Arc<Shared>, addresses: &[SocketAddr]) -> usize {
+    let clock = AtomicU64::new(shared.now());
+    let calm = Arc::new(Shared { clock, seed: 1000, ..Shared::default() });
+    let mut hidden = 0;
+    for client in (1..=LONE).rev() {
+        let mut actor = Actor::new(client, &addresses[..1], &calm);
+        for queue in (1..=ORDERED_QUEUE).rev() {
+            while actor.receive(queue, 0).await {}
         }
     }
-    left
+    let mut actor = Actor::new(LONE, addresses, &calm);
+    for queue_id in 1..=ORDERED_QUEUE {
+        let request = kendall_protocols::queue::QueueStatisticsRequest { queue_id };
+        let about = actor.insist(async |mut client| client.queue_statistics(request).await).await;
+        assert_eq!((about.waiting, about.delayed), (0, 0), "all that waits was taken");
+        hidden += usize::try_from(about.leased).unwrap();
+    }
+    let taken = std::mem::take(&mut calm.history.lock().unwrap().taken);
+    shared.note(|history| history.taken.extend(taken));
+    hidden
 }
 
-fn check(histories: &[History], left: &[Message]) {
-    let sent: BTreeMap<&str, Option<u64>> = histories
-        .iter()
-        .flat_map(|history| &history.sent)
-        .map(|(content, receiver)| (content.as_str(), *receiver))
-        .collect();
-    let mut found = BTreeSet::new();
-    for history in histories {
-        for message in &history.received {
-            assert_ne!(message.sender_id, history.client, "its own: {message:?}");
-            let receiver = sent.get(message.content.as_str());
-            let receiver = receiver.unwrap_or_else(|| panic!("never sent: {message:?}"));
-            assert!(receiver.is_none_or(|r| r == history.client), "for another: {message:?}");
-            assert!(found.insert(message.content.as_str()), "twice: {message:?}");
+/// Every message that was sent is found once: `hidden` and those that an open call may have taken
+/// away are all that may be missing.
+fn check(history: &History, hidden: usize) {
+    let sent: BTreeMap<&str, &Sent> =
+        history.sent.iter().map(|sent| (sent.request.content.as_str(), sent)).collect();
+    assert_eq!(sent.len(), history.sent.len(), "every content once");
+    let mut gone = BTreeSet::new();
+    for taken in &history.taken {
+        check_delivery(&sent, taken);
+        let last = match &taken.lease {
+            None => true,
+            Some(lease) => matches!(lease.fate, Fate::Acknowledged { .. }),
+        };
+        assert!(!last || gone.insert(taken.message.content.as_str()), "twice: {taken:?}");
+    }
+    check_leases(history);
+    let open_leases = history.taken.iter().filter_map(|taken| taken.lease.as_ref());
+    let open_leases = open_leases.filter(|lease| matches!(lease.fate, Fate::Open)).count();
+    let answered = history.sent.iter().filter(|sent| sent.id.is_some());
+    let lost: Vec<&Sent> =
+        answered.filter(|sent| !gone.contains(sent.request.content.as_str())).collect();
+    let open = history.open_takes + open_leases;
+    println!(
+        "{} sends, {} gone, {} missing of which {hidden} hidden; {open} calls were open",
+        sent.len(),
+        gone.len(),
+        lost.len(),
+    );
+    assert!(lost.len() <= open, "{} of {} lost: {lost:?}", lost.len(), sent.len());
+    assert!(hidden <= open, "only leases that nobody was told of stay: {hidden}");
+}
+
+/// A delivery is of a message that was sent, unchanged, to somebody who may have it.
+fn check_delivery(sent: &BTreeMap<&str, &Sent>, taken: &Taken) {
+    let Taken { client, message, .. } = taken;
+    let sent = sent.get(message.content.as_str());
+    let sent = sent.unwrap_or_else(|| panic!("never sent: {message:?}"));
+    let request = &sent.request;
+    let said = (request.client_id, request.queue_id, request.receiver_id);
+    assert_eq!((message.sender_id, message.queue_id, message.receiver_id), said, "{message:?}");
+    assert!(sent.id.is_none_or(|id| id == message.message_id), "another id: {message:?}");
+    assert_ne!(message.sender_id, *client, "its own: {message:?}");
+    assert!([0, *client].contains(&message.receiver_id), "for another: {message:?}");
+    assert!(sent.span.began < taken.span.answered, "before it was sent: {message:?}");
+}
+
+/// A lease hides the message from everybody, and only its holder acknowledges it.
+fn check_leases(history: &History) {
+    let mut of_message: BTreeMap<u64, Vec<&Taken>> = BTreeMap::new();
+    for taken in &history.taken {
+        of_message.entry(taken.message.message_id).or_default().push(taken);
+    }
+    for deliveries in of_message.values() {
+        for (taken, lease) in deliveries.iter().filter_map(|t| Some((t, t.lease.as_ref()?))) {
+            let after = |other: &&&Taken| other.span.began > taken.span.answered;
+            let later = deliveries.iter().find(after);
+            if lease.long && !matches!(lease.fate, Fate::Returned) {
+                assert!(later.is_none(), "held, and taken by another: {taken:?} {later:?}");
+            }
+            let Fate::Acknowledged { began } = lease.fate else { continue };
+            let stale = deliveries.iter().find(|other| {
+                let newer = other.lease.as_ref().is_none_or(|other| other.id > lease.id);
+                newer && other.span.began > taken.span.answered && other.span.answered < began
+            });
+            assert!(stale.is_none(), "acknowledged by a lease that ran out: {taken:?} {stale:?}");
         }
     }
-    for message in left {
-        assert!(sent.contains_key(message.content.as_str()), "never sent: {message:?}");
-        assert!(found.insert(message.content.as_str()), "received and still there: {message:?}");
+}
+
+/// Of two sends, the one that was answered before the other began has the lower id.
+fn check_ids(history: &History) {
+    let mut moments = BTreeMap::new();
+    for sent in &history.sent {
+        let Some(id) = sent.id else { continue };
+        moments.entry(sent.span.began).or_insert_with(Vec::new).push((false, id));
+        moments.entry(sent.span.answered).or_insert_with(Vec::new).push((true, id));
     }
-    let lost: Vec<&&str> = sent.keys().filter(|content| !found.contains(**content)).collect();
-    assert!(lost.is_empty(), "{} of {} lost: {lost:?}", lost.len(), sent.len());
+    let mut before = 0;
+    let mut highest = BTreeMap::new();
+    for (moment, events) in &moments {
+        for (answered, id) in events {
+            if *answered {
+                before = before.max(*id);
+            }
+        }
+        highest.insert(*moment, before);
+    }
+    for sent in history.sent.iter().filter(|sent| sent.id.is_some()) {
+        assert!(
+            sent.id.unwrap() > highest[&sent.span.began],
+            "a lower id than earlier ones: {sent:?}"
+        );
+    }
+}
+
+/// Who takes alone gets each message in the order of the ids, of all whose send was answered before.
+fn check_a_lone_client(history: &History) {
+    let mut taken: Vec<&Taken> =
+        history.taken.iter().filter(|taken| taken.message.queue_id == ORDERED_QUEUE).collect();
+    taken.sort_by_key(|taken| taken.span.began);
+    let mut waiting: BTreeMap<u64, u64> = history
+        .sent
+        .iter()
+        .filter(|sent| sent.request.queue_id == ORDERED_QUEUE)
+        .map(|sent| (sent.id.unwrap(), sent.span.answered))
+        .collect();
+    println!("{} in order for a lone client", taken.len());
+    for taken in taken {
+        let id = taken.message.message_id;
+        let earlier = waiting.range(..id).find(|(_, answered)| **answered < taken.span.began);
+        assert!(earlier.is_none(), "{earlier:?} waited before {taken:?}");
+        assert!(waiting.remove(&id).is_some());
+    }
+    assert!(waiting.is_empty());
+}
+
+/// Nobody gets a message while one of a lower id waits, from before the receive to after it.
+fn check_order(history: &History) {
+    let sent: BTreeMap<u64, Span> =
+        history.sent.iter().filter_map(|sent| Some((sent.id?, sent.span))).collect();
+    let taken: Vec<&Taken> =
+        history.taken.iter().filter(|taken| taken.message.queue_id == ORDERED_QUEUE).collect();
+    for taken_late in &taken {
+        let id = taken_late.message.message_id;
+        let waited = |early: &&&Taken| {
+            early.message.message_id > id
+                && sent[&id].answered < early.span.began
+                && early.span.answered < taken_late.span.began
+        };
+        let overtaken = taken.iter().find(waited);
+        assert!(overtaken.is_none(), "{taken_late:?} was overtaken by {overtaken:?}");
+    }
+    println!("{} in order for many", taken.len());
 }
 
 fn start_postgres(data: &Path) -> PrivatePostgres {
@@ -344,9 +737,40 @@ fn start_postgres(data: &Path) -> PrivatePostgres {
         .expect("PostgreSQL's server programs are needed; `make packages-test` installs them")
 }
 
+/// Few workers and connections, so that operations meet in batches.
+fn start_middleware(postgres: &PrivatePostgres) -> Middleware {
+    start_middleware_on(postgres, ([127, 0, 0, 1], 0).into())
+}
+
+fn start_middleware_on(postgres: &PrivatePostgres, address: SocketAddr) -> Middleware {
+    let url = postgres.url();
+    let arguments = ["--workers", "3", "--connections", "2", "--database-timeout", "2s"];
+    // While PostgreSQL is away it does not start: again then.
+    for _ in 0..100 {
+        let started =
+            Middleware::start_on(address, &[&["--database", url], &arguments[..]].concat());
+        match started {
+            Ok(middleware) => return middleware,
+            Err(said) => {
+                assert!(
+                    said.contains("cannot connect") || said.contains("cannot prepare"),
+                    "{said}"
+                );
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+    panic!("PostgreSQL does not come back");
+}
+
 /// SIGKILL to the server and all its children: a crash, after which it replays its log.
 fn kill_postgres(postgres: &PrivatePostgres) {
     let server = postgres.pid();
+    let name = std::fs::read_to_string(format!("/proc/{server}/comm")).unwrap_or_default();
+    if name.trim() != "postgres" {
+        // Killed a moment ago, and not started again yet.
+        return;
+    }
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
     let children = children.unwrap_or_default();
     for pid in std::iter::once(server.to_string()).chain(children.split(' ').map(String::from)) {
