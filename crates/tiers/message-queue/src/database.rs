@@ -3,6 +3,7 @@
 mod batch;
 mod tls;
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -76,6 +77,13 @@ pub enum DatabaseError {
     /// PostgreSQL does not answer, or refuses.
     #[error("cannot connect to PostgreSQL")]
     Connect(#[source] tokio_postgres::Error),
+    /// The certificate stands for itself.
+    #[error(
+        "PostgreSQL's certificate is that of an authority, which no server may show; give it one that \
+         the authority signed, or one that is signed by itself and no authority (openssl req -x509 \
+         -addext basicConstraints=CA:FALSE)"
+    )]
+    AuthorityAsServer(#[source] tokio_postgres::Error),
     /// PostgreSQL is older than the functions need.
     #[error("PostgreSQL {found} is too old; version 15 or later is needed")]
     Version {
@@ -99,6 +107,12 @@ pub enum DatabaseError {
          one that was restored from before the change"
     )]
     Altered(#[source] Box<refinery::Error>),
+    /// The schema cannot be made.
+    #[error(
+        "cannot make the schema `{SCHEMA}`; the role needs CREATE on the database once (GRANT CREATE \
+         ON DATABASE … TO …)"
+    )]
+    Schema(#[source] tokio_postgres::Error),
     /// The tables cannot be made.
     #[error("cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database")]
     Migrate(#[source] Box<refinery::Error>),
@@ -169,7 +183,13 @@ impl Reach {
 
     /// The same, driven by a task.
     async fn start(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
-        let (client, connection) = self.connect().await.map_err(DatabaseError::Connect)?;
+        let (client, connection) = self.connect().await.map_err(|error| {
+            let text = error.source().map(ToString::to_string).unwrap_or_default();
+            if text.contains("CaUsedAsEndEntity") {
+                return DatabaseError::AuthorityAsServer(error);
+            }
+            DatabaseError::Connect(error)
+        })?;
         tasks.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection of the start ended");
@@ -389,7 +409,7 @@ async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseErr
         client
             .batch_execute(&format!("CREATE SCHEMA {SCHEMA}"))
             .await
-            .map_err(DatabaseError::Prepare)?;
+            .map_err(DatabaseError::Schema)?;
     }
     migrate(client).await?;
     let bound = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);

@@ -516,7 +516,8 @@ impl Launch {
         let mut left = START;
         while left > Duration::ZERO {
             let ready = Command::new(self.programs.join("pg_isready"))
-                .args(["--quiet", "--port", &self.options.port(), "--host"])
+                .args(["--quiet", "--username", ROLE, "--dbname", ROLE])
+                .args(["--port", &self.options.port(), "--host"])
                 .arg(&self.sockets)
                 .status();
             if ready.is_ok_and(|status| status.success()) {
@@ -563,8 +564,11 @@ fn last_fatal(log: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut file, &mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    // Not those that only tell a client to come again.
-    let told = |line: &str| line.contains("terminating") || line.contains("the database system is");
+    // Not those that were told to a client.
+    let told = |line: &str| {
+        let parts = ["terminating", "the database system is", "pg_hba.conf", "authentication"];
+        parts.iter().any(|part| line.contains(part))
+    };
     let fatal = |line: &str| {
         let at = line.find(" PANIC:  ").or_else(|| line.find(" FATAL:  "))?;
         (!told(line)).then(|| line[at + 9..].trim().to_owned())
