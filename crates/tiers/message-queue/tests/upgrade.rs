@@ -24,6 +24,12 @@ const FIRST: [(&str, &str); 2] = [
     ("V2__operations", include_str!("../migrations/V2__operations.sql")),
 ];
 
+/// What a middleware of the first version does, with a statement from before.
+const AS_BEFORE: &str = "SELECT content FROM \
+    (SELECT send_many(ARRAY[2], ARRAY[1], ARRAY[1]::bigint[], ARRAY['as before'], ARRAY[0], ARRAY[0], \
+        NULL)) AS sent, \
+    LATERAL (SELECT content FROM take_first(1, ARRAY[1], ARRAY[0], 1) WHERE sent IS NOT NULL) AS taken";
+
 async fn session(postgres: &PrivatePostgres) -> tokio_postgres::Client {
     let url = format!("{} options='-c search_path=kendall_queue'", postgres.url());
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
@@ -66,25 +72,27 @@ fn start(postgres: &PrivatePostgres) -> Result<Server, ServerError> {
 fn a_database_of_the_first_version_is_brought_up_to_date_with_its_messages() {
     let (folder, runtime) = (Folder::new(), runtime());
     let postgres = postgres(&folder);
-    let held: (i64, i64) = runtime.block_on(async {
-        let mut session = session(&postgres).await;
+    let mut session = runtime.block_on(session(&postgres));
+    let (held, before) = runtime.block_on(async {
         make_first_version(&mut session).await;
+        let before = session.prepare(AS_BEFORE).await.unwrap();
         fill(&session).await;
         let held = "SELECT id, lease_id FROM message WHERE due_at > now() AND leased_by = 2";
         let row = session.query_one(held, &[]).await.unwrap();
-        (row.get(0), row.get(1))
+        ((row.get(0), row.get(1)), before)
     });
     let servers: Vec<Server> = std::thread::scope(|scope| {
         let starting: Vec<_> = (0..2).map(|_| scope.spawn(|| start(&postgres))).collect();
         starting.into_iter().map(|started| started.join().unwrap().unwrap()).collect()
     });
     runtime.block_on(async {
-        let session = session(&postgres).await;
         let versions = "SELECT count(*), max(version)::bigint FROM schema_history";
         let row = session.query_one(versions, &[]).await.unwrap();
         let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations")).unwrap();
         let files = i64::try_from(files.count()).unwrap();
         assert_eq!((row.get(0), row.get(1)), (files, files), "each migration once");
+        let row = session.query_one(&before, &[]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), "as before", "who started earlier goes on");
         let mut clients = Vec::new();
         for server in &servers {
             clients.push(connect(server).await);
