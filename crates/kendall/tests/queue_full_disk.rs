@@ -261,16 +261,16 @@ async fn receive_all(shared: &Shared, client: &mut Client, client_id: u64) {
     }
 }
 
-/// Looks until it is so, at most for a minute.
+/// Looks until it is so, with a deadline.
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
     let mut looks = tokio::time::interval(PAUSE);
-    for _ in 0..6000 {
+    for _ in 0..18_000 {
         looks.tick().await;
         if so() {
             return;
         }
     }
-    panic!("{what}: not within a minute");
+    panic!("{what}: not within three minutes");
 }
 
 fn start(folder: &Path) -> Middleware {
