@@ -21,6 +21,8 @@ use crate::output::{self, Format};
 
 /// Time to reach the middleware.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time on top for what goes through all messages of a queue: millions take minutes.
+const LONG: Seconds = Seconds::new(600.0);
 /// Pauses before a request that is harmless to repeat is repeated over a new connection: the first,
 /// and the longest of those that follow.
 const FIRST_PAUSE_MS: u64 = 50;
@@ -77,7 +79,8 @@ impl Caller {
             Command::Create(create) => self.create(create).await?,
             Command::Delete { queue, with_messages } => {
                 let queue_id = self.queue_id(&queue).await?;
-                let request = self.ask(wire::DeleteQueueRequest { queue_id, with_messages });
+                let request = wire::DeleteQueueRequest { queue_id, with_messages };
+                let request = self.ask_and_wait(request, LONG);
                 let answer = self.queue.delete_queue(request).await;
                 self.told(answer)?;
                 json!({ "queue_id": queue_id })
@@ -419,7 +422,7 @@ impl Caller {
             );
             return Err(exit_with(Exit::Refused, text));
         }
-        let request = self.ask(wire::PurgeRequest { queue_id });
+        let request = self.ask_and_wait(wire::PurgeRequest { queue_id }, LONG);
         let answer = self.queue.purge(request).await;
         Ok(json!({ "dropped": self.told(answer)?.dropped }))
     }

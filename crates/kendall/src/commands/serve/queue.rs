@@ -16,7 +16,7 @@ use crate::output;
 /// over one database. Answered means committed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    kendall serve queue --listen 127.0.0.1:7070\n  \
+    kendall serve queue --listen 127.0.0.1:7070 --console\n  \
     kendall serve queue --listen 127.0.0.1:7070 --database postgres://queue@db.example/queue \
     --workers 8 --connections 8 --metrics 127.0.0.1:9100")]
 pub(crate) struct QueueFlags {
@@ -65,8 +65,9 @@ pub(crate) struct QueueFlags {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
-    /// Address of the management console; it prints the address to open, with an access token
-    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    /// Serves the management console, and prints the address to open, with an access token. Off
+    /// loopback whoever listens on the way reads the token: rather make a tunnel to it
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:7071", value_parser = super::address)]
     console: Option<std::net::SocketAddr>,
 
     /// Most characters of a message's content
