@@ -431,12 +431,30 @@ fn runs_with_a_queue(file: &str) {
             .filter_map(|period| period.requests.get("send"))
             .filter(|send| send.stages.contains_key("connection_wait_time"));
         assert!(stages.count() > 0, "{file}");
+        batches_are_counted(file, &record);
     }
     let logs = std::fs::read_dir(folder.path().join("logs")).unwrap();
     for run in logs.map(|entry| entry.unwrap().path()) {
         assert!(run.join("database-0/log").is_file(), "{}", run.display());
         assert!(!run.join("database-0/data").exists(), "the data is thrown away");
     }
+}
+
+/// A tier whose workers serve batches counts each one: what was begun and not yet counted is under
+/// way, one a worker at most, at either end of a period.
+fn batches_are_counted(file: &str, record: &kendall_store::RunRecord) {
+    let middlewares = record.tiers.iter().filter(|tier| tier.kind == "message-queue");
+    let mut held = 0;
+    for period in middlewares.flat_map(|tier| &tier.periods) {
+        held += period.held_time.count();
+        let under_way = 2 * u64::from(period.workers);
+        let [database] = period.backends.as_slice() else { panic!("{file}: one database") };
+        let answered = database.backend_time.count();
+        assert!(answered.abs_diff(database.requests) <= under_way, "{file}: {database:?}");
+        assert!(period.held_time.count() + under_way >= answered, "{file}: {period:?}");
+        assert!(database.keys >= database.requests, "{file}: {database:?}");
+    }
+    assert!(held > 0, "{file}: no worker was held");
 }
 
 #[test]

@@ -209,6 +209,8 @@ fn a_queue_that_serves_batches_is_accounted_by_the_batch() {
     }
     let html = std::fs::read_to_string(written.html).unwrap();
     assert!(html.contains("workers busy = X·V·S: within tolerance in all 10 runs"));
+    // What batches do to models of one service time is said, whichever curve has them.
+    assert!(html.contains("A worker serves what waits together: batches grow from 1.25 to 11.00"));
     let pool = rows("resources").into_iter().find(|r| r["resource"] == "connections to database");
     let pool = pool.unwrap();
     assert_eq!(pool["servers"], 8.0);

@@ -216,27 +216,27 @@ fn label_of(variable: Variable) -> &'static str {
     }
 }
 
-/// What each model assumes; once a model, with the calibration of the first curve.
+/// What each family of models assumes, once, with the calibration of the first curve that has it.
 fn described(section: &mut Section, compared: &[Of<'_>]) {
-    let Some((curve, comparisons)) = compared.first() else { return };
     section.heading("What each model assumes, and what it was calibrated on");
-    let mut told: Vec<&str> = Vec::new();
+    let mut told: Vec<String> = Vec::new();
     let mut caveats: Vec<String> = Vec::new();
     let mut items = Vec::new();
-    for comparison in comparisons {
-        if told.contains(&comparison.model.as_str()) {
-            continue;
-        }
-        told.push(&comparison.model);
-        items.push(format!(
-            "{}: {}. For {}: {}.",
-            comparison.model, comparison.assumes, curve.name, comparison.calibrated_on
-        ));
+    for (curve, comparison) in all(compared) {
         for caveat in &comparison.caveats {
             if !caveats.contains(caveat) {
                 caveats.push(caveat.clone());
             }
         }
+        let family = family(comparison);
+        if told.contains(&family) {
+            continue;
+        }
+        told.push(family);
+        items.push(format!(
+            "{}: {}. For {}: {}.",
+            comparison.model, comparison.assumes, curve.name, comparison.calibrated_on
+        ));
     }
     section.list(items);
     for caveat in caveats {
