@@ -25,8 +25,8 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
          and not a request: a request makes V = 1/(mean batch) visits of a time S, and workers are \
          busy X·V·S. (The service time of the chapter above is that of the whole batch, as each of \
          its requests sees it; with it, X·S would count a worker once for every request of the \
-         batch.) The demand V·S of a request falls as batches grow: the larger part of a batch is a \
-         round trip and a commit that all share.",
+         batch.) The demand V·S of a request falls as batches grow, since all of a batch share its \
+         round trips and its commit.",
     );
     let fits: Vec<(&Curve, Line)> =
         data.curves.iter().filter_map(|curve| Some((curve, fit(data, curve)?))).collect();
