@@ -107,6 +107,8 @@ struct Shared {
     done: AtomicBool,
     /// Whether calls may fail.
     killing: bool,
+    /// Whether clients are "killed" as well.
+    cutting: bool,
     seed: u64,
 }
 
@@ -166,7 +168,7 @@ impl Actor {
         let client = self.client().await;
         // Now and then the client is "killed": the call and the connection are dropped, wherever
         // the call is.
-        let cut = self.shared.killing && self.rng.random_range(0..10) == 0;
+        let cut = self.shared.cutting && self.rng.random_range(0..10) == 0;
         let patience =
             if cut { Duration::from_micros(self.rng.random_range(0..3000)) } else { CALL };
         let status = match tokio::time::timeout(patience, ask(client)).await {
@@ -448,7 +450,7 @@ fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
     let postgres = start_postgres(&folder.path().join("queue"));
     let mut middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
     let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
-    let shared = Arc::new(Shared { killing: true, ..Shared::default() });
+    let shared = Arc::new(Shared { killing: true, cutting: true, ..Shared::default() });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
@@ -578,13 +580,18 @@ async fn set_up(address: SocketAddr) {
 
 /// What still waits, taken by those who may; and how many stay hidden by a lease.
 async fn drain(shared: &Arc<Shared>, addresses: &[SocketAddr]) -> usize {
+    // PostgreSQL may still be coming up after the last kill.
     let clock = AtomicU64::new(shared.now());
-    let calm = Arc::new(Shared { clock, seed: 1000, ..Shared::default() });
-    let mut hidden = 0;
+    let calm = Arc::new(Shared { clock, seed: 1000, killing: true, ..Shared::default() });
+    let most = shared.history.lock().unwrap().sent.len();
+    let (mut hidden, mut found) = (0, 0);
     for client in (1..=LONE).rev() {
         let mut actor = Actor::new(client, &addresses[..1], &calm);
         for queue in (1..=ORDERED_QUEUE).rev() {
-            while actor.receive(queue, 0).await {}
+            while actor.receive(queue, 0).await {
+                found += 1;
+                assert!(found <= most, "received again and again");
+            }
         }
     }
     let mut actor = Actor::new(LONE, addresses, &calm);

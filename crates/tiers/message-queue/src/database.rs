@@ -107,6 +107,15 @@ pub enum DatabaseError {
          one that was restored from before the change"
     )]
     Altered(#[source] Box<refinery::Error>),
+    /// The table of migrations holds something else.
+    #[error(
+        "`{SCHEMA}.schema_history` holds {rows} rows that no migration wrote; take another database, or \
+         remove them"
+    )]
+    History {
+        /// Rows that are none of a migration.
+        rows: i64,
+    },
     /// The schema cannot be made.
     #[error(
         "cannot make the schema `{SCHEMA}`; the role needs CREATE on the database once (GRANT CREATE \
@@ -429,6 +438,7 @@ async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseErr
 }
 
 async fn migrate(client: &mut Client) -> Result<(), DatabaseError> {
+    check_history(client).await?;
     let mut runner = embedded::migrations::runner();
     let known = runner.get_migrations().iter().map(refinery::Migration::version).max();
     let error = match runner.set_migration_table_name("schema_history").run_async(client).await {
@@ -449,6 +459,25 @@ async fn migrate(client: &mut Client) -> Result<(), DatabaseError> {
         }
         _ => DatabaseError::Migrate(error),
     })
+}
+
+/// Whoever runs the migrations takes what the table holds for granted.
+async fn check_history(client: &Client) -> Result<(), DatabaseError> {
+    let begun = client
+        .query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[])
+        .await
+        .map_err(DatabaseError::Prepare)?;
+    if !begun.get::<_, bool>(0) {
+        return Ok(());
+    }
+    let text = r"SELECT count(*) FROM schema_history
+        WHERE (applied_on ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$'
+            AND checksum ~ '^\d{1,19}$' AND name IS NOT NULL) IS NOT TRUE";
+    let row = client.query_one(text, &[]).await.map_err(DatabaseError::Prepare)?;
+    match row.get(0) {
+        0 => Ok(()),
+        rows => Err(DatabaseError::History { rows }),
+    }
 }
 
 /// A URL that can be shown.
