@@ -472,7 +472,7 @@ async fn check_history(client: &Client) -> Result<(), DatabaseError> {
     }
     let text = r"SELECT count(*) FROM schema_history
         WHERE (applied_on ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$'
-            AND checksum ~ '^\d{1,19}$' AND name IS NOT NULL) IS NOT TRUE";
+            AND checksum ~ '^\d{1,20}$' AND name IS NOT NULL) IS NOT TRUE";
     let row = client.query_one(text, &[]).await.map_err(DatabaseError::Prepare)?;
     match row.get(0) {
         0 => Ok(()),
