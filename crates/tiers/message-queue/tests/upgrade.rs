@@ -167,7 +167,9 @@ fn a_database_of_a_later_version_or_of_another_program_is_refused() {
     let error = start(&postgres).unwrap_err();
     assert!(matches!(error, ServerError::Database(DatabaseError::Altered(_))), "{error:?}");
     println!("{error}");
-    change("INSERT INTO schema_history VALUES (1000, 'by hand', 'today', 'x'), (1001)");
+    change(
+        "INSERT INTO schema_history VALUES (1000, 'by hand', 'today', 'x'), (1001, NULL, NULL, NULL)",
+    );
     let error = start(&postgres).unwrap_err();
     let history = matches!(error, ServerError::Database(DatabaseError::History { rows: 2 }));
     assert!(history, "{error:?}");
