@@ -31,10 +31,33 @@ const ROUNDS: usize = 3;
 const WAITING: u64 = 1_000_000;
 /// Messages that are sent and received before the round after churn.
 const CHURN: u64 = 300_000;
-/// Of the middleware: with so few cores, more would take them from PostgreSQL.
-const WORKERS: &str = "1";
 /// Connections that all clients share.
 const CHANNELS: u64 = 2;
+
+/// How clients speak.
+#[derive(Debug, Clone, Copy)]
+enum Calls {
+    /// Each operation is a call.
+    Single,
+    /// All operations of a connection are on one stream.
+    Stream,
+}
+
+/// What one round runs.
+#[derive(Debug, Clone, Copy)]
+struct Setting {
+    clients: u64,
+    calls: Calls,
+    /// Of the middleware.
+    workers: &'static str,
+    batch: &'static str,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self { clients: CLIENTS, calls: Calls::Stream, workers: "2", batch: "128" }
+    }
+}
 
 /// What one round measured.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +65,7 @@ struct Round {
     messages_per_s: f64,
     postgres_us: f64,
     middleware_us: f64,
+    load_us: f64,
     response_ms: f64,
     memory_mib: f64,
 }
@@ -67,17 +91,23 @@ fn main() {
     bench.yardstick_table();
     println!("{CLIENTS} clients, {CONTENT}-byte messages, {SECONDS} s a round, {ROUNDS} rounds");
     println!("a message is one send and one receive; CPU time in µs per message\n");
-    let (mut yard, mut queue, mut lone, mut lone_unbatched) = (vec![], vec![], vec![], vec![]);
+    let (mut yard, mut queue, mut one_worker, mut single) = (vec![], vec![], vec![], vec![]);
+    let (mut lone, mut lone_unbatched) = (vec![], vec![]);
+    let plain = Setting::default();
     for _ in 0..ROUNDS {
         yard.push(bench.yardstick(CLIENTS));
-        queue.push(bench.queue(CLIENTS, "128"));
-        lone.push(bench.queue(1, "128"));
-        lone_unbatched.push(bench.queue(1, "1"));
+        queue.push(bench.queue(plain));
+        one_worker.push(bench.queue(Setting { workers: "1", ..plain }));
+        single.push(bench.queue(Setting { calls: Calls::Single, ..plain }));
+        lone.push(bench.queue(Setting { clients: 1, ..plain }));
+        lone_unbatched.push(bench.queue(Setting { clients: 1, batch: "1", ..plain }));
     }
     let yard = median(&yard);
     print("yardstick, 64 clients", &yard, &yard);
     let queue = median(&queue);
     print("queue, 64 clients", &queue, &yard);
+    print("queue, 64, one worker", &median(&one_worker), &yard);
+    print("queue, 64, a call each", &median(&single), &yard);
     let lone = median(&lone);
     print("queue, 1 client", &lone, &yard);
     let lone_unbatched = median(&lone_unbatched);
@@ -87,7 +117,7 @@ fn main() {
         lone.response_ms / lone_unbatched.response_ms
     );
     bench.churn();
-    let churned = bench.queue(CLIENTS, "128");
+    let churned = bench.queue(plain);
     print("queue, after churn", &churned, &yard);
     println!(
         "\nmessages/s after {CHURN} messages went through / before: {:.2}",
@@ -96,7 +126,7 @@ fn main() {
     bench.fill();
     let mut full = Vec::new();
     for _ in 0..ROUNDS {
-        full.push(bench.queue(CLIENTS, "128"));
+        full.push(bench.queue(plain));
     }
     let full = median(&full);
     print("queue, 1,000,000 waiting", &full, &yard);
@@ -104,7 +134,7 @@ fn main() {
         "\nmessages/s with 1,000,000 waiting / with none: {:.2}",
         full.messages_per_s / queue.messages_per_s
     );
-    let many = bench.queue(600, "128");
+    let many = bench.queue(Setting { clients: 600, ..plain });
     print("queue, 600 clients", &many, &yard);
     println!("memory of the middleware at 600 clients: {:.0} MiB", many.memory_mib);
     bench.postgres.stop();
@@ -112,12 +142,13 @@ fn main() {
 
 fn print(name: &str, round: &Round, yard: &Round) {
     println!(
-        "{name:<28} {:>9.0} messages/s ({:>5.2})  PostgreSQL {:>6.1} µs ({:>4.2})  middleware {:>6.1} µs  response {:>7.3} ms",
+        "{name:<28} {:>9.0} messages/s ({:>5.2})  PostgreSQL {:>6.1} µs ({:>4.2})  middleware {:>6.1} µs  load {:>6.1} µs  response {:>7.3} ms",
         round.messages_per_s,
         round.messages_per_s / yard.messages_per_s,
         round.postgres_us,
         round.postgres_us / yard.postgres_us,
         round.middleware_us,
+        round.load_us,
         round.response_ms,
     );
 }
@@ -132,6 +163,7 @@ fn median(rounds: &[Round]) -> Round {
         messages_per_s: of(|r| r.messages_per_s),
         postgres_us: of(|r| r.postgres_us),
         middleware_us: of(|r| r.middleware_us),
+        load_us: of(|r| r.load_us),
         response_ms: of(|r| r.response_ms),
         memory_mib: of(|r| r.memory_mib),
     }
@@ -196,26 +228,30 @@ impl Bench {
             messages_per_s: number("tps"),
             postgres_us: cpu_s * 1e6 / messages,
             middleware_us: 0.0,
+            load_us: 0.0,
             response_ms: number("latency average"),
             memory_mib: 0.0,
         }
     }
 
-    fn queue(&self, clients: u64, batch: &str) -> Round {
-        let middleware = Middleware::start(self.postgres.url(), batch);
+    fn queue(&self, setting: Setting) -> Round {
+        let middleware = Middleware::start(self.postgres.url(), setting);
+        let load_before = cpu_of(std::process::id());
         let postgres_before = cpu_of_tree(self.postgres.pid());
         let middleware_before = cpu_of(middleware.process.id());
         let start_ns = self.clock.now_ns();
         let (messages, times) =
-            self.runtime.block_on(load(middleware.address, clients, &self.clock));
+            self.runtime.block_on(load(middleware.address, setting, &self.clock));
         let seconds = Seconds::from_nanos(self.clock.now_ns() - start_ns).get();
         let postgres_s = cpu_of_tree(self.postgres.pid()) - postgres_before;
         let middleware_s = cpu_of(middleware.process.id()) - middleware_before;
+        let load_s = cpu_of(std::process::id()) - load_before;
         let messages = exact_f64(messages);
         Round {
             messages_per_s: messages / seconds,
             postgres_us: postgres_s * 1e6 / messages,
             middleware_us: middleware_s * 1e6 / messages,
+            load_us: load_s * 1e6 / messages,
             response_ms: times.mean().unwrap_or(0.0) / 1e6,
             memory_mib: memory_mib(middleware.process.id()),
         }
@@ -223,7 +259,7 @@ impl Bench {
 
     /// Messages that come and go, in batches of the protocol.
     fn churn(&self) {
-        let middleware = Middleware::start(self.postgres.url(), "128");
+        let middleware = Middleware::start(self.postgres.url(), Setting::default());
         self.runtime.block_on(async {
             let mut client = connect(middleware.address).await;
             let (me, queue) = enter(&mut client, "churner").await;
@@ -247,7 +283,7 @@ impl Bench {
 
     /// A million messages that nobody takes: addressed to a client that does not ask.
     fn fill(&self) {
-        let middleware = Middleware::start(self.postgres.url(), "128");
+        let middleware = Middleware::start(self.postgres.url(), Setting::default());
         self.runtime.block_on(async {
             let mut client = connect(middleware.address).await;
             let (me, queue) = enter(&mut client, "filler").await;
@@ -269,16 +305,20 @@ impl Bench {
 }
 
 /// Every client sends a message and receives one, again and again.
-async fn load(address: SocketAddr, clients: u64, clock: &Clock) -> (u64, Histogram) {
+async fn load(address: SocketAddr, setting: Setting, clock: &Clock) -> (u64, Histogram) {
+    let Setting { clients, calls, .. } = setting;
     let done = Arc::new(AtomicBool::new(false));
     let messages = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     let mut channels = Vec::new();
     for _ in 0..clients.min(CHANNELS) {
-        channels.push(connect(address).await);
+        let client = connect(address).await;
+        let stream = stream::Stream::open(client.clone()).await;
+        channels.push((client, stream));
     }
     for number in 0..clients {
-        let mut client = channels[usize::try_from(number).unwrap() % channels.len()].clone();
+        let place = usize::try_from(number).unwrap() % channels.len();
+        let (mut client, stream) = channels[place].clone();
         let (done, messages, clock) = (Arc::clone(&done), Arc::clone(&messages), clock.clone());
         tasks.spawn(async move {
             // A client may not take its own messages, so that a lone one would find none: each sends
@@ -295,10 +335,16 @@ async fn load(address: SocketAddr, clients: u64, clock: &Clock) -> (u64, Histogr
             let receive = ReceiveRequest { client_id: taker, queue_id, ..Default::default() };
             while !done.load(Ordering::Relaxed) {
                 let started = clock.now_ns();
-                client.send(send.clone()).await.unwrap();
+                match calls {
+                    Calls::Single => drop(client.send(send.clone()).await.unwrap()),
+                    Calls::Stream => drop(stream.send(send.clone()).await),
+                }
                 times.record(clock.now_ns() - started);
                 let started = clock.now_ns();
-                let taken = client.receive(receive.clone()).await.unwrap().into_inner();
+                let taken = match calls {
+                    Calls::Single => client.receive(receive.clone()).await.unwrap().into_inner(),
+                    Calls::Stream => stream.receive(receive.clone()).await,
+                };
                 times.record(clock.now_ns() - started);
                 if taken.message.is_some() {
                     messages.fetch_add(1, Ordering::Relaxed);
@@ -321,6 +367,103 @@ async fn load(address: SocketAddr, clients: u64, clock: &Clock) -> (u64, Histogr
     (messages.load(Ordering::Relaxed), all)
 }
 
+/// The caller's side of `Converse`: calls of many tasks, sent together.
+mod stream {
+    use std::collections::HashMap;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll, Waker};
+
+    use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+    use kendall_protocols::queue::call::Operation;
+    use kendall_protocols::queue::reply::Answer;
+    use kendall_protocols::queue::{
+        Call, Calls, ReceiveRequest, ReceiveResponse, Reply, SendRequest, SendResponse,
+    };
+    use tokio::sync::oneshot;
+    use tonic::transport::Channel;
+
+    #[derive(Clone)]
+    pub(super) struct Stream {
+        shared: Arc<Shared>,
+    }
+
+    #[derive(Default)]
+    struct Shared {
+        /// Calls that are not sent yet, and who is woken to send them.
+        calls: Mutex<(Vec<Call>, Option<Waker>)>,
+        waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
+        tags: AtomicU64,
+    }
+
+    /// What is to be sent, as a stream of messages.
+    struct Outgoing(Arc<Shared>);
+
+    impl tokio_stream::Stream for Outgoing {
+        type Item = Calls;
+
+        fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Calls>> {
+            let mut state = self.0.calls.lock().unwrap();
+            if state.0.is_empty() {
+                state.1 = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(Some(Calls { calls: std::mem::take(&mut state.0) }))
+        }
+    }
+
+    impl Stream {
+        pub(super) async fn open(mut client: MessageQueueClient<Channel>) -> Self {
+            let shared = Arc::new(Shared::default());
+            let outgoing = Outgoing(Arc::clone(&shared));
+            let mut incoming = client.converse(outgoing).await.unwrap().into_inner();
+            let readers = Arc::clone(&shared);
+            drop(tokio::runtime::Handle::current().spawn(async move {
+                while let Ok(Some(replies)) = incoming.message().await {
+                    let mut waiting = readers.waiting.lock().unwrap();
+                    for reply in replies.replies {
+                        let caller = waiting.remove(&reply.tag).unwrap();
+                        drop(caller.send(reply));
+                    }
+                }
+            }));
+            Self { shared }
+        }
+
+        async fn call(&self, operation: Operation) -> Reply {
+            let tag = self.shared.tags.fetch_add(1, Ordering::Relaxed);
+            let (caller, reply) = oneshot::channel();
+            self.shared.waiting.lock().unwrap().insert(tag, caller);
+            let waker = {
+                let mut state = self.shared.calls.lock().unwrap();
+                state.0.push(Call { tag, operation: Some(operation) });
+                state.1.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+            let reply = reply.await.unwrap();
+            assert_eq!(reply.code, 0, "{}", reply.error);
+            reply
+        }
+
+        pub(super) async fn send(&self, request: SendRequest) -> SendResponse {
+            match self.call(Operation::Send(request)).await.answer {
+                Some(Answer::Send(answer)) => answer,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        pub(super) async fn receive(&self, request: ReceiveRequest) -> ReceiveResponse {
+            match self.call(Operation::Receive(request)).await.answer {
+                Some(Answer::Receive(answer)) => answer,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
 async fn connect(address: SocketAddr) -> MessageQueueClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap().tcp_nodelay(true);
     MessageQueueClient::new(endpoint.connect().await.unwrap())
@@ -341,10 +484,11 @@ struct Middleware {
 }
 
 impl Middleware {
-    fn start(database: &str, batch: &str) -> Self {
+    fn start(database: &str, setting: Setting) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
             .args(["serve", "queue", "--listen", "127.0.0.1:0", "--database", database])
-            .args(["--batch", batch, "--workers", WORKERS, "--connections", "3", "--threads", "1"])
+            .args(["--batch", setting.batch, "--workers", setting.workers])
+            .args(["--connections", "3", "--threads", "1"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

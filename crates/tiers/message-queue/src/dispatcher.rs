@@ -4,14 +4,15 @@
 //! what has come to wait meanwhile, up to the batch size: under load the time for a connection and
 //! for a commit is shared by many, while a lone request is served at once.
 //!
-//! While a batch is under way the next one starts when as many wait as that one has: the first who
-//! comes back would be served alone otherwise, and many small batches cost more than few large
-//! ones. When the batch under way ends, or takes long, whoever waits goes at once.
+//! Requests wait in lanes by what they do: sends, takes, acknowledgements, the rest; a batch is of
+//! one lane, and one batch of a lane is under way at a time. So a batch is one statement over many
+//! rows, where one of all kinds would be several over few; and sends, which go to the end of a
+//! queue, run beside takes, which are at its front, where two batches of takes would only be in each
+//! other's way. A lane whose batch would be full does not wait for the one under way.
 //!
-//! A batch leaves half of those who may come for the next one: all who wait and as many as the last
-//! batch had, who are about to come back. Without that, all would go together, and then the next
-//! batch would begin with the first who is back, alone: large and tiny batches in turns, of which
-//! the tiny ones pay a commit each, and PostgreSQL idle while everyone else works.
+//! While another lane is served, a lane begins when half as many wait as its last batch had: the
+//! first who comes back would be served alone otherwise, and many small batches cost more than few
+//! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,10 @@ use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Record
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
 
+use crate::conversation::Ticket;
 use crate::database::{Databases, Session};
 use crate::operation::{Answer, Operation};
+use crate::service;
 
 /// Stages of this tier beside those that all have.
 pub(crate) const STAGES: &[&str] = &["connection_wait_time"];
@@ -57,22 +60,54 @@ pub(crate) struct Dispatcher {
 
 #[derive(Debug)]
 struct State {
-    waiting: VecDeque<Pending>,
+    lanes: [Line; Lane::COUNT],
     /// Operations of all that wait.
     requests: usize,
-    /// Operations of the batch that was put together last.
-    last_batch: usize,
-    /// Batches that are under way.
-    under_way: usize,
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
 }
 
+/// Requests of one lane.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Pending>,
+    /// Operations of those that wait.
+    operations: usize,
+    /// Operations of its batch that was put together last.
+    last_batch: usize,
+    /// Batches that are under way.
+    under_way: usize,
+}
+
+/// What requests do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Sends,
+    Takes,
+    Acknowledgements,
+    Rest,
+}
+
+impl Lane {
+    const ALL: [Self; Self::COUNT] = [Self::Sends, Self::Takes, Self::Acknowledgements, Self::Rest];
+    const COUNT: usize = 4;
+
+    /// The lane of a request: what came in one call is all of a kind.
+    fn of(pending: &Pending) -> Self {
+        match pending.operations.first() {
+            Some(Operation::Send(_)) => Self::Sends,
+            Some(Operation::Take(_)) => Self::Takes,
+            Some(Operation::Acknowledge(_)) => Self::Acknowledgements,
+            _ => Self::Rest,
+        }
+    }
+}
+
 /// What an idle worker finds.
 enum First {
-    /// The first request that waits, and when it was taken.
-    Taken(Pending, u64),
+    /// The first request of a lane, and when it was taken.
+    Taken(Lane, Pending, u64),
     /// Requests that wait for a batch under way.
     Held,
     /// Nothing to do.
@@ -84,7 +119,34 @@ struct Pending {
     /// What came in one call: performed together, in this order, by one worker.
     operations: Vec<Operation>,
     arrived_ns: u64,
-    reply: oneshot::Sender<Vec<Result<Answer, Status>>>,
+    reply: Reply,
+}
+
+/// Who is to be answered.
+#[derive(Debug)]
+enum Reply {
+    /// A call of its own.
+    Caller(oneshot::Sender<Vec<Result<Answer, Status>>>),
+    /// One of many on a stream: a single operation.
+    Stream(Ticket),
+}
+
+impl Reply {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Caller(caller) => caller.is_closed(),
+            Self::Stream(ticket) => ticket.is_closed(),
+        }
+    }
+
+    fn send(self, answers: &mut impl Iterator<Item = Result<Answer, Status>>, operations: usize) {
+        let missing = || Err(Status::internal("an operation had no answer"));
+        match self {
+            // The receiver may have gone meanwhile; what was done stays done.
+            Self::Caller(caller) => drop(caller.send(answers.take(operations).collect())),
+            Self::Stream(ticket) => ticket.answer(answers.next().unwrap_or_else(missing)),
+        }
+    }
 }
 
 impl Dispatcher {
@@ -92,10 +154,8 @@ impl Dispatcher {
         let recorder = instruments.recorder();
         Arc::new(Self {
             state: Mutex::new(State {
-                waiting: VecDeque::new(),
+                lanes: Default::default(),
                 requests: 0,
-                last_batch: 0,
-                under_way: 0,
                 recorder,
                 draining: false,
             }),
@@ -115,30 +175,31 @@ impl Dispatcher {
         if operations.is_empty() {
             return Ok(Vec::new());
         }
-        let answers = {
-            let arrived_ns = self.clock.now_ns();
-            let mut state = self.lock();
-            if state.draining {
-                return Err(Status::unavailable("the middleware is stopping; try another"));
-            }
-            if state.requests + operations.len() > self.capacity {
-                state.recorder.limit_hit(QUEUE_FULL);
-                return Err(Status::resource_exhausted(format!(
-                    "{} requests wait, the queue's bound is {}; try again later",
-                    state.requests, self.capacity
-                )));
-            }
-            for operation in &operations {
-                state.recorder.arrived(operation.request_type());
-            }
-            state.recorder.queue_length.add(arrived_ns, count(&operations));
-            state.requests += operations.len();
-            let (reply, answers) = oneshot::channel();
-            state.waiting.push_back(Pending { operations, arrived_ns, reply });
-            answers
-        };
+        let (reply, answers) = oneshot::channel();
+        let arrived_ns = self.clock.now_ns();
+        let pending = Pending { operations, arrived_ns, reply: Reply::Caller(reply) };
+        let entered = self.lock().enter(pending, self.capacity);
+        entered.map_err(|(status, _)| status)?;
         self.work.notify_one();
-        answers.await.map_err(|_| Status::unavailable("the middleware stopped before it answered"))
+        answers.await.map_err(|_| service::stopped())
+    }
+
+    /// Puts operations of a stream into the request queue, each for itself.
+    pub(crate) fn submit(&self, asked: Vec<(Operation, Ticket)>) {
+        if asked.is_empty() {
+            return;
+        }
+        let arrived_ns = self.clock.now_ns();
+        let mut state = self.lock();
+        for (operation, ticket) in asked {
+            let reply = Reply::Stream(ticket);
+            let pending = Pending { operations: vec![operation], arrived_ns, reply };
+            if let Err((status, pending)) = state.enter(pending, self.capacity) {
+                pending.reply.send(&mut std::iter::once(Err(status)), 1);
+            }
+        }
+        drop(state);
+        self.work.notify_one();
     }
 
     /// Puts one operation into the request queue and gives its answer.
@@ -181,14 +242,17 @@ impl Dispatcher {
         loop {
             let waiting = self.work.notified();
             match self.take_first(patient) {
-                First::Taken(first, dequeued_ns) => {
+                First::Taken(lane, first, dequeued_ns) => {
                     patient = true;
                     recorder.workers_busy.add(dequeued_ns, 1);
-                    self.serve(first, dequeued_ns, &databases, &mut recorder).await;
-                    let freed_ns = self.clock.now_ns();
-                    recorder.workers_busy.subtract(freed_ns, 1);
-                    recorder.held(freed_ns.saturating_sub(dequeued_ns));
-                    self.lock().under_way -= 1;
+                    self.serve(lane, (first, dequeued_ns), &databases, &mut recorder).await;
+                    recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+                    let mut state = self.lock();
+                    state.lanes[lane as usize].under_way -= 1;
+                    if state.requests > 0 {
+                        // Two lanes may begin now: this worker sees to one of them.
+                        self.work.notify_one();
+                    }
                 }
                 First::Held => {
                     patient = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
@@ -205,15 +269,15 @@ impl Dispatcher {
 
     async fn serve(
         &self,
-        first: Pending,
-        dequeued_ns: u64,
+        lane: Lane,
+        first: (Pending, u64),
         databases: &Databases,
         recorder: &mut Recorder,
     ) {
         let session = databases.session().await;
         let connected_ns = self.clock.now_ns();
-        let mut batch = vec![(first, dequeued_ns)];
-        self.take_more(&mut batch, connected_ns);
+        let mut batch = vec![first];
+        self.take_more(lane, &mut batch, connected_ns);
         // A client that is gone must not take a message away.
         batch.retain(|(pending, _)| {
             let abandoned = pending.reply.is_closed();
@@ -237,14 +301,12 @@ impl Dispatcher {
         };
         let received_ns = self.clock.now_ns();
         let exchange = Exchange { sent_ns, received_ns };
+        for answer in &answers {
+            recorder.outcome(outcome(answer), 1);
+        }
         let mut answers = answers.into_iter();
         for (pending, dequeued_ns) in batch {
-            let own: Vec<_> = answers.by_ref().take(pending.operations.len()).collect();
-            for answer in &own {
-                recorder.outcome(outcome(answer), 1);
-            }
-            // The receiver may have gone meanwhile; what was done stays done.
-            drop(pending.reply.send(own));
+            pending.reply.send(&mut answers, pending.operations.len());
             let moments = Moments {
                 arrived_ns: pending.arrived_ns,
                 dequeued_ns,
@@ -259,39 +321,48 @@ impl Dispatcher {
         }
     }
 
+    /// The first request of the lane that may begin and has waited longest.
     fn take_first(&self, patient: bool) -> First {
         let mut state = self.lock();
-        let enough = state.last_batch.min(self.batch);
-        if patient && state.under_way > 0 && (1..enough).contains(&state.requests) {
-            return First::Held;
-        }
-        let Some(pending) = state.waiting.pop_front() else { return First::Nothing };
+        let busy = state.lanes.iter().any(|line| line.under_way > 0);
+        let may_begin = |line: &Line| {
+            let free = line.under_way == 0 && line.operations >= line.last_batch.div_ceil(2);
+            !busy || !patient || free || line.operations >= self.batch
+        };
+        let front = |line: &Line| line.waiting.front().map(|pending| pending.arrived_ns);
+        let first = Lane::ALL
+            .into_iter()
+            .filter(|lane| may_begin(&state.lanes[*lane as usize]))
+            .filter_map(|lane| front(&state.lanes[lane as usize]).map(|arrived| (arrived, lane)))
+            .min_by_key(|(arrived, _)| *arrived);
+        let Some((_, lane)) = first else {
+            return if state.requests > 0 { First::Held } else { First::Nothing };
+        };
         let now_ns = self.clock.now_ns();
-        state.left(&pending, now_ns);
-        state.under_way += 1;
-        First::Taken(pending, now_ns)
+        let Some(pending) = state.next(lane, now_ns) else { return First::Nothing };
+        state.lanes[lane as usize].under_way += 1;
+        First::Taken(lane, pending, now_ns)
     }
 
-    fn take_more(&self, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
+    /// Adds what waits in the batch's lane.
+    fn take_more(&self, lane: Lane, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
         let mut state = self.lock();
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
-        let half = (taken + state.requests + state.last_batch).div_ceil(2);
-        while taken < self.batch.min(half)
-            && let Some(pending) = state.waiting.pop_front()
+        while taken < self.batch
+            && let Some(pending) = state.next(lane, now_ns)
         {
             taken += pending.operations.len();
-            state.left(&pending, now_ns);
             batch.push((pending, now_ns));
         }
-        state.last_batch = taken;
-        if !state.waiting.is_empty() {
+        state.lanes[lane as usize].last_batch = taken;
+        if state.requests > 0 {
             self.work.notify_one();
         }
     }
 
     fn drained(&self) -> bool {
         let state = self.lock();
-        state.draining && state.waiting.is_empty()
+        state.draining && state.requests == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -300,10 +371,39 @@ impl Dispatcher {
 }
 
 impl State {
-    /// Counts that `pending` waits no more.
-    fn left(&mut self, pending: &Pending, now_ns: u64) {
+    /// Lets operations wait together, if they may.
+    fn enter(&mut self, pending: Pending, capacity: usize) -> Result<(), (Status, Pending)> {
+        if self.draining {
+            let status = Status::unavailable("the middleware is stopping; try another");
+            return Err((status, pending));
+        }
+        if self.requests + pending.operations.len() > capacity {
+            self.recorder.limit_hit(QUEUE_FULL);
+            let status = Status::resource_exhausted(format!(
+                "{} requests wait, the queue's bound is {capacity}; try again later",
+                self.requests
+            ));
+            return Err((status, pending));
+        }
+        for operation in &pending.operations {
+            self.recorder.arrived(operation.request_type());
+        }
+        self.recorder.queue_length.add(pending.arrived_ns, count(&pending.operations));
+        self.requests += pending.operations.len();
+        let line = &mut self.lanes[Lane::of(&pending) as usize];
+        line.operations += pending.operations.len();
+        line.waiting.push_back(pending);
+        Ok(())
+    }
+
+    /// Takes the first request out of a lane.
+    fn next(&mut self, lane: Lane, now_ns: u64) -> Option<Pending> {
+        let line = &mut self.lanes[lane as usize];
+        let pending = line.waiting.pop_front()?;
+        line.operations = line.operations.saturating_sub(pending.operations.len());
         self.requests = self.requests.saturating_sub(pending.operations.len());
         self.recorder.queue_length.subtract(now_ns, count(&pending.operations));
+        Some(pending)
     }
 }
 

@@ -9,6 +9,7 @@
 //! What it leaves out: printing, and the command line.
 
 mod console;
+mod conversation;
 mod database;
 mod dispatcher;
 mod operation;

@@ -13,7 +13,7 @@ use kendall_tier::{Clock, Instruments, Layout};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use tokio_stream::wrappers::ReceiverStream;
@@ -119,6 +119,7 @@ pub struct Server {
     background: JoinSet<()>,
     network: JoinSet<Result<(), tonic::transport::Error>>,
     end: oneshot::Sender<()>,
+    stopping: watch::Sender<bool>,
     postgres: Option<PrivatePostgres>,
 }
 
@@ -147,12 +148,14 @@ impl Server {
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
         let dispatcher = Dispatcher::new(&instruments, options.queue_capacity, options.batch);
         let waiters = Arc::new(Waiters::default());
+        let (stopping, stopped) = watch::channel(false);
         let service = Service {
             dispatcher: Arc::clone(&dispatcher),
             waiters: Arc::clone(&waiters),
             databases: databases.clone(),
             middleware: uuid::Uuid::new_v4(),
             clock,
+            stopping: stopped,
         };
         let handle = runtime.handle();
         let mut workers = JoinSet::new();
@@ -187,6 +190,7 @@ impl Server {
             background,
             network,
             end,
+            stopping,
             postgres,
         })
     }
@@ -225,11 +229,13 @@ impl Server {
             mut background,
             mut network,
             end,
+            stopping,
             postgres,
             ..
         } = self;
         // An error means that the network side has ended already.
         end.send(()).unwrap_or_default();
+        stopping.send_replace(true);
         dispatcher.drain();
         waiters.wake_all();
         runtime.block_on(async {

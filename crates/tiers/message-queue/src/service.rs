@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use kendall_protocols::queue as wire;
 use kendall_tier::Clock;
-use tonic::{Code, Request, Response, Status};
+use tokio::sync::watch;
+use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
 
+use crate::conversation::Conversation;
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
 use crate::operation::{
@@ -29,20 +31,29 @@ pub(crate) struct Service {
     pub(crate) databases: Databases,
     pub(crate) middleware: Uuid,
     pub(crate) clock: Clock,
+    /// Turns true when the middleware stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A take, and how long it may wait for a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Taking {
+    pub(crate) operation: Operation,
+    selector: Selector,
+    pub(crate) wait_ms: u64,
 }
 
 impl Service {
-    fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         self.databases.limits()
     }
 
     /// Takes a message, waiting for one as long as was asked.
-    async fn take(
+    pub(crate) async fn take(
         &self,
-        operation: Operation,
-        selector: Selector,
-        wait_ms: u64,
+        taking: Taking,
     ) -> Result<Option<(wire::Message, u64)>, Status> {
+        let Taking { operation, selector, wait_ms } = taking;
         let end_ns = self.clock.now_ns() + wait_ms.min(self.limits().wait_ms) * 1_000_000;
         let mut registered = false;
         loop {
@@ -87,6 +98,16 @@ impl Service {
 
 #[tonic::async_trait]
 impl MessageQueue for Service {
+    type ConverseStream = Conversation;
+
+    async fn converse(
+        &self,
+        request: Request<Streaming<wire::Calls>>,
+    ) -> Result<Response<Conversation>, Status> {
+        let stopping = self.stopping.clone();
+        Ok(Response::new(Conversation::new(self.clone(), request.into_inner(), stopping)))
+    }
+
     async fn hello(
         &self,
         request: Request<wire::HelloRequest>,
@@ -177,59 +198,38 @@ impl MessageQueue for Service {
         request: Request<wire::SendRequest>,
     ) -> Result<Response<wire::SendResponse>, Status> {
         let operation = checked_send(request.into_inner(), self.limits())?;
-        let message_id = number(self.dispatcher.perform(operation).await?)?;
-        Ok(Response::new(wire::SendResponse { message_id }))
+        Ok(Response::new(sent(self.dispatcher.perform(operation).await?)?))
     }
 
     async fn receive(
         &self,
         request: Request<wire::ReceiveRequest>,
     ) -> Result<Response<wire::ReceiveResponse>, Status> {
-        let request = request.into_inner();
-        let selector =
-            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
-        let take = Take { selector, lease_ms: 0 };
-        let operation = match request_id(&request.request_id)? {
-            Some(id) => Operation::TakeOnce(take, id),
-            None => Operation::Take(take),
-        };
-        let found = self.take(operation, selector, request.wait_ms).await?;
-        Ok(Response::new(wire::ReceiveResponse { message: found.map(|(message, _)| message) }))
+        let found = self.take(checked_receive(request.into_inner())?).await?;
+        Ok(Response::new(received(Answer::Message(found))?))
     }
 
     async fn read(
         &self,
         request: Request<wire::ReadRequest>,
     ) -> Result<Response<wire::ReadResponse>, Status> {
-        let request = request.into_inner();
-        let selector =
-            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
-        let found = message(self.dispatcher.perform(Operation::Read(selector)).await?)?;
-        Ok(Response::new(wire::ReadResponse { message: found.map(|(message, _)| message) }))
+        let operation = checked_read(request.into_inner())?;
+        Ok(Response::new(read(self.dispatcher.perform(operation).await?)?))
     }
 
     async fn lease(
         &self,
         request: Request<wire::LeaseRequest>,
     ) -> Result<Response<wire::LeaseResponse>, Status> {
-        let request = request.into_inner();
-        let selector =
-            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
-        let lease_ms = lease(request.lease_ms)?;
-        let operation = Operation::Take(Take { selector, lease_ms });
-        let found = self.take(operation, selector, request.wait_ms).await?;
-        let (message, lease_id) = found.unzip();
-        let lease_id = lease_id.unwrap_or_default();
-        Ok(Response::new(wire::LeaseResponse { message, lease_id }))
+        let found = self.take(checked_lease(request.into_inner())?).await?;
+        Ok(Response::new(leased(Answer::Message(found))?))
     }
 
     async fn acknowledge(
         &self,
         request: Request<wire::AcknowledgeRequest>,
     ) -> Result<Response<wire::AcknowledgeResponse>, Status> {
-        let request = request.into_inner();
-        let held = held(request.client_id, request.message_id, request.lease_id)?;
-        self.dispatcher.perform(Operation::Acknowledge(held)).await?;
+        self.dispatcher.perform(checked_acknowledge(request.into_inner())?).await?;
         Ok(Response::new(wire::AcknowledgeResponse {}))
     }
 
@@ -237,10 +237,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ExtendLeaseRequest>,
     ) -> Result<Response<wire::ExtendLeaseResponse>, Status> {
-        let request = request.into_inner();
-        let held = held(request.client_id, request.message_id, request.lease_id)?;
-        let lease_ms = lease(request.lease_ms)?;
-        self.dispatcher.perform(Operation::ExtendLease(held, lease_ms)).await?;
+        self.dispatcher.perform(checked_extend(request.into_inner())?).await?;
         Ok(Response::new(wire::ExtendLeaseResponse {}))
     }
 
@@ -248,10 +245,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ReturnMessageRequest>,
     ) -> Result<Response<wire::ReturnMessageResponse>, Status> {
-        let request = request.into_inner();
-        let held = held(request.client_id, request.message_id, request.lease_id)?;
-        let delay_ms = milliseconds(request.delay_ms, "delay_ms")?;
-        self.dispatcher.perform(Operation::Return(held, delay_ms)).await?;
+        self.dispatcher.perform(checked_return(request.into_inner())?).await?;
         Ok(Response::new(wire::ReturnMessageResponse {}))
     }
 
@@ -296,7 +290,8 @@ impl MessageQueue for Service {
         let mut messages = Vec::new();
         if request.wait_ms > 0 {
             // Waits for the first; what has come with it is taken together.
-            match self.take(operation.clone(), selector, request.wait_ms).await? {
+            let wait_ms = request.wait_ms;
+            match self.take(Taking { operation: operation.clone(), selector, wait_ms }).await? {
                 Some((first, _)) => messages.push(first),
                 None => return Ok(Response::new(wire::ReceiveBatchResponse { messages })),
             }
@@ -350,8 +345,78 @@ pub(crate) fn checked_send(
         content: text(request.content, "content")?,
         priority: request.priority,
         delay_ms: milliseconds(request.delay_ms, "delay_ms")?,
-        request: request_id(&request.request_id)?,
+        request: checked_request_id(&request.request_id)?,
     }))
+}
+
+/// A receive, checked.
+pub(crate) fn checked_receive(request: wire::ReceiveRequest) -> Result<Taking, Status> {
+    let wire::ReceiveRequest { client_id, queue_id, order, sender_id, wait_ms, request_id } =
+        request;
+    let selector = selector(client_id, queue_id, sender_id, order)?;
+    let take = Take { selector, lease_ms: 0 };
+    let operation = match checked_request_id(&request_id)? {
+        Some(id) => Operation::TakeOnce(take, id),
+        None => Operation::Take(take),
+    };
+    Ok(Taking { operation, selector, wait_ms })
+}
+
+/// A lease, checked.
+pub(crate) fn checked_lease(request: wire::LeaseRequest) -> Result<Taking, Status> {
+    let wire::LeaseRequest { client_id, queue_id, order, sender_id, wait_ms, lease_ms } = request;
+    let selector = selector(client_id, queue_id, sender_id, order)?;
+    let operation = Operation::Take(Take { selector, lease_ms: lease(lease_ms)? });
+    Ok(Taking { operation, selector, wait_ms })
+}
+
+/// A look, checked.
+pub(crate) fn checked_read(request: wire::ReadRequest) -> Result<Operation, Status> {
+    let wire::ReadRequest { client_id, queue_id, order, sender_id } = request;
+    selector(client_id, queue_id, sender_id, order).map(Operation::Read)
+}
+
+/// An acknowledgement, checked.
+pub(crate) fn checked_acknowledge(request: wire::AcknowledgeRequest) -> Result<Operation, Status> {
+    held(request.client_id, request.message_id, request.lease_id).map(Operation::Acknowledge)
+}
+
+/// A lease that is to be longer, checked.
+pub(crate) fn checked_extend(request: wire::ExtendLeaseRequest) -> Result<Operation, Status> {
+    let held = held(request.client_id, request.message_id, request.lease_id)?;
+    Ok(Operation::ExtendLease(held, lease(request.lease_ms)?))
+}
+
+/// A message that is given back, checked.
+pub(crate) fn checked_return(request: wire::ReturnMessageRequest) -> Result<Operation, Status> {
+    let held = held(request.client_id, request.message_id, request.lease_id)?;
+    Ok(Operation::Return(held, milliseconds(request.delay_ms, "delay_ms")?))
+}
+
+/// The answer to a send.
+pub(crate) fn sent(answer: Answer) -> Result<wire::SendResponse, Status> {
+    Ok(wire::SendResponse { message_id: number(answer)? })
+}
+
+/// The answer to a receive.
+pub(crate) fn received(answer: Answer) -> Result<wire::ReceiveResponse, Status> {
+    Ok(wire::ReceiveResponse { message: message(answer)?.map(|(message, _)| message) })
+}
+
+/// The answer to a look.
+pub(crate) fn read(answer: Answer) -> Result<wire::ReadResponse, Status> {
+    Ok(wire::ReadResponse { message: message(answer)?.map(|(message, _)| message) })
+}
+
+/// The answer to a lease.
+pub(crate) fn leased(answer: Answer) -> Result<wire::LeaseResponse, Status> {
+    let (message, lease_id) = message(answer)?.unzip();
+    Ok(wire::LeaseResponse { message, lease_id: lease_id.unwrap_or_default() })
+}
+
+/// What a call is told that was accepted and could not be answered.
+pub(crate) fn stopped() -> Status {
+    Status::unavailable("the middleware stopped before it answered")
 }
 
 fn id(value: u64, field: &str) -> Result<i64, Status> {
@@ -401,7 +466,7 @@ fn lease(ms: u64) -> Result<i64, Status> {
     milliseconds(ms, "lease_ms")
 }
 
-fn request_id(bytes: &[u8]) -> Result<Option<Uuid>, Status> {
+fn checked_request_id(bytes: &[u8]) -> Result<Option<Uuid>, Status> {
     if bytes.is_empty() {
         return Ok(None);
     }

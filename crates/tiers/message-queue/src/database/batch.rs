@@ -1,5 +1,8 @@
 //! Operations as statements: those of one kind share a statement, those of several kinds share a
-//! transaction.
+//! transaction. What a batch usually is, sends and takes of the first message of one queue, is one
+//! statement.
+
+mod exchange;
 
 use kendall_protocols::queue::{Message, Queue, QueueStatisticsResponse};
 use tokio_postgres::error::SqlState;
@@ -63,6 +66,11 @@ pub(super) async fn perform(
     limits: &Limits,
 ) -> Result<Answers, Error> {
     let kinds = Kinds::of(operations);
+    if let Some(exchange) = exchange::write(operations, &kinds)
+        && let Some(answers) = exchange.perform(connection, operations, &kinds, limits).await?
+    {
+        return Ok(answers);
+    }
     let calls = Calls {
         send: Call::prepare(connection, send_many(&chosen(operations, &kinds.sends, as_send)))
             .await?,
@@ -73,15 +81,10 @@ pub(super) async fn perform(
         )
         .await?,
     };
-    let mut answers: Vec<Option<Result<Answer, Status>>> = vec![None; operations.len()];
-    let mut put = |places: &[usize], rows: Vec<Result<Answer, Refusal>>| {
-        for (place, row) in places.iter().zip(rows) {
-            answers[*place] = Some(row.map_err(|refusal| refusal.status(limits)));
-        }
-    };
+    let mut answers = Gathered::new(operations.len(), limits);
     let rows = if kinds.statements() == 1 {
         let rows = calls.run(connection).await?;
-        put(&kinds.others, singles(connection, operations, &kinds.others).await?);
+        answers.put(&kinds.others, singles(connection, operations, &kinds.others).await?);
         rows
     } else if kinds.others.is_empty() {
         // All of it is on its way before the first answer: one round trip. Where a statement
@@ -104,7 +107,7 @@ pub(super) async fn perform(
         match done.await {
             Ok((rows, others)) => {
                 connection.batch_execute("COMMIT").await?;
-                put(&kinds.others, others);
+                answers.put(&kinds.others, others);
                 rows
             }
             Err(error) => {
@@ -113,11 +116,33 @@ pub(super) async fn perform(
             }
         }
     };
-    put(&kinds.sends, sent(&rows.send, kinds.sends.len()));
-    put(&kinds.takes, found(&rows.take, kinds.takes.len()));
-    put(&kinds.acknowledgements, acknowledged(&rows.acknowledge));
-    let missing = || Err(Status::internal("an operation had no answer"));
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect())
+    answers.put(&kinds.sends, sent(&rows.send, kinds.sends.len()));
+    answers.put(&kinds.takes, found(&rows.take, kinds.takes.len()));
+    answers.put(&kinds.acknowledgements, acknowledged(&rows.acknowledge));
+    Ok(answers.all())
+}
+
+/// Answers at the places of their operations.
+struct Gathered<'a> {
+    answers: Vec<Option<Result<Answer, Status>>>,
+    limits: &'a Limits,
+}
+
+impl<'a> Gathered<'a> {
+    fn new(operations: usize, limits: &'a Limits) -> Self {
+        Self { answers: vec![None; operations], limits }
+    }
+
+    fn put(&mut self, places: &[usize], rows: Vec<Result<Answer, Refusal>>) {
+        for (place, row) in places.iter().zip(rows) {
+            self.answers[*place] = Some(row.map_err(|refusal| refusal.status(self.limits)));
+        }
+    }
+
+    fn all(self) -> Answers {
+        let missing = || Err(Status::internal("an operation had no answer"));
+        self.answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
+    }
 }
 
 /// The operations of one kind.

@@ -1,0 +1,293 @@
+//! Many calls on one stream: they are read, put into the request queue and answered together.
+//!
+//! What a call of its own costs (headers both ways, a stream, a task, a wake-up) is shared by all
+//! that are under way: calls that come in one message enter the request queue under one lock, and
+//! answers of a batch leave as one message.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use kendall_protocols::queue as wire;
+use kendall_protocols::queue::call::Operation as Asked;
+use kendall_protocols::queue::reply::Answer as Said;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use crate::operation::{Answer, Operation};
+use crate::service::{self, Service, Taking};
+
+/// Calls of one stream that may be unanswered; beyond, nothing more is read.
+const OPEN_CALLS: usize = 1024;
+
+/// Where the answers of a stream's calls gather until it takes them.
+#[derive(Debug, Default)]
+struct Gathering {
+    state: Mutex<Gathered>,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    replies: Vec<wire::Reply>,
+    /// Wakes the stream, where it sleeps.
+    waker: Option<Waker>,
+    /// The stream is gone: nobody reads what is answered.
+    closed: bool,
+}
+
+impl Gathering {
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, reply: wire::Reply) {
+        let mut state = self.lock();
+        state.replies.push(reply);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// What has gathered; where nothing has, the stream is woken when something does.
+    fn take(&self, context: &Context<'_>) -> Vec<wire::Reply> {
+        let mut state = self.lock();
+        if state.replies.is_empty() {
+            state.waker = Some(context.waker().clone());
+        }
+        std::mem::take(&mut state.replies)
+    }
+}
+
+/// The right, and the duty, to answer one call: dropped, it says that the middleware stopped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    gathering: Arc<Gathering>,
+    tag: u64,
+    kind: Kind,
+    answered: bool,
+}
+
+/// Which operation a call is; its answer is of the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Send,
+    Receive,
+    Read,
+    Lease,
+    Acknowledge,
+    ExtendLease,
+    Return,
+}
+
+impl Ticket {
+    /// Whether nobody reads the answer any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gathering.lock().closed
+    }
+
+    pub(crate) fn answer(mut self, answer: Result<Answer, Status>) {
+        self.put(answer);
+    }
+
+    fn put(&mut self, answer: Result<Answer, Status>) {
+        self.answered = true;
+        let mut reply = wire::Reply { tag: self.tag, ..Default::default() };
+        match answer.and_then(|answer| self.kind.said(answer)) {
+            Ok(said) => reply.answer = Some(said),
+            Err(status) => {
+                reply.code = status.code() as i32;
+                status.message().clone_into(&mut reply.error);
+            }
+        }
+        self.gathering.add(reply);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.put(Err(service::stopped()));
+        }
+    }
+}
+
+impl Kind {
+    fn of(asked: &Asked) -> Self {
+        match asked {
+            Asked::Send(_) => Self::Send,
+            Asked::Receive(_) => Self::Receive,
+            Asked::Read(_) => Self::Read,
+            Asked::Lease(_) => Self::Lease,
+            Asked::Acknowledge(_) => Self::Acknowledge,
+            Asked::ExtendLease(_) => Self::ExtendLease,
+            Asked::ReturnMessage(_) => Self::Return,
+        }
+    }
+
+    /// An answer in the words of the protocol.
+    fn said(self, answer: Answer) -> Result<Said, Status> {
+        Ok(match self {
+            Self::Send => Said::Send(service::sent(answer)?),
+            Self::Receive => Said::Receive(service::received(answer)?),
+            Self::Read => Said::Read(service::read(answer)?),
+            Self::Lease => Said::Lease(service::leased(answer)?),
+            Self::Acknowledge => Said::Acknowledge(wire::AcknowledgeResponse {}),
+            Self::ExtendLease => Said::ExtendLease(wire::ExtendLeaseResponse {}),
+            Self::Return => Said::ReturnMessage(wire::ReturnMessageResponse {}),
+        })
+    }
+}
+
+/// What becomes of a call.
+enum Begun {
+    /// One operation of the request queue.
+    At(Operation),
+    /// A take that waits for a message.
+    Waiting(Taking),
+}
+
+/// One stream, as the stream of its replies: reading is driven by writing, so that a caller who
+/// does not read replies is not read either.
+pub(crate) struct Conversation {
+    service: Service,
+    calls: Option<Streaming<wire::Calls>>,
+    /// Calls that were read and have not begun.
+    backlog: std::vec::IntoIter<wire::Call>,
+    open: usize,
+    gathering: Arc<Gathering>,
+    /// Takes that wait for a message; they end with the stream.
+    waiting: JoinSet<()>,
+    stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    stopped: bool,
+}
+
+impl Conversation {
+    pub(crate) fn new(
+        service: Service,
+        calls: Streaming<wire::Calls>,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let stopping = async move {
+            // The sender gone means the same.
+            drop(stopping.wait_for(|stopping| *stopping).await);
+        };
+        Self {
+            service,
+            calls: Some(calls),
+            backlog: Vec::new().into_iter(),
+            open: 0,
+            gathering: Arc::default(),
+            waiting: JoinSet::new(),
+            stopping: Box::pin(stopping),
+            stopped: false,
+        }
+    }
+
+    /// Reads calls and begins them, as many as may be open.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        while self.open < OPEN_CALLS {
+            if self.backlog.len() > 0 {
+                self.begin();
+                continue;
+            }
+            let Some(calls) = &mut self.calls else { break };
+            match Pin::new(calls).poll_next(context) {
+                Poll::Ready(Some(calls)) => self.backlog = calls?.calls.into_iter(),
+                Poll::Ready(None) => self.calls = None,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins calls of the backlog, as many as may be open.
+    fn begin(&mut self) {
+        let mut at = Vec::with_capacity(self.backlog.len().min(OPEN_CALLS - self.open));
+        while self.open < OPEN_CALLS
+            && let Some(wire::Call { tag, operation }) = self.backlog.next()
+        {
+            self.open += 1;
+            let kind = operation.as_ref().map_or(Kind::Send, Kind::of);
+            let gathering = Arc::clone(&self.gathering);
+            let ticket = Ticket { gathering, tag, kind, answered: false };
+            match operation.map(|asked| self.service.begun(asked)) {
+                Some(Ok(Begun::At(operation))) => at.push((operation, ticket)),
+                Some(Ok(Begun::Waiting(taking))) => {
+                    let service = self.service.clone();
+                    self.waiting.spawn(async move {
+                        let found = service.take(taking).await;
+                        ticket.answer(found.map(Answer::Message));
+                    });
+                }
+                Some(Err(status)) => ticket.answer(Err(status)),
+                None => ticket.answer(Err(Status::invalid_argument("a call has an operation"))),
+            }
+        }
+        self.service.dispatcher.submit(at);
+    }
+}
+
+impl Service {
+    fn begun(&self, asked: Asked) -> Result<Begun, Status> {
+        let at = |operation| Ok(Begun::At(operation));
+        match asked {
+            Asked::Send(request) => at(service::checked_send(request, self.limits())?),
+            Asked::Read(request) => at(service::checked_read(request)?),
+            Asked::Acknowledge(request) => at(service::checked_acknowledge(request)?),
+            Asked::ExtendLease(request) => at(service::checked_extend(request)?),
+            Asked::ReturnMessage(request) => at(service::checked_return(request)?),
+            Asked::Receive(request) => Ok(service::checked_receive(request)?.into()),
+            Asked::Lease(request) => Ok(service::checked_lease(request)?.into()),
+        }
+    }
+}
+
+impl From<Taking> for Begun {
+    fn from(taking: Taking) -> Self {
+        if taking.wait_ms == 0 { Self::At(taking.operation) } else { Self::Waiting(taking) }
+    }
+}
+
+impl Stream for Conversation {
+    type Item = Result<wire::Replies, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Err(status) = self.read(context) {
+            return Poll::Ready(Some(Err(status)));
+        }
+        while let Poll::Ready(Some(_)) = self.waiting.poll_join_next(context) {}
+        let replies = self.gathering.take(context);
+        if !replies.is_empty() {
+            self.open = self.open.saturating_sub(replies.len());
+            return Poll::Ready(Some(Ok(wire::Replies { replies })));
+        }
+        if self.open > 0 {
+            return Poll::Pending;
+        }
+        if self.calls.is_none() && self.backlog.len() == 0 {
+            return Poll::Ready(None);
+        }
+        if !self.stopped && self.stopping.as_mut().poll(context).is_ready() {
+            self.stopped = true;
+            self.calls = None;
+            return Poll::Ready(Some(Err(service::stopped())));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.gathering.lock().closed = true;
+    }
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Conversation").field("open", &self.open).finish_non_exhaustive()
+    }
+}
