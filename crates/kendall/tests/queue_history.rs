@@ -555,12 +555,16 @@ async fn in_order(mut actor: Actor) {
 async fn among_all(mut actor: Actor) {
     for number in 0..100 {
         let queue = actor.queue();
-        if actor.rng.random_range(0..2) == 0 {
-            let count = actor.rng.random_range(1..=3);
-            actor.send_batch(queue, &number.to_string(), count).await;
-        } else {
-            let limit = actor.rng.random_range(1..=3);
-            actor.receive_batch(queue, 0, limit).await;
+        match actor.rng.random_range(0..5) {
+            0..=1 => {
+                let count = actor.rng.random_range(1..=3);
+                actor.send_batch(queue, &number.to_string(), count).await;
+            }
+            2..=3 => {
+                let limit = actor.rng.random_range(1..=3);
+                actor.receive_batch(queue, 0, limit).await;
+            }
+            _ => actor.lease().await,
         }
     }
 }
