@@ -12,6 +12,8 @@ mod console;
 mod conversation;
 mod database;
 mod dispatcher;
+mod health;
+mod intake;
 mod operation;
 mod private_postgres;
 mod server;

@@ -18,10 +18,14 @@ use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
 
 use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, Reach};
 use crate::dispatcher::{self, Dispatcher};
+use crate::health::Health;
+use crate::intake::Intake;
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
 use crate::service::Service;
@@ -33,6 +37,9 @@ const HOUSEKEEPING: Duration = Duration::from_millis(100);
 const CLEANING: u32 = 20;
 /// Wait before the listener connects again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
+/// How often PostgreSQL is asked whether it answers, and how long its answer may take.
+const LOOK: Duration = Duration::from_secs(1);
+const HUNG: Duration = Duration::from_secs(5);
 /// A peer that answers no ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Time for clients to take their last answers at the stop.
@@ -117,6 +124,7 @@ pub struct Server {
     waiters: Arc<Waiters>,
     workers: JoinSet<()>,
     background: JoinSet<()>,
+    health: Health,
     network: JoinSet<Result<(), tonic::transport::Error>>,
     end: oneshot::Sender<()>,
     stopping: watch::Sender<bool>,
@@ -164,7 +172,9 @@ impl Server {
             workers.spawn_on(work, handle);
         }
         let mut background = JoinSet::new();
-        background.spawn_on(listen(reach.clone(), Arc::clone(&waiters)), handle);
+        let (health, told) = runtime.block_on(Health::new());
+        let listening = listen(reach.clone(), Arc::clone(&waiters), health.clone());
+        background.spawn_on(listening, handle);
         background.spawn_on(keep_house(service.clone()), handle);
         let console = match options.console {
             Some(address) => {
@@ -176,7 +186,8 @@ impl Server {
         let mut network = JoinSet::new();
         let serving = {
             let _inside = runtime.enter();
-            serve(service, listener, options.client_connections, ended, &mut background)?
+            let bound = (listener, options.client_connections);
+            serve(service, told, bound, ended, &mut background)?
         };
         network.spawn_on(serving, handle);
         Ok(Self {
@@ -188,6 +199,7 @@ impl Server {
             waiters,
             workers,
             background,
+            health,
             network,
             end,
             stopping,
@@ -227,12 +239,14 @@ impl Server {
             waiters,
             mut workers,
             mut background,
+            health,
             mut network,
             end,
             stopping,
             postgres,
             ..
         } = self;
+        runtime.block_on(health.ends());
         // An error means that the network side has ended already.
         end.send(()).unwrap_or_default();
         stopping.send_replace(true);
@@ -316,40 +330,38 @@ fn layout(reach: &Reach) -> Layout {
 /// The gRPC server over connections that are counted and bounded.
 fn serve(
     service: Service,
-    listener: TcpListener,
-    most: usize,
+    health: HealthServer<HealthService>,
+    (listener, most): (TcpListener, usize),
     ended: oneshot::Receiver<()>,
     background: &mut JoinSet<()>,
 ) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>, ServerError> {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(kendall_protocols::queue::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(ServerError::Reflection)?;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(kendall_protocols::queue::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let newer = reflection().build_v1().map_err(ServerError::Reflection)?;
+    let older = reflection().build_v1alpha().map_err(ServerError::Reflection)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServerError::Threads)?;
     let (connections, incoming) = mpsc::channel(16);
     let dispatcher = Arc::clone(&service.dispatcher);
     background.spawn(accept(listener, most, dispatcher, connections));
-    Ok(async move {
-        let (reporter, health) = tonic_health::server::health_reporter();
-        reporter.set_serving::<MessageQueueServer<Service>>().await;
-        tonic::transport::Server::builder()
-            .tcp_nodelay(true)
-            .max_concurrent_streams(STREAMS)
-            .http2_keepalive_interval(Some(KEEP_ALIVE))
-            .add_service(
-                MessageQueueServer::new(service)
-                    .max_decoding_message_size(REQUEST_BYTES)
-                    .max_encoding_message_size(usize::MAX),
-            )
-            .add_service(health)
-            .add_service(reflection)
-            .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
-                // The sender is kept until the stop; dropped, it means the same.
-                drop(ended.await);
-            })
-            .await
-    })
+    let queue = MessageQueueServer::new(service)
+        .max_decoding_message_size(REQUEST_BYTES)
+        .max_encoding_message_size(usize::MAX);
+    let serving = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .max_concurrent_streams(STREAMS)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .add_service(Intake::new(queue))
+        .add_service(health)
+        .add_service(newer)
+        .add_service(older)
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+            // The sender is kept until the stop; dropped, it means the same.
+            drop(ended.await);
+        });
+    Ok(serving)
 }
 
 /// Accepts connections, at most `most` at a time: further ones wait in the kernel's queue.
@@ -445,39 +457,47 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Listens for notifications, for ever; after every new connection all who wait look again.
-async fn listen(reach: Reach, waiters: Arc<Waiters>) {
+/// Listens for notifications, for ever; after every new connection all who wait look again. Over the
+/// same connection it asks whether PostgreSQL answers, and says so to those who route clients.
+async fn listen(reach: Reach, waiters: Arc<Waiters>, health: Health) {
     let mut again = tokio::time::interval(LISTEN_AGAIN);
     loop {
         again.tick().await;
         match reach.connect().await {
             Ok((client, mut connection)) => {
-                let listening = client.batch_execute("LISTEN kendall_queue");
-                tokio::pin!(listening);
-                let mut listened = false;
-                loop {
-                    tokio::select! {
-                        result = &mut listening, if !listened => {
-                            listened = true;
-                            if result.is_err() { break; }
-                            waiters.wake_all();
-                        }
-                        message = poll_fn(|context| connection.poll_message(context)) => {
-                            match message {
-                                Some(Ok(AsyncMessage::Notification(notification))) => {
-                                    if let Some(arrival) = waiters::parse(notification.payload()) {
-                                        waiters.arrived(arrival);
-                                    }
-                                }
-                                Some(Ok(_)) => {}
-                                Some(Err(_)) | None => break,
-                            }
+                let hearing = async {
+                    while let Some(Ok(message)) =
+                        poll_fn(|context| connection.poll_message(context)).await
+                    {
+                        if let AsyncMessage::Notification(notification) = message
+                            && let Some(arrival) = waiters::parse(notification.payload())
+                        {
+                            waiters.arrived(arrival);
                         }
                     }
+                };
+                let asking = async {
+                    client.batch_execute("LISTEN kendall_queue").await?;
+                    waiters.wake_all();
+                    let mut look = tokio::time::interval(LOOK);
+                    while let Ok(answered) =
+                        tokio::time::timeout(HUNG, client.batch_execute("SELECT 1")).await
+                    {
+                        answered?;
+                        health.serves(true).await;
+                        look.tick().await;
+                    }
+                    Ok::<(), tokio_postgres::Error>(())
+                };
+                tokio::select! {
+                    () = hearing => {}
+                    _ = asking => {}
                 }
+                tracing::warn!("PostgreSQL does not answer; trying again");
             }
             Err(error) => tracing::debug!(%error, "cannot listen; trying again"),
         }
+        health.serves(false).await;
     }
 }
 

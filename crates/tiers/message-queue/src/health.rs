@@ -1,0 +1,40 @@
+//! What the middleware says of itself to those who route clients to it (gRPC health checking).
+
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+/// The services that are told of: all of it, and the queue.
+const SERVICES: [&str; 2] = ["", "kendall.queue.v1.MessageQueue"];
+
+/// Whether this middleware serves. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Health(HealthReporter);
+
+impl Health {
+    /// Serving, and the gRPC service that says so.
+    pub(crate) async fn new() -> (Self, HealthServer<HealthService>) {
+        let reporter = HealthReporter::new();
+        let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
+        let health = Self(reporter);
+        health.serves(true).await;
+        (health, service)
+    }
+
+    /// Says whether PostgreSQL answers.
+    pub(crate) async fn serves(&self, serves: bool) {
+        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            // It cannot fail; and who watches is told of changes only.
+            self.0.set_service_status(service, status).await;
+        }
+    }
+
+    /// Says that it stops, and ends the watches, which would hold it up.
+    pub(crate) async fn ends(mut self) {
+        self.serves(false).await;
+        for service in SERVICES {
+            self.0.clear_service_status(service).await;
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The way in, before a request is read: what clients may make the middleware hold, and for how long
+//! they may ask it to.
+//!
+//! A request is held in memory until its last byte has come. A client that begins a thousand large ones
+//! on a connection and finishes none would fill the memory with them, so that those under way have a
+//! bound together, and a time. Small ones have a bound of their own: large ones do not shut them out.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Sleep;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::codegen::{BoxFuture, Bytes, Service};
+use tonic::server::NamedService;
+
+/// Bytes of small messages, and of large ones, that may be under way at the same time.
+const UNDER_WAY: usize = 64 << 20;
+/// Bytes of a message up to which it is small.
+const SMALL: usize = 64 << 10;
+/// Longest time from the first byte of a message to its last.
+const WHOLE: Duration = Duration::from_secs(30);
+/// A deadline is answered this much early, so that the client is told of it by its name: the library
+/// would call it a cancellation.
+const EARLY: Duration = Duration::from_millis(1);
+/// Where the client says how long it waits.
+const TIMEOUT_HEADER: &str = "grpc-timeout";
+/// Bytes before each gRPC message: a flag and its length.
+const PREFIX: usize = 5;
+
+/// A gRPC service behind the way in. Clones share the bound.
+#[derive(Debug, Clone)]
+pub(crate) struct Intake<S> {
+    service: S,
+    under_way: Arc<UnderWay>,
+}
+
+/// Bytes of messages that have not come to their end.
+#[derive(Debug, Default)]
+struct UnderWay {
+    small: AtomicUsize,
+    large: AtomicUsize,
+}
+
+impl<S> Intake<S> {
+    pub(crate) fn new(service: S) -> Self {
+        Self { service, under_way: Arc::default() }
+    }
+}
+
+impl<S: NamedService> NamedService for Intake<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+type Answered = BoxFuture<Response<Body>, Infallible>;
+
+impl<S> Service<Request<Body>> for Intake<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answered>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answered;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answered {
+        let timeout = timeout(request.headers());
+        let under_way = Arc::clone(&self.under_way);
+        let request = request.map(|body| Body::new(Held::new(body, under_way)));
+        let answered = self.service.call(request);
+        let Some(timeout) = timeout else { return answered };
+        Box::pin(async move {
+            match tokio::time::timeout(timeout.saturating_sub(EARLY), answered).await {
+                Ok(answer) => answer,
+                Err(_) => Ok(Status::deadline_exceeded(
+                    "the client's deadline came first; what was asked may have happened or not",
+                )
+                .into_http()),
+            }
+        })
+    }
+}
+
+/// The time that the client gives, if it says: up to eight digits and a unit.
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(TIMEOUT_HEADER)?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit())
+    {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(3600 * number),
+        "M" => Duration::from_secs(60 * number),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// A request's body, counted as long as a message of it is under way.
+#[derive(Debug)]
+struct Held {
+    body: Body,
+    under_way: Arc<UnderWay>,
+    /// Bytes of the message that is under way, as counted in `under_way`: small and large.
+    small: usize,
+    large: usize,
+    /// What has come of the prefix of the next message.
+    prefix: [u8; PREFIX],
+    prefix_bytes: usize,
+    /// Bytes that the message lacks.
+    lacking: usize,
+    /// Runs while a message is awaited.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Held {
+    fn new(body: Body, under_way: Arc<UnderWay>) -> Self {
+        Self {
+            body,
+            under_way,
+            small: 0,
+            large: 0,
+            prefix: [0; PREFIX],
+            prefix_bytes: 0,
+            lacking: 0,
+            patience: None,
+        }
+    }
+
+    /// Whether a message has begun and not ended.
+    fn within(&self) -> bool {
+        self.lacking > 0 || self.prefix_bytes > 0
+    }
+
+    /// Goes through the messages in `bytes`, and counts what is left under way.
+    fn count(&mut self, mut bytes: &[u8]) -> Result<(), Status> {
+        while !bytes.is_empty() {
+            if self.lacking > 0 {
+                let come = bytes.len().min(self.lacking);
+                self.lacking -= come;
+                bytes = &bytes[come..];
+                if self.lacking > 0 {
+                    self.add(come)?;
+                } else {
+                    self.release();
+                }
+            } else {
+                self.prefix[self.prefix_bytes] = bytes[0];
+                self.prefix_bytes += 1;
+                bytes = &bytes[1..];
+                if self.prefix_bytes == PREFIX {
+                    let [_, a, b, c, d] = self.prefix;
+                    self.prefix_bytes = 0;
+                    self.lacking = usize::try_from(u32::from_be_bytes([a, b, c, d]))
+                        .expect("a usize is no less than a u32");
+                }
+            }
+        }
+        if !self.within() {
+            self.patience = None;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Status> {
+        let small = bytes.min(SMALL.saturating_sub(self.small));
+        let large = bytes - small;
+        self.small += small;
+        self.large += large;
+        let all_small = self.under_way.small.fetch_add(small, Ordering::Relaxed) + small;
+        let all_large = self.under_way.large.fetch_add(large, Ordering::Relaxed) + large;
+        if (small > 0 && all_small > UNDER_WAY) || (large > 0 && all_large > UNDER_WAY) {
+            return Err(Status::resource_exhausted(
+                "too many bytes of unfinished requests; try again later",
+            ));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.under_way.small.fetch_sub(self.small, Ordering::Relaxed);
+        self.under_way.large.fetch_sub(self.large, Ordering::Relaxed);
+        (self.small, self.large) = (0, 0);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            if let Some(Ok(frame)) = &frame
+                && let Some(bytes) = frame.data_ref()
+                && let Err(refused) = self.count(bytes)
+            {
+                return Poll::Ready(Some(Err(refused)));
+            }
+            return Poll::Ready(frame);
+        }
+        if self.within() {
+            let patience = self.patience.get_or_insert_with(|| Box::pin(patience()));
+            ready!(patience.as_mut().poll(context));
+            let text = format!("the request did not come to its end within {} s", WHOLE.as_secs());
+            return Poll::Ready(Some(Err(Status::deadline_exceeded(text))));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a bound of half a minute, which milliseconds do not matter to"
+)]
+fn patience() -> Sleep {
+    tokio::time::sleep(WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(under_way: &Arc<UnderWay>) -> Held {
+        Held::new(Body::empty(), Arc::clone(under_way))
+    }
+
+    fn counted(under_way: &UnderWay) -> [usize; 2] {
+        [&under_way.small, &under_way.large].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// A message of `length` bytes, as gRPC frames it.
+    fn message(length: u32) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(length.to_be_bytes());
+        bytes.resize(PREFIX + length as usize, 7);
+        bytes
+    }
+
+    #[test]
+    fn whole_messages_are_not_counted_however_they_are_cut() {
+        let bytes: Vec<u8> = [0, 1, 7, 300].into_iter().flat_map(message).collect();
+        for cut in 1..40 {
+            let under_way = Arc::default();
+            let mut body = held(&under_way);
+            for piece in bytes.chunks(cut) {
+                body.count(piece).unwrap();
+            }
+            assert!(!body.within());
+            assert_eq!(counted(&under_way), [0, 0]);
+        }
+    }
+
+    #[test]
+    fn unfinished_messages_have_a_bound_and_large_ones_leave_room_for_small_ones() {
+        let under_way = Arc::default();
+        let large = &message(16 << 20)[..15 << 20];
+        let mut bodies: Vec<Held> = Vec::new();
+        let refused = loop {
+            let mut body = held(&under_way);
+            if let Err(refused) = body.count(large) {
+                break refused;
+            }
+            bodies.push(body);
+        };
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(bodies.len(), 4, "as many as fit into 64 MiB");
+        let mut small = held(&under_way);
+        small.count(&message(2000)[..1000]).unwrap();
+        assert_eq!(counted(&under_way)[0], 4 * SMALL + 1000 - PREFIX);
+        bodies.clear();
+        drop(small);
+        assert_eq!(counted(&under_way), [0, 0], "what is gone leaves room");
+    }
+
+    #[derive(Clone)]
+    struct Never;
+
+    impl Service<Request<Body>> for Never {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Answered;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Answered {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_answered_by_its_name() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut request = Request::new(Body::empty());
+        request.headers_mut().insert("grpc-timeout", "5m".parse().unwrap());
+        let answer = runtime.block_on(Intake::new(Never).call(request)).unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "4");
+    }
+
+    #[test]
+    fn times_are_read_as_grpc_writes_them() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            timeout(&headers)
+        };
+        assert_eq!(read("1H"), Some(Duration::from_secs(3600)));
+        assert_eq!(read("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(read("99999999u"), Some(Duration::from_micros(99_999_999)));
+        for wrong in ["", "m", "1", "1x", "-1m", "999999999m", "1é"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What other clients and those who route them rely on: health, reflection, deadlines.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::time::Duration;
+
+use kendall_message_queue::{Database, Server};
+use kendall_protocols::queue::{ReceiveRequest, SendRequest};
+use support::{connect, create, hello, postgres, runtime, start};
+use tonic::Request;
+use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::{v1, v1alpha};
+
+const SERVICE: &str = "kendall.queue.v1.MessageQueue";
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+async fn channel(server: &Server) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+/// Whoever watches is told within a minute that PostgreSQL is away, that it is back, and that the
+/// middleware stops; and does not hold the stop up.
+#[test]
+fn health_follows_postgresql_and_the_stop() {
+    let folder = support::Folder::new();
+    let database = postgres(&folder);
+    let server = start(Database::Url(database.url().to_owned()));
+    let runtime = runtime();
+    let mut watched = runtime.block_on(async {
+        let mut health = HealthClient::new(channel(&server).await);
+        let request = HealthCheckRequest { service: SERVICE.into() };
+        assert_eq!(health.check(request.clone()).await.unwrap().into_inner().status, SERVING);
+        let mut watched = health.watch(request).await.unwrap().into_inner();
+        assert_eq!(watched.message().await.unwrap().unwrap().status, SERVING);
+        watched
+    });
+    let mut next = |status| {
+        let told = async { while watched.message().await.unwrap().unwrap().status != status {} };
+        runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(60), told).await.unwrap() });
+    };
+    database.stop();
+    next(NOT_SERVING);
+    let database = postgres(&folder);
+    next(SERVING);
+    let stopping = std::thread::spawn(move || server.stop());
+    next(NOT_SERVING);
+    let ended = runtime.block_on(watched.message());
+    assert!(matches!(ended, Ok(None) | Err(_)), "the watch ends: {ended:?}");
+    stopping.join().unwrap();
+    database.stop();
+}
+
+/// Older tools know the first version of reflection only.
+#[test]
+fn both_versions_of_reflection_list_the_services() {
+    let folder = support::Folder::new();
+    let server = start(support::private(&folder));
+    let runtime = runtime();
+    let (newer, older) = runtime.block_on(async {
+        let request = v1::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(
+                String::new(),
+            )),
+        };
+        let mut client =
+            v1::server_reflection_client::ServerReflectionClient::new(channel(&server).await);
+        let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+        let newer = answers.into_inner().message().await.unwrap().unwrap();
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(
+                v1alpha::server_reflection_request::MessageRequest::ListServices(String::new()),
+            ),
+        };
+        let mut client =
+            v1alpha::server_reflection_client::ServerReflectionClient::new(channel(&server).await);
+        let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+        (
+            format!("{newer:?}"),
+            format!("{:?}", answers.into_inner().message().await.unwrap().unwrap()),
+        )
+    });
+    assert!(newer.contains(SERVICE) && older.contains(SERVICE), "{newer} {older}");
+    server.stop();
+}
+
+/// A receiver that waited and is gone takes nothing: what comes after its deadline is for others.
+#[test]
+fn a_message_is_not_lost_to_a_receiver_whose_deadline_passed() {
+    let folder = support::Folder::new();
+    let server = start(support::private(&folder));
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let mut waits = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let mut client = client.clone();
+            let receive =
+                ReceiveRequest { client_id: to, queue_id, wait_ms: 50_000, ..Default::default() };
+            let mut request = Request::new(receive);
+            request.set_timeout(Duration::from_millis(300));
+            waits.spawn(async move { client.receive(request).await });
+        }
+        while let Some(answer) = waits.join_next().await {
+            assert!(answer.unwrap().is_err());
+        }
+        for number in 0..50 {
+            let content = number.to_string();
+            let send = SendRequest { client_id: from, queue_id, content, ..Default::default() };
+            client.send(send).await.unwrap();
+        }
+        for number in 0..50 {
+            let receive = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+            let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
+            assert_eq!(found.content, number.to_string());
+        }
+    });
+    server.stop();
+}
