@@ -23,6 +23,12 @@ use crate::wire::message_queue_server::MessageQueue;
 /// when its sender looked for waiters just before this one was registered.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Bytes of an answer with many messages: no client takes more unless it was told to, and what it does
+/// not take is lost to it.
+const ANSWER_BYTES: usize = 4 << 20;
+/// Bytes of a message beside its content, at most.
+const FACTS_BYTES: usize = 96;
+
 /// The service. Clones share all.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
@@ -296,13 +302,24 @@ impl MessageQueue for Service {
                 None => return Ok(Response::new(wire::ReceiveBatchResponse { messages })),
             }
         }
-        let more = vec![operation; limit - messages.len()];
-        for answer in self.dispatcher.perform_all(more).await? {
+        while messages.len() < limit {
+            let step = self.room_after(&messages).min(limit - messages.len());
+            let more = vec![operation.clone(); step];
+            let before = messages.len();
             // A later failure must not lose what an earlier one took away.
-            match answer.and_then(message) {
-                Ok(found) => messages.extend(found.map(|(message, _)| message)),
+            let answers = match self.dispatcher.perform_all(more).await {
                 Err(status) if messages.is_empty() => return Err(status),
-                Err(_) => break,
+                answers => answers.unwrap_or_default(),
+            };
+            for answer in answers {
+                match answer.and_then(message) {
+                    Ok(found) => messages.extend(found.map(|(message, _)| message)),
+                    Err(status) if messages.is_empty() => return Err(status),
+                    Err(_) => break,
+                }
+            }
+            if step == 0 || messages.len() < before + step {
+                break;
             }
         }
         messages.sort_by_key(|message| message.message_id);
@@ -311,6 +328,14 @@ impl MessageQueue for Service {
 }
 
 impl Service {
+    /// Messages of any length that still go into an answer with these: one, at least, into an empty
+    /// one.
+    fn room_after(&self, messages: &[wire::Message]) -> usize {
+        let held: usize = messages.iter().map(|message| message.content.len() + FACTS_BYTES).sum();
+        let longest = 4 * self.limits().content_characters + FACTS_BYTES;
+        (ANSWER_BYTES.saturating_sub(held) / longest).max(usize::from(messages.is_empty()))
+    }
+
     fn check_batch(&self, messages: usize) -> Result<(), Status> {
         let most = self.limits().batch_messages;
         if messages > most {

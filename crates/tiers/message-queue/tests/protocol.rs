@@ -7,7 +7,9 @@ mod support;
 use std::time::Duration;
 
 use kendall_message_queue::{Database, Server};
-use kendall_protocols::queue::{ReceiveRequest, SendRequest};
+use kendall_protocols::queue::{
+    ReceiveBatchRequest, ReceiveRequest, SendBatchRequest, SendRequest,
+};
 use support::{connect, create, hello, postgres, runtime, start};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
@@ -124,6 +126,33 @@ fn a_message_is_not_lost_to_a_receiver_whose_deadline_passed() {
             let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
             assert_eq!(found.content, number.to_string());
         }
+    });
+    server.stop();
+}
+
+/// Clients take answers of 4 MiB unless they are told otherwise: a batch is cut to what they take.
+#[test]
+fn a_large_batch_is_cut_to_what_clients_take() {
+    let folder = support::Folder::new();
+    let server = start(support::private(&folder));
+    let runtime = runtime();
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let content = "\u{1f4e6}".repeat(2000);
+        let send = SendRequest { client_id: from, queue_id, content, ..Default::default() };
+        let sent = client.send_batch(SendBatchRequest { messages: vec![send; 600] }).await.unwrap();
+        assert!(sent.into_inner().results.iter().all(|result| result.code == 0));
+        let receive =
+            ReceiveBatchRequest { client_id: to, queue_id, limit: 1000, ..Default::default() };
+        let mut received = Vec::new();
+        for _ in 0..2 {
+            let answer = client.receive_batch(receive).await.unwrap();
+            received.push(answer.into_inner().messages.len());
+        }
+        assert_eq!(received.iter().sum::<usize>(), 600);
+        assert!(received[0] > 500, "{received:?}");
     });
     server.stop();
 }
