@@ -4,6 +4,7 @@
 //! that are under way: calls that come in one message enter the request queue under one lock, and
 //! answers of a batch leave as one message.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -11,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use kendall_protocols::queue as wire;
 use kendall_protocols::queue::call::Operation as Asked;
 use kendall_protocols::queue::reply::Answer as Said;
+use prost::Message as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
@@ -21,6 +23,9 @@ use crate::service::{self, Service, Taking};
 
 /// Calls of one stream that may be unanswered; beyond, nothing more is read.
 const OPEN_CALLS: usize = 1024;
+/// Bytes of replies from which a message of them takes no more: well below the 4 MiB that clients
+/// read of a message unless told otherwise.
+const REPLY_BYTES: usize = 1 << 20;
 
 /// Where the answers of a stream's calls gather until it takes them.
 #[derive(Debug, Default)]
@@ -30,7 +35,7 @@ struct Gathering {
 
 #[derive(Debug, Default)]
 struct Gathered {
-    replies: Vec<wire::Reply>,
+    replies: VecDeque<wire::Reply>,
     /// Wakes the stream, where it sleeps.
     waker: Option<Waker>,
     /// The stream is gone: nobody reads what is answered.
@@ -44,7 +49,7 @@ impl Gathering {
 
     fn add(&self, reply: wire::Reply) {
         let mut state = self.lock();
-        state.replies.push(reply);
+        state.replies.push_back(reply);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -52,13 +57,20 @@ impl Gathering {
         }
     }
 
-    /// What has gathered; where nothing has, the stream is woken when something does.
+    /// What has gathered, as far as it fits into one message; where nothing has, the stream is woken when something does.
     fn take(&self, context: &Context<'_>) -> Vec<wire::Reply> {
         let mut state = self.lock();
         if state.replies.is_empty() {
             state.waker = Some(context.waker().clone());
         }
-        std::mem::take(&mut state.replies)
+        let mut bytes = 0;
+        let most = state.replies.iter().take_while(|reply| {
+            let room = bytes < REPLY_BYTES;
+            bytes += reply.encoded_len();
+            room
+        });
+        let most = most.count();
+        state.replies.drain(..most).collect()
     }
 }
 

@@ -246,7 +246,9 @@ impl Dispatcher {
                     patient = true;
                     recorder.workers_busy.add(dequeued_ns, 1);
                     self.serve(lane, (first, dequeued_ns), &databases, &mut recorder).await;
-                    recorder.workers_busy.subtract(self.clock.now_ns(), 1);
+                    let freed_ns = self.clock.now_ns();
+                    recorder.workers_busy.subtract(freed_ns, 1);
+                    recorder.held(freed_ns.saturating_sub(dequeued_ns));
                     let mut state = self.lock();
                     state.lanes[lane as usize].under_way -= 1;
                     if state.requests > 0 {

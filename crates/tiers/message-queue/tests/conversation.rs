@@ -109,6 +109,15 @@ async fn every_call_is_answered_once_and_by_itself(client: &mut Client) {
     contents.sort_unstable();
     assert!(contents.iter().copied().eq((0..1500).filter(|number| !(7..10).contains(number))));
     assert_eq!(replies.values().filter(|reply| received(reply).is_none()).count(), 3);
+    // Six million bytes of answers: more than clients read of one message.
+    talk.ask(vec![send(ann, queue, &"x".repeat(2000)); 1000]).await;
+    talk.replies(1000).await;
+    talk.ask(vec![send(ann, queue, &"\u{1F600}".repeat(2000)); 700]).await;
+    talk.replies(700).await;
+    talk.ask(vec![receive(bob, queue, 0); 1000]).await;
+    talk.replies(1000).await;
+    talk.ask(vec![receive(bob, queue, 0); 700]).await;
+    assert!(talk.replies(700).await.values().all(|reply| received(reply).is_some()));
     drop(talk.calls);
     assert_eq!(talk.replies.message().await.unwrap(), None, "the stream ends");
 }
