@@ -1,5 +1,7 @@
 //! Many calls on one stream, against a real PostgreSQL.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::BTreeMap;
