@@ -347,7 +347,8 @@ impl Session {
         }
         // Also once at the beginning: a vacuum needs a map beside the table, and a full disk has no room
         // to begin one.
-        let text = "SELECT s.n_dead_tup > 20000 OR EXISTS ( \
+        // A sweep reads all indexes whole: of a table that holds many, it waits for more to do.
+        let text = "SELECT s.n_dead_tup > 20000 + s.n_live_tup / 20 OR EXISTS ( \
                 SELECT FROM unnest(ARRAY[c.oid, c.reltoastrelid]) AS part (id) \
                 WHERE pg_relation_size(part.id) > 0 AND pg_relation_size(part.id, 'vm') = 0) \
             FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid \
