@@ -19,8 +19,6 @@ type Connection = deadpool_postgres::Object;
 type Answers = Vec<Result<Answer, Status>>;
 
 const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7)";
-const TAKE_FIRST: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, \
-    content, sent_at_us, deliveries, lease_id, place FROM take_first($1, $2, $3, $4)";
 const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
     sent_at_us, deliveries, lease_id, place FROM take_many($1, $2, $3, $4, $5)";
 const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
@@ -85,18 +83,6 @@ pub(super) async fn perform(
     let rows = if kinds.statements() == 1 {
         let rows = calls.run(connection).await?;
         answers.put(&kinds.others, singles(connection, operations, &kinds.others).await?);
-        rows
-    } else if kinds.others.is_empty() {
-        // All of it is on its way before the first answer: one round trip. Where a statement
-        // fails, the commit behind it only ends the transaction.
-        let (begun, rows, committed) = tokio::join!(
-            biased;
-            connection.batch_execute("BEGIN"),
-            calls.run(connection),
-            connection.batch_execute("COMMIT"),
-        );
-        let rows = begun.and(rows)?;
-        committed?;
         rows
     } else {
         connection.batch_execute("BEGIN").await?;
@@ -280,20 +266,11 @@ fn sent(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
 }
 
 fn take<'a>(takes: &[&'a Take]) -> Written<'a> {
-    let first = &takes.first()?.selector;
+    if takes.is_empty() {
+        return None;
+    }
     let leases = column(takes, |take| take.lease_ms);
     let clients = column(takes, |take| take.selector.client);
-    let alike = |take: &&Take| {
-        let Selector { queue, sender, by_priority, .. } = take.selector;
-        queue == first.queue && sender.is_none() && !by_priority
-    };
-    if takes.iter().all(alike) {
-        let mut people: Vec<i64> = takes.iter().map(|take| take.selector.client).collect();
-        people.sort_unstable();
-        people.dedup();
-        let people = i64::try_from(people.len()).unwrap_or(i64::MAX);
-        return Some((TAKE_FIRST, vec![Box::new(first.queue), clients, leases, Box::new(people)]));
-    }
     let parameters = vec![
         clients,
         column(takes, |take| take.selector.queue),
