@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::{BackendLoad, Configuration, Data, short};
+use crate::data::{BackendLoad, Configuration, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::levels;
+use super::load::{factor_columns, levels};
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
     let fastest = data.fastest()?;
@@ -119,19 +119,16 @@ fn plot(data: &Data, configuration: &Configuration) -> Plot {
 }
 
 fn table(data: &Data) -> Table {
-    let mut table = Table::new("backends", "Requests and keys sent to each backend");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
-        .column("instance", "Instance", Unit::Count)
-        .column("backend", "Backend", Unit::Count)
-        .column("requests", "Requests", Unit::Count)
-        .column("keys", "Keys", Unit::Count)
-        .column("share", "Share (%)", Unit::Percent)
-        .column("errors", "Errors", Unit::Count)
-        .column("backend_time_mean_s", "Mean answer (ms)", Unit::Milliseconds)
-        .folded();
+    let mut table =
+        factor_columns(Table::new("backends", "Requests and keys sent to each backend"), data)
+            .column("instance", "Instance", Unit::Count)
+            .column("backend", "Backend", Unit::Count)
+            .column("requests", "Requests", Unit::Count)
+            .column("keys", "Keys", Unit::Count)
+            .column("share", "Share (%)", Unit::Percent)
+            .column("errors", "Errors", Unit::Count)
+            .column("backend_time_mean_s", "Mean answer (ms)", Unit::Milliseconds)
+            .folded();
     for configuration in &data.configurations {
         let loads = loads(configuration);
         let total: f64 = by_backend(&loads).values().sum();

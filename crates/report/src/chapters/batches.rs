@@ -3,12 +3,12 @@
 use kendall_predict::measured::TierView;
 use kendall_predict::trend::{Line, line};
 
-use crate::data::{Configuration, Curve, Data, short};
+use crate::data::{Configuration, Curve, Data};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::levels;
+use super::load::{factor_columns, levels};
 use super::{load_of, plotted, time_axis};
 
 /// Mean batch below which nothing is served together worth a chapter.
@@ -150,20 +150,17 @@ fn times(data: &Data, fits: &[(&Curve, Line)]) -> Plot {
 }
 
 fn table(data: &Data) -> Table {
-    let mut table = Table::new("batches", "Batches, and what a request costs in them");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
-        .column("tier_throughput_per_s", "Requests (1/s)", Unit::PerSecond)
-        .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
-        .column("mean_batch", "Requests a batch", Unit::Plain(3))
-        .column("visits", "Visits V", Unit::Plain(3))
-        .column("held_time_s", "Worker held S (ms)", Unit::Milliseconds)
-        .column("exchange_time_s", "Backend, a batch (ms)", Unit::Milliseconds)
-        .column("connection_wait_s", "Wait for a connection (ms)", Unit::Milliseconds)
-        .column("demand_s", "Demand V·S (ms)", Unit::Milliseconds)
-        .column("workers_busy", "Workers busy", Unit::Plain(3));
+    let mut table =
+        factor_columns(Table::new("batches", "Batches, and what a request costs in them"), data)
+            .column("tier_throughput_per_s", "Requests (1/s)", Unit::PerSecond)
+            .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
+            .column("mean_batch", "Requests a batch", Unit::Plain(3))
+            .column("visits", "Visits V", Unit::Plain(3))
+            .column("held_time_s", "Worker held S (ms)", Unit::Milliseconds)
+            .column("exchange_time_s", "Backend, a batch (ms)", Unit::Milliseconds)
+            .column("connection_wait_s", "Wait for a connection (ms)", Unit::Milliseconds)
+            .column("demand_s", "Demand V·S (ms)", Unit::Milliseconds)
+            .column("workers_busy", "Workers busy", Unit::Plain(3));
     for configuration in &data.configurations {
         let Some(tier) = tier(configuration) else { continue };
         let (visits, connections) = (tier.visits(), tier.connections.as_ref());

@@ -1,11 +1,11 @@
 //! Histograms of the response time in steps of 0.1 ms, clients and tier side by side.
 
-use crate::data::{Configuration, Data, Distribution, short};
+use crate::data::{Configuration, Data, Distribution};
 use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::levels;
+use super::load::{factor_columns, levels};
 use super::saturation::interesting;
 
 /// Steps drawn at most; more are drawn together.
@@ -58,10 +58,8 @@ const WITHIN: [(u64, &str); 9] = [
 
 /// The share of requests answered in less than some times, by operation.
 fn within(data: &Data) -> Table {
-    let mut table = Table::new("within", "Share of requests answered in less than …");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
+    let mut table =
+        factor_columns(Table::new("within", "Share of requests answered in less than …"), data);
     table = table.column("operation", "Operation", Unit::Text);
     for (_, milliseconds) in WITHIN {
         let key = format!("share_below_{milliseconds}ms");

@@ -7,9 +7,8 @@ use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::levels;
+use super::load::{factor_columns, levels};
 use super::{capitalized, load_of, plotted};
-use crate::data::short;
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
     // Run by run: a law holds for each, and not for the product of means of runs that differ.
@@ -123,11 +122,7 @@ fn interactive(data: &Data) -> Plot {
 }
 
 fn table(data: &Data, all: &[Checked<'_>]) -> Table {
-    let mut table = Table::new("laws", "Every check");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
+    let mut table = factor_columns(Table::new("laws", "Every check"), data)
         .column("repetition", "Repetition", Unit::Count)
         .column("law", "Law", Unit::Text)
         .column("measured", "Measured", Unit::Plain(4))

@@ -143,15 +143,14 @@ fn shape_in_words(data: &Data) -> String {
 }
 
 fn table(data: &Data) -> Table {
-    let mut table = Table::new("configurations", "Every configuration, as the clients saw it");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
-        .column("repetitions", "Runs", Unit::Count)
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-        .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
+    let mut table = factor_columns(
+        Table::new("configurations", "Every configuration, as the clients saw it"),
+        data,
+    )
+    .column("repetitions", "Runs", Unit::Count)
+    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+    .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+    .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
     for p in PERCENTILES {
         let percent = number::significant(p * 100.0, 2);
         table = table.column(
@@ -188,6 +187,13 @@ pub(super) fn percentile(distribution: &Distribution, place: usize) -> Cell {
     }
 }
 
+/// A table with a column for each factor, which [`levels`] fills.
+pub(super) fn factor_columns(table: Table, data: &Data) -> Table {
+    data.factors.iter().fold(table, |table, factor| {
+        table.column(factor.key.clone(), short(&factor.key), Unit::Text)
+    })
+}
+
 /// Cells with the levels of all factors.
 pub(super) fn levels(data: &Data, configuration: &Configuration) -> Vec<Cell> {
     let level = |key: &str| configuration.level(key).map_or_else(String::new, |l| l.text.clone());
@@ -195,11 +201,7 @@ pub(super) fn levels(data: &Data, configuration: &Configuration) -> Vec<Cell> {
 }
 
 fn by_operation(data: &Data) -> Table {
-    let mut table = Table::new("operations", "By operation");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
+    let mut table = factor_columns(Table::new("operations", "By operation"), data)
         .column("operation", "Operation", Unit::Text)
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
         .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)

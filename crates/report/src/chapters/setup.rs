@@ -2,7 +2,8 @@
 
 use kendall_store::Status;
 
-use crate::data::{Data, short};
+use super::load::factor_columns;
+use crate::data::Data;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
@@ -141,19 +142,18 @@ fn order(data: &Data) -> Plot {
 }
 
 fn runs(data: &Data) -> Table {
-    let mut table = Table::new("runs", "All runs in the order of execution")
-        .column("position", "Place", Unit::Count)
-        .column("started", "Started", Unit::Text)
-        .column("repetition", "Repetition", Unit::Count)
-        .column("attempt", "Attempt", Unit::Count);
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
-    table = table
-        .column("status", "Status", Unit::Text)
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("response_time_mean_s", "Response time (ms)", Unit::Milliseconds)
-        .folded();
+    let mut table = factor_columns(
+        Table::new("runs", "All runs in the order of execution")
+            .column("position", "Place", Unit::Count)
+            .column("started", "Started", Unit::Text)
+            .column("repetition", "Repetition", Unit::Count)
+            .column("attempt", "Attempt", Unit::Count),
+        data,
+    )
+    .column("status", "Status", Unit::Text)
+    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+    .column("response_time_mean_s", "Response time (ms)", Unit::Milliseconds)
+    .folded();
     for run in &data.runs {
         let measured = data
             .configurations

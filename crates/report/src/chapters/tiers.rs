@@ -2,12 +2,12 @@
 
 use kendall_protocols::snapshot::stage;
 
-use crate::data::{Configuration, Curve, Data, PERCENTILES, short};
+use crate::data::{Configuration, Curve, Data, PERCENTILES};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::levels;
+use super::load::{factor_columns, levels};
 use super::{load_of, time_axis};
 
 pub(crate) fn chapter(data: &Data) -> Option<Section> {
@@ -27,10 +27,8 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 
 /// Mean times in each stage by request type, where there are several types.
 fn by_type(data: &Data) -> Table {
-    let mut table = Table::new("stages", "Where the time goes, by request type");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
+    let mut table =
+        factor_columns(Table::new("stages", "Where the time goes, by request type"), data);
     let several = |c: &&Configuration| c.stages.len() > 1;
     // Stages that all tiers have, in the order of a request, and then the tier's own.
     let common = [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME];
@@ -164,11 +162,10 @@ fn stages(data: &Data, curve: &Curve, load: &str) -> Plot {
 }
 
 fn table(data: &Data) -> Table {
-    let mut table =
-        Table::new("tiers", "Clients and the first tier, and the stages of a request within it");
-    for factor in &data.factors {
-        table = table.column(factor.key.clone(), short(&factor.key), Unit::Text);
-    }
+    let mut table = factor_columns(
+        Table::new("tiers", "Clients and the first tier, and the stages of a request within it"),
+        data,
+    );
     table = table
         .column("client_throughput_per_s", "X clients (1/s)", Unit::PerSecond)
         .column("tier_throughput_per_s", "X tier (1/s)", Unit::PerSecond)
