@@ -12,6 +12,7 @@ mod console;
 mod conversation;
 mod database;
 mod dispatcher;
+mod guarded;
 mod health;
 mod intake;
 mod operation;

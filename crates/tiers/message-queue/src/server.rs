@@ -4,26 +4,22 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::Connected;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, Reach};
 use crate::dispatcher::{self, Dispatcher};
+use crate::guarded::Guarded;
 use crate::health::Health;
 use crate::intake::Intake;
 use crate::operation::{Limits, REQUEST_TYPES};
@@ -369,7 +365,7 @@ async fn accept(
     listener: tokio::net::TcpListener,
     most: usize,
     dispatcher: Arc<Dispatcher>,
-    connections: mpsc::Sender<io::Result<Counted>>,
+    connections: mpsc::Sender<io::Result<Guarded<Counted>>>,
 ) {
     let permits = Arc::new(Semaphore::new(most));
     loop {
@@ -381,8 +377,8 @@ async fn accept(
                     tracing::debug!(%error, "a connection went away at once");
                 }
                 let dispatcher = Arc::clone(&dispatcher);
-                let counted = Counted { stream, dispatcher, _permit: permit };
-                if connections.send(Ok(counted)).await.is_err() {
+                let counted = Counted { dispatcher, _permit: permit };
+                if connections.send(Ok(Guarded::new(stream, counted))).await.is_err() {
                     return;
                 }
             }
@@ -395,10 +391,9 @@ async fn accept(
     }
 }
 
-/// A client's connection; dropped, it makes room for another.
+/// A client's place; dropped with its connection, it makes room for another.
 #[derive(Debug)]
 struct Counted {
-    stream: TcpStream,
     dispatcher: Arc<Dispatcher>,
     _permit: OwnedSemaphorePermit,
 }
@@ -406,54 +401,6 @@ struct Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.dispatcher.connection(false);
-    }
-}
-
-impl Connected for Counted {
-    type ConnectInfo = <TcpStream as Connected>::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
-    }
-}
-
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -2,19 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Failure;
+use crate::guarded::Guarded;
 
 /// Connections at a time; a browser keeps about six. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 100;
@@ -28,11 +26,7 @@ pub(super) struct Door {
 }
 
 /// A connection; dropped, it makes room for another.
-#[derive(Debug)]
-pub(super) struct Guest {
-    stream: TcpStream,
-    _permit: Option<OwnedSemaphorePermit>,
-}
+pub(super) type Guest = Guarded<Option<OwnedSemaphorePermit>>;
 
 impl Door {
     pub(super) fn new(listener: TcpListener) -> Self {
@@ -48,39 +42,11 @@ impl axum::serve::Listener for Door {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        (Guest { stream, _permit: permit }, address)
+        (Guarded::new(stream, permit), address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
-    }
-}
-
-impl AsyncRead for Guest {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Guest {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
