@@ -223,29 +223,6 @@ fn label(content: &str) -> String {
     content.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// A message, and the first vacuum after it: it begins the maps that later ones need, for the table
-/// and for what is kept beside it.
-async fn a_vacuum(shared: &Shared, client: &mut Client, data: &Path) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    let content = content("1 first ", &mut rng);
-    shared.history.lock().unwrap().answered.insert(label(&content));
-    let request = SendRequest { client_id: 1, queue_id: 1, content, ..Default::default() };
-    client.send(request).await.unwrap();
-    until("a vacuum of the table", || maps(&data.join("data/base")) == 2).await;
-}
-
-/// Visibility maps of tables that are not PostgreSQL's own.
-fn maps(databases: &Path) -> usize {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let own = |file: &std::fs::DirEntry| {
-        let name = file.file_name().into_string().unwrap();
-        name.strip_suffix("_vm")
-            .and_then(|id| id.parse::<u32>().ok())
-            .is_some_and(|id| id >= 16_384)
-    };
-    entries(databases).flat_map(|database| entries(&database.path())).filter(own).count()
-}
-
 /// Takes messages away until there are none.
 async fn receive_all(shared: &Shared, client: &mut Client, client_id: u64) {
     loop {
@@ -318,9 +295,6 @@ fn fill_and_go_on(full: Full, disk: &Path) {
         }
         let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
         assert_eq!(client.create_queue(request).await.unwrap().into_inner().queue_id, 1);
-        if full == Full::Data {
-            a_vacuum(&shared, &mut client, &data).await;
-        }
         let mut senders = tokio::task::JoinSet::new();
         for sender in 1..=SENDERS {
             senders.spawn(send(Arc::clone(&shared), sender));

@@ -32,7 +32,8 @@ DECLARE
 BEGIN
     DELETE FROM message WHERE ctid = ANY (ARRAY(
         SELECT m.ctid FROM message m
-        WHERE m.id = ANY (ids) AND m.due_at IS NULL AND m.sent_at < before
+        WHERE m.id = ANY (ids) AND coalesce(m.due_at, '-infinity') = '-infinity'
+          AND m.sent_at < before
         FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS dropped = ROW_COUNT;
     RETURN dropped;
@@ -162,8 +163,9 @@ RETURNS TABLE (id bigint, name text) LANGUAGE sql STABLE AS $$
     WHERE q.id > after
       AND CASE
         WHEN every THEN true
-        WHEN EXISTS (SELECT FROM message m
-            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL) THEN true
+        WHEN (SELECT true FROM message m
+            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT 1) THEN true
         ELSE (
             -- The head tells, nearly always: it is empty, or holds somebody else's.
             SELECT CASE
@@ -267,4 +269,24 @@ BEGIN
     END IF;
     DELETE FROM queue WHERE id = wanted;
     RETURN 0;
+END $$;
+
+-- Room that is given back when the disk is full. A vacuum is what makes room then, and needs some itself
+-- where it has to begin a map beside a table or an index.
+--
+-- A `name` has a fixed length, so that nothing is ever kept beside this table: to empty it makes one new
+-- file, which is empty, where an index beside it would need a page.
+CREATE TABLE reserve (room name NOT NULL) WITH (fillfactor = 10, autovacuum_enabled = off);
+
+-- Takes that room, a megabyte, where it was given back. All or nothing: a disk that is still full keeps what
+-- it has.
+CREATE FUNCTION fill_reserve() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM reserve)
+        -- One middleware at a time; the number only has to be one that nobody else takes.
+        OR NOT pg_try_advisory_xact_lock(7738712912116345961) THEN
+        RETURN;
+    END IF;
+    TRUNCATE reserve;
+    INSERT INTO reserve SELECT '' FROM generate_series(1, 1024);
 END $$;

@@ -35,11 +35,28 @@ struct Gathering {
 
 #[derive(Debug, Default)]
 struct Gathered {
-    replies: VecDeque<wire::Reply>,
+    replies: VecDeque<Ready>,
     /// Wakes the stream, where it sleeps.
     waker: Option<Waker>,
     /// The stream is gone: nobody reads what is answered.
     closed: bool,
+}
+
+/// A reply that can be sent.
+#[derive(Debug)]
+struct Ready {
+    reply: wire::Reply,
+    /// Whether its message is lost when the reply is not sent.
+    removes: bool,
+}
+
+impl Ready {
+    fn into_message(self) -> Option<wire::Message> {
+        match self.reply.answer {
+            Some(Said::Receive(answer)) if self.removes => answer.message,
+            _ => None,
+        }
+    }
 }
 
 impl Gathering {
@@ -47,14 +64,26 @@ impl Gathering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, reply: wire::Reply) {
+    /// Gives the message back when nobody will read the reply.
+    fn add(&self, ready: Ready) -> Option<wire::Message> {
         let mut state = self.lock();
-        state.replies.push_back(reply);
+        if state.closed {
+            return ready.into_message();
+        }
+        state.replies.push_back(ready);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
         }
+        None
+    }
+
+    /// Nobody reads what is answered from now on; gives the messages that nobody has read.
+    fn close(&self) -> Vec<wire::Message> {
+        let mut state = self.lock();
+        state.closed = true;
+        state.replies.drain(..).filter_map(Ready::into_message).collect()
     }
 
     /// What has gathered, as far as it fits into one message; where nothing has, the stream is woken when something does.
@@ -64,13 +93,13 @@ impl Gathering {
             state.waker = Some(context.waker().clone());
         }
         let mut bytes = 0;
-        let most = state.replies.iter().take_while(|reply| {
+        let most = state.replies.iter().take_while(|ready| {
             let room = bytes < REPLY_BYTES;
-            bytes += reply.encoded_len();
+            bytes += ready.reply.encoded_len();
             room
         });
         let most = most.count();
-        state.replies.drain(..most).collect()
+        state.replies.drain(..most).map(|ready| ready.reply).collect()
     }
 }
 
@@ -80,6 +109,8 @@ pub(crate) struct Ticket {
     gathering: Arc<Gathering>,
     tag: u64,
     kind: Kind,
+    /// Whether an answer that nobody reads loses a message.
+    removes: bool,
     answered: bool,
 }
 
@@ -101,11 +132,12 @@ impl Ticket {
         self.gathering.lock().closed
     }
 
-    pub(crate) fn answer(mut self, answer: Result<Answer, Status>) {
-        self.put(answer);
+    /// Answers; gives back a message that nobody will read and that is nowhere else.
+    pub(crate) fn answer(mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
+        self.put(answer)
     }
 
-    fn put(&mut self, answer: Result<Answer, Status>) {
+    fn put(&mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
         self.answered = true;
         let mut reply = wire::Reply { tag: self.tag, ..Default::default() };
         match answer.and_then(|answer| self.kind.said(answer)) {
@@ -115,7 +147,7 @@ impl Ticket {
                 status.message().clone_into(&mut reply.error);
             }
         }
-        self.gathering.add(reply);
+        self.gathering.add(Ready { reply, removes: self.removes })
     }
 }
 
@@ -225,18 +257,26 @@ impl Conversation {
             self.open += 1;
             let kind = operation.as_ref().map_or(Kind::Send, Kind::of);
             let gathering = Arc::clone(&self.gathering);
-            let ticket = Ticket { gathering, tag, kind, answered: false };
-            match operation.map(|asked| self.service.begun(asked)) {
-                Some(Ok(Begun::At(operation))) => at.push((operation, ticket)),
-                Some(Ok(Begun::Waiting(taking))) => {
+            let mut ticket = Ticket { gathering, tag, kind, removes: false, answered: false };
+            let begun = match operation {
+                Some(asked) => self.service.begun(asked),
+                None => Err(Status::invalid_argument("a call has an operation")),
+            };
+            match begun {
+                Ok(Begun::At(operation)) => {
+                    ticket.removes = operation.removes();
+                    at.push((operation, ticket));
+                }
+                Ok(Begun::Waiting(taking)) => {
+                    ticket.removes = taking.operation.removes();
                     let service = self.service.clone();
                     self.waiting.spawn(async move {
                         let found = service.take(taking).await;
-                        ticket.answer(found.map(Answer::Message));
+                        let unread = ticket.answer(found.map(Answer::Message));
+                        service.dispatcher.put_back(unread.into_iter());
                     });
                 }
-                Some(Err(status)) => ticket.answer(Err(status)),
-                None => ticket.answer(Err(Status::invalid_argument("a call has an operation"))),
+                Err(status) => drop(ticket.answer(Err(status))),
             }
         }
         self.service.dispatcher.submit(at);
@@ -294,7 +334,8 @@ impl Stream for Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        self.gathering.lock().closed = true;
+        let unread = self.gathering.close();
+        self.service.dispatcher.put_back(unread.into_iter());
     }
 }
 

@@ -1,6 +1,8 @@
 //! The connection pool, the migrations, and operations as statements.
 
 mod batch;
+#[cfg(test)]
+mod plans;
 mod tls;
 
 use std::error::Error as _;
@@ -25,9 +27,10 @@ const SCHEMA: &str = "kendall_queue";
 /// Serialises the migrations of middlewares that start together.
 const MIGRATION_LOCK: i64 = 0x6B65_6E64_616C_6C71;
 /// Set on every connection. A queue is small one second and a million the next, and its
-/// statistics lag behind: access goes by the indexes, whatever they say.
+/// statistics lag behind: access goes by the indexes, whatever they say, and where an index has the
+/// order that is asked for, by that one, since to sort what another one gives is to read it all.
 const SETTINGS: &str = "-c search_path=kendall_queue -c enable_seqscan=off \
-    -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
+    -c enable_bitmapscan=off -c enable_sort=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
@@ -138,7 +141,7 @@ pub enum DatabaseError {
 pub(crate) struct Databases {
     pool: Pool,
     limits: Arc<Limits>,
-    /// Whether PostgreSQL had no room since the last sweep.
+    /// Whether PostgreSQL had no room since the last sweep: nothing is sent before the next.
     full: Arc<AtomicBool>,
 }
 
@@ -285,6 +288,11 @@ impl Session {
     /// Performs operations together: each succeeds or fails by itself, and all that succeed are
     /// committed when this returns.
     pub(crate) async fn perform(&self, operations: &[&Operation]) -> Vec<Result<Answer, Status>> {
+        let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
+        if self.full.load(Ordering::Relaxed) && sends() {
+            let text = "PostgreSQL's disk is full, and being swept up; nothing was stored";
+            return operations.iter().map(|_| Err(Status::resource_exhausted(text))).collect();
+        }
         let mut tries = 0;
         loop {
             let failure = match batch::perform(&self.connection, operations, &self.limits).await {
@@ -338,30 +346,38 @@ impl Session {
     /// vacuum looks once a minute, in which a busy queue leaves half a million.
     ///
     /// After a send for which the disk had no room it removes the few as well, and gives back the end of
-    /// the table: that is how receiving makes room.
+    /// the table: that is how receiving makes room. Sends are refused until then, so that they do not
+    /// take what the sweep itself needs.
     pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
-        if self.full.swap(false, Ordering::Relaxed) {
-            let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
-                kendall_queue.message";
-            return self.connection.batch_execute(sweep).await;
+        if self.full.load(Ordering::Relaxed) {
+            let swept = self.make_room().await;
+            self.full.store(false, Ordering::Relaxed);
+            return swept;
         }
-        // Also once at the beginning: a vacuum needs a map beside the table, and a full disk has no room
-        // to begin one.
         // A sweep reads all indexes whole: of a table that holds many, it waits for more to do.
-        let text = "SELECT s.n_dead_tup > 20000 + s.n_live_tup / 20 OR EXISTS ( \
-                SELECT FROM unnest(ARRAY[c.oid, c.reltoastrelid]) AS part (id) \
-                WHERE pg_relation_size(part.id) > 0 AND pg_relation_size(part.id, 'vm') = 0) \
-            FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid \
-            WHERE s.relid = 'kendall_queue.message'::regclass";
+        let text = "SELECT n_dead_tup > 20000 + n_live_tup / 20, NOT EXISTS (SELECT FROM reserve) \
+            FROM pg_stat_user_tables WHERE relid = 'kendall_queue.message'::regclass";
         let statement = self.connection.prepare_cached(text).await?;
-        let many = self.connection.query_opt(&statement, &[]).await?;
-        if many.is_some_and(|row| row.get(0)) {
+        let Some(row) = self.connection.query_opt(&statement, &[]).await? else { return Ok(()) };
+        if row.get(0) {
             // Another middleware's sweep is not waited for.
             let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) \
                 kendall_queue.message";
             self.connection.batch_execute(sweep).await?;
         }
+        if row.get(1) {
+            self.connection.batch_execute("SELECT fill_reserve()").await?;
+        }
         Ok(())
+    }
+
+    async fn make_room(&self) -> Result<(), tokio_postgres::Error> {
+        if let Err(error) = self.connection.batch_execute("TRUNCATE reserve").await {
+            tracing::debug!(%error, "the reserve cannot be given back");
+        }
+        let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
+            kendall_queue.message";
+        self.connection.batch_execute(sweep).await
     }
 
     /// Says that clients of this middleware wait for messages of a queue.

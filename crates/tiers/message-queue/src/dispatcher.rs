@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kendall_protocols::queue::Message;
 use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Recorder, Stage};
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
@@ -43,6 +44,8 @@ const ABANDONED: Outcome = Outcome(4);
 pub(crate) const LIMITS: &[&str] = &["request-queue-full", "waiting-clients-full"];
 const QUEUE_FULL: Limit = Limit(0);
 const WAITING_FULL: Limit = Limit(1);
+
+type Answers = Vec<Result<Answer, Status>>;
 
 /// How long requests wait for a batch under way before they start one of their own: several times
 /// what a batch takes, so that only one that is stuck is not waited for.
@@ -126,9 +129,11 @@ struct Pending {
 #[derive(Debug)]
 enum Reply {
     /// A call of its own.
-    Caller(oneshot::Sender<Vec<Result<Answer, Status>>>),
+    Caller(oneshot::Sender<Answers>),
     /// One of many on a stream: a single operation.
     Stream(Ticket),
+    /// This tier itself.
+    Nobody,
 }
 
 impl Reply {
@@ -136,17 +141,45 @@ impl Reply {
         match self {
             Self::Caller(caller) => caller.is_closed(),
             Self::Stream(ticket) => ticket.is_closed(),
+            Self::Nobody => false,
         }
     }
 
-    fn send(self, answers: &mut impl Iterator<Item = Result<Answer, Status>>, operations: usize) {
-        let missing = || Err(Status::internal("an operation had no answer"));
+    /// Answers; gives back what nobody will read.
+    fn send(self, mut answers: Answers) -> Answers {
         match self {
-            // The receiver may have gone meanwhile; what was done stays done.
-            Self::Caller(caller) => drop(caller.send(answers.take(operations).collect())),
-            Self::Stream(ticket) => ticket.answer(answers.next().unwrap_or_else(missing)),
+            Self::Caller(caller) => caller.send(answers).err().unwrap_or_default(),
+            Self::Stream(ticket) => {
+                let missing = || Err(Status::internal("an operation had no answer"));
+                let unread = ticket.answer(answers.pop().unwrap_or_else(missing));
+                unread.into_iter().map(|message| Ok(Answer::Message(Some((message, 0))))).collect()
+            }
+            Self::Nobody => Answers::new(),
         }
     }
+}
+
+/// Waits for the answers of a call. Dropped before they were read, it puts back what the call took away.
+struct Waiting<'a> {
+    dispatcher: &'a Dispatcher,
+    answers: oneshot::Receiver<Answers>,
+    removes: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        // Closed first: what is answered from here on is put back by who answers.
+        self.answers.close();
+        if self.removes
+            && let Ok(answers) = self.answers.try_recv()
+        {
+            self.dispatcher.put_back(messages(answers));
+        }
+    }
+}
+
+fn messages(answers: Answers) -> impl Iterator<Item = Message> {
+    answers.into_iter().filter_map(Result::ok).filter_map(Answer::into_message)
 }
 
 impl Dispatcher {
@@ -168,20 +201,36 @@ impl Dispatcher {
 
     /// Puts operations into the request queue together, where they stay together, and gives their
     /// answers in order.
-    pub(crate) async fn perform_all(
-        &self,
-        operations: Vec<Operation>,
-    ) -> Result<Vec<Result<Answer, Status>>, Status> {
+    pub(crate) async fn perform_all(&self, operations: Vec<Operation>) -> Result<Answers, Status> {
         if operations.is_empty() {
             return Ok(Vec::new());
         }
+        let removes = operations.iter().all(Operation::removes);
         let (reply, answers) = oneshot::channel();
         let arrived_ns = self.clock.now_ns();
         let pending = Pending { operations, arrived_ns, reply: Reply::Caller(reply) };
         let entered = self.lock().enter(pending, self.capacity);
         entered.map_err(|(status, _)| status)?;
         self.work.notify_one();
-        answers.await.map_err(|_| service::stopped())
+        let mut waiting = Waiting { dispatcher: self, answers, removes };
+        (&mut waiting.answers).await.map_err(|_| service::stopped())
+    }
+
+    /// Has messages put back that were taken away for somebody who is gone. They enter whatever the bound:
+    /// they are no more than the takes that were let in.
+    pub(crate) fn put_back(&self, messages: impl Iterator<Item = Message>) {
+        let arrived_ns = self.clock.now_ns();
+        let operations: Vec<_> = messages.map(|m| Operation::PutBack(Box::new(m))).collect();
+        if operations.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        for operation in operations {
+            let operations = vec![operation];
+            state.admit(Pending { operations, arrived_ns, reply: Reply::Nobody });
+        }
+        drop(state);
+        self.work.notify_one();
     }
 
     /// Puts operations of a stream into the request queue, each for itself.
@@ -195,7 +244,7 @@ impl Dispatcher {
             let reply = Reply::Stream(ticket);
             let pending = Pending { operations: vec![operation], arrived_ns, reply };
             if let Err((status, pending)) = state.enter(pending, self.capacity) {
-                pending.reply.send(&mut std::iter::once(Err(status)), 1);
+                pending.reply.send(vec![Err(status)]);
             }
         }
         drop(state);
@@ -308,7 +357,11 @@ impl Dispatcher {
         }
         let mut answers = answers.into_iter();
         for (pending, dequeued_ns) in batch {
-            pending.reply.send(&mut answers, pending.operations.len());
+            let its: Answers = answers.by_ref().take(pending.operations.len()).collect();
+            let unread = pending.reply.send(its);
+            if pending.operations.iter().all(Operation::removes) {
+                self.put_back(messages(unread));
+            }
             let moments = Moments {
                 arrived_ns: pending.arrived_ns,
                 dequeued_ns,
@@ -387,6 +440,11 @@ impl State {
             ));
             return Err((status, pending));
         }
+        self.admit(pending);
+        Ok(())
+    }
+
+    fn admit(&mut self, pending: Pending) {
         for operation in &pending.operations {
             self.recorder.arrived(operation.request_type());
         }
@@ -395,7 +453,6 @@ impl State {
         let line = &mut self.lanes[Lane::of(&pending) as usize];
         line.operations += pending.operations.len();
         line.waiting.push_back(pending);
-        Ok(())
     }
 
     /// Takes the first request out of a lane.
@@ -417,7 +474,7 @@ async fn perform_batch(
     session: &Session,
     operations: &[&Operation],
     recorder: &mut Recorder,
-) -> Vec<Result<Answer, Status>> {
+) -> Answers {
     recorder.backend_sent(0, count(operations));
     let answers = session.perform(operations).await;
     if answers.iter().any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable)) {

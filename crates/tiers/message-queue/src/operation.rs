@@ -1,5 +1,6 @@
 //! What clients ask for, checked; and what they are answered.
 
+use kendall_protocols::queue::Message;
 use kendall_tier::RequestType;
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -59,6 +60,7 @@ pub(crate) const REQUEST_TYPES: &[&str] = &[
     "extend-lease",
     "return-message",
     "delete-message",
+    "put-back",
 ];
 
 /// One operation on the database.
@@ -98,6 +100,8 @@ pub(crate) enum Operation {
     DeleteMessage {
         message: i64,
     },
+    /// This tier's own: a message that was taken away, and whose taker was gone before it heard of it.
+    PutBack(Box<Message>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,12 +155,24 @@ pub(crate) enum Answer {
     /// An id, or a count.
     Number(u64),
     /// The message, if there was one, and its lease.
-    Message(Option<(kendall_protocols::queue::Message, u64)>),
+    Message(Option<(Message, u64)>),
     Queues(Vec<kendall_protocols::queue::Queue>),
     Statistics(kendall_protocols::queue::QueueStatisticsResponse),
 }
 
+impl Answer {
+    /// The message, if it is one.
+    pub(crate) fn into_message(self) -> Option<Message> {
+        if let Self::Message(Some((message, _))) = self { Some(message) } else { None }
+    }
+}
+
 impl Operation {
+    /// Takes a message away for good, with nothing kept of the answer: whoever misses it has lost it.
+    pub(crate) fn removes(&self) -> bool {
+        matches!(self, Self::Take(take) if take.lease_ms == 0)
+    }
+
     /// Its number in [`REQUEST_TYPES`].
     pub(crate) fn request_type(&self) -> RequestType {
         RequestType(match self {
@@ -180,6 +196,7 @@ impl Operation {
             Self::ExtendLease(..) => 12,
             Self::Return(..) => 13,
             Self::DeleteMessage { .. } => 14,
+            Self::PutBack(_) => 15,
         })
     }
 }

@@ -498,6 +498,8 @@ impl Launch {
             .arg("-c")
             .arg(format!("max_wal_size={}MB", log_room(&self.data.join("pg_wal"))))
             .args(["-c", "shared_buffers=256MB"])
+            // A line for each error: where the disk is full, refusals must not fill what receiving frees.
+            .args(["-c", "log_error_verbosity=terse", "-c", "log_min_error_statement=panic"])
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log);
         for setting in &self.options.settings {

@@ -293,17 +293,18 @@ impl MessageQueue for Service {
         let selector =
             selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
         let operation = Operation::Take(Take { selector, lease_ms: 0 });
-        let mut messages = Vec::new();
+        let mut gathered = Gathered { dispatcher: &self.dispatcher, messages: Vec::new() };
+        let messages = &mut gathered.messages;
         if request.wait_ms > 0 {
             // Waits for the first; what has come with it is taken together.
             let wait_ms = request.wait_ms;
             match self.take(Taking { operation: operation.clone(), selector, wait_ms }).await? {
                 Some((first, _)) => messages.push(first),
-                None => return Ok(Response::new(wire::ReceiveBatchResponse { messages })),
+                None => return Ok(Response::new(wire::ReceiveBatchResponse::default())),
             }
         }
         while messages.len() < limit {
-            let step = self.room_after(&messages).min(limit - messages.len());
+            let step = self.room_after(messages).min(limit - messages.len());
             let more = vec![operation.clone(); step];
             let before = messages.len();
             // A later failure must not lose what an earlier one took away.
@@ -323,7 +324,20 @@ impl MessageQueue for Service {
             }
         }
         messages.sort_by_key(|message| message.message_id);
+        let messages = std::mem::take(messages);
         Ok(Response::new(wire::ReceiveBatchResponse { messages }))
+    }
+}
+
+/// Messages that were taken away for an answer that is not complete: put back when it never is.
+struct Gathered<'a> {
+    dispatcher: &'a Dispatcher,
+    messages: Vec<wire::Message>,
+}
+
+impl Drop for Gathered<'_> {
+    fn drop(&mut self) {
+        self.dispatcher.put_back(self.messages.drain(..));
     }
 }
 

@@ -17,49 +17,10 @@ use kendall_protocols::queue::{
 };
 use kendall_tier::Clock;
 use support::{
-    Client, Folder, connect, create, free_address, hello, options, postgres, runtime, start_with,
+    Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, free_address, hello, options,
+    postgres, runtime, start_with,
 };
-use tokio_postgres::NoTls;
 use tonic::Code;
-
-/// A session of its own beside the middleware's.
-struct Other {
-    client: tokio_postgres::Client,
-    _driver: tokio::task::JoinSet<()>,
-}
-
-impl Other {
-    async fn connect(url: &str) -> Self {
-        let url = format!("{url} options='-c search_path=kendall_queue'");
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        let mut driver = tokio::task::JoinSet::new();
-        driver.spawn(async move { connection.await.unwrap_or_default() });
-        Self { client, _driver: driver }
-    }
-
-    async fn run(&self, text: &str) {
-        self.client.batch_execute(text).await.unwrap();
-    }
-
-    async fn number(&self, text: &str) -> i64 {
-        self.client.query_one(text, &[]).await.unwrap().get(0)
-    }
-
-    /// Looks until the number is at least `least`, with a deadline.
-    async fn until(&self, text: &str, least: i64) {
-        let mut looks = tokio::time::interval(Duration::from_millis(10));
-        for _ in 0..3000 {
-            looks.tick().await;
-            if self.number(text).await >= least {
-                return;
-            }
-        }
-        panic!("{text} did not become {least}");
-    }
-}
-
-const WAITING_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
-    WHERE wait_event_type = 'Lock' AND application_name = 'kendall-queue'";
 
 fn message(client_id: u64, queue_id: u64, content: &str) -> SendRequest {
     SendRequest { client_id, queue_id, content: content.into(), ..Default::default() }

@@ -1,8 +1,7 @@
 //! Operations as statements: those of one kind share a statement, those of several kinds share a
-//! transaction. What a batch usually is, sends and takes of the first message of one queue, is one
-//! statement.
+//! transaction.
 
-mod exchange;
+mod together;
 
 use kendall_protocols::queue::{Message, Queue, QueueStatisticsResponse};
 use tokio_postgres::error::SqlState;
@@ -64,10 +63,20 @@ pub(super) async fn perform(
     limits: &Limits,
 ) -> Result<Answers, Error> {
     let kinds = Kinds::of(operations);
-    if let Some(exchange) = exchange::write(operations, &kinds)
-        && let Some(answers) = exchange.perform(connection, operations, &kinds, limits).await?
+    let mut answers = Gathered::new(operations.len(), limits);
+    if kinds.sends.len() == operations.len()
+        && let Some(done) =
+            together::send(connection, &chosen(operations, &kinds.sends, as_send)).await?
     {
-        return Ok(answers);
+        answers.put(&kinds.sends, done);
+        return Ok(answers.all());
+    }
+    if kinds.takes.len() == operations.len()
+        && let Some(done) =
+            together::take(connection, &chosen(operations, &kinds.takes, as_take)).await?
+    {
+        answers.put(&kinds.takes, done);
+        return Ok(answers.all());
     }
     let calls = Calls {
         send: Call::prepare(connection, send_many(&chosen(operations, &kinds.sends, as_send)))
@@ -79,7 +88,6 @@ pub(super) async fn perform(
         )
         .await?,
     };
-    let mut answers = Gathered::new(operations.len(), limits);
     let rows = if kinds.statements() == 1 {
         let rows = calls.run(connection).await?;
         answers.put(&kinds.others, singles(connection, operations, &kinds.others).await?);
@@ -360,6 +368,7 @@ async fn single(
             "SELECT return_message($1, $2, $3, $4)",
             vec![&held.client, &held.message, &held.lease, ms],
         ),
+        Operation::PutBack(message) => return put_back(connection, message).await,
         Operation::TakeOnce(take, request) => return take_once(connection, take, request).await,
         Operation::Read(selector) => return read(connection, selector).await,
         Operation::ListQueues { client, all, after, limit } => {
@@ -377,6 +386,30 @@ async fn single(
     let numbered = matches!(operation, Operation::Hello { .. } | Operation::CreateQueue(_));
     let answer = |row: &Row| if numbered { Answer::Number(id(row.get(1))) } else { done(row) };
     Ok(coded(row, answer))
+}
+
+async fn put_back(
+    connection: &Connection,
+    message: &Message,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let number = |value: u64| i64::try_from(value).ok();
+    let optional = |value: u64| number(value).filter(|value| *value > 0);
+    let (message_id, queue, sender) =
+        (number(message.message_id), number(message.queue_id), number(message.sender_id));
+    let deliveries = i32::try_from(message.deliveries).unwrap_or(i32::MAX);
+    let text = "SELECT put_back($1, $2, $3, $4, $5, $6, $7, $8)";
+    let parameters: [&(dyn ToSql + Sync); 8] = [
+        &message_id,
+        &queue,
+        &sender,
+        &optional(message.receiver_id),
+        &message.priority,
+        &message.content,
+        &message.sent_at_us,
+        &deliveries,
+    ];
+    let rows = query(connection, text, &parameters).await?;
+    Ok(rows.first().map_or(Err(Refusal(-1)), |row| coded(row, |_| Answer::Done)))
 }
 
 async fn take_once(

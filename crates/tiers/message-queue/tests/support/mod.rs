@@ -9,6 +9,7 @@ use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_message_queue::{Database, Limits, PrivatePostgres, QueueOptions, Server};
 use kendall_protocols::queue::{CreateQueueRequest, HelloRequest};
 use kendall_tier::Clock;
+use tokio_postgres::NoTls;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) type Client = MessageQueueClient<Channel>;
@@ -94,3 +95,43 @@ pub(crate) fn free_address() -> std::net::SocketAddr {
     let host = std::net::Ipv4Addr::new(127, high, low, call);
     std::net::TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
+
+/// A session of its own beside the middleware's.
+#[derive(Debug)]
+pub(crate) struct Other {
+    pub(crate) client: tokio_postgres::Client,
+    _driver: tokio::task::JoinSet<()>,
+}
+
+impl Other {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let url = format!("{url} options='-c search_path=kendall_queue'");
+        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(async move { connection.await.unwrap_or_default() });
+        Self { client, _driver: driver }
+    }
+
+    pub(crate) async fn run(&self, text: &str) {
+        self.client.batch_execute(text).await.unwrap();
+    }
+
+    pub(crate) async fn number(&self, text: &str) -> i64 {
+        self.client.query_one(text, &[]).await.unwrap().get(0)
+    }
+
+    /// Looks until the number is at least `least`, with a deadline.
+    pub(crate) async fn until(&self, text: &str, least: i64) {
+        let mut looks = tokio::time::interval(Duration::from_millis(10));
+        for _ in 0..3000 {
+            looks.tick().await;
+            if self.number(text).await >= least {
+                return;
+            }
+        }
+        panic!("{text} did not become {least}");
+    }
+}
+
+pub(crate) const WAITING_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
+    WHERE wait_event_type = 'Lock' AND application_name = 'kendall-queue'";
