@@ -256,21 +256,6 @@ BEGIN
     RETURN FOUND;
 END $$;
 
-CREATE OR REPLACE FUNCTION delete_queue(wanted bigint, with_messages boolean) RETURNS integer
-LANGUAGE plpgsql AS $$
-BEGIN
-    -- Senders hold a key-share lock on the row until they commit: after this no message comes.
-    PERFORM FROM queue WHERE id = wanted FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 3;
-    END IF;
-    IF NOT with_messages AND holds_messages(wanted) THEN
-        RETURN 9;
-    END IF;
-    DELETE FROM queue WHERE id = wanted;
-    RETURN 0;
-END $$;
-
 -- Room that is given back when the disk is full. A vacuum is what makes room then, and needs some itself
 -- where it has to begin a map beside a table or an index.
 --

@@ -3,11 +3,13 @@
 -- rows, so the questions that concern all of them are asked at once.
 --
 -- `people` are the different clients of a batch. Both answer `done` = false, and have done nothing,
--- where somebody is unknown or has said goodbye: `send_many` and `take_many` say who. Anything else
--- that is wrong is an error of PostgreSQL.
+-- where one of them is not to succeed: `send_many` and `take_many` say which. A message to oneself is an
+-- error of PostgreSQL.
 
+-- `of_queues` are the different queues of a batch and `others` its different receivers; none of those
+-- need be present.
 CREATE FUNCTION send_together(
-    people bigint[],
+    people bigint[], of_queues bigint[], others bigint[],
     queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[],
     delays_ms bigint[],
     OUT done boolean, OUT ids bigint[]
@@ -18,6 +20,11 @@ DECLARE
 BEGIN
     SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
             = cardinality(people)
+            AND (SELECT count(*) FROM client c WHERE c.id = ANY (others)) = cardinality(others)
+            -- Held until the commit, so that nobody deletes them meanwhile.
+            AND (SELECT count(*) FROM (
+                    SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
+                = cardinality(of_queues)
             AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
                 WHERE char_length(c.content) > l.content_characters)
     INTO done;
@@ -177,16 +184,16 @@ CREATE FUNCTION put_back(
     its_content text, sent_at_us bigint, its_deliveries integer
 ) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM FROM queue q WHERE q.id = of_queue FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN 14;
+    END IF;
     -- Not the limits of today: it was accepted once.
     INSERT INTO message (
         id, queue_id, sender_id, receiver_id, priority, content, sent_at, deliveries)
     OVERRIDING SYSTEM VALUE
-    SELECT message, of_queue, sender, receiver, its_priority, its_content,
-        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries
-    WHERE EXISTS (SELECT FROM queue q WHERE q.id = of_queue);
-    IF NOT FOUND THEN
-        RETURN 14;
-    END IF;
+    VALUES (message, of_queue, sender, receiver, its_priority, its_content,
+        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries);
     PERFORM tell_waiters(ARRAY[of_queue], ARRAY[sender], ARRAY[receiver]);
     RETURN 0;
 END $$;

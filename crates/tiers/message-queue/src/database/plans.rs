@@ -44,8 +44,10 @@ const PEOPLE: &str = "SELECT hello('client ' || n) FROM generate_series(1, 20) A
 
 /// Each in a transaction that is rolled back. Client 1 is among those who take: its own messages are in
 /// front.
-const OPERATIONS: [&str; 24] = [
-    "send_together('{3,4,5}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', '{0,0,9}')",
+const OPERATIONS: [&str; 25] = [
+    "send_together('{3,4,5}', '{1}', '{6}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', \
+        '{0,0,9}')",
+    "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL)",
     "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', \
         ARRAY[gen_random_uuid(), gen_random_uuid()])",
     "take_together('{10,11,12}', 1, '{10,11,12}', NULL)",

@@ -10,7 +10,7 @@ use tokio_postgres::{Error, Row};
 use super::{Call, Connection, Parameter, Written, column, id};
 use crate::operation::{Answer, Refusal, Send, Take};
 
-const SEND: &str = "SELECT done, ids FROM send_together($1, $2, $3, $4, $5, $6, $7)";
+const SEND: &str = "SELECT done, ids FROM send_together($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 const TAKE: &str = "SELECT done, places, ids, sender_ids, receiver_ids, priorities, contents, \
     sent_ats, deliveries, lease_ids FROM take_together($1, $2, $3, $4)";
 
@@ -29,7 +29,9 @@ pub(super) async fn send(
         return Ok(None);
     }
     let parameters = vec![
-        people(sends.iter().map(|send| send.client)),
+        different(sends.iter().map(|send| send.client)),
+        different(sends.iter().map(|send| send.queue)),
+        different(sends.iter().filter_map(|send| send.receiver)),
         column(sends, |send| send.queue),
         column(sends, |send| send.client),
         column(sends, |send| send.receiver),
@@ -58,7 +60,7 @@ pub(super) async fn take(
     }
     let leases = takes.iter().any(|take| take.lease_ms > 0);
     let parameters: Vec<Parameter<'_>> = vec![
-        people(takes.iter().map(|take| take.selector.client)),
+        different(takes.iter().map(|take| take.selector.client)),
         Box::new(queue),
         column(takes, |take| take.selector.client),
         if leases { column(takes, |take| take.lease_ms) } else { Box::new(None::<Vec<i64>>) },
@@ -67,12 +69,12 @@ pub(super) async fn take(
     Ok(row.map(|row| taken(&row, id(Some(queue)), takes.len())))
 }
 
-/// The different clients of a batch.
-fn people(clients: impl Iterator<Item = i64>) -> Parameter<'static> {
-    let mut people: Vec<i64> = clients.collect();
-    people.sort_unstable();
-    people.dedup();
-    Box::new(people)
+/// Each once.
+fn different(ids: impl Iterator<Item = i64>) -> Parameter<'static> {
+    let mut ids: Vec<i64> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    Box::new(ids)
 }
 
 /// The row, unless it says that nothing was done.
