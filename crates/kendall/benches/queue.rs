@@ -13,8 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kendall_loadgen::queue::{Calls, Conversation};
 use kendall_message_queue::PrivatePostgres;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_protocols::queue::call::Operation as Call;
+use kendall_protocols::queue::reply::Answer;
 use kendall_protocols::queue::{
     CreateQueueRequest, HelloRequest, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest,
     SendRequest,
@@ -33,15 +36,6 @@ const WAITING: u64 = 1_000_000;
 const CHURN: u64 = 300_000;
 /// Connections that all clients share.
 const CHANNELS: u64 = 2;
-
-/// How clients speak.
-#[derive(Debug, Clone, Copy)]
-enum Calls {
-    /// Each operation is a call.
-    Single,
-    /// All operations of a connection are on one stream.
-    Stream,
-}
 
 /// What one round runs.
 #[derive(Debug, Clone, Copy)]
@@ -313,8 +307,7 @@ async fn load(address: SocketAddr, setting: Setting, clock: &Clock) -> (u64, His
     let mut channels = Vec::new();
     for _ in 0..clients.min(CHANNELS) {
         let client = connect(address).await;
-        let stream = stream::Stream::open(client.clone()).await;
-        channels.push((client, stream));
+        channels.push((client, Arc::new(Conversation::new(address))));
     }
     for number in 0..clients {
         let place = usize::try_from(number).unwrap() % channels.len();
@@ -337,13 +330,18 @@ async fn load(address: SocketAddr, setting: Setting, clock: &Clock) -> (u64, His
                 let started = clock.now_ns();
                 match calls {
                     Calls::Single => drop(client.send(send.clone()).await.unwrap()),
-                    Calls::Stream => drop(stream.send(send.clone()).await),
+                    Calls::Stream => drop(stream.call(Call::Send(send.clone())).await.unwrap()),
                 }
                 times.record(clock.now_ns() - started);
                 let started = clock.now_ns();
                 let taken = match calls {
                     Calls::Single => client.receive(receive.clone()).await.unwrap().into_inner(),
-                    Calls::Stream => stream.receive(receive.clone()).await,
+                    Calls::Stream => {
+                        match stream.call(Call::Receive(receive.clone())).await.unwrap() {
+                            Answer::Receive(answer) => answer,
+                            other => panic!("{other:?}"),
+                        }
+                    }
                 };
                 times.record(clock.now_ns() - started);
                 if taken.message.is_some() {
@@ -365,103 +363,6 @@ async fn load(address: SocketAddr, setting: Setting, clock: &Clock) -> (u64, His
         all.add(&times.unwrap());
     }
     (messages.load(Ordering::Relaxed), all)
-}
-
-/// The caller's side of `Converse`: calls of many tasks, sent together.
-mod stream {
-    use std::collections::HashMap;
-    use std::pin::Pin;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll, Waker};
-
-    use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
-    use kendall_protocols::queue::call::Operation;
-    use kendall_protocols::queue::reply::Answer;
-    use kendall_protocols::queue::{
-        Call, Calls, ReceiveRequest, ReceiveResponse, Reply, SendRequest, SendResponse,
-    };
-    use tokio::sync::oneshot;
-    use tonic::transport::Channel;
-
-    #[derive(Clone)]
-    pub(super) struct Stream {
-        shared: Arc<Shared>,
-    }
-
-    #[derive(Default)]
-    struct Shared {
-        /// Calls that are not sent yet, and who is woken to send them.
-        calls: Mutex<(Vec<Call>, Option<Waker>)>,
-        waiting: Mutex<HashMap<u64, oneshot::Sender<Reply>>>,
-        tags: AtomicU64,
-    }
-
-    /// What is to be sent, as a stream of messages.
-    struct Outgoing(Arc<Shared>);
-
-    impl tokio_stream::Stream for Outgoing {
-        type Item = Calls;
-
-        fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Calls>> {
-            let mut state = self.0.calls.lock().unwrap();
-            if state.0.is_empty() {
-                state.1 = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(Some(Calls { calls: std::mem::take(&mut state.0) }))
-        }
-    }
-
-    impl Stream {
-        pub(super) async fn open(mut client: MessageQueueClient<Channel>) -> Self {
-            let shared = Arc::new(Shared::default());
-            let outgoing = Outgoing(Arc::clone(&shared));
-            let mut incoming = client.converse(outgoing).await.unwrap().into_inner();
-            let readers = Arc::clone(&shared);
-            drop(tokio::runtime::Handle::current().spawn(async move {
-                while let Ok(Some(replies)) = incoming.message().await {
-                    let mut waiting = readers.waiting.lock().unwrap();
-                    for reply in replies.replies {
-                        let caller = waiting.remove(&reply.tag).unwrap();
-                        drop(caller.send(reply));
-                    }
-                }
-            }));
-            Self { shared }
-        }
-
-        async fn call(&self, operation: Operation) -> Reply {
-            let tag = self.shared.tags.fetch_add(1, Ordering::Relaxed);
-            let (caller, reply) = oneshot::channel();
-            self.shared.waiting.lock().unwrap().insert(tag, caller);
-            let waker = {
-                let mut state = self.shared.calls.lock().unwrap();
-                state.0.push(Call { tag, operation: Some(operation) });
-                state.1.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-            let reply = reply.await.unwrap();
-            assert_eq!(reply.code, 0, "{}", reply.error);
-            reply
-        }
-
-        pub(super) async fn send(&self, request: SendRequest) -> SendResponse {
-            match self.call(Operation::Send(request)).await.answer {
-                Some(Answer::Send(answer)) => answer,
-                other => panic!("{other:?}"),
-            }
-        }
-
-        pub(super) async fn receive(&self, request: ReceiveRequest) -> ReceiveResponse {
-            match self.call(Operation::Receive(request)).await.answer {
-                Some(Answer::Receive(answer)) => answer,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
 }
 
 async fn connect(address: SocketAddr) -> MessageQueueClient<Channel> {

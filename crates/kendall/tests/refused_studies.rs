@@ -50,19 +50,37 @@ fn a_dry_run_prints_defaults_and_the_runs_and_runs_nothing() {
     let text = "name = 'small'\n[system]\nkind = 'memcached'\n[workload]\nmix = { get = 1 }\n\
                 [factors]\n'workload.clients' = [1, 2]\n";
     std::fs::write(&study, text).unwrap();
-    let run = |format: &str| {
-        let output = kendall()
-            .current_dir(folder.path())
-            .args(["run", "small.toml", "--dry-run", "--format", format])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let run = |format: &str| dry_run(folder.path(), format);
     let human = run("human");
     assert!(human.contains("value_size = \"1KiB\"") && human.contains("6 runs"), "{human}");
     let json: serde_json::Value = serde_json::from_str(&run("json")).unwrap();
     assert_eq!(json["runs"].as_array().unwrap().len(), 6);
     assert_eq!(json["effective"]["measure"]["warm_up"], "auto");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
+}
+
+/// How clients of the queue call is a factor like any other, also of a design of two levels.
+#[test]
+fn how_a_queue_is_called_is_a_factor() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = 'small'\n[system]\nkind = 'message-queue'\n[workload]\nconnections = 2\n\
+                [measure]\nrepetitions = 1\n[factors]\n'workload.calls' = ['single', 'stream']\n\
+                'workload.clients' = [8, 64]\n[design]\nkind = '2kr'\n";
+    std::fs::write(folder.path().join("small.toml"), text).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&dry_run(folder.path(), "json")).unwrap();
+    assert_eq!(json["effective"]["workload"]["calls"], "single");
+    let human = dry_run(folder.path(), "human");
+    let rows: Vec<&str> = human.lines().filter(|line| line.contains("stream")).collect();
+    assert_eq!(rows.len(), 2, "{human}");
+    assert!(human.contains("workload.calls ┆ workload.clients"), "{human}");
+}
+
+fn dry_run(folder: &Path, format: &str) -> String {
+    let output = kendall()
+        .current_dir(folder)
+        .args(["run", "small.toml", "--dry-run", "--format", format])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -9,35 +9,40 @@
 //! Left out: whether a message was lost, which only the queue's own counters tell.
 
 mod call;
+mod client;
 mod content;
+mod conversation;
+mod said;
 mod taken;
 
-use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kendall_protocols::queue as wire;
-use prost::Message as _;
 use rand::Rng as _;
 use tokio::task::LocalSet;
 
-use crate::driver::{ErrorKind, Reply};
-use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
+use crate::driver::ErrorKind;
+use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::result::LoadResult;
-use crate::tasks::{self, Client};
-use call::{Connection, Refusal};
+use crate::tasks;
+use call::Connection;
+pub use call::Refusal;
+pub use conversation::{Conversation, OPEN_CALLS};
+use said::Said;
 use taken::Taken;
 
 /// Requests of the preparation that are under way together.
 const TOGETHER: usize = 64;
 /// Messages of one batch of the filling: any server takes as many.
 const FILLED_AT_ONCE: u64 = 100;
+/// Clients that share a stream unless told otherwise: half of those that can have a call on it.
+pub const CLIENTS_A_STREAM: usize = OPEN_CALLS / 2;
 /// Names of results.
 const ACKNOWLEDGE: &str = "acknowledge";
 
@@ -81,9 +86,31 @@ pub enum Peers {
     Random,
 }
 
+/// How clients call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// Each operation is a call of its own.
+    Single,
+    /// All operations of a connection are on one stream: [`Conversation`].
+    Stream,
+}
+
+impl Calls {
+    /// Name in options and results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Stream => "stream",
+        }
+    }
+}
+
 /// What a load of the message queue sends.
 #[derive(Debug, Clone)]
 pub struct QueuePlan {
+    /// How clients call.
+    pub calls: Calls,
     /// Operations and their weights.
     pub mix: Vec<(QueueOperation, f64)>,
     /// Name of the queue; made where it does not exist. Of several, they are numbered from 1.
@@ -98,7 +125,8 @@ pub struct QueuePlan {
     pub wait_ms: u64,
     /// How long a leased message is hidden, in milliseconds.
     pub lease_ms: u64,
-    /// Connections that the clients share; `None` for one each.
+    /// Connections that the clients share; `None` for one each, or where calls are on streams, for
+    /// one a target and thread, and one for each [`CLIENTS_A_STREAM`] clients at least.
     pub connections: Option<usize>,
     /// Messages that wait when the load begins.
     pub prefill: u64,
@@ -118,6 +146,23 @@ pub enum QueuePlanError {
     Peers {
         /// What was written.
         text: String,
+    },
+    /// Not a way to call.
+    #[error("`{text}` is not a way to call; write `single` or `stream`")]
+    Calls {
+        /// What was written.
+        text: String,
+    },
+    /// More clients than can have a call on these streams.
+    #[error(
+        "{connections} connections with a stream each are too few for {clients} clients: a stream \
+         carries {OPEN_CALLS} calls at a time; allow {} or more", clients.div_ceil(OPEN_CALLS)
+    )]
+    Crowded {
+        /// Connections.
+        connections: usize,
+        /// Clients.
+        clients: usize,
     },
     /// A size that messages cannot have.
     #[error("`{text}` is not a size of messages; write it like `200B` or `uniform:50B..2KB`")]
@@ -165,6 +210,32 @@ impl QueuePlan {
         }
     }
 
+    /// Reads `single` or `stream`.
+    ///
+    /// # Errors
+    /// [`QueuePlanError::Calls`] when it is neither.
+    pub fn parse_calls(text: &str) -> Result<Calls, QueuePlanError> {
+        let named = |calls: &Calls| calls.name() == text;
+        let calls = [Calls::Single, Calls::Stream].into_iter().find(named);
+        calls.ok_or_else(|| QueuePlanError::Calls { text: text.to_owned() })
+    }
+
+    /// Whether every one of so many clients finds a place on the connections.
+    ///
+    /// # Errors
+    /// [`QueuePlanError::Crowded`] when a client would wait for others to be answered before it
+    /// could ask, which would count as the queue's response time.
+    pub fn check(&self, clients: usize) -> Result<(), QueuePlanError> {
+        match self.connections {
+            Some(connections)
+                if self.calls == Calls::Stream && clients.div_ceil(OPEN_CALLS) > connections =>
+            {
+                Err(QueuePlanError::Crowded { connections, clients })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads `200B` or `uniform:50B..2KB`.
     ///
     /// # Errors
@@ -209,6 +280,7 @@ struct Crowd {
     receivers: Vec<u64>,
     queues: Vec<u64>,
     taken: Taken,
+    said: Said,
 }
 
 /// Runs a load test of the message queue.
@@ -227,12 +299,15 @@ pub fn run(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         let load = async {
-            let clients = connect_all(&start, &crowd, random).await;
+            let clients = client::connect_all(&start, &crowd, random).await;
             tasks::run_thread(&start, clients, recorder).await
         };
         LocalSet::new().block_on(&runtime, load)
     };
-    Ok(run_threads("queue", plan, queue.operations(), &body, stop, progress)?)
+    let mut result = run_threads("queue", plan, queue.operations(), &body, stop, progress)?;
+    result.calls = Some(queue.calls.name().to_owned());
+    crowd.said.tell(&mut result);
+    Ok(result)
 }
 
 /// Clients say hello, queues are made, messages wait.
@@ -256,6 +331,7 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
             receivers: receivers.to_vec(),
             queues: Vec::new(),
             taken: Taken::default(),
+            said: Said::default(),
         };
         for number in 1..=queue.queues {
             let name = if queue.queues == 1 {
@@ -408,191 +484,6 @@ impl Crowd {
     }
 }
 
-/// One client of the load.
-struct QueueClient {
-    crowd: Arc<Crowd>,
-    connection: Rc<Connection>,
-    random: Rc<RefCell<Random>>,
-    number: usize,
-    /// What each operation of the mix is owed: by this client, or in the open loop, whose clients
-    /// serve whatever arrival comes, by all of the thread.
-    owed: Rc<RefCell<Vec<f64>>>,
-    held: Option<wire::AcknowledgeRequest>,
-    next: Next,
-}
-
-/// The request that a client sends next.
-struct Next {
-    operation: Option<QueueOperation>,
-    bytes: Vec<u8>,
-}
-
-async fn connect_all(
-    start: &Start<'_>,
-    crowd: &Arc<Crowd>,
-    random: Random,
-) -> Result<Vec<QueueClient>, LoadError> {
-    let place = &start.place;
-    let targets: Vec<SocketAddr> = place.connections();
-    let of_this_thread =
-        crowd.plan.connections.map_or(targets.len(), |all| place.share(all).min(targets.len()));
-    let mut connections = Vec::with_capacity(of_this_thread);
-    for target in &targets[..of_this_thread] {
-        let connection = Rc::new(Connection::new(*target));
-        open(&connection, Duration::from_nanos(place.plan.timeout_ns)).await?;
-        connections.push(connection);
-    }
-    let random = Rc::new(RefCell::new(random));
-    let nothing = || Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()]));
-    let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
-    let clients = place.clients().enumerate().map(|(index, number)| QueueClient {
-        crowd: Arc::clone(crowd),
-        connection: Rc::clone(&connections[index % of_this_thread]),
-        random: Rc::clone(&random),
-        number,
-        owed: together.clone().unwrap_or_else(nothing),
-        held: None,
-        next: Next { operation: None, bytes: Vec::new() },
-    });
-    Ok(clients.collect())
-}
-
-impl QueueClient {
-    /// The operation that is furthest behind its share.
-    fn in_turn(&self) -> usize {
-        let mix = &self.crowd.plan.mix;
-        let total: f64 = mix.iter().map(|(_, weight)| weight).sum();
-        let mut owed = self.owed.borrow_mut();
-        let mut most = 0;
-        for (place, (_, weight)) in mix.iter().enumerate() {
-            owed[place] += weight;
-            if owed[place] > owed[most] {
-                most = place;
-            }
-        }
-        owed[most] -= total;
-        most
-    }
-
-    fn write(&mut self, operation: QueueOperation) {
-        let (client_id, queue_id) =
-            (self.crowd.receivers[self.number], self.crowd.queue_of(self.number));
-        let QueuePlan { wait_ms, lease_ms, .. } = self.crowd.plan;
-        let body = &mut self.next.bytes;
-        match operation {
-            QueueOperation::Send => {
-                let message = self.crowd.message(self.number, &mut self.random.borrow_mut());
-                call::write(&message, body);
-            }
-            QueueOperation::Receive => {
-                let receive =
-                    wire::ReceiveRequest { client_id, queue_id, wait_ms, ..Default::default() };
-                call::write(&receive, body);
-            }
-            QueueOperation::Read => {
-                let read = wire::ReadRequest { client_id, queue_id, ..Default::default() };
-                call::write(&read, body);
-            }
-            QueueOperation::Lease => {
-                let lease = wire::LeaseRequest {
-                    client_id,
-                    queue_id,
-                    wait_ms,
-                    lease_ms,
-                    ..Default::default()
-                };
-                call::write(&lease, body);
-            }
-        }
-    }
-
-    /// What an answer means.
-    fn reply(&mut self, answer: &[u8]) -> Result<Reply, ErrorKind> {
-        let garbage = |_| ErrorKind::Garbage;
-        let receiver = self.crowd.receivers[self.number];
-        let found = |message: Option<&wire::Message>, away: bool| match message {
-            Some(message) => {
-                self.crowd.check(receiver, message, away)?;
-                Ok(Reply { hits: 1, ..Reply::default() })
-            }
-            None => Ok(Reply { misses: 1, ..Reply::default() }),
-        };
-        match self.next.operation {
-            None => {
-                wire::AcknowledgeResponse::decode(answer).map_err(garbage)?;
-                Ok(Reply::default())
-            }
-            Some(QueueOperation::Send) => {
-                let sent = wire::SendResponse::decode(answer).map_err(garbage)?;
-                if sent.message_id == 0 { Err(ErrorKind::Garbage) } else { Ok(Reply::default()) }
-            }
-            Some(QueueOperation::Receive) => {
-                let answer = wire::ReceiveResponse::decode(answer).map_err(garbage)?;
-                found(answer.message.as_ref(), true)
-            }
-            Some(QueueOperation::Read) => {
-                let answer = wire::ReadResponse::decode(answer).map_err(garbage)?;
-                found(answer.message.as_ref(), false)
-            }
-            Some(QueueOperation::Lease) => {
-                let answer = wire::LeaseResponse::decode(answer).map_err(garbage)?;
-                let reply = found(answer.message.as_ref(), false);
-                self.held = answer.message.map(|message| wire::AcknowledgeRequest {
-                    client_id: receiver,
-                    message_id: message.message_id,
-                    lease_id: answer.lease_id,
-                });
-                reply
-            }
-        }
-    }
-}
-
-impl Client for QueueClient {
-    fn draw(&mut self) -> (usize, u64) {
-        self.next.bytes.clear();
-        let place = if let Some(held) = self.held.take() {
-            self.next.operation = None;
-            call::write(&held, &mut self.next.bytes);
-            self.crowd.plan.mix.len()
-        } else {
-            let place = self.in_turn();
-            let operation = self.crowd.plan.mix[place].0;
-            self.next.operation = Some(operation);
-            self.write(operation);
-            place
-        };
-        (place, self.next.bytes.len() as u64)
-    }
-
-    async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind> {
-        let method = match self.next.operation {
-            None => "Acknowledge",
-            Some(QueueOperation::Send) => "Send",
-            Some(QueueOperation::Receive) => "Receive",
-            Some(QueueOperation::Read) => "Read",
-            Some(QueueOperation::Lease) => "Lease",
-        };
-        let connection = Rc::clone(&self.connection);
-        match connection.call(method, std::mem::take(&mut self.next.bytes)).await {
-            Ok(answer) => {
-                let bytes = answer.len() as u64 + call::PREFIX_BYTES;
-                let reply = self.reply(&answer).unwrap_or_else(Reply::refused);
-                Ok((reply, bytes))
-            }
-            Err(Refusal::Status { code, .. }) => Ok((Reply::refused(call::kind(code)), 0)),
-            Err(Refusal::Broken(kind)) => Err(kind),
-        }
-    }
-
-    fn failed(&mut self, kind: ErrorKind) {
-        // A request that took too long is taken back by itself; others of the connection go on.
-        if kind != ErrorKind::TimedOut {
-            self.connection.close();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -608,11 +499,34 @@ mod tests {
         assert!(QueuePlan::parse_size("etc").is_err());
         assert_eq!(QueuePlan::parse_peers("next"), Ok(Peers::Next));
         assert!(QueuePlan::parse_peers("all").is_err());
+        assert_eq!(QueuePlan::parse_calls("stream"), Ok(Calls::Stream));
+        let refused = QueuePlan::parse_calls("streams").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "`streams` is not a way to call; write `single` or `stream`"
+        );
     }
 
-    fn crowd(peers: Peers) -> Crowd {
+    #[test]
+    fn a_stream_is_for_as_many_clients_as_it_carries_calls() {
+        let mut plan = crowd(Peers::Any).plan;
+        plan.connections = Some(2);
+        assert_eq!(plan.check(100_000), Ok(()), "calls of their own have no such limit");
+        plan.calls = Calls::Stream;
+        assert_eq!(plan.check(2048), Ok(()));
+        let refused = plan.check(2049).unwrap_err();
+        assert!(
+            refused.to_string().ends_with("1024 calls at a time; allow 3 or more"),
+            "{refused}"
+        );
+        plan.connections = None;
+        assert_eq!(plan.check(100_000), Ok(()));
+    }
+
+    pub(super) fn crowd(peers: Peers) -> Crowd {
         Crowd {
             plan: QueuePlan {
+                calls: Calls::Single,
                 mix: QueuePlan::parse_mix("send=2,receive=1").unwrap(),
                 queue: "load".into(),
                 queues: 2,
@@ -627,6 +541,7 @@ mod tests {
             receivers: vec![11, 12, 13],
             queues: vec![7, 8],
             taken: Taken::default(),
+            said: Said::default(),
         }
     }
 
@@ -656,21 +571,5 @@ mod tests {
         let mut other = delivered(&sent, 7);
         other.sender_id = 2;
         assert_eq!(crowd.check(11, &other, true), Err(ErrorKind::WrongValue), "another's content");
-    }
-
-    #[test]
-    fn operations_come_in_turns_by_their_weights() {
-        let crowd = Arc::new(crowd(Peers::Any));
-        let mut client = QueueClient {
-            owed: Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()])),
-            crowd,
-            connection: Rc::new(Connection::new(([127, 0, 0, 1], 1).into())),
-            random: Rc::new(RefCell::new(stream(1, Purpose::Requests, 0))),
-            number: 0,
-            held: None,
-            next: Next { operation: None, bytes: Vec::new() },
-        };
-        let drawn: Vec<usize> = (0..6).map(|_| client.draw().0).collect();
-        assert_eq!(drawn, [0, 1, 0, 0, 1, 0]);
     }
 }

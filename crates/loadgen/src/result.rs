@@ -24,6 +24,9 @@ pub struct LoadResult {
     pub r#loop: String,
     /// Closed loop: the population N. Open loop: connections.
     pub clients: u64,
+    /// Message queue: `single`, each operation a call of its own, or `stream`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<String>,
     /// Start of the load (after connecting and prefill), `CLOCK_MONOTONIC`.
     pub started_ns: u64,
     /// End of the load, `CLOCK_MONOTONIC`.
@@ -119,9 +122,9 @@ pub struct Operation {
     pub sent: u64,
     /// Requests answered without an error (misses included).
     pub completed: u64,
-    /// Keys found.
+    /// Keys found; message queue: answers with a message.
     pub hits: u64,
-    /// Keys not found.
+    /// Keys not found; message queue: answers that no message is there.
     pub misses: u64,
     /// Errors by kind.
     pub errors: BTreeMap<String, u64>,

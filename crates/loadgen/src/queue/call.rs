@@ -2,8 +2,8 @@
 //! bytes and a message, a status in the trailers.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -24,31 +24,36 @@ use crate::tasks::SameThread;
 pub(super) const PREFIX_BYTES: u64 = 5;
 
 /// A call without an answer.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// The service said why.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refusal {
+    /// The service said no to this call: what it said, it meant.
+    #[error("{text} (gRPC status {code})")]
     Status {
         /// A gRPC status code.
         code: i32,
         /// In words.
         text: String,
     },
-    /// The connection, or what came over it.
+    /// The stream ended before it had answered: whether the call took effect is open.
+    #[error("the stream ended before the answer: {text} (gRPC status {code})")]
+    Ended {
+        /// A gRPC status code.
+        code: i32,
+        /// In words.
+        text: String,
+    },
+    /// There was no connection and none could be made: nothing was asked.
+    #[error("cannot connect")]
+    Connect(#[source] Arc<std::io::Error>),
+    /// The connection broke, or what came over it made no sense: whether the call took effect is
+    /// open.
+    #[error("no answer ({})", .0.name())]
     Broken(ErrorKind),
 }
 
 impl Refusal {
     pub(super) fn already_exists(&self) -> bool {
         matches!(self, Self::Status { code: 6, .. })
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status { code, text } => write!(out, "{text} (gRPC status {code})"),
-            Self::Broken(kind) => write!(out, "{}", kind.name()),
-        }
     }
 }
 
@@ -88,10 +93,9 @@ impl Connection {
     }
 
     pub(super) async fn open(&self) -> Result<(), std::io::Error> {
-        let stream = TcpStream::connect(self.target).await?;
-        stream.set_nodelay(true)?;
+        let stream = connect(self.target).await?;
         let (sender, driver) =
-            handshake(SameThread, TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+            handshake(SameThread, stream).await.map_err(std::io::Error::other)?;
         drop(tokio::task::spawn_local(driver));
         *self.sender.borrow_mut() = Some(sender);
         Ok(())
@@ -113,7 +117,7 @@ impl Connection {
         }
         let _opening = self.opening.lock().await;
         if open().is_none() {
-            self.open().await.map_err(|_| Refusal::Broken(ErrorKind::ConnectFailed))?;
+            self.open().await.map_err(|error| Refusal::Connect(Arc::new(error)))?;
         }
         open().ok_or(Refusal::Broken(ErrorKind::ConnectFailed))
     }
@@ -121,14 +125,7 @@ impl Connection {
     /// Calls a method with a message and its prefix; the answer's message, without its prefix.
     pub(super) async fn call(&self, method: &str, body: Vec<u8>) -> Result<Bytes, Refusal> {
         let mut sender = self.sender().await?;
-        let uri = format!("http://{}/{SERVICE}/{method}", self.target);
-        let uri = Uri::try_from(uri).map_err(|_| Refusal::Broken(ErrorKind::ClientError))?;
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let request = request(self.target, method, Full::new(Bytes::from(body)))?;
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         read(response).await
     }
@@ -144,6 +141,25 @@ impl Connection {
         let answer = self.call(method, body).await?;
         A::decode(answer).map_err(|_| Refusal::Broken(ErrorKind::Garbage))
     }
+}
+
+pub(super) async fn connect(target: SocketAddr) -> Result<TokioIo<TcpStream>, std::io::Error> {
+    let stream = TcpStream::connect(target).await?;
+    stream.set_nodelay(true)?;
+    Ok(TokioIo::new(stream))
+}
+
+/// A call of a method, as HTTP/2 carries it.
+pub(super) fn request<B>(target: SocketAddr, method: &str, body: B) -> Result<Request<B>, Refusal> {
+    let uri = format!("http://{target}/{SERVICE}/{method}");
+    let uri = Uri::try_from(uri).map_err(|_| Refusal::Broken(ErrorKind::ClientError))?;
+    let mut request = Request::new(body);
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = uri;
+    let headers = request.headers_mut();
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    Ok(request)
 }
 
 async fn read(response: Response<hyper::body::Incoming>) -> Result<Bytes, Refusal> {
@@ -170,20 +186,38 @@ async fn read(response: Response<hyper::body::Incoming>) -> Result<Bytes, Refusa
 }
 
 /// The status, if there is one that says no.
-fn refused(headers: &HeaderMap) -> Result<(), Refusal> {
-    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let Some(code) = value("grpc-status") else { return Ok(()) };
-    match code.parse() {
-        Ok(0) => Ok(()),
-        Ok(code) => {
-            let text = value("grpc-message").unwrap_or_default().replace("%20", " ");
-            Err(Refusal::Status { code, text })
-        }
-        Err(_) => Err(Refusal::Broken(ErrorKind::Garbage)),
+pub(super) fn refused(headers: &HeaderMap) -> Result<(), Refusal> {
+    match status(headers)? {
+        None | Some((0, _)) => Ok(()),
+        Some((code, text)) => Err(Refusal::Status { code, text }),
     }
 }
 
-fn broken(error: &hyper::Error) -> Refusal {
+/// The status and its words, where there is one.
+pub(super) fn status(headers: &HeaderMap) -> Result<Option<(i32, String)>, Refusal> {
+    let Some(code) = headers.get("grpc-status") else { return Ok(None) };
+    let code = code.to_str().ok().and_then(|code| code.parse().ok());
+    let code = code.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
+    let text = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
+    Ok(Some((code, percent_decoded(text))))
+}
+
+/// `%20` and its like as what they stand for; a `%` without two digits stays.
+fn percent_decoded(text: &[u8]) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%');
+        let byte = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub(super) fn broken(error: &hyper::Error) -> Refusal {
     Refusal::Broken(if error.is_parse() {
         ErrorKind::Garbage
     } else if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
@@ -191,4 +225,24 @@ fn broken(error: &hyper::Error) -> Refusal {
     } else {
         ErrorKind::ConnectionReset
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_with_its_words_and_nonsense_refused() {
+        let mut headers = HeaderMap::new();
+        assert!(refused(&headers).is_ok() && status(&headers).unwrap().is_none());
+        headers.insert("grpc-status", HeaderValue::from_static("3"));
+        let text = "%60content%60 has 5%25 too many%, %c3%a9 and %zz";
+        headers.insert("grpc-message", HeaderValue::from_static(text));
+        let Err(Refusal::Status { code: 3, text }) = refused(&headers) else { panic!() };
+        assert_eq!(text, "`content` has 5% too many%, é and %zz");
+        headers.insert("grpc-status", HeaderValue::from_static("0"));
+        assert!(refused(&headers).is_ok());
+        headers.insert("grpc-status", HeaderValue::from_static("no"));
+        assert!(matches!(refused(&headers), Err(Refusal::Broken(ErrorKind::Garbage))));
+    }
 }

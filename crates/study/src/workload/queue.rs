@@ -12,6 +12,8 @@ pub(super) const PROTOCOL: Protocol = Protocol { name: "queue", read };
 const OPERATIONS: [&str; 4] = ["send", "receive", "read", "lease"];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
+    let ways = [("single", "single"), ("stream", "stream")];
+    let calls = section.choice("calls", &ways, Some("single"))?;
     let mix = mix(section)?;
     let message_size = section.text("message_size", Some("200B"))?;
     let any = [("any", "any"), ("next", "next"), ("random", "random")];
@@ -20,6 +22,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let wait = section.text("wait", Some("0s"))?;
     let waiting = section.count("waiting", Some(0), 0..=10_000_000)?;
     let mut options: Vec<String> = [
+        ("--calls", calls.to_owned()),
         ("--mix", mix),
         ("--message-size", message_size),
         ("--peers", peers.to_owned()),

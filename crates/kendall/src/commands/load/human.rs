@@ -39,6 +39,9 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
         result.clients,
         result.threads.len(),
     );
+    if let Some(calls) = &result.calls {
+        writeln!(text, "calls: {calls}")?;
+    }
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_content_arrangement(ContentArrangement::Disabled);
@@ -72,8 +75,14 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
     }
     writeln!(text, "{table}")?;
     for (name, operation) in &result.operations {
-        if operation.hits + operation.misses > 0 {
-            writeln!(text, "keys of {name}: {} hits, {} misses", operation.hits, operation.misses)?;
+        let Operation { hits, misses, .. } = operation;
+        if hits + misses == 0 {
+            continue;
+        }
+        if result.protocol == "queue" {
+            writeln!(text, "{name}: {hits} messages, {misses} times none there")?;
+        } else {
+            writeln!(text, "keys of {name}: {hits} hits, {misses} misses")?;
         }
     }
     for (name, operation) in &result.operations {

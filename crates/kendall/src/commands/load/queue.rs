@@ -16,12 +16,18 @@ use crate::exit::{Exit, exit_with};
     after_help = "Examples:\n  kendall load queue 127.0.0.1:7070 --clients 64 --duration 10s\n  \
                   kendall load queue 127.0.0.1:7070 127.0.0.1:7072 --clients 600 --think-time 50ms \
                   --message-size 2000B --peers random\n  \
-                  kendall load queue 127.0.0.1:7070 --rate 2000/s --mix send=1,lease=1"
+                  kendall load queue 127.0.0.1:7070 --rate 2000/s --mix send=1,lease=1\n  \
+                  kendall load queue 127.0.0.1:7070 --clients 64 --calls stream --connections 2"
 )]
 pub(crate) struct LoadQueue {
     /// Middlewares; the clients are spread over them in turn
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
+
+    /// `single`: each operation is a call of its own, as in all loads until there was a choice;
+    /// `stream`: those of a connection go over one stream, for a fraction of the CPU time
+    #[arg(long, default_value = "single", value_name = "HOW")]
+    calls: String,
 
     /// Operations with their weights: send, receive, read, lease (what was leased is acknowledged
     /// by the client's next request); each client asks for them in turns
@@ -52,7 +58,8 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_seconds)]
     lease: Seconds,
 
-    /// Connections that the clients share [default: one each]
+    /// Connections that the clients share [default: one each; with `--calls stream` one a
+    /// middleware and thread, and one for each 512 clients at least]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
@@ -67,6 +74,7 @@ pub(crate) struct LoadQueue {
 impl LoadQueue {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let content = QueuePlan {
+            calls: QueuePlan::parse_calls(&self.calls).map_err(refuse)?,
             mix: QueuePlan::parse_mix(&self.mix).map_err(refuse)?,
             queue: self.queue.clone(),
             queues: self.queues as usize,
@@ -77,6 +85,7 @@ impl LoadQueue {
             connections: self.connections.map(|connections| connections as usize),
             prefill: self.prefill,
         };
+        content.check(self.common.clients as usize).map_err(refuse)?;
         let plan = self.common.plan(resolve(&self.targets)?)?;
         if content.wait_ms * 1_000_000 >= plan.timeout_ns {
             return Err(refuse("--wait must be below --timeout, or every empty wait times out"));

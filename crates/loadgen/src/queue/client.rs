@@ -1,0 +1,344 @@
+//! One client of the load: what it asks for, how it calls, what answers mean.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kendall_protocols::queue as wire;
+use kendall_protocols::queue::call::Operation as Asked;
+use kendall_protocols::queue::reply::Answer;
+use prost::Message as _;
+
+use super::call::{self, Connection, Refusal};
+use super::conversation::Conversation;
+use super::{CLIENTS_A_STREAM, Calls, Crowd, QueueOperation, QueuePlan};
+use crate::driver::{ErrorKind, Reply};
+use crate::load::{LoadError, LoadPlan, PacePlan, Start};
+use crate::random::Random;
+use crate::tasks::Client;
+
+/// One client of the load.
+pub(super) struct QueueClient {
+    crowd: Arc<Crowd>,
+    way: Way,
+    random: Rc<RefCell<Random>>,
+    number: usize,
+    /// What each operation of the mix is owed: by this client, or in the open loop, whose clients
+    /// serve whatever arrival comes, by all of the thread.
+    owed: Rc<RefCell<Vec<f64>>>,
+    held: Option<wire::AcknowledgeRequest>,
+    next: Next,
+}
+
+/// How its calls get there.
+#[derive(Clone)]
+enum Way {
+    Single(Rc<Connection>),
+    Stream(Rc<Conversation>),
+}
+
+/// The request that a client sends next.
+struct Next {
+    /// `None` for the acknowledgement of what was leased.
+    operation: Option<QueueOperation>,
+    request: Request,
+}
+
+enum Request {
+    None,
+    /// With its prefix.
+    Single(Vec<u8>),
+    Stream(Asked),
+}
+
+/// The connected clients of a thread.
+pub(super) async fn connect_all(
+    start: &Start<'_>,
+    crowd: &Arc<Crowd>,
+    random: Random,
+) -> Result<Vec<QueueClient>, LoadError> {
+    let place = &start.place;
+    let targets: Vec<SocketAddr> = place.connections();
+    let all = crowd.plan.connections.or(match crowd.plan.calls {
+        Calls::Single => None,
+        Calls::Stream => Some(streams(place.plan)),
+    });
+    let of_this_thread = all.map_or(targets.len(), |all| place.share(all).min(targets.len()));
+    let limit = Duration::from_nanos(place.plan.timeout_ns);
+    let mut ways = Vec::with_capacity(of_this_thread);
+    for target in &targets[..of_this_thread] {
+        ways.push(connect(crowd.plan.calls, *target, limit).await?);
+    }
+    let random = Rc::new(RefCell::new(random));
+    let nothing = || Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()]));
+    let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
+    let clients = place.clients().enumerate().map(|(index, number)| QueueClient {
+        crowd: Arc::clone(crowd),
+        way: ways[index % of_this_thread].clone(),
+        random: Rc::clone(&random),
+        number,
+        owed: together.clone().unwrap_or_else(nothing),
+        held: None,
+        next: Next { operation: None, request: Request::None },
+    });
+    Ok(clients.collect())
+}
+
+/// Streams of a load that says nothing of them: few, since a stream is worth more the more calls
+/// share it.
+fn streams(plan: &LoadPlan) -> usize {
+    plan.targets.len().max(plan.threads).max(plan.clients.div_ceil(CLIENTS_A_STREAM))
+}
+
+async fn connect(calls: Calls, target: SocketAddr, limit: Duration) -> Result<Way, LoadError> {
+    match calls {
+        Calls::Single => {
+            let connection = Rc::new(Connection::new(target));
+            super::open(&connection, limit).await?;
+            Ok(Way::Single(connection))
+        }
+        Calls::Stream => {
+            let conversation = Rc::new(Conversation::new(target));
+            let source = match tokio::time::timeout(limit, conversation.open()).await {
+                Ok(Ok(())) => return Ok(Way::Stream(conversation)),
+                Ok(Err(Refusal::Connect(error))) => std::io::Error::new(error.kind(), error),
+                Ok(Err(refusal)) => std::io::Error::other(refusal),
+                Err(_) => std::io::ErrorKind::TimedOut.into(),
+            };
+            Err(LoadError::Connect { target, source })
+        }
+    }
+}
+
+impl QueueClient {
+    /// The operation that is furthest behind its share.
+    fn in_turn(&self) -> usize {
+        let mix = &self.crowd.plan.mix;
+        let total: f64 = mix.iter().map(|(_, weight)| weight).sum();
+        let mut owed = self.owed.borrow_mut();
+        let mut most = 0;
+        for (place, (_, weight)) in mix.iter().enumerate() {
+            owed[place] += weight;
+            if owed[place] > owed[most] {
+                most = place;
+            }
+        }
+        owed[most] -= total;
+        most
+    }
+
+    fn asked(&self, operation: QueueOperation) -> Asked {
+        let (client_id, queue_id) =
+            (self.crowd.receivers[self.number], self.crowd.queue_of(self.number));
+        let QueuePlan { wait_ms, lease_ms, .. } = self.crowd.plan;
+        match operation {
+            QueueOperation::Send => {
+                Asked::Send(self.crowd.message(self.number, &mut self.random.borrow_mut()))
+            }
+            QueueOperation::Receive => Asked::Receive(wire::ReceiveRequest {
+                client_id,
+                queue_id,
+                wait_ms,
+                ..Default::default()
+            }),
+            QueueOperation::Read => {
+                Asked::Read(wire::ReadRequest { client_id, queue_id, ..Default::default() })
+            }
+            QueueOperation::Lease => Asked::Lease(wire::LeaseRequest {
+                client_id,
+                queue_id,
+                wait_ms,
+                lease_ms,
+                ..Default::default()
+            }),
+        }
+    }
+
+    /// What an answer means.
+    fn reply(&mut self, answer: Answer) -> Result<Reply, ErrorKind> {
+        let receiver = self.crowd.receivers[self.number];
+        let found = |message: Option<&wire::Message>, away: bool| match message {
+            Some(message) => {
+                self.crowd.check(receiver, message, away)?;
+                Ok(Reply { hits: 1, ..Reply::default() })
+            }
+            None => Ok(Reply { misses: 1, ..Reply::default() }),
+        };
+        match (self.next.operation, answer) {
+            (None, Answer::Acknowledge(_)) => Ok(Reply::default()),
+            (Some(QueueOperation::Send), Answer::Send(sent)) if sent.message_id != 0 => {
+                Ok(Reply::default())
+            }
+            (Some(QueueOperation::Receive), Answer::Receive(answer)) => {
+                found(answer.message.as_ref(), true)
+            }
+            (Some(QueueOperation::Read), Answer::Read(answer)) => {
+                found(answer.message.as_ref(), false)
+            }
+            (Some(QueueOperation::Lease), Answer::Lease(answer)) => {
+                let reply = found(answer.message.as_ref(), false);
+                self.held = answer.message.map(|message| wire::AcknowledgeRequest {
+                    client_id: receiver,
+                    message_id: message.message_id,
+                    lease_id: answer.lease_id,
+                });
+                reply
+            }
+            _ => Err(ErrorKind::Garbage),
+        }
+    }
+
+    /// The answer, and its bytes.
+    async fn ask(&mut self) -> Result<(Answer, u64), Refusal> {
+        let operation = self.next.operation;
+        match (self.way.clone(), std::mem::replace(&mut self.next.request, Request::None)) {
+            (Way::Single(connection), Request::Single(body)) => {
+                let answer = connection.call(method(operation), body).await?;
+                let bytes = answer.len() as u64 + call::PREFIX_BYTES;
+                let answer = decode(operation, answer);
+                Ok((answer.map_err(|_| Refusal::Broken(ErrorKind::Garbage))?, bytes))
+            }
+            (Way::Stream(conversation), Request::Stream(asked)) => {
+                let answer = conversation.call(asked).await?;
+                let bytes = answer.encoded_len() as u64;
+                Ok((answer, bytes))
+            }
+            // Nothing was drawn: never asked for.
+            _ => Err(Refusal::Broken(ErrorKind::ClientError)),
+        }
+    }
+}
+
+fn method(operation: Option<QueueOperation>) -> &'static str {
+    match operation {
+        None => "Acknowledge",
+        Some(QueueOperation::Send) => "Send",
+        Some(QueueOperation::Receive) => "Receive",
+        Some(QueueOperation::Read) => "Read",
+        Some(QueueOperation::Lease) => "Lease",
+    }
+}
+
+/// A request of a call of its own, with its prefix.
+fn encode(asked: &Asked) -> Vec<u8> {
+    let mut body = Vec::new();
+    match asked {
+        Asked::Send(request) => call::write(request, &mut body),
+        Asked::Receive(request) => call::write(request, &mut body),
+        Asked::Read(request) => call::write(request, &mut body),
+        Asked::Lease(request) => call::write(request, &mut body),
+        Asked::Acknowledge(request) => call::write(request, &mut body),
+        Asked::ExtendLease(request) => call::write(request, &mut body),
+        Asked::ReturnMessage(request) => call::write(request, &mut body),
+    }
+    body
+}
+
+/// The answer to a call of its own.
+fn decode(operation: Option<QueueOperation>, answer: Bytes) -> Result<Answer, prost::DecodeError> {
+    Ok(match operation {
+        None => Answer::Acknowledge(wire::AcknowledgeResponse::decode(answer)?),
+        Some(QueueOperation::Send) => Answer::Send(wire::SendResponse::decode(answer)?),
+        Some(QueueOperation::Receive) => Answer::Receive(wire::ReceiveResponse::decode(answer)?),
+        Some(QueueOperation::Read) => Answer::Read(wire::ReadResponse::decode(answer)?),
+        Some(QueueOperation::Lease) => Answer::Lease(wire::LeaseResponse::decode(answer)?),
+    })
+}
+
+impl Client for QueueClient {
+    fn draw(&mut self) -> (usize, u64) {
+        let (place, asked) = if let Some(held) = self.held.take() {
+            self.next.operation = None;
+            (self.crowd.plan.mix.len(), Asked::Acknowledge(held))
+        } else {
+            let place = self.in_turn();
+            let operation = self.crowd.plan.mix[place].0;
+            self.next.operation = Some(operation);
+            (place, self.asked(operation))
+        };
+        let (request, bytes) = match self.way {
+            Way::Single(_) => {
+                let body = encode(&asked);
+                let bytes = body.len();
+                (Request::Single(body), bytes)
+            }
+            Way::Stream(_) => {
+                let bytes = asked.encoded_len();
+                (Request::Stream(asked), bytes)
+            }
+        };
+        self.next.request = request;
+        (place, bytes as u64)
+    }
+
+    async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind> {
+        match self.ask().await {
+            Ok((answer, bytes)) => Ok((self.reply(answer).unwrap_or_else(Reply::refused), bytes)),
+            Err(refusal) => {
+                self.crowd.said.note(method(self.next.operation), &refusal);
+                match refusal {
+                    Refusal::Status { code, .. } => Ok((Reply::refused(call::kind(code)), 0)),
+                    Refusal::Ended { .. } => Err(ErrorKind::ConnectionClosed),
+                    Refusal::Connect(_) => Err(ErrorKind::ConnectFailed),
+                    Refusal::Broken(kind) => Err(kind),
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, kind: ErrorKind) {
+        // A request that took too long is taken back by itself; others of the connection go on. A
+        // stream that broke is opened again by who calls next.
+        if let Way::Single(connection) = &self.way
+            && kind != ErrorKind::TimedOut
+        {
+            connection.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Peers;
+    use super::super::tests::crowd;
+    use super::*;
+    use crate::random::{Purpose, stream};
+
+    fn client() -> QueueClient {
+        let crowd = Arc::new(crowd(Peers::Any));
+        QueueClient {
+            owed: Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()])),
+            crowd,
+            way: Way::Single(Rc::new(Connection::new(([127, 0, 0, 1], 1).into()))),
+            random: Rc::new(RefCell::new(stream(1, Purpose::Requests, 0))),
+            number: 0,
+            held: None,
+            next: Next { operation: None, request: Request::None },
+        }
+    }
+
+    #[test]
+    fn operations_come_in_turns_by_their_weights() {
+        let mut client = client();
+        let drawn: Vec<usize> = (0..6).map(|_| client.draw().0).collect();
+        assert_eq!(drawn, [0, 1, 0, 0, 1, 0]);
+    }
+
+    /// Whoever answers something else than it was asked is out of step.
+    #[test]
+    fn an_answer_of_another_kind_is_garbage() {
+        let mut client = client();
+        client.draw();
+        let sent = Answer::Send(wire::SendResponse { message_id: 1 });
+        assert_eq!(client.reply(sent.clone()), Ok(Reply::default()));
+        let unnumbered = Answer::Send(wire::SendResponse { message_id: 0 });
+        assert_eq!(client.reply(unnumbered), Err(ErrorKind::Garbage));
+        client.draw();
+        assert_eq!(client.reply(sent), Err(ErrorKind::Garbage), "of a receive");
+        let none = Answer::Receive(wire::ReceiveResponse { message: None });
+        assert_eq!(client.reply(none), Ok(Reply { misses: 1, ..Reply::default() }));
+    }
+}

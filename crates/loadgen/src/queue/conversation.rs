@@ -1,0 +1,355 @@
+//! The caller's side of `Converse`: many calls on one stream.
+//!
+//! Calls that come while the connection is being written go out as one message, and their answers
+//! come back as one: what a call of its own costs both sides is shared. Left out: taking a call
+//! back. A caller that goes away before its call was sent is forgotten; afterwards the answer is
+//! read and dropped, as the protocol has no way to recall it, so that a caller that must not lose
+//! a message asks with a request id.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::StatusCode;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::TokioExecutor;
+use kendall_protocols::queue as wire;
+use kendall_protocols::queue::call::Operation;
+use kendall_protocols::queue::reply::Answer;
+use prost::Message as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinSet;
+
+use super::call::{self, Refusal};
+use crate::driver::ErrorKind;
+
+/// Calls of one stream that may be unanswered, as the protocol says; further callers wait.
+pub const OPEN_CALLS: usize = 1024;
+/// Bytes of calls that may wait to be sent; further callers wait. A larger call goes alone.
+const UNSENT_BYTES: u32 = 4 << 20;
+/// Bytes from which a message of calls takes no more: well below the 16 MiB that a server reads.
+const MESSAGE_BYTES: usize = 1 << 20;
+/// Bytes of a message of replies beyond which it is taken for nonsense: twice what a server sends.
+const REPLIES_BYTES: usize = 32 << 20;
+
+/// A stream to one middleware that any number of tasks call over, inside a runtime of tokio.
+///
+/// When the stream breaks, its calls fail with what broke it, and the next call opens another.
+pub struct Conversation {
+    target: SocketAddr,
+    line: Mutex<Option<Line>>,
+    /// Held by whoever opens it, so that nobody else does.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl Conversation {
+    /// With this middleware; connects at the first call.
+    #[must_use]
+    pub fn new(target: SocketAddr) -> Self {
+        Self { target, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
+    }
+
+    /// The middleware.
+    #[must_use]
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    /// Opens the stream, unless it is open.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no connection, or the server has no such stream.
+    pub async fn open(&self) -> Result<(), Refusal> {
+        self.gathering().await.map(drop)
+    }
+
+    /// Breaks the stream: calls under way fail, and a later one opens another.
+    pub fn close(&self) {
+        drop(lock(&self.line).take());
+    }
+
+    /// Asks, and waits for the answer; opens the stream first where there is none.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what the service said of this call, or what broke the stream.
+    pub async fn call(&self, operation: Operation) -> Result<Answer, Refusal> {
+        let mut call = wire::Call { tag: 0, operation: Some(operation) };
+        loop {
+            let gathering = self.gathering().await?;
+            match gathering.ask(call).await {
+                Ok(reply) => {
+                    // The answering side never lets go of a caller without a word.
+                    let gone = Err(Refusal::Broken(ErrorKind::ConnectionClosed));
+                    return reply.await.unwrap_or(gone);
+                }
+                // The stream ended before the call had a place on it.
+                Err(unsent) => call = unsent,
+            }
+        }
+    }
+
+    async fn gathering(&self) -> Result<Arc<Gathering>, Refusal> {
+        let present = || {
+            let line = lock(&self.line);
+            let line = line.as_ref().filter(|line| !line.gathering.places.is_closed());
+            line.map(|line| Arc::clone(&line.gathering))
+        };
+        if let Some(gathering) = present() {
+            return Ok(gathering);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(gathering) = present() {
+            return Ok(gathering);
+        }
+        let line = Line::open(self.target).await?;
+        let gathering = Arc::clone(&line.gathering);
+        *lock(&self.line) = Some(line);
+        Ok(gathering)
+    }
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Conversation").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An open stream; dropped, its connection is closed.
+struct Line {
+    gathering: Arc<Gathering>,
+    /// Without it the connection would take itself for unused.
+    _sender: SendRequest<Outgoing>,
+    /// The connection and who reads from it.
+    _tasks: JoinSet<()>,
+}
+
+impl Line {
+    async fn open(target: SocketAddr) -> Result<Self, Refusal> {
+        let unreachable = |error| Refusal::Connect(Arc::new(error));
+        let stream = call::connect(target).await.map_err(unreachable)?;
+        let (mut sender, connection) = handshake(TokioExecutor::new(), stream)
+            .await
+            .map_err(|error| unreachable(std::io::Error::other(error)))?;
+        let mut tasks = JoinSet::new();
+        // What breaks it is told to who reads.
+        tasks.spawn(async move { connection.await.unwrap_or_default() });
+        let gathering = Arc::new(Gathering::default());
+        let request = call::request(target, "Converse", Outgoing(Arc::clone(&gathering)))?;
+        let response = sender.send_request(request).await.map_err(|error| call::broken(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(Refusal::Broken(ErrorKind::Garbage));
+        }
+        call::refused(response.headers())?;
+        let reading = Arc::clone(&gathering);
+        tasks.spawn(async move {
+            let Err(end) = read(response.into_body(), &reading).await;
+            reading.end(&end);
+        });
+        Ok(Self { gathering, _sender: sender, _tasks: tasks })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.gathering.end(&Refusal::Broken(ErrorKind::ConnectionClosed));
+    }
+}
+
+/// Where calls gather until the connection takes them, and wait until they are answered.
+struct Gathering {
+    state: Mutex<State>,
+    /// For calls that are not answered; closed when the stream has ended.
+    places: Arc<Semaphore>,
+    /// For bytes of calls that are not sent.
+    bytes: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct State {
+    unsent: VecDeque<Unsent>,
+    open: HashMap<u64, Open>,
+    tags: u64,
+    /// Wakes the connection, where it waits for calls.
+    waker: Option<Waker>,
+    ended: bool,
+}
+
+struct Unsent {
+    call: wire::Call,
+    _bytes: OwnedSemaphorePermit,
+}
+
+struct Open {
+    caller: oneshot::Sender<Result<Answer, Refusal>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            places: Arc::new(Semaphore::new(OPEN_CALLS)),
+            bytes: Arc::new(Semaphore::new(UNSENT_BYTES as usize)),
+        }
+    }
+}
+
+impl Gathering {
+    /// Puts a call on the stream, as soon as there is room; gives it back when the stream ended.
+    async fn ask(
+        &self,
+        mut call: wire::Call,
+    ) -> Result<oneshot::Receiver<Result<Answer, Refusal>>, wire::Call> {
+        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return Err(call) };
+        let bytes = u32::try_from(call.encoded_len()).unwrap_or(u32::MAX).min(UNSENT_BYTES);
+        let bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await;
+        let Ok(bytes) = bytes else { return Err(call) };
+        let (caller, reply) = oneshot::channel();
+        let mut state = lock(&self.state);
+        if state.ended {
+            return Err(call);
+        }
+        state.tags += 1;
+        call.tag = state.tags;
+        state.open.insert(call.tag, Open { caller, _place: place });
+        state.unsent.push_back(Unsent { call, _bytes: bytes });
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(reply)
+    }
+
+    /// What is to be sent next, with its prefix; nothing while there is nothing.
+    fn take(&self, context: &Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let mut message = wire::Calls::default();
+        let mut bytes = 0;
+        while bytes < MESSAGE_BYTES
+            && let Some(Unsent { call, .. }) = state.unsent.pop_front()
+        {
+            if state.open.get(&call.tag).is_some_and(|open| open.caller.is_closed()) {
+                // Nobody waits for it any more.
+                state.open.remove(&call.tag);
+                continue;
+            }
+            bytes += call.encoded_len();
+            message.calls.push(call);
+        }
+        if !message.calls.is_empty() {
+            let mut body = Vec::with_capacity(bytes + 8 * message.calls.len());
+            call::write(&message, &mut body);
+            return Poll::Ready(Some(body.into()));
+        }
+        if state.ended {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Hands replies to their callers.
+    fn answer(&self, replies: wire::Replies) -> Result<(), Refusal> {
+        let mut answered = Vec::with_capacity(replies.replies.len());
+        let mut state = lock(&self.state);
+        for reply in replies.replies {
+            let open = state.open.remove(&reply.tag);
+            // Whoever answers what nobody asked is out of step.
+            answered.push((open.ok_or(Refusal::Broken(ErrorKind::Garbage))?, reply));
+        }
+        drop(state);
+        for (open, wire::Reply { code, error, answer, .. }) in answered {
+            let answer = match answer {
+                _ if code != 0 => Err(Refusal::Status { code, text: error }),
+                Some(answer) => Ok(answer),
+                None => Err(Refusal::Broken(ErrorKind::Garbage)),
+            };
+            // A caller that went away is not told.
+            open.caller.send(answer).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Tells all callers that the stream is no more.
+    fn end(&self, why: &Refusal) {
+        self.places.close();
+        self.bytes.close();
+        let mut state = lock(&self.state);
+        state.ended = true;
+        let (open, waker) = (std::mem::take(&mut state.open), state.waker.take());
+        state.unsent.clear();
+        drop(state);
+        for open in open.into_values() {
+            open.caller.send(Err(why.clone())).unwrap_or_default();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// What is sent, as the body of a request that does not end.
+struct Outgoing(Arc<Gathering>);
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.take(context).map(|message| message.map(|message| Ok(Frame::data(message))))
+    }
+}
+
+/// Reads replies until the stream ends, which is never well: the caller's side ends none.
+async fn read(mut body: Incoming, gathering: &Gathering) -> Result<Infallible, Refusal> {
+    let mut input = BytesMut::new();
+    loop {
+        let frame = match body.frame().await {
+            Some(frame) => frame.map_err(|error| call::broken(&error))?,
+            None => return Err(Refusal::Broken(ErrorKind::ConnectionClosed)),
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                input.extend_from_slice(&data);
+                while let Some(message) = message(&mut input)? {
+                    let replies = wire::Replies::decode(message);
+                    gathering.answer(replies.map_err(|_| Refusal::Broken(ErrorKind::Garbage))?)?;
+                }
+            }
+            Err(frame) => {
+                let status = frame.trailers_ref().map(call::status).transpose()?.flatten();
+                let (code, text) = status.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
+                return Err(Refusal::Ended { code, text });
+            }
+        }
+    }
+}
+
+/// The next whole message, without its prefix.
+fn message(input: &mut BytesMut) -> Result<Option<Bytes>, Refusal> {
+    let Some(&[compressed, ref length @ ..]) = input.first_chunk::<5>() else { return Ok(None) };
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if compressed != 0 || length > REPLIES_BYTES {
+        return Err(Refusal::Broken(ErrorKind::Garbage));
+    }
+    if input.len() - 5 < length {
+        return Ok(None);
+    }
+    input.advance(5);
+    Ok(Some(input.split_to(length).freeze()))
+}

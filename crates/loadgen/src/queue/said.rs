@@ -1,0 +1,80 @@
+//! What the service said when it refused: the first of each operation, for who reads the result.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::call::Refusal;
+use crate::result::LoadResult;
+
+/// Characters of a refusal that are kept.
+const LONGEST: usize = 200;
+
+/// The first refusal of each operation, by its name in the protocol.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    first: Mutex<BTreeMap<&'static str, String>>,
+}
+
+impl Said {
+    /// Keeps what the service said, if it is the first of this method.
+    pub(super) fn note(&self, method: &'static str, refusal: &Refusal) {
+        if let Refusal::Status { .. } = refusal {
+            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let text = || refusal.to_string().chars().take(LONGEST).collect();
+            first.entry(method).or_insert_with(text);
+        }
+    }
+
+    /// Rejects a load of which an operation was always refused, since the others found another
+    /// queue than they would have: without sends there is nothing to receive. Else a doubt.
+    pub(super) fn tell(&self, result: &mut LoadResult) {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        for (method, text) in first.iter() {
+            let name = method.to_lowercase();
+            let Some(operation) = result.operations.get(&name) else { continue };
+            let failed: u64 = operation.errors.values().sum();
+            if operation.completed == 0 {
+                result.rejections.push(format!(
+                    "no {name} succeeded, of {failed} that ended; the service said: {text}"
+                ));
+            } else {
+                let said = format!("the first {name} that was refused: {text}");
+                result.caveats.push(said);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Operation;
+
+    fn refused(text: &str) -> Refusal {
+        Refusal::Status { code: 3, text: text.to_owned() }
+    }
+
+    #[test]
+    fn an_operation_that_was_always_refused_rejects_the_load() {
+        let said = Said::default();
+        said.note("Send", &refused("too long"));
+        said.note("Send", &refused("something else"));
+        said.note("Receive", &refused("try later"));
+        said.note("Read", &Refusal::Broken(crate::driver::ErrorKind::TimedOut));
+        let mut result = LoadResult::default();
+        let errors = [("client_error".to_owned(), 7)];
+        for (name, completed) in [("send", 0), ("receive", 5), ("read", 0)] {
+            let errors = errors.clone().into();
+            let operation = Operation { completed, errors, ..Operation::default() };
+            result.operations.insert(name.to_owned(), operation);
+        }
+        said.tell(&mut result);
+        let rejected =
+            "no send succeeded, of 7 that ended; the service said: too long (gRPC status 3)";
+        assert_eq!(result.rejections, [rejected]);
+        assert_eq!(
+            result.caveats,
+            ["the first receive that was refused: try later (gRPC status 3)"]
+        );
+    }
+}
