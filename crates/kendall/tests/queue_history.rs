@@ -5,7 +5,7 @@
 //! Clients write down what they asked, when, and what they were answered. Once while clients,
 //! middlewares and PostgreSQL are killed: a client that got no answer asks again with the same
 //! request id, as the protocol offers, or leaves it open whether anything happened. And once in a
-//! crowd without failures, where nothing may be open.
+//! crowd without failures, where nothing may be open. Every third client calls over a stream.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
 
@@ -18,11 +18,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kendall_loadgen::queue::{Conversation, Refusal};
 use kendall_message_queue::PrivatePostgres;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_protocols::queue::call::Operation as Call;
+use kendall_protocols::queue::reply::Answer;
 use kendall_protocols::queue::{
-    AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, Message,
-    ReceiveBatchRequest, ReceiveRequest, ReturnMessageRequest, SendBatchRequest, SendRequest,
+    AcknowledgeRequest, AcknowledgeResponse, CreateQueueRequest, HelloRequest, LeaseRequest,
+    LeaseResponse, Message, QueueStatisticsRequest, QueueStatisticsResponse, ReceiveBatchRequest,
+    ReceiveBatchResponse, ReceiveRequest, ReceiveResponse, ReturnMessageRequest,
+    ReturnMessageResponse, SendBatchRequest, SendBatchResponse, SendRequest, SendResponse,
+    SendResult,
 };
 use queue_support::Middleware;
 use rand::{RngExt as _, SeedableRng as _};
@@ -43,7 +49,117 @@ const SHORT_MS: u64 = 1;
 /// A lone operation takes milliseconds; a restart of PostgreSQL, seconds.
 const CALL: Duration = Duration::from_secs(20);
 
-type Client = MessageQueueClient<Channel>;
+/// Every third client calls over a stream.
+const STREAMS: u64 = 3;
+
+/// A way to a middleware: by calls of their own, or those that `Converse` has over a stream.
+#[derive(Clone)]
+struct Client {
+    calls: MessageQueueClient<Channel>,
+    stream: Option<Arc<Conversation>>,
+}
+
+/// Operations that are calls of their own or on a stream.
+macro_rules! operations {
+    ($($name:ident($request:ty) -> $kind:ident($response:ty);)+) => {
+        impl Client {
+            $(async fn $name(&mut self, request: $request) -> Result<Response<$response>, Status> {
+                let Some(stream) = &self.stream else { return self.calls.$name(request).await };
+                match stream.call(Call::$kind(request)).await.map_err(status)? {
+                    Answer::$kind(answer) => Ok(Response::new(answer)),
+                    other => panic!("an answer of another kind: {other:?}"),
+                }
+            })+
+        }
+    };
+}
+
+operations! {
+    send(SendRequest) -> Send(SendResponse);
+    receive(ReceiveRequest) -> Receive(ReceiveResponse);
+    lease(LeaseRequest) -> Lease(LeaseResponse);
+    acknowledge(AcknowledgeRequest) -> Acknowledge(AcknowledgeResponse);
+    return_message(ReturnMessageRequest) -> ReturnMessage(ReturnMessageResponse);
+}
+
+impl Client {
+    /// On a stream, as many calls at once.
+    async fn send_batch(
+        &mut self,
+        batch: SendBatchRequest,
+    ) -> Result<Response<SendBatchResponse>, Status> {
+        if self.stream.is_none() {
+            return self.calls.send_batch(batch).await;
+        }
+        let asked = batch.messages.into_iter().map(|message| {
+            let mut client = self.clone();
+            async move { client.send(message).await }
+        });
+        let result = |sent: Result<Response<SendResponse>, Status>| match sent {
+            Ok(sent) => {
+                SendResult { message_id: sent.into_inner().message_id, ..Default::default() }
+            }
+            Err(status) => {
+                let (code, error) = (status.code() as i32, status.message().to_owned());
+                SendResult { message_id: 0, code, error }
+            }
+        };
+        let results = at_once(asked).await.into_iter().map(result).collect();
+        Ok(Response::new(SendBatchResponse { results }))
+    }
+
+    /// On a stream, as many calls at once: of which one fails, all are open.
+    async fn receive_batch(
+        &mut self,
+        batch: ReceiveBatchRequest,
+    ) -> Result<Response<ReceiveBatchResponse>, Status> {
+        if self.stream.is_none() {
+            return self.calls.receive_batch(batch).await;
+        }
+        let ReceiveBatchRequest { client_id, queue_id, wait_ms, limit, .. } = batch;
+        let one = ReceiveRequest { client_id, queue_id, wait_ms, ..Default::default() };
+        let asked = (0..limit).map(|_| {
+            let (mut client, one) = (self.clone(), one.clone());
+            async move { client.receive(one).await }
+        });
+        let mut messages = Vec::new();
+        for answer in at_once(asked).await {
+            messages.extend(answer?.into_inner().message);
+        }
+        Ok(Response::new(ReceiveBatchResponse { messages }))
+    }
+
+    async fn queue_statistics(
+        &mut self,
+        request: QueueStatisticsRequest,
+    ) -> Result<Response<QueueStatisticsResponse>, Status> {
+        self.calls.queue_statistics(request).await
+    }
+}
+
+/// A refusal as a call of its own would say it.
+fn status(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Status { code, text } => Status::new(Code::from_i32(code), text),
+        other => Status::unavailable(other.to_string()),
+    }
+}
+
+/// What they give, in their order.
+async fn at_once<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut results: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, result) in results.iter_mut().filter(|(_, result)| result.is_none()) {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+                *result = Some(value);
+            }
+        }
+        let done = results.iter().all(|(_, result)| result.is_some());
+        if done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    results.into_iter().map(|(_, result)| result.unwrap()).collect()
+}
 
 /// When a call began and when it was answered, on a clock that counts such moments.
 #[derive(Debug, Clone, Copy)]
@@ -110,6 +226,8 @@ struct Shared {
     /// Whether clients are "killed" as well.
     cutting: bool,
     seed: u64,
+    /// Streams that clients share, one a middleware; where there are none, each makes its own.
+    streams: Vec<Arc<Conversation>>,
 }
 
 impl Shared {
@@ -148,13 +266,20 @@ impl Actor {
             if let Some(client) = &self.connected {
                 return client.clone();
             }
-            let address = self.addresses[self.rng.random_range(0..self.addresses.len())];
+            let place = self.rng.random_range(0..self.addresses.len());
+            let address = self.addresses[place];
             let endpoint = Endpoint::from_shared(format!("http://{address}"))
                 .unwrap()
                 .connect_timeout(Duration::from_secs(1))
                 .timeout(CALL);
-            self.connected = endpoint.connect().await.ok().map(MessageQueueClient::new);
-            if self.connected.is_none() {
+            if let Ok(channel) = endpoint.connect().await {
+                let stream = self.client.is_multiple_of(STREAMS).then(|| {
+                    let shared = self.shared.streams.get(place).cloned();
+                    shared.unwrap_or_else(|| Arc::new(Conversation::new(address)))
+                });
+                let calls = MessageQueueClient::new(channel);
+                self.connected = Some(Client { calls, stream });
+            } else {
                 tokio::time::interval(Duration::from_millis(20)).tick().await;
             }
         }
@@ -253,7 +378,7 @@ impl Actor {
     }
 
     /// The id of one of a batch; none where it is open whether it was sent.
-    fn sent(&self, result: &kendall_protocols::queue::SendResult) -> Option<u64> {
+    fn sent(&self, result: &SendResult) -> Option<u64> {
         let unknown = [Code::Unavailable as i32, Code::Aborted as i32];
         assert!(result.code == 0 || self.shared.killing && unknown.contains(&result.code));
         (result.code == 0).then_some(result.message_id)
@@ -414,7 +539,7 @@ fn run<F: Future<Output = ()>>(
     let done = Done(Arc::clone(shared));
     runtime.block_on(async {
         let clients = async {
-            join_all(clients()).await;
+            at_once(clients().into_iter()).await;
             drop(done);
         };
         match lone {
@@ -432,15 +557,6 @@ impl Drop for Done {
     fn drop(&mut self) {
         self.0.done.store(true, Ordering::SeqCst);
     }
-}
-
-async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
-    let mut waiting: Vec<_> = futures.into_iter().map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        waiting.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if waiting.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
 }
 
 #[test]
@@ -501,7 +617,8 @@ fn a_crowd_gets_every_message_once_and_in_order() {
     let postgres = start_postgres(&folder.path().join("queue"));
     let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
     let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
-    let shared = Arc::new(Shared::default());
+    let streams = addresses.iter().map(|address| Arc::new(Conversation::new(*address))).collect();
+    let shared = Arc::new(Shared { streams, ..Shared::default() });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
     run(
@@ -600,7 +717,7 @@ async fn drain(shared: &Arc<Shared>, addresses: &[SocketAddr]) -> usize {
     }
     let mut actor = Actor::new(LONE, addresses, &calm);
     for queue_id in 1..=ORDERED_QUEUE {
-        let request = kendall_protocols::queue::QueueStatisticsRequest { queue_id };
+        let request = QueueStatisticsRequest { queue_id };
         let about = actor.insist(async |mut client| client.queue_statistics(request).await).await;
         assert_eq!((about.waiting, about.delayed), (0, 0), "all that waits was taken");
         hidden += usize::try_from(about.leased).unwrap();

@@ -353,3 +353,116 @@ fn message(input: &mut BytesMut) -> Result<Option<Bytes>, Refusal> {
     input.advance(5);
     Ok(Some(input.split_to(length).freeze()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEND_BYTES: usize = 100_000;
+
+    fn send() -> wire::Call {
+        let content = "x".repeat(SEND_BYTES);
+        let operation = Operation::Send(wire::SendRequest { content, ..Default::default() });
+        wire::Call { tag: 0, operation: Some(operation) }
+    }
+
+    /// What is sent next, without its prefix.
+    fn sent(gathering: &Gathering) -> Vec<wire::Call> {
+        match gathering.take(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(mut message)) => {
+                message.advance(5);
+                wire::Calls::decode(message).unwrap().calls
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn replies(tag: u64) -> wire::Replies {
+        let reply = wire::Reply { tag, code: 5, error: "none".into(), answer: None };
+        wire::Replies { replies: vec![reply] }
+    }
+
+    #[test]
+    fn calls_that_wait_are_bounded_and_so_are_messages() {
+        let gathering = Gathering::default();
+        let mut callers = Vec::new();
+        while let Some(caller) = now(gathering.ask(send())) {
+            callers.push(caller.unwrap());
+        }
+        assert_eq!(callers.len(), UNSENT_BYTES as usize / send().encoded_len(), "by their bytes");
+        let first = sent(&gathering);
+        let bytes: usize = first.iter().map(wire::Call::encoded_len).sum();
+        assert!((MESSAGE_BYTES..MESSAGE_BYTES + 2 * SEND_BYTES).contains(&bytes), "{bytes}");
+        assert!(now(gathering.ask(send())).is_some(), "what was sent made room");
+        while !sent(&gathering).is_empty() {}
+        let small = || wire::Call::default();
+        let (mut open, ask) = (callers.len(), || now(gathering.ask(small())));
+        while let Some(caller) = ask() {
+            drop(caller.unwrap());
+            open += 1;
+        }
+        assert_eq!(open, OPEN_CALLS, "by their number");
+        gathering.answer(replies(1)).unwrap();
+        assert!(ask().is_some(), "what was answered made room");
+    }
+
+    #[test]
+    fn a_call_whose_caller_went_away_is_not_sent_or_its_answer_dropped() {
+        let gathering = Gathering::default();
+        drop(now(gathering.ask(wire::Call::default())).unwrap());
+        let kept = now(gathering.ask(wire::Call::default())).unwrap().unwrap();
+        let tags: Vec<u64> = sent(&gathering).iter().map(|call| call.tag).collect();
+        assert_eq!(tags, [2]);
+        drop(kept);
+        gathering.answer(replies(2)).unwrap();
+        assert_eq!(gathering.places.available_permits(), OPEN_CALLS);
+    }
+
+    #[test]
+    fn a_reply_to_nothing_breaks_the_stream_and_every_caller_is_told() {
+        let gathering = Gathering::default();
+        let caller = || now(gathering.ask(wire::Call::default())).unwrap();
+        let (mut refused, mut open) = (caller().unwrap(), caller().unwrap());
+        gathering.answer(replies(1)).unwrap();
+        let said = refused.try_recv().unwrap();
+        assert!(matches!(said, Err(Refusal::Status { code: 5, .. })), "{said:?}");
+        let twice = gathering.answer(replies(1)).unwrap_err();
+        assert!(matches!(twice, Refusal::Broken(ErrorKind::Garbage)), "{twice:?}");
+        gathering.end(&twice);
+        let said = open.try_recv().unwrap();
+        assert!(matches!(said, Err(Refusal::Broken(ErrorKind::Garbage))), "{said:?}");
+        assert!(caller().is_err(), "given back, for another stream");
+        assert!(matches!(gathering.take(&Context::from_waker(Waker::noop())), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn messages_are_cut_out_wherever_the_network_cut_them_and_nonsense_is_refused() {
+        let mut body = Vec::new();
+        call::write(&replies(7), &mut body);
+        call::write(&replies(8), &mut body);
+        for cut in 0..body.len() {
+            let mut input = BytesMut::from(&body[..cut]);
+            let mut tags = Vec::new();
+            let mut take = |input: &mut BytesMut| {
+                while let Some(text) = message(input).unwrap() {
+                    tags.push(wire::Replies::decode(text).unwrap().replies[0].tag);
+                }
+            };
+            take(&mut input);
+            input.extend_from_slice(&body[cut..]);
+            take(&mut input);
+            assert_eq!(tags, [7, 8], "cut at {cut}");
+        }
+        for nonsense in [[1, 0, 0, 0, 0], [0, 255, 255, 255, 255], [0, 2, 0, 0, 1]] {
+            let refused = message(&mut BytesMut::from(&nonsense[..]));
+            assert!(matches!(refused, Err(Refusal::Broken(ErrorKind::Garbage))), "{nonsense:?}");
+        }
+    }
+}

@@ -197,7 +197,7 @@ fn clean(data: &Data) -> Option<String> {
         "none failed".to_owned()
     };
     let missed = misses.map_or_else(String::new, |share| {
-        format!(", and {} of the keys read were not found", number::percent(share))
+        format!(", and {} of the reads found nothing", number::percent(share))
     });
     Some(format!(
         "Of {} requests in the measured windows {failed}{missed}.",
