@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     NotReady = 3,
     /// A stated check failed, such as a regression.
     CheckFailed = 4,
-    /// The run was rejected: the generator could not keep its schedule.
+    /// The run was rejected: the generator could not keep its schedule, or nothing succeeded.
     RunRejected = 5,
 }
 
@@ -27,7 +27,10 @@ impl Exit {
         (Self::Refused, "usage, or a file refused"),
         (Self::NotReady, "environment not ready (a server missing, a port taken)"),
         (Self::CheckFailed, "a stated check failed (a regression)"),
-        (Self::RunRejected, "run rejected (the generator could not keep its schedule)"),
+        (
+            Self::RunRejected,
+            "run rejected (the generator could not keep its schedule, or nothing succeeded)",
+        ),
     ];
 
     /// The code that an error asks for; [`Exit::Failure`] unless it carries one.

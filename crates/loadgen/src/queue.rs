@@ -156,13 +156,15 @@ pub enum QueuePlanError {
     /// More clients than can have a call on these streams.
     #[error(
         "{connections} connections with a stream each are too few for {clients} clients: a stream \
-         carries {OPEN_CALLS} calls at a time; allow {} or more", clients.div_ceil(OPEN_CALLS)
+         carries {OPEN_CALLS} calls at a time; allow {needed} or more"
     )]
     Crowded {
         /// Connections.
         connections: usize,
         /// Clients.
         clients: usize,
+        /// Connections that they need.
+        needed: u64,
     },
     /// A size that messages cannot have.
     #[error("`{text}` is not a size of messages; write it like `200B` or `uniform:50B..2KB`")]
@@ -225,12 +227,11 @@ impl QueuePlan {
     /// # Errors
     /// [`QueuePlanError::Crowded`] when a client would wait for others to be answered before it
     /// could ask, which would count as the queue's response time.
-    pub fn check(&self, clients: usize) -> Result<(), QueuePlanError> {
-        match self.connections {
-            Some(connections)
-                if self.calls == Calls::Stream && clients.div_ceil(OPEN_CALLS) > connections =>
-            {
-                Err(QueuePlanError::Crowded { connections, clients })
+    pub fn check(&self, clients: usize, threads: usize) -> Result<(), QueuePlanError> {
+        let needed = streams_needed(clients as u64, threads as u64);
+        match self.connections.filter(|_| self.calls == Calls::Stream) {
+            Some(connections) if (connections as u64) < needed => {
+                Err(QueuePlanError::Crowded { connections, clients, needed })
             }
             _ => Ok(()),
         }
@@ -253,6 +254,17 @@ impl QueuePlan {
         let names = self.mix.iter().map(|(operation, _)| operation.name());
         names.chain(leases.then_some(ACKNOWLEDGE)).map(str::to_owned).collect()
     }
+}
+
+/// Streams that so many clients need to have a call each at a time, when a load's threads share
+/// clients and streams as evenly as may be.
+#[must_use]
+pub fn streams_needed(clients: u64, threads: u64) -> u64 {
+    // A load has at most one thread for each client, and at least one.
+    let threads = threads.clamp(1, clients.max(1));
+    let of_a_thread = clients.div_ceil(threads).div_ceil(OPEN_CALLS as u64);
+    // Where one is enough, a thread has it anyway.
+    if of_a_thread > 1 { of_a_thread * threads } else { 1 }
 }
 
 /// A load of the message queue that did not take place.
@@ -511,16 +523,19 @@ mod tests {
     fn a_stream_is_for_as_many_clients_as_it_carries_calls() {
         let mut plan = crowd(Peers::Any).plan;
         plan.connections = Some(2);
-        assert_eq!(plan.check(100_000), Ok(()), "calls of their own have no such limit");
+        assert_eq!(plan.check(100_000, 1), Ok(()), "calls of their own have no such limit");
         plan.calls = Calls::Stream;
-        assert_eq!(plan.check(2048), Ok(()));
-        let refused = plan.check(2049).unwrap_err();
+        assert_eq!(plan.check(2048, 1), Ok(()));
+        assert_eq!(plan.check(4096, 4), Ok(()), "every thread has a stream");
+        let refused = plan.check(4097, 4).unwrap_err();
+        assert!(refused.to_string().ends_with("allow 8 or more"), "{refused}");
+        let refused = plan.check(2049, 1).unwrap_err();
         assert!(
             refused.to_string().ends_with("1024 calls at a time; allow 3 or more"),
             "{refused}"
         );
         plan.connections = None;
-        assert_eq!(plan.check(100_000), Ok(()));
+        assert_eq!(plan.check(100_000, 1), Ok(()));
     }
 
     pub(super) fn crowd(peers: Peers) -> Crowd {

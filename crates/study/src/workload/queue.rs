@@ -1,5 +1,6 @@
 //! `protocol = "queue"`.
 
+use kendall_loadgen::queue::{OPEN_CALLS, streams_needed};
 use serde_json::json;
 use toml::Value;
 
@@ -35,10 +36,30 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     .collect();
     if section.has("connections") {
         let connections = section.small("connections", None, 1..=100_000)?;
+        if calls == "stream" {
+            room(section, connections)?;
+        }
         options.extend(["--connections".to_owned(), connections.to_string()]);
     }
     options.extend(section.words("options", &[])?);
     Ok(Driver { options, prefill: None, target: TargetForm::Address })
+}
+
+/// Refuses more clients of a generator than can have a call on its streams, as the load would.
+fn room(section: &mut Section<'_>, connections: u32) -> Result<(), Problem> {
+    let clients = section.count("clients", Some(1), 1..=1_000_000)?;
+    let generators = section.count("generators", Some(1), 1..=64)?;
+    let threads = section.count("threads", Some(1), 1..=256)?;
+    let needed = streams_needed(clients.div_ceil(generators), threads);
+    if u64::from(connections) >= needed {
+        return Ok(());
+    }
+    let what = format!(
+        "`{connections}` is too few for {clients} clients of {generators} generators with {threads} \
+         threads each: a stream carries {OPEN_CALLS} calls at a time; write {needed} or more, or \
+         leave it out"
+    );
+    Err(section.problem("connections", what))
 }
 
 /// `{ send = 1, receive = 1 }` as `send=1,receive=1`.

@@ -85,7 +85,9 @@ impl LoadQueue {
             connections: self.connections.map(|connections| connections as usize),
             prefill: self.prefill,
         };
-        content.check(self.common.clients as usize).map_err(refuse)?;
+        content
+            .check(self.common.clients as usize, self.common.threads as usize)
+            .map_err(refuse)?;
         let plan = self.common.plan(resolve(&self.targets)?)?;
         if content.wait_ms * 1_000_000 >= plan.timeout_ns {
             return Err(refuse("--wait must be below --timeout, or every empty wait times out"));
