@@ -14,7 +14,7 @@
 //! first who comes back would be served alone otherwise, and many small batches cost more than few
 //! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
 //!
-//! When nothing else is under way, a batch takes half of those who wait. All of them would come back
+//! When nothing else is under way, and there is another worker, a batch takes half of those who wait. All of them would come back
 //! together, and be the only batch again: one core would work at a time, PostgreSQL's and the clients'
 //! in turns. The halves stay apart, one sending while the other one takes.
 
@@ -66,6 +66,7 @@ pub(crate) struct Dispatcher {
     clock: Clock,
     capacity: usize,
     batch: usize,
+    workers: usize,
 }
 
 #[derive(Debug)]
@@ -190,7 +191,13 @@ fn messages(answers: Answers) -> impl Iterator<Item = Message> {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(instruments: &Instruments, capacity: usize, batch: usize) -> Arc<Self> {
+    /// `workers` will call [`Self::work`].
+    pub(crate) fn new(
+        instruments: &Instruments,
+        capacity: usize,
+        batch: usize,
+        workers: usize,
+    ) -> Arc<Self> {
         let recorder = instruments.recorder();
         Arc::new(Self {
             state: Mutex::new(State {
@@ -203,6 +210,7 @@ impl Dispatcher {
             clock: instruments.clock().clone(),
             capacity,
             batch,
+            workers,
         })
     }
 
@@ -412,7 +420,8 @@ impl Dispatcher {
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
         let there = taken + state.lanes[lane as usize].operations;
         let alone = state.lanes.iter().map(|line| line.under_way).sum::<usize>() == 1;
-        let most = if alone && there >= 2 * HALF { there.div_ceil(2) } else { there };
+        let most =
+            if alone && self.workers > 1 && there >= 2 * HALF { there.div_ceil(2) } else { there };
         while taken < most.min(self.batch)
             && let Some(pending) = state.next(lane, now_ns)
         {
