@@ -13,10 +13,6 @@
 //! While another lane is served, a lane begins when half as many wait as its last batch had: the
 //! first who comes back would be served alone otherwise, and many small batches cost more than few
 //! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
-//!
-//! When nothing else is under way, and there is another worker, a batch takes half of those who wait. All of them would come back
-//! together, and be the only batch again: one core would work at a time, PostgreSQL's and the clients'
-//! in turns. The halves stay apart, one sending while the other one takes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,9 +51,6 @@ type Answers = Vec<Result<Answer, Status>>;
 /// what a batch takes, so that only one that is stuck is not waited for.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Operations of a batch below which it is not halved: the halves would cost more than the one.
-const HALF: usize = 8;
-
 /// Requests that wait, and the workers that serve them.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
@@ -66,7 +59,6 @@ pub(crate) struct Dispatcher {
     clock: Clock,
     capacity: usize,
     batch: usize,
-    workers: usize,
 }
 
 #[derive(Debug)]
@@ -191,13 +183,7 @@ fn messages(answers: Answers) -> impl Iterator<Item = Message> {
 }
 
 impl Dispatcher {
-    /// `workers` will call [`Self::work`].
-    pub(crate) fn new(
-        instruments: &Instruments,
-        capacity: usize,
-        batch: usize,
-        workers: usize,
-    ) -> Arc<Self> {
+    pub(crate) fn new(instruments: &Instruments, capacity: usize, batch: usize) -> Arc<Self> {
         let recorder = instruments.recorder();
         Arc::new(Self {
             state: Mutex::new(State {
@@ -210,7 +196,6 @@ impl Dispatcher {
             clock: instruments.clock().clone(),
             capacity,
             batch,
-            workers,
         })
     }
 
@@ -418,11 +403,7 @@ impl Dispatcher {
     fn take_more(&self, lane: Lane, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
         let mut state = self.lock();
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
-        let there = taken + state.lanes[lane as usize].operations;
-        let alone = state.lanes.iter().map(|line| line.under_way).sum::<usize>() == 1;
-        let most =
-            if alone && self.workers > 1 && there >= 2 * HALF { there.div_ceil(2) } else { there };
-        while taken < most.min(self.batch)
+        while taken < self.batch
             && let Some(pending) = state.next(lane, now_ns)
         {
             taken += pending.operations.len();

@@ -150,8 +150,7 @@ impl Server {
         ))?;
         let instruments = Instruments::new(layout(&reach), clock.clone());
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
-        let QueueOptions { queue_capacity, batch, workers, .. } = *options;
-        let dispatcher = Dispatcher::new(&instruments, queue_capacity, batch, workers);
+        let dispatcher = Dispatcher::new(&instruments, options.queue_capacity, options.batch);
         let waiters = Arc::new(Waiters::default());
         let (stopping, stopped) = watch::channel(false);
         let service = Service {
