@@ -41,6 +41,16 @@ impl Running {
         stream.set_nodelay(true).unwrap();
         stream
     }
+
+    /// An answer is counted once it was written, which its reader may see first.
+    fn until_counted(&self, completions: u64) {
+        let clock = Clock::monotonic();
+        let end_ns = clock.now_ns() + 20_000_000_000;
+        while self.instruments.snapshot().requests["request"].completions < completions {
+            assert!(clock.now_ns() < end_ns, "answers are not counted");
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Running {
@@ -87,6 +97,7 @@ fn an_answer_leaves_no_earlier_than_its_service_ends() {
         assert_eq!((status, number(&body, "waiting_time_ns")), (200, 0));
         assert!(took_ns >= number(&body, "service_time_ns"));
     }
+    tier.until_counted(100);
     let snapshot = tier.instruments.snapshot();
     let request = &snapshot.requests["request"];
     assert_eq!((request.arrivals, request.completions), (100, 100));
