@@ -32,8 +32,7 @@ DECLARE
 BEGIN
     DELETE FROM message WHERE ctid = ANY (ARRAY(
         SELECT m.ctid FROM message m
-        WHERE m.id = ANY (ids) AND coalesce(m.due_at, '-infinity') = '-infinity'
-          AND m.sent_at < before
+        WHERE m.id = ANY (ids) AND m.due_at IS NULL AND m.sent_at < before
         FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS dropped = ROW_COUNT;
     RETURN dropped;
@@ -163,9 +162,8 @@ RETURNS TABLE (id bigint, name text) LANGUAGE sql STABLE AS $$
     WHERE q.id > after
       AND CASE
         WHEN every THEN true
-        WHEN (SELECT true FROM message m
-            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL
-            ORDER BY m.id + 0 LIMIT 1) THEN true
+        WHEN EXISTS (SELECT FROM message m
+            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL) THEN true
         ELSE (
             -- The head tells, nearly always: it is empty, or holds somebody else's.
             SELECT CASE
@@ -256,22 +254,17 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Room that is given back when the disk is full. A vacuum is what makes room then, and needs some itself
--- where it has to begin a map beside a table or an index.
---
--- A `name` has a fixed length, so that nothing is ever kept beside this table: to empty it makes one new
--- file, which is empty, where an index beside it would need a page.
-CREATE TABLE reserve (room name NOT NULL) WITH (fillfactor = 10, autovacuum_enabled = off);
-
--- Takes that room, a megabyte, where it was given back. All or nothing: a disk that is still full keeps what
--- it has.
-CREATE FUNCTION fill_reserve() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION delete_queue(wanted bigint, with_messages boolean) RETURNS integer
+LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM reserve)
-        -- One middleware at a time; the number only has to be one that nobody else takes.
-        OR NOT pg_try_advisory_xact_lock(7738712912116345961) THEN
-        RETURN;
+    -- Senders hold a key-share lock on the row until they commit: after this no message comes.
+    PERFORM FROM queue WHERE id = wanted FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 3;
     END IF;
-    TRUNCATE reserve;
-    INSERT INTO reserve SELECT '' FROM generate_series(1, 1024);
+    IF NOT with_messages AND holds_messages(wanted) THEN
+        RETURN 9;
+    END IF;
+    DELETE FROM queue WHERE id = wanted;
+    RETURN 0;
 END $$;

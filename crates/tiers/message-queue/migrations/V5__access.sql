@@ -233,3 +233,109 @@ BEGIN
     FROM unnest(codes) WITH ORDINALITY AS a (code, place)
     WHERE a.code <> 0;
 END $$;
+
+-- As they were.
+CREATE OR REPLACE FUNCTION drop_older(ids bigint[], before timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m
+        WHERE m.id = ANY (ids) AND coalesce(m.due_at, '-infinity') = '-infinity'
+          AND m.sent_at < before
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
+END $$;
+
+CREATE OR REPLACE FUNCTION queues_for(wanted bigint, every boolean, after bigint, at_most integer)
+RETURNS TABLE (id bigint, name text) LANGUAGE sql STABLE AS $$
+    SELECT q.id, q.name FROM queue q
+    WHERE q.id > after
+      AND CASE
+        WHEN every THEN true
+        WHEN (SELECT true FROM message m
+            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT 1) THEN true
+        ELSE (
+            -- The head tells, nearly always: it is empty, or holds somebody else's.
+            SELECT CASE
+                WHEN bool_or(h.sender_id <> wanted) THEN true
+                WHEN count(*) < 32 THEN false
+                ELSE waits_of_others(q.id, wanted) END
+            FROM (
+                SELECT m.sender_id FROM message m
+                WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+                ORDER BY m.id + 0 LIMIT 32
+            ) AS h)
+        END
+    ORDER BY q.id
+    LIMIT at_most
+$$;
+
+CREATE OR REPLACE FUNCTION lock_for(wanted_queue bigint, clients bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted integer := cardinality(clients);
+    -- Unaddressed messages in front, as many as there are clients, and who sent them. One that is
+    -- given away gets the sender NULL; all before `front` are.
+    ids bigint[];
+    senders bigint[];
+    available integer;
+    front integer := 1;
+    addressed bigint[];
+    chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
+    at integer;
+BEGIN
+    SELECT array_agg(h.id), array_agg(h.sender_id) INTO ids, senders
+    FROM (
+        SELECT m.id, m.sender_id FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+        ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
+    ) AS h;
+    SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
+    WHERE (SELECT true FROM message m
+        WHERE m.receiver_id = c.client AND m.queue_id = wanted_queue AND m.due_at IS NULL
+        ORDER BY m.id + 0 LIMIT 1);
+    IF addressed IS NOT NULL THEN
+        IF ids IS NULL AND wanted = (SELECT count(DISTINCT c.id) FROM unnest(clients) AS c (id)) THEN
+            RETURN (SELECT array_agg(h.id ORDER BY c.place)
+                FROM unnest(clients) WITH ORDINALITY AS c (client, place)
+                LEFT JOIN LATERAL (
+                    SELECT m.id FROM message m
+                    WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client
+                      AND m.due_at IS NULL
+                    ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED) AS h ON true);
+        END IF;
+    ELSIF ids IS NULL OR NOT senders && clients THEN
+        -- The usual case: anyone of them may have any of these.
+        RETURN coalesce(ids, '{}');
+    END IF;
+    available := coalesce(array_length(ids, 1), 0);
+    FOR i IN 1 .. wanted LOOP
+        IF addressed IS NOT NULL AND clients[i] = ANY (addressed) THEN
+            chosen[i] := lock_one(
+                wanted_queue, clients[i], NULL, false, array_remove(chosen, NULL));
+            at := array_position(ids, chosen[i]);
+            IF at IS NOT NULL THEN
+                senders[at] := NULL;
+            END IF;
+            CONTINUE;
+        END IF;
+        WHILE front <= available AND senders[front] IS NULL LOOP
+            front := front + 1;
+        END LOOP;
+        at := front;
+        WHILE at <= available AND (senders[at] = clients[i]) IS NOT FALSE LOOP
+            at := at + 1;
+        END LOOP;
+        IF at <= available THEN
+            chosen[i] := ids[at];
+            senders[at] := NULL;
+        ELSIF available = wanted THEN
+            chosen[i] := (SELECT h.id FROM lock_head(
+                wanted_queue, clients[i], false, false, array_remove(chosen, NULL)) AS h);
+        END IF;
+    END LOOP;
+    RETURN chosen;
+END $$;

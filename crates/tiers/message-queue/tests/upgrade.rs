@@ -17,6 +17,7 @@ use kendall_tier::Clock;
 use refinery::{Migration, Runner};
 use support::{Client, Folder, connect, hello, options, postgres, runtime};
 use tokio_postgres::NoTls;
+use tokio_postgres::error::SqlState;
 
 /// The schema as it was when the queue was first published.
 const FIRST: [(&str, &str); 2] = [
@@ -29,6 +30,26 @@ const AS_BEFORE: &str = "SELECT content FROM \
     (SELECT send_many(ARRAY[2], ARRAY[1], ARRAY[1]::bigint[], ARRAY['as before'], ARRAY[0], ARRAY[0], \
         NULL)) AS sent, \
     LATERAL (SELECT content FROM take_first(1, ARRAY[1], ARRAY[0], 1) WHERE sent IS NOT NULL) AS taken";
+
+/// What a middleware of the version before does: sends to a queue as client 2, and takes as client 1; in two
+/// columns, whether it was done and what was taken.
+const EXCHANGE: &str = "SELECT done, message_contents::text FROM exchange(ARRAY[1, 2]::bigint[], \
+    ARRAY[$1::bigint], ARRAY[2]::bigint[], ARRAY[NULL]::bigint[], ARRAY['exchanged'], ARRAY[0], \
+    ARRAY[0]::bigint[], $2::bigint, ARRAY[1]::bigint[], NULL)";
+
+/// It does what it did, and refuses what it refused, though the keys that refused it are gone.
+async fn the_version_before_goes_on(session: &tokio_postgres::Client) {
+    let statement = session.prepare(EXCHANGE).await.unwrap();
+    let count = "SELECT count(*) FROM message";
+    let there: i64 = session.query_one(count, &[]).await.unwrap().get(0);
+    let refused = session.query_one(&statement, &[&99_i64, &1_i64]).await.unwrap();
+    assert!(!refused.get::<_, bool>(0), "an unknown queue");
+    let broken = session.query_one(&statement, &[&1_i64, &99_i64]).await.unwrap_err();
+    assert_eq!(broken.code(), Some(&SqlState::FOREIGN_KEY_VIOLATION), "{broken}");
+    assert_eq!(session.query_one(count, &[]).await.unwrap().get::<_, i64>(0), there);
+    let done = session.query_one(&statement, &[&1_i64, &1_i64]).await.unwrap();
+    assert_eq!((done.get(0), done.get(1)), (true, Some("{exchanged}")));
+}
 
 async fn session(postgres: &PrivatePostgres) -> tokio_postgres::Client {
     let url = format!("{} options='-c search_path=kendall_queue'", postgres.url());
@@ -93,6 +114,7 @@ fn a_database_of_the_first_version_is_brought_up_to_date_with_its_messages() {
         assert_eq!((row.get(0), row.get(1)), (files, files), "each migration once");
         let row = session.query_one(&before, &[]).await.unwrap();
         assert_eq!(row.get::<_, String>(0), "as before", "who started earlier goes on");
+        the_version_before_goes_on(&session).await;
         let mut clients = Vec::new();
         for server in &servers {
             clients.push(connect(server).await);

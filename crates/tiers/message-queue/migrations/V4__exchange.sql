@@ -1,73 +1,61 @@
--- What a batch usually is, in one statement each: messages that are sent, and takers who all want the
+-- What a batch usually is, in few statements: messages that are sent, and takers who all want the
 -- first message by arrival of one queue. Each statement inside a function costs as much as several
 -- rows, so the questions that concern all of them are asked at once.
 --
--- `people` are the different clients of a batch. Both answer `done` = false, and have done nothing,
--- where one of them is not to succeed: `send_many` and `take_many` say which. A message to oneself is an
--- error of PostgreSQL.
-
--- `of_queues` are the different queues of a batch and `others` its different receivers; none of those
--- need be present.
-CREATE FUNCTION send_together(
-    people bigint[], of_queues bigint[], others bigint[],
+-- `people` are the different clients among senders and takers. `leases_ms` is NULL where all take
+-- away. Answers `done` = false, and has done nothing, where somebody is unknown or has said
+-- goodbye: `send_many` and `take_many` say who. Anything else that is wrong is an error of PostgreSQL.
+--
+-- The messages that were taken come as columns, one element each. Element number i is for taker
+-- number `places[i]`; where `places` is NULL anyone may have any of them.
+CREATE FUNCTION exchange(
+    people bigint[],
     queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[],
     delays_ms bigint[],
-    OUT done boolean, OUT ids bigint[]
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
-DECLARE
-    waited_for boolean;
-BEGIN
-    SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
-            = cardinality(people)
-            AND (SELECT count(*) FROM client c WHERE c.id = ANY (others)) = cardinality(others)
-            -- Held until the commit, so that nobody deletes them meanwhile.
-            AND (SELECT count(*) FROM (
-                    SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
-                = cardinality(of_queues)
-            AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
-                WHERE char_length(c.content) > l.content_characters)
-    INTO done;
-    IF NOT done THEN
-        RETURN;
-    END IF;
-    WITH sent AS (
-        INSERT INTO message (queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
-        SELECT m.queue, m.sender, m.receiver, m.priority, clock_timestamp(),
-            CASE WHEN m.delay_ms > 0
-                THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
-            m.content
-        FROM unnest(queues, senders, receivers, contents, priorities, delays_ms)
-            AS m (queue, sender, receiver, content, priority, delay_ms)
-        RETURNING message.id
-    )
-    SELECT array_agg(sent.id), EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues))
-    INTO ids, waited_for FROM sent;
-    IF waited_for THEN
-        PERFORM tell_waiters(queues, senders, receivers);
-    END IF;
-END $$;
-
--- `leases_ms` is NULL where all take away. The messages come as columns, one element each. Element
--- number i is for taker number `places[i]`; where `places` is NULL anyone may have any of them.
-CREATE FUNCTION take_together(
-    people bigint[], wanted_queue bigint, takers bigint[], leases_ms bigint[],
-    OUT done boolean, OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[],
-    OUT receiver_ids bigint[], OUT priorities integer[], OUT contents text[],
-    OUT sent_ats timestamptz[], OUT deliveries integer[], OUT lease_ids bigint[]
+    wanted_queue bigint, takers bigint[], leases_ms bigint[],
+    OUT done boolean, OUT sent_ids bigint[],
+    OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[], OUT receiver_ids bigint[],
+    OUT message_priorities integer[], OUT message_contents text[], OUT sent_ats timestamptz[],
+    OUT deliveries integer[], OUT lease_ids bigint[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     -- A constant, which an index can be asked for.
     now_at timestamptz := clock_timestamp();
+    waited_for boolean;
     due boolean;
+    heads bigint;
+    for_one boolean;
 BEGIN
     SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
             = cardinality(people)
-            AND EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue),
+            AND (wanted_queue IS NULL OR EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue))
+            AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
+                WHERE char_length(c.content) > l.content_characters),
         EXISTS (SELECT FROM message m WHERE m.due_at <= now_at)
     INTO done, due;
     IF NOT done THEN
+        RETURN;
+    END IF;
+    IF senders IS NOT NULL THEN
+        WITH sent AS (
+            INSERT INTO message (
+                queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+            SELECT m.queue, m.sender, m.receiver, m.priority, clock_timestamp(),
+                CASE WHEN m.delay_ms > 0
+                    THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
+                m.content
+            FROM unnest(queues, senders, receivers, contents, priorities, delays_ms)
+                AS m (queue, sender, receiver, content, priority, delay_ms)
+            RETURNING message.id
+        )
+        SELECT array_agg(sent.id), EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues))
+        INTO sent_ids, waited_for FROM sent;
+        IF waited_for THEN
+            PERFORM tell_waiters(queues, senders, receivers);
+        END IF;
+    END IF;
+    IF takers IS NULL THEN
         RETURN;
     END IF;
     IF due THEN
@@ -83,16 +71,14 @@ BEGIN
             DELETE FROM message m
             WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM head h
                 WHERE NOT EXISTS (SELECT FROM head o WHERE o.sender_id = ANY (takers))
-                  AND NOT EXISTS (SELECT FROM unnest(takers) AS t (id)
-                    WHERE (SELECT true FROM message o
-                        WHERE o.receiver_id = t.id AND o.queue_id = wanted_queue
-                          AND o.due_at IS NULL
-                        ORDER BY o.id + 0 LIMIT 1))))
+                  AND NOT EXISTS (SELECT FROM message o
+                    WHERE o.receiver_id = ANY (takers) AND o.queue_id = wanted_queue
+                      AND o.due_at IS NULL)))
             RETURNING m.id, m.sender_id, m.priority, m.content, m.sent_at, m.deliveries
         )
         SELECT array_agg(g.id), array_agg(g.sender_id), array_agg(g.priority),
             array_agg(g.content), array_agg(g.sent_at), array_agg(g.deliveries)
-        INTO ids, sender_ids, priorities, contents, sent_ats, deliveries
+        INTO ids, sender_ids, message_priorities, message_contents, sent_ats, deliveries
         FROM gone g;
         IF ids IS NOT NULL THEN
             RETURN;
@@ -102,8 +88,8 @@ BEGIN
         array_agg(t.receiver_id), array_agg(t.priority), array_agg(t.content),
         array_agg(to_timestamp(0) + t.sent_at_us * interval '1 us'), array_agg(t.deliveries),
         array_agg(t.lease_id)
-    INTO places, ids, sender_ids, receiver_ids, priorities, contents, sent_ats, deliveries,
-        lease_ids
+    INTO places, ids, sender_ids, receiver_ids, message_priorities, message_contents, sent_ats,
+        deliveries, lease_ids
     FROM take_chosen(lock_for(wanted_queue, takers), takers,
         coalesce(leases_ms, array_fill(0::bigint, ARRAY[cardinality(takers)]))) AS t;
 END $$;
@@ -130,11 +116,8 @@ BEGIN
         WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
         ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
     ) AS h;
-    SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
-    WHERE (SELECT true FROM message m
-        WHERE m.receiver_id = c.client AND m.queue_id = wanted_queue AND m.due_at IS NULL
-        ORDER BY m.id + 0 LIMIT 1);
-    IF addressed IS NOT NULL THEN
+    IF EXISTS (SELECT FROM message m
+        WHERE m.receiver_id = ANY (clients) AND m.queue_id = wanted_queue AND m.due_at IS NULL) THEN
         IF ids IS NULL AND wanted = (SELECT count(DISTINCT c.id) FROM unnest(clients) AS c (id)) THEN
             RETURN (SELECT array_agg(h.id ORDER BY c.place)
                 FROM unnest(clients) WITH ORDINALITY AS c (client, place)
@@ -144,6 +127,9 @@ BEGIN
                       AND m.due_at IS NULL
                     ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED) AS h ON true);
         END IF;
+        SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
+        WHERE EXISTS (SELECT FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client AND m.due_at IS NULL);
     ELSIF ids IS NULL OR NOT senders && clients THEN
         -- The usual case: anyone of them may have any of these.
         RETURN coalesce(ids, '{}');
@@ -175,25 +161,4 @@ BEGIN
         END IF;
     END LOOP;
     RETURN chosen;
-END $$;
-
--- Puts back a message that was taken away by somebody who never heard of it: where it was, as it was.
--- 14 where its queue is gone.
-CREATE FUNCTION put_back(
-    message bigint, of_queue bigint, sender bigint, receiver bigint, its_priority integer,
-    its_content text, sent_at_us bigint, its_deliveries integer
-) RETURNS integer LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM FROM queue q WHERE q.id = of_queue FOR KEY SHARE;
-    IF NOT FOUND THEN
-        RETURN 14;
-    END IF;
-    -- Not the limits of today: it was accepted once.
-    INSERT INTO message (
-        id, queue_id, sender_id, receiver_id, priority, content, sent_at, deliveries)
-    OVERRIDING SYSTEM VALUE
-    VALUES (message, of_queue, sender, receiver, its_priority, its_content,
-        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries);
-    PERFORM tell_waiters(ARRAY[of_queue], ARRAY[sender], ARRAY[receiver]);
-    RETURN 0;
 END $$;
