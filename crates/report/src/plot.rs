@@ -1,7 +1,7 @@
 //! Plots: what is drawn ([`Plot`]), and how it becomes SVG ([`svg`]).
 //!
 //! The drawing is plain SVG that needs no script: it prints, it can be read without a mouse, and
-//! its colors follow the page. `docs/decisions/report-plots.md` says why it is made here.
+//! its colors follow the page. `docs/decisions/0005-report-plots.md` says why it is made here.
 
 mod scale;
 pub mod svg;
