@@ -4,7 +4,10 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 
-.PHONY: help demo test build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue
+# Crates whose tests need no server and no network.
+SERVERLESS = units queueing stats protocols tier predict store report
+
+.PHONY: help demo test quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -14,6 +17,10 @@ demo: packages-demo build ## installs what is missing, builds, runs a study of a
 
 test: packages-test fmt clippy doc ## installs what the tests need, and runs all of them
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+quick: fmt ## checks format, lints and the tests that need no server
+	$(CARGO) clippy $(SERVERLESS:%=-p kendall-%) --all-targets --locked -- --deny warnings
+	$(CARGO) test --locked $(SERVERLESS:%=-p kendall-%) --lib
 
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall
