@@ -41,6 +41,12 @@ pub(crate) fn note(text: &str) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
+/// Draws on the terminal, beside the result.
+pub(crate) fn draw(text: &str) {
+    let mut terminal = std::io::stderr().lock();
+    terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush()).unwrap_or_default();
+}
+
 /// Prints an error with what caused it. It may quote what others wrote: control characters of theirs
 /// must not reach a terminal.
 pub(crate) fn error(error: &anyhow::Error) {

@@ -45,6 +45,8 @@ pub struct Reply {
     pub misses: u32,
     /// Why this reply is no answer.
     pub error: Option<ErrorKind>,
+    /// HTTP status code; 0 for other protocols.
+    pub status: u16,
     /// The connection cannot be used again.
     pub close: bool,
 }

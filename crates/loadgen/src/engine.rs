@@ -48,6 +48,8 @@ pub(crate) struct ThreadPlan<'a> {
     pub(crate) spin_ns: u64,
     /// A request that is sent later than this after its moment counts as late.
     pub(crate) late_ns: u64,
+    /// Requests that this thread sends at most.
+    pub(crate) requests: u64,
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -75,6 +77,8 @@ pub(crate) struct Generator<'a, D: Driver> {
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     busy: usize,
+    /// Requests that may still be sent.
+    left: u64,
     /// Time spent asking for events of which there was none, instead of asleep.
     spun_ns: u64,
 }
@@ -107,6 +111,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             inbox: vec![0; INBOX_BYTES],
             outbox: Vec::with_capacity(INBOX_BYTES),
             busy: 0,
+            left: plan.requests,
             spun_ns: 0,
             plan,
             started_ns: 0,
@@ -139,6 +144,10 @@ impl<'a, D: Driver> Generator<'a, D> {
             if self.plan.stop.load(Ordering::Relaxed) {
                 self.ends_ns = self.ends_ns.min(now);
             }
+            if self.left == 0 && self.busy == 0 {
+                self.ends_ns = self.ends_ns.min(now);
+                break;
+            }
             if now >= self.ends_ns && !self.drains(now) {
                 break;
             }
@@ -166,7 +175,11 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
         }
         self.recorder.tally.unsent = self.count_unsent();
-        Ok(Ended { ended_ns: self.ends_ns, spun_ns: self.spun_ns, tally: self.recorder.finish() })
+        Ok(Ended {
+            ended_ns: self.ends_ns,
+            spun_ns: self.spun_ns,
+            tally: self.recorder.finish(self.ends_ns),
+        })
     }
 
     /// Arrivals that were due and could not be sent.
@@ -208,6 +221,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         {
             self.timers.pop();
             match self.pace {
+                Pace::Closed { .. } if self.left == 0 => {}
                 Pace::Closed { .. } => self.send(index, due, 0),
                 Pace::Open(_) => self.become_free(index, now),
             }
@@ -226,7 +240,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             Pace::Open(arrivals) => arrivals
                 .next_ns()
                 .map(|offset| self.started_ns + offset)
-                .filter(|due| *due < self.ends_ns),
+                .filter(|due| *due < self.ends_ns && self.left > 0),
             Pace::Closed { .. } => None,
         }
     }
@@ -284,6 +298,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         let connection = &mut self.connections[index];
         connection.begin(operation, due, sent);
         self.busy += 1;
+        self.left -= 1;
         if let Err(kind) = connection.send(&self.epoll, index, &self.outbox) {
             self.fail(index, kind, sent);
         }
@@ -431,6 +446,9 @@ impl<'a, D: Driver> Generator<'a, D> {
                     kendall_units::Seconds::new(think_time.sample(random)).as_nanos()
                 });
                 let wait = think.max(pause_ns);
+                if self.left == 0 {
+                    return;
+                }
                 if wait == 0 && now < self.ends_ns {
                     self.send_at_once(index, now);
                 } else {

@@ -1,8 +1,10 @@
 //! One load test: starts the threads, collects what they count, makes the result.
 
 mod collector;
+mod stalls;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::{NonZero, NonZeroU64};
 use std::sync::atomic::AtomicBool;
@@ -38,6 +40,8 @@ pub struct LoadPlan {
     pub threads: usize,
     /// How long requests are sent, in nanoseconds.
     pub duration_ns: u64,
+    /// Requests that are sent at most; the load ends when the last is answered.
+    pub requests: Option<NonZeroU64>,
     /// How long a reply is waited for, in nanoseconds.
     pub timeout_ns: u64,
     /// When requests are due.
@@ -110,7 +114,7 @@ pub enum LoadError {
 }
 
 /// How far a load test is; told about once a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LoadProgress {
     /// Seconds of load so far.
     pub elapsed_s: u64,
@@ -122,6 +126,8 @@ pub struct LoadProgress {
     pub response_time_mean_ns: Option<f64>,
     /// 99th percentile of the response times of the last second, in nanoseconds.
     pub response_time_p99_ns: Option<u64>,
+    /// Response times since the start.
+    pub response_time: Histogram,
 }
 
 /// What one thread leaves behind.
@@ -254,6 +260,14 @@ impl Place<'_> {
         (all / self.threads + usize::from(self.thread < all % self.threads)).max(1)
     }
 
+    /// This thread's part of the requests.
+    pub(crate) fn requests(&self) -> u64 {
+        let (thread, threads) = (self.thread as u64, self.threads as u64);
+        self.plan
+            .requests
+            .map_or(u64::MAX, |all| all.get() / threads + u64::from(thread < all.get() % threads))
+    }
+
     pub(crate) fn pace(&self) -> Pace {
         match &self.plan.pace {
             PacePlan::Closed { think_time } => Pace::Closed {
@@ -277,6 +291,9 @@ impl Place<'_> {
         let windows = self.plan.duration_ns.div_ceil(SECOND_NS);
         recorder.keep_moments(self.moments());
         recorder.start(started_ns, usize::try_from(windows).unwrap_or(usize::MAX));
+        if matches!(self.plan.pace, PacePlan::Closed { .. }) {
+            recorder.keep_silences(started_ns);
+        }
     }
 
     /// How long before a moment a thread stops sleeping and asks again and again.
@@ -342,6 +359,7 @@ fn run_thread<D: Driver>(
         timeout_ns: place.plan.timeout_ns,
         spin_ns: place.spin_ns(),
         late_ns: place.plan.limits.lateness_ns,
+        requests: place.requests(),
         stop: place.stop,
     };
     let generator = Generator::connect(plan, driver, place.pace(), recorder);
@@ -417,6 +435,8 @@ fn result(
         reconnects: ends.iter().map(|end| end.tally.reconnects).sum(),
         seed: plan.seed,
         threads: ends.iter().map(|end| end.cost.clone()).collect(),
+        statuses: statuses(ends),
+        stalls: stalls::find(ends.iter().map(|end| &end.tally.silences)),
         ..LoadResult::default()
     };
     let late = ends.iter().map(|end| end.tally.late).sum();
@@ -426,6 +446,19 @@ fn result(
         &verdict::Evidence { late, lateness, connection_wait },
     );
     result
+}
+
+/// Replies by status code.
+fn statuses(ends: &[ThreadEnd]) -> BTreeMap<u16, u64> {
+    let mut all = BTreeMap::new();
+    for end in ends {
+        for (status, count) in (0_u16..).zip(end.tally.statuses.iter()).skip(1) {
+            if *count > 0 {
+                *all.entry(status).or_default() += count;
+            }
+        }
+    }
+    all
 }
 
 /// Gaps between the requests of all threads, and how they compare with the plan.

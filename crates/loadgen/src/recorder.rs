@@ -13,6 +13,9 @@ use crate::driver::{ErrorKind, Reply};
 /// Histograms have room for times up to this; longer ones make them grow.
 const ROOM_NS: u64 = 10 * SECOND_NS;
 
+/// Status codes that are counted lie below this.
+pub(crate) const STATUSES: usize = 600;
+
 /// Counters of one operation in one window.
 #[derive(Debug, Clone)]
 pub(crate) struct OperationRecord {
@@ -122,6 +125,22 @@ pub(crate) struct Tally {
     pub(crate) unsent: u64,
     /// Connections made again after one broke.
     pub(crate) reconnects: u64,
+    /// Replies by HTTP status code.
+    pub(crate) statuses: Box<[u64; STATUSES]>,
+    /// Closed loop: time from each completion to the next, ends of the load included.
+    pub(crate) silences: Histogram,
+    /// When the last reply was complete; `None` before the start, and in the open loop.
+    last_done_ns: Option<u64>,
+}
+
+impl Tally {
+    /// Closed loop: nothing completed since the last call.
+    fn silent_until(&mut self, now: u64) {
+        if let Some(last) = &mut self.last_done_ns {
+            self.silences.record(now.saturating_sub(*last).max(1));
+            *last = now.max(*last);
+        }
+    }
 }
 
 /// Counts what one thread does.
@@ -150,6 +169,9 @@ impl Recorder {
                 late: 0,
                 unsent: 0,
                 reconnects: 0,
+                statuses: Box::new([0; STATUSES]),
+                silences: Histogram::with_room(ROOM_NS),
+                last_done_ns: None,
             },
         }
     }
@@ -158,6 +180,11 @@ impl Recorder {
     pub(crate) fn start(&mut self, started_ns: u64, windows: usize) {
         self.window_ends_ns = started_ns + SECOND_NS;
         self.last_window = windows.saturating_sub(1);
+    }
+
+    /// Closed loop: keeps how long nothing completed, from `started_ns` on.
+    pub(crate) fn keep_silences(&mut self, started_ns: u64) {
+        self.tally.last_done_ns = Some(started_ns);
     }
 
     /// Makes room for the moments of this many requests.
@@ -195,6 +222,10 @@ impl Recorder {
         done: u64,
     ) {
         self.roll(done);
+        self.tally.silent_until(done);
+        if let Some(count) = self.tally.statuses.get_mut(usize::from(reply.status)) {
+            *count += 1;
+        }
         let record = &mut self.window.operations[operation];
         record.bytes_in += bytes;
         if let Some(kind) = reply.error {
@@ -224,7 +255,8 @@ impl Recorder {
     }
 
     /// Hands over the window in progress, and lets go of the collector, who waits for that.
-    pub(crate) fn finish(mut self) -> Tally {
+    pub(crate) fn finish(mut self, ended_ns: u64) -> Tally {
+        self.tally.silent_until(ended_ns);
         self.hand_over();
         self.tally
     }

@@ -59,6 +59,12 @@ pub struct LoadResult {
     /// Seed of all draws.
     #[serde(default)]
     pub seed: u64,
+    /// HTTP: replies by status code.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub statuses: BTreeMap<u16, u64>,
+    /// Closed loop: times in which nothing completed although requests were under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
     /// One per generator thread.
     pub threads: Vec<GeneratorThread>,
     /// Reasons why this test must not be used, as sentences with their figures; empty when valid.
@@ -91,6 +97,26 @@ pub struct GapCheck {
     pub distance_to_exponential: Option<f64>,
     /// Variance over mean of the counts in windows of several lengths: 1 for a Poisson process.
     pub dispersion: Vec<Dispersion>,
+}
+
+/// Times in which nothing completed, far longer than the usual time between two completions.
+///
+/// A closed loop sends nothing while it waits for a server that stands still, so that a stall is
+/// a handful of slow requests in its percentiles, whatever its length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// How many, in the generator thread that saw least of them.
+    pub count: u64,
+    /// Their share of the load's time.
+    pub share: f64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// Silences longer than this are counted: 20 times the mean time between completions, twice
+    /// the 99th percentile of the silences, and 5 ms at least.
+    pub limit_ns: u64,
+    /// 99th percentile of what an arrival at a random moment would have had to wait for the end
+    /// of a stall.
+    pub arrival_wait_p99_ns: u64,
 }
 
 /// Variance over mean of the counts in windows of one length.

@@ -66,6 +66,8 @@ pub(crate) async fn run_thread<C: Client + 'static>(
         ends_ns: place.ends_ns(started_ns),
         timeout_ns: place.plan.timeout_ns,
         late_ns: place.plan.limits.lateness_ns,
+        left: place.requests(),
+        last_done_ns: started_ns,
     }));
     let mut tasks = JoinSet::new();
     let count = clients.len() as u64;
@@ -96,6 +98,10 @@ struct Shared {
     ends_ns: u64,
     timeout_ns: u64,
     late_ns: u64,
+    /// Requests that may still be sent.
+    left: u64,
+    /// When the last exchange ended.
+    last_done_ns: u64,
 }
 
 /// Ends the load in time, and hands windows over while nothing is recorded.
@@ -120,10 +126,15 @@ async fn watch(
             if now >= last {
                 return Ok(());
             }
-            last.min(now + LONGEST_WAIT_NS)
+            let pause = if shared.left == 0 { MILLISECOND_NS } else { LONGEST_WAIT_NS };
+            last.min(now + pause)
         };
         while tasks.try_join_next().is_some() {}
         if tasks.is_empty() {
+            let mut shared = shared.borrow_mut();
+            if shared.left == 0 {
+                shared.ends_ns = shared.ends_ns.min(shared.last_done_ns);
+            }
             return Ok(());
         }
         timer.sleep_until(until).await?;
@@ -135,14 +146,14 @@ fn finish(mut shared: Shared) -> Tally {
     while next_arrival(&mut shared).is_some() {
         shared.recorder.tally.unsent += 1;
     }
-    shared.recorder.finish()
+    shared.recorder.finish(shared.ends_ns)
 }
 
 /// Takes the next arrival before the end.
 fn next_arrival(shared: &mut Shared) -> Option<u64> {
     let Pace::Open(arrivals) = &mut shared.pace else { return None };
     let due = arrivals.next_ns()? + shared.started_ns;
-    (due < shared.ends_ns).then(|| {
+    (due < shared.ends_ns && shared.left > 0).then(|| {
         arrivals.advance();
         due
     })
@@ -163,6 +174,9 @@ async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut d
         if timer.sleep_until(due).await.is_err() || (!open && due >= shared.borrow().ends_ns) {
             return;
         }
+        if !take_one(&mut shared.borrow_mut().left) {
+            return;
+        }
         let (operation, bytes) = client.draw();
         record_sent(
             &mut shared.borrow_mut(),
@@ -176,6 +190,7 @@ async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut d
         if let Err(kind) = outcome {
             client.failed(kind);
         }
+        shared.borrow_mut().last_done_ns = done;
         let times = (due, done);
         let pause = record(&mut shared.borrow_mut(), operation, outcome, times, &mut failures);
         free_ns = done + pause;
@@ -184,6 +199,13 @@ async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut d
             return;
         }
     }
+}
+
+/// Takes one of the requests that may still be sent, if there is one.
+fn take_one(left: &mut u64) -> bool {
+    let taken = *left > 0;
+    *left = left.saturating_sub(1);
+    taken
 }
 
 /// Counts a request as sent.

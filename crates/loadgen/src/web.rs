@@ -131,5 +131,5 @@ fn reply_of(status: u16) -> Reply {
         500..=599 => Some(ErrorKind::Status5xx),
         _ => Some(ErrorKind::Status1xx),
     };
-    Reply { error, ..Reply::default() }
+    Reply { error, status, ..Reply::default() }
 }

@@ -3,8 +3,10 @@
 mod common;
 mod http;
 mod human;
+mod live;
 mod memcached;
 mod queue;
+mod summary;
 
 use clap::Subcommand;
 

@@ -65,6 +65,7 @@ fn plan(target: &str, duration_ms: u64) -> LoadPlan {
         clients: 64,
         threads: 1,
         duration_ns: duration_ms * 1_000_000,
+        requests: None,
         timeout_ns: 5_000_000_000,
         pace: PacePlan::Closed { think_time: None },
         seed: 1,

@@ -31,6 +31,7 @@ pub(super) struct ReplyReader {
     head_only: bool,
     next: Next,
     error: Option<ErrorKind>,
+    status: u16,
     close: bool,
 }
 
@@ -85,6 +86,7 @@ impl ReplyReader {
     pub(super) fn end_of_input(&self) -> Option<Reply> {
         (self.next == Next::UntilClosed).then_some(Reply {
             error: self.error,
+            status: self.status,
             close: true,
             ..Reply::default()
         })
@@ -93,6 +95,7 @@ impl ReplyReader {
     fn done(&self, consumed: usize, garbage: Option<ErrorKind>) -> Progress {
         let reply = Reply {
             error: garbage.or(self.error),
+            status: if garbage.is_some() { 0 } else { self.status },
             close: self.close || garbage.is_some(),
             ..Reply::default()
         };
@@ -119,6 +122,7 @@ impl ReplyReader {
             500..=599 => self.error = Some(ErrorKind::Status5xx),
             _ => return Step::Garbage,
         }
+        self.status = status;
         self.close |=
             body.close || status == 101 || (response.version == Some(0) && !body.keep_alive);
         if self.head_only
@@ -246,14 +250,15 @@ mod tests {
 
     #[test]
     fn a_reply_reads_the_same_in_pieces_of_any_size() {
-        let ok = Reply::default();
+        let ok = Reply { status: 200, ..Reply::default() };
+        let empty = Reply { status: 204, ..ok };
         let last = Reply { close: true, ..ok };
         let cases: &[(&[u8], Option<Reply>)] = &[
             (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", Some(ok)),
             (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: close\r\n\r\n", Some(last)),
             (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", Some(last)),
-            (b"HTTP/1.1 204 No Content\r\n\r\n", Some(ok)),
-            (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", Some(ok)),
+            (b"HTTP/1.1 204 No Content\r\n\r\n", Some(empty)),
+            (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", Some(empty)),
             (b"HTTP/1.1 200 OK\r\n\r\nuntil closed", Some(last)),
             (
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n1a\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\nT: v\r\n\r\n",
@@ -261,7 +266,7 @@ mod tests {
             ),
             (
                 b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno",
-                Some(Reply::refused(ErrorKind::Status5xx)),
+                Some(Reply { status: 503, ..Reply::refused(ErrorKind::Status5xx) }),
             ),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", None),
         ];

@@ -87,6 +87,7 @@ impl Collector {
             errors: records.iter().flat_map(|record| &record.errors).sum(),
             response_time_mean_ns: response_time.mean(),
             response_time_p99_ns: response_time.quantile(0.99),
+            response_time: Histogram::merged(self.totals.iter().map(|total| &total.response_time)),
         }
     }
 

@@ -20,12 +20,18 @@ const NOTABLE_SHARE: f64 = 0.1;
 /// Share of arrivals that waited for a connection above which the reader is told.
 const NOTABLE_WAITS: f64 = 0.01;
 
+/// Share of the time in which nothing completed above which the reader is told: it is then in the
+/// 99th percentile of what arrives.
+const NOTABLE_STALLS: f64 = 0.01;
+
 /// Writes rejections and caveats into the result.
 pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
     answers(result);
     schedule(result, limits, evidence);
     cores(result, limits);
+    overload(result, limits);
     biases(result, evidence);
+    stalls(result);
 }
 
 fn percent(share: f64) -> String {
@@ -60,17 +66,6 @@ fn schedule(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
             percent(share),
             Seconds::from_nanos(limits.lateness_ns),
             percent(limits.late_share)
-        ));
-    }
-    let planned = sent + result.unsent;
-    if let Some(share) = ratio(result.unsent, planned).filter(|share| *share > limits.unsent_share)
-    {
-        result.rejections.push(format!(
-            "{} of {planned} arrivals ({}) found no free connection before the end (limit {}): the \
-             server was slower than the arrivals; use a lower rate or more connections",
-            result.unsent,
-            percent(share),
-            percent(limits.unsent_share)
         ));
     }
     let waits = evidence.connection_wait.count();
@@ -113,6 +108,34 @@ fn cores(result: &mut LoadResult, limits: &Limits) {
     }
 }
 
+/// Open loop: arrivals that were never sent, since all connections were taken to the end. Where the
+/// generator kept its schedule and had time left, that is the system's doing, and a result; else
+/// nobody knows whose it is.
+fn overload(result: &mut LoadResult, limits: &Limits) {
+    let planned = sent(result) + result.unsent;
+    let Some(share) = ratio(result.unsent, planned).filter(|share| *share > limits.unsent_share)
+    else {
+        return;
+    };
+    let text = format!(
+        "{} of {planned} arrivals ({}) found no free connection before the end",
+        result.unsent,
+        percent(share)
+    );
+    if result.rejections.is_empty() {
+        result.caveats.push(format!(
+            "{text}: the system was overloaded while the generator kept its schedule; throughput is \
+             what the system carried, response times are those of answered requests only"
+        ));
+    } else {
+        result.rejections.push(format!(
+            "{text} (limit {}): the generator was behind as well, so nobody can say who was too slow; \
+             use a lower rate, more connections or more threads",
+            percent(limits.unsent_share)
+        ));
+    }
+}
+
 /// What share of the response time is the generator's own lateness?
 fn biases(result: &mut LoadResult, evidence: &Evidence) {
     let mut response_time = Histogram::new();
@@ -140,6 +163,38 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
             percent(ratio(errors, errors + completed).unwrap_or(0.0))
         ));
     }
+}
+
+/// Closed loop: did the server stand still for long enough that its percentiles hide it?
+fn stalls(result: &mut LoadResult) {
+    let Some(stalls) = result.stalls.filter(|stalls| stalls.share > NOTABLE_STALLS) else { return };
+    let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
+    let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns)).get();
+    let rate = 0.9 * kendall_units::exact_f64(completed) / seconds;
+    let waited = result
+        .threads
+        .iter()
+        .filter_map(|thread| ratio(thread.run_queue_wait_ns, thread.wall_ns))
+        .fold(0.0, f64::max);
+    let cause = if waited > stalls.share / 2.0 {
+        format!("the generator waited for a core for {} of it, which may be why; ", percent(waited))
+    } else {
+        String::new()
+    };
+    let instead = if rate.is_finite() && rate >= 1.0 {
+        format!("`--rate {rate:.0}/s --clients {}` shows it", (10 * result.clients).min(10_000))
+    } else {
+        "an open loop (`--rate`) shows it".to_owned()
+    };
+    result.caveats.push(format!(
+        "nothing completed for {} of the time, in {} silences of up to {}: a closed loop sends \
+         nothing meanwhile, so its percentiles hide them; of requests that arrive at any moment 1 % \
+         would have waited {} or more; {cause}{instead}",
+        percent(stalls.share),
+        stalls.count,
+        Seconds::from_nanos(stalls.longest_ns),
+        Seconds::from_nanos(stalls.arrival_wait_p99_ns)
+    ));
 }
 
 #[cfg(test)]
@@ -207,6 +262,19 @@ mod tests {
             "{result:?}"
         );
         assert!(judged("closed", 500, |_| ()).rejections.is_empty());
+    }
+
+    #[test]
+    fn overload_of_the_system_is_a_result_and_overload_of_the_generator_is_none() {
+        let mut result = judged("open", 0, |_| ());
+        result.unsent = 500;
+        overload(&mut result, &Limits::default());
+        assert!(result.rejections.is_empty(), "{result:?}");
+        assert!(result.caveats[0].contains("the system was overloaded"), "{result:?}");
+        let mut result = judged("open", 500, |_| ());
+        result.unsent = 500;
+        overload(&mut result, &Limits::default());
+        assert!(result.rejections[1].contains("500 of 1500 arrivals (33.3 %)"), "{result:?}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ fn plan(target: SocketAddr, duration_ms: u64, pace: PacePlan) -> LoadPlan {
         clients: 16,
         threads: 2,
         duration_ns: duration_ms * MILLISECOND_NS,
+        requests: None,
         timeout_ns: 200 * MILLISECOND_NS,
         pace,
         seed: 7,
@@ -124,14 +125,51 @@ fn a_stall_is_not_hidden_from_the_arrivals_that_it_kept_waiting() {
 }
 
 #[test]
-fn arrivals_that_were_never_sent_reject_the_run() {
+fn arrivals_that_were_never_sent_are_told() {
     let server = Server::start(Behavior::Delay { nanoseconds: 50 * MILLISECOND_NS });
     let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 4_000.0 } };
     // 16 connections of 50 ms each carry at most 320/s; 200 ms after the end are not enough.
     let result = load(&plan(server.address(), 500, pace));
     assert!(result.unsent > 0);
-    assert!(result.rejections.iter().any(|text| text.contains("no free connection")), "{result:?}");
+    let said = result.rejections.iter().chain(&result.caveats);
+    assert!(said.into_iter().any(|text| text.contains("no free connection")), "{result:?}");
     assert_eq!(result.operations["GET"].sent + result.unsent, 2_000);
+}
+
+/// Both engines' rule is the same; this one is the event loop's. Every request is answered, and not
+/// one more is sent, however the threads share them.
+#[test]
+fn a_stated_number_of_requests_ends_the_load() {
+    for (requests, threads) in [(1, 2), (101, 2), (500, 1)] {
+        let server = Server::start(Behavior::Answer);
+        let mut plan = plan(server.address(), 60_000, closed());
+        plan.requests = std::num::NonZeroU64::new(requests);
+        plan.threads = threads;
+        plan.timeout_ns = 5_000 * MILLISECOND_NS;
+        let result = load(&plan);
+        let operation = &result.operations["GET"];
+        assert_eq!((operation.sent, operation.completed), (requests, requests), "{operation:?}");
+        assert_eq!(server.stop().arrivals.len() as u64, requests);
+        assert_eq!(result.statuses, [(200, requests)].into());
+        assert!(result.ended_ns - result.started_ns < 30_000 * MILLISECOND_NS);
+    }
+}
+
+/// A closed loop before a server that stood still for 150 ms: its percentiles hold 16 slow requests,
+/// the result says how long nothing completed.
+#[test]
+fn a_closed_loop_says_that_it_hides_a_stall() {
+    let server = Server::start(Behavior::Stall { after: 200, nanoseconds: 150 * MILLISECOND_NS });
+    let mut plan = plan(server.address(), 800, closed());
+    plan.timeout_ns = 5_000 * MILLISECOND_NS;
+    let result = load(&plan);
+    let (from, to) = server.stop().stall.unwrap();
+    let stalls = result.stalls.unwrap();
+    // What the server saw of its own stall is a part of what the clients waited, to three digits.
+    let length = kendall_units::exact_f64(to - from) * 0.999;
+    assert!(kendall_units::exact_f64(stalls.longest_ns) >= length, "{stalls:?}");
+    assert!(stalls.share >= length / 800e6 * 0.99, "{stalls:?}");
+    assert!(result.caveats.iter().any(|text| text.contains("nothing completed for")), "{result:?}");
 }
 
 #[test]

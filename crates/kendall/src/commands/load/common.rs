@@ -1,6 +1,8 @@
 //! Options and steps that loads of every protocol share.
 
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -8,9 +10,11 @@ use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::result::LoadResult;
-use kendall_units::{Rate, Seconds, parse_rate, parse_seconds, parse_share};
+use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 
 use super::human;
+use super::live::Live;
+use super::summary::Summary;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -18,16 +22,21 @@ use crate::output::{self, Format};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
     /// Closed loop: the number of clients; open loop: the limit of connections
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, short = 'c', default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) clients: u32,
 
     /// Generator threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: u32,
 
-    /// How long requests are sent
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = parse_seconds)]
-    pub(crate) duration: Seconds,
+    /// How long requests are sent; a bare number is in seconds [default: 10s, or until all of
+    /// `--requests` are answered]
+    #[arg(long, short = 'z', value_name = "TIME", value_parser = seconds)]
+    pub(crate) duration: Option<Seconds>,
+
+    /// Ends the load when this many requests are answered
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) requests: Option<NonZeroU64>,
 
     /// How long a reply is waited for
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = parse_seconds)]
@@ -38,8 +47,8 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(crate) think_time: Option<String>,
 
-    /// Open loop: arrivals a second, on average
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    /// Open loop: arrivals a second, on average, such as `250/s` or `250`
+    #[arg(long, short = 'q', value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<Rate>,
 
     /// Open loop: `poisson`, `constant`, `gaps:DISTRIBUTION`, `on-off:ON,OFF` (bursts, such as
@@ -76,18 +85,43 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
+/// How long a load takes that says nothing of it.
+const USUAL: Seconds = Seconds::new(10.0);
+
+/// Longest load of a stated number of requests: a day.
+const LONGEST: Seconds = Seconds::new(86_400.0);
+
+/// A time; a bare number is in seconds.
+fn seconds(text: &str) -> Result<Seconds, QuantityError> {
+    parse_seconds(text).or_else(|error| parse_seconds(&format!("{text}s")).map_err(|_| error))
+}
+
+/// A rate; a bare number is per second.
+fn rate(text: &str) -> Result<Rate, QuantityError> {
+    parse_rate(text).or_else(|error| parse_rate(&format!("{text}/s")).map_err(|_| error))
+}
+
+/// What `--format json` prints: the figures that scripts ask for first, then the whole result.
+#[derive(Debug, serde::Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    summary: Summary,
+    #[serde(flatten)]
+    result: &'a LoadResult,
+}
+
 /// A refusal: exit code 2.
 pub(crate) fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
     exit_with(Exit::Refused, error)
 }
 
-/// The first address of each target.
-pub(crate) fn resolve(targets: &[String]) -> anyhow::Result<Vec<SocketAddr>> {
+/// The first address of each target; `example` is one as this protocol writes it.
+pub(crate) fn resolve(targets: &[String], example: &str) -> anyhow::Result<Vec<SocketAddr>> {
     targets
         .iter()
         .map(|target| {
             let addresses = target.to_socket_addrs().map_err(|error| {
-                let text = format!("target `{target}`: {error}; write it like `127.0.0.1:11211`");
+                let text = format!("target `{target}`: {error}; write it like `{example}`");
                 if error.kind() == std::io::ErrorKind::InvalidInput {
                     refuse(text)
                 } else {
@@ -104,14 +138,19 @@ pub(crate) fn resolve(targets: &[String]) -> anyhow::Result<Vec<SocketAddr>> {
 impl Common {
     /// The part of the plan that no protocol changes.
     pub(crate) fn plan(&self, targets: Vec<SocketAddr>) -> anyhow::Result<LoadPlan> {
-        if self.duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
+        let duration = self.duration.unwrap_or(match self.requests {
+            Some(_) => LONGEST,
+            None => USUAL,
+        });
+        if duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
             return Err(refuse("--duration and --timeout must be above 0"));
         }
         Ok(LoadPlan {
             targets,
             clients: self.clients as usize,
             threads: self.threads as usize,
-            duration_ns: self.duration.as_nanos(),
+            duration_ns: duration.as_nanos(),
+            requests: self.requests,
             timeout_ns: self.timeout.as_nanos(),
             pace: self.pace()?,
             seed: self.seed,
@@ -147,19 +186,22 @@ impl Common {
     }
 
     /// Tells how far the load is, on standard error.
+    ///
+    /// On a terminal one picture that is drawn again each second, elsewhere a line a second.
     pub(crate) fn progress(&self) -> impl FnMut(&LoadProgress) + use<> {
+        let mut live = (!self.quiet && std::io::stderr().is_terminal()).then(Live::default);
         let quiet = self.quiet;
-        move |moment| {
-            if !quiet {
-                output::note(&human::progress(moment));
-            }
+        move |moment| match &mut live {
+            _ if quiet => {}
+            Some(live) => output::draw(&live.next(moment)),
+            None => output::note(&human::progress(moment)),
         }
     }
 
     /// Prints the result; the exit code says whether it may be used.
     pub(crate) fn print(&self, result: &LoadResult) -> anyhow::Result<Exit> {
         match self.format {
-            Format::Json => output::json(result)?,
+            Format::Json => output::json(&Printed { summary: Summary::of(result)?, result })?,
             Format::Human => output::result(&human::table(result)?),
         }
         for rejection in &result.rejections {
@@ -172,6 +214,15 @@ impl Common {
 /// A server that is not there is not our failure.
 pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
     match error {
+        LoadError::Connect { target, source } if source.to_string().contains("certificate") => {
+            exit_with(
+                Exit::NotReady,
+                format!(
+                    "{target} shows a certificate that this machine does not trust ({source}); \
+                     --insecure takes any certificate"
+                ),
+            )
+        }
         LoadError::Connect { .. } => exit_with(Exit::NotReady, error),
         LoadError::Thread(_) => error.into(),
     }

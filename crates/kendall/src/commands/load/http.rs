@@ -14,6 +14,7 @@ use crate::exit::{Exit, exit_with};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall load http http://127.0.0.1:8080/ --clients 64 --duration 10s\n  \
+                  kendall load http http://127.0.0.1:8080/ -c 64 -n 10000 --format json\n  \
                   kendall load http 'http://127.0.0.1:8080/compute?size=20&exponent={difficulty}' \
                   --rate 250/s --arrivals poisson --vary difficulty=exponential:30"
 )]
@@ -22,16 +23,16 @@ pub(crate) struct LoadHttp {
     #[arg(value_name = "URL")]
     url: String,
 
-    /// Method
-    #[arg(long, short = 'X', default_value = "GET", value_name = "METHOD")]
-    method: String,
+    /// Method [default: GET, or POST with a body]
+    #[arg(long, short = 'm', short_alias = 'X', value_name = "METHOD")]
+    method: Option<String>,
 
     /// A header, such as `Accept: application/json`; may hold placeholders; repeated
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
 
     /// Body of every request; may hold placeholders
-    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    #[arg(long, short = 'd', value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
 
     /// File with the body of every request; may hold placeholders
@@ -69,7 +70,7 @@ impl LoadHttp {
         } else {
             format!("{}:{}", url.host, url.port)
         };
-        let plan = self.common.plan(resolve(&[target])?)?;
+        let plan = self.common.plan(resolve(&[target], "http://127.0.0.1:8080/")?)?;
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());
@@ -86,6 +87,11 @@ impl LoadHttp {
     }
 
     fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {
+        if let Some(path) = self.body.as_deref().and_then(|body| body.strip_prefix('@')) {
+            return Err(refuse(format!(
+                "--body is sent as it stands; to send the content of a file, say --body-file {path}"
+            )));
+        }
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (None, Some(path)) => std::fs::read(path).map_err(|error| {
@@ -98,7 +104,10 @@ impl LoadHttp {
         let placeholders: Result<Vec<_>, _> =
             self.vary.iter().map(|text| Values::parse(text)).collect();
         Ok(HttpPlan {
-            method: self.method.clone(),
+            method: self
+                .method
+                .clone()
+                .unwrap_or_else(|| if body.is_empty() { "GET" } else { "POST" }.to_owned()),
             path: url.path.clone(),
             authority: url.authority.clone(),
             headers: headers.map_err(refuse)?,

@@ -90,6 +90,14 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
             writeln!(text, "errors of {name}: {kind} {count}")?;
         }
     }
+    if !result.statuses.is_empty() {
+        let parts: Vec<String> =
+            result.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
+        writeln!(text, "status codes: {}", parts.join(", "))?;
+    }
+    if all.1.count() > 0 {
+        writeln!(text, "response times:\n{}", bars(&all.1))?;
+    }
     generator(&mut text, result)?;
     Ok(text)
 }
@@ -119,6 +127,46 @@ fn row(
     );
     row.push(errors(operation).to_string());
     row
+}
+
+/// Rows of the histogram.
+const BARS: usize = 11;
+
+/// Width of the longest bar.
+const LONGEST_BAR: f64 = 40.0;
+
+/// Counts between the smallest value and the 99.9th percentile in steps of equal ratio, and what
+/// lies beyond in the last row.
+pub(crate) fn bars(times: &Histogram) -> String {
+    let bounds = times.min().map(exact_f64).zip(times.quantile(0.999).map(exact_f64));
+    let Some((low, high)) = bounds else { return String::new() };
+    let step = (high.max(low * 1.001) / low.max(1.0)).powf(1.0 / exact_f64(BARS as u64 - 1));
+    let mut edges: Vec<f64> = Vec::new();
+    let mut edge = low.max(1.0);
+    for _ in 1..BARS {
+        edge *= step;
+        edges.push(edge);
+    }
+    let mut counts = [0_u64; BARS];
+    for (from, to, count) in times.cells() {
+        let middle = exact_f64(from + (to - from) / 2);
+        counts[edges.partition_point(|edge| *edge < middle)] += count;
+    }
+    let most = exact_f64(counts.iter().copied().max().unwrap_or(1).max(1));
+    let mut text = String::new();
+    for (row, count) in counts.iter().enumerate() {
+        let label = edges.get(row).map_or_else(
+            || format!("more than {}", three_digits(edges.last().copied().unwrap_or(high))),
+            |edge| format!("up to {}", three_digits(*edge)),
+        );
+        let eighths = kendall_units::whole_u64(exact_f64(*count) / most * LONGEST_BAR * 8.0);
+        let full = usize::try_from(eighths / 8).unwrap_or(0);
+        let part =
+            ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][usize::try_from(eighths % 8).unwrap_or(0)];
+        text.push_str(format!("{label:>17} {count:>10} {}{part}", "█".repeat(full)).trim_end());
+        text.push('\n');
+    }
+    text.trim_end_matches('\n').to_owned()
 }
 
 /// `1.47 ms`: what a table has room for.
@@ -154,7 +202,9 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
         };
         Ok(format!("median {}, 99 % {}, max {}", at(0.5), at(0.99), at(1.0)))
     };
-    writeln!(text, "lateness (planned to sent): {}", late(&result.lateness)?)?;
+    if result.r#loop == "open" {
+        writeln!(text, "lateness (planned to sent): {}", late(&result.lateness)?)?;
+    }
     if let Some(check) = &result.gap_check {
         writeln!(
             text,
@@ -192,6 +242,27 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_histogram_holds_every_value_and_its_longest_bar_is_full() {
+        let mut times = Histogram::new();
+        for value in 1..=1_000_u64 {
+            times.record(value * 10_000);
+        }
+        times.record(5_000_000_000);
+        let text = bars(&times);
+        let counts: u64 = text
+            .lines()
+            .map(|line| {
+                let mut words = line.split_whitespace().skip_while(|w| !w.ends_with('s'));
+                words.next();
+                words.next().unwrap().parse::<u64>().unwrap()
+            })
+            .sum();
+        assert_eq!(counts, 1_001, "{text}");
+        assert_eq!(text.lines().map(|l| l.matches('█').count()).max(), Some(40), "{text}");
+        assert_eq!(text.lines().count(), BARS);
+    }
 
     #[test]
     fn times_have_three_digits_and_their_unit() {

@@ -88,7 +88,7 @@ impl LoadQueue {
         content
             .check(self.common.clients as usize, self.common.threads as usize)
             .map_err(refuse)?;
-        let plan = self.common.plan(resolve(&self.targets)?)?;
+        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:7070")?)?;
         if content.wait_ms * 1_000_000 >= plan.timeout_ns {
             return Err(refuse("--wait must be below --timeout, or every empty wait times out"));
         }

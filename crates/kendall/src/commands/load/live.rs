@@ -1,0 +1,95 @@
+//! A load on a terminal: one picture, drawn over the one before.
+
+use std::fmt::Write as _;
+
+use kendall_loadgen::load::LoadProgress;
+use kendall_units::{Seconds, exact_f64};
+
+use super::human;
+
+/// Seconds of throughput that are drawn.
+const COLUMNS: usize = 60;
+
+/// What was drawn last.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    lines: usize,
+    throughput: Vec<u64>,
+    errors: u64,
+}
+
+impl Live {
+    /// The next picture, with what takes the cursor back over the last.
+    pub(crate) fn next(&mut self, moment: &LoadProgress) -> String {
+        self.throughput.push(moment.completed);
+        self.errors += moment.errors;
+        let picture = self.picture(moment);
+        let mut text = String::new();
+        if self.lines > 0 {
+            write!(text, "\u{1b}[{}A\r\u{1b}[J", self.lines).unwrap_or_default();
+        }
+        self.lines = picture.lines().count();
+        text + &picture
+    }
+
+    fn picture(&self, moment: &LoadProgress) -> String {
+        let time = |ns: Option<u64>| {
+            ns.map_or_else(|| "–".to_owned(), |ns| Seconds::from_nanos(ns).to_string())
+        };
+        let at = |quantile| time(moment.response_time.quantile(quantile));
+        let from = self.throughput.len().saturating_sub(COLUMNS);
+        format!(
+            "{}\n{}  {}/s in the last second\nall so far: median {}, 90 % {}, 99 % {}, max {}, \
+             errors {}\n{}\n",
+            human::progress(moment),
+            spark(&self.throughput[from..]),
+            moment.completed,
+            at(0.5),
+            at(0.9),
+            at(0.99),
+            time(moment.response_time.max()),
+            self.errors,
+            human::bars(&moment.response_time)
+        )
+    }
+}
+
+/// One column a value, from 0 to the largest.
+fn spark(values: &[u64]) -> String {
+    let most = exact_f64(values.iter().copied().max().unwrap_or(0).max(1));
+    let steps = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    values
+        .iter()
+        .map(|value| {
+            let step = kendall_units::whole_u64(exact_f64(*value) / most * 7.0);
+            steps[usize::try_from(step).unwrap_or(0).min(7)]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kendall_stats::histogram::Histogram;
+
+    #[test]
+    fn each_picture_takes_back_the_lines_of_the_one_before() {
+        let mut live = Live::default();
+        let mut response_time = Histogram::new();
+        response_time.record(1_000_000);
+        let moment = LoadProgress {
+            elapsed_s: 1,
+            completed: 10,
+            errors: 1,
+            response_time_mean_ns: Some(1e6),
+            response_time_p99_ns: Some(1_000_000),
+            response_time,
+        };
+        let first = live.next(&moment);
+        assert!(!first.contains('\u{1b}'), "{first}");
+        let second = live.next(&moment);
+        let back = format!("\u{1b}[{}A", first.lines().count());
+        assert!(second.starts_with(&back), "{second:?}");
+        assert!(second.contains("██") && second.contains("errors 2"), "{second}");
+    }
+}
