@@ -2,7 +2,8 @@
 
 mod batch;
 #[cfg(test)]
-mod plans;
+mod pages_read;
+mod schema;
 mod tls;
 
 use std::error::Error as _;
@@ -12,24 +13,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
+};
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tonic::Status;
 
+use self::schema::SCHEMA;
 use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
 
-/// Everything lives in a schema of its own.
-const SCHEMA: &str = "kendall_queue";
-/// Serialises the migrations of middlewares that start together.
-const MIGRATION_LOCK: i64 = 0x6B65_6E64_616C_6C71;
-/// Set on every connection. A queue is small one second and a million the next, and its
+/// Set on every connection, beside the search path. A queue is small one second and a million the next, and its
 /// statistics lag behind: access goes by the indexes, whatever they say, and where an index has the
 /// order that is asked for, by that one, since to sort what another one gives is to read it all.
-const SETTINGS: &str = "-c search_path=kendall_queue -c enable_seqscan=off \
+const SETTINGS: &str = "-c enable_seqscan=off \
     -c enable_bitmapscan=off -c enable_sort=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
@@ -37,10 +37,6 @@ const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
 /// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
 const RETRIES: u32 = 3;
-
-mod embedded {
-    refinery::embed_migrations!("migrations");
-}
 
 /// The database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -106,10 +102,22 @@ pub enum DatabaseError {
     },
     /// The schema is not what its versions say.
     #[error(
-        "the schema `{SCHEMA}` was not made by this program's migrations; take another database, or \
-         one that was restored from before the change"
+        "version {version} of the schema `{SCHEMA}` was not made by this program's migrations; take \
+         another database, or one that was restored from before the change"
     )]
-    Altered(#[source] Box<refinery::Error>),
+    Altered {
+        /// The version whose migration is another.
+        version: u32,
+    },
+    /// Middlewares that cannot go on beside this one.
+    #[error(
+        "middlewares that are older than schema version 7 hold {connections} connections to this \
+         database; stop them first, and start again"
+    )]
+    Forerunners {
+        /// Their connections.
+        connections: i64,
+    },
     /// The table of migrations holds something else.
     #[error(
         "`{SCHEMA}.schema_history` holds {rows} rows that no migration wrote; take another database, or \
@@ -173,10 +181,9 @@ impl Reach {
             .map_err(|source| DatabaseError::Url { url: without_password(url), source })?;
         let (mode, tls) = wanted.connector(root)?;
         config.ssl_mode(mode);
-        let options = match config.get_options() {
-            Some(theirs) => format!("{SETTINGS} {theirs}"),
-            None => SETTINGS.to_owned(),
-        };
+        let path = format!("-c search_path={},{SCHEMA}", schema::functions_schema());
+        let theirs = config.get_options().unwrap_or_default();
+        let options = format!("{path} {SETTINGS} {theirs}");
         config.options(options).application_name("kendall-queue");
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(5));
@@ -195,7 +202,9 @@ impl Reach {
 
     /// The same, driven by a task.
     async fn start(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
-        let (client, connection) = self.connect().await.map_err(|error| {
+        let mut config = self.config.clone();
+        config.application_name(schema::STARTING);
+        let (client, connection) = config.connect(self.tls.clone()).await.map_err(|error| {
             let text = error.source().map(ToString::to_string).unwrap_or_default();
             if text.contains("CaUsedAsEndEntity") {
                 return DatabaseError::AuthorityAsServer(error);
@@ -221,7 +230,7 @@ impl Databases {
     ) -> Result<Self, DatabaseError> {
         let mut tasks = tokio::task::JoinSet::new();
         let mut client = reach.start(&mut tasks).await?;
-        prepare(&mut client, &limits).await?;
+        schema::prepare(&mut client, &limits).await?;
         drop(client);
         tasks.join_next().await;
         Self::pool(reach, connections, timeout, limits).await
@@ -244,6 +253,11 @@ impl Databases {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(timeout))
             .create_timeout(Some(timeout))
+            .post_create(Hook::async_fn(|client, _| {
+                Box::pin(
+                    async move { schema::hold_functions(client).await.map_err(HookError::Backend) },
+                )
+            }))
             .build()
             .map_err(DatabaseError::Pool)?;
         Ok(Self { pool, limits: Arc::new(limits), full: Arc::default() })
@@ -410,90 +424,6 @@ fn status(error: &tokio_postgres::Error) -> Status {
             ))
         }
         _ => batch::status(error),
-    }
-}
-
-/// Version, schema, migrations, limits.
-async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), DatabaseError> {
-    let row = client
-        .query_one("SELECT current_setting('server_version_num')::int", &[])
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    let version: i32 = row.get(0);
-    if version < 150_000 {
-        return Err(DatabaseError::Version { found: format!("{}", version / 10_000) });
-    }
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    let exists = client
-        .query_opt("SELECT FROM pg_namespace WHERE nspname = $1", &[&SCHEMA])
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    if exists.is_none() {
-        client
-            .batch_execute(&format!("CREATE SCHEMA {SCHEMA}"))
-            .await
-            .map_err(DatabaseError::Schema)?;
-    }
-    migrate(client).await?;
-    let bound = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
-    client
-        .execute(
-            "UPDATE limits SET content_characters = $1, queues = $2 \
-             WHERE (content_characters, queues) IS DISTINCT FROM ($1, $2)",
-            &[&bound(limits.content_characters), &bound(limits.queues)],
-        )
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    client
-        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    Ok(())
-}
-
-async fn migrate(client: &mut Client) -> Result<(), DatabaseError> {
-    check_history(client).await?;
-    let mut runner = embedded::migrations::runner();
-    let known = runner.get_migrations().iter().map(refinery::Migration::version).max();
-    let error = match runner.set_migration_table_name("schema_history").run_async(client).await {
-        Ok(_) => return Ok(()),
-        Err(error) => Box::new(error),
-    };
-    Err(match error.kind() {
-        refinery::error::Kind::MissingVersion(version)
-            if known.is_some_and(|known| version.version() > known) =>
-        {
-            DatabaseError::Newer {
-                found: version.version(),
-                known: known.expect("a version was compared with it"),
-            }
-        }
-        refinery::error::Kind::MissingVersion(_) | refinery::error::Kind::DivergentVersion(..) => {
-            DatabaseError::Altered(error)
-        }
-        _ => DatabaseError::Migrate(error),
-    })
-}
-
-/// Whoever runs the migrations takes what the table holds for granted.
-async fn check_history(client: &Client) -> Result<(), DatabaseError> {
-    let begun = client
-        .query_one("SELECT to_regclass('schema_history') IS NOT NULL", &[])
-        .await
-        .map_err(DatabaseError::Prepare)?;
-    if !begun.get::<_, bool>(0) {
-        return Ok(());
-    }
-    let text = r"SELECT count(*) FROM schema_history
-        WHERE (applied_on ~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$'
-            AND checksum ~ '^\d{1,20}$' AND name IS NOT NULL) IS NOT TRUE";
-    let row = client.query_one(text, &[]).await.map_err(DatabaseError::Prepare)?;
-    match row.get(0) {
-        0 => Ok(()),
-        rows => Err(DatabaseError::History { rows }),
     }
 }
 

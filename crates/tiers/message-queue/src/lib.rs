@@ -4,7 +4,7 @@
 //! A request becomes an operation, waits in the bounded request queue, and is taken
 //! by a worker, which waits for a connection of the pool and then serves what waits together: one
 //! statement, one commit, one answer an operation (`dispatcher`). What each operation does is
-//! written in SQL (`migrations/`), so that it takes one round trip. Answered means committed.
+//! written in SQL (`database/functions.sql`), so that it takes one round trip. Answered means committed.
 //!
 //! What it leaves out: printing, and the command line.
 

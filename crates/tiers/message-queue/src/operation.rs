@@ -201,7 +201,7 @@ impl Operation {
     }
 }
 
-/// Why an operation was refused by the database: the codes of `migrations/V2__operations.sql`.
+/// Why an operation was refused by the database: the codes of `database/functions.sql`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) i32);
 

@@ -192,7 +192,7 @@ async fn rows_read(other: &Other, statement: &str) -> i64 {
 /// Statements of everyday operations, and how many rows each may look at.
 fn looks([me, taker, absent]: [u64; 3], [queue, empty]: [u64; 2]) -> Vec<(String, i64)> {
     vec![
-        (format!("SELECT take_first({queue}, ARRAY[{taker}], ARRAY[0], 1)"), 20),
+        (format!("SELECT take_together(ARRAY[{taker}], {queue}, ARRAY[{taker}], NULL)"), 20),
         (
             format!(
                 "SELECT take_many(ARRAY[{taker}], ARRAY[{queue}], ARRAY[{me}], \
@@ -208,7 +208,7 @@ fn looks([me, taker, absent]: [u64; 3], [queue, empty]: [u64; 2]) -> Vec<(String
             40,
         ),
         (format!("SELECT peek({queue}, {taker}, NULL, false)"), 40),
-        (format!("SELECT take_first({queue}, ARRAY[{absent}], ARRAY[0], 1)"), 40),
+        (format!("SELECT take_together(ARRAY[{absent}], {queue}, ARRAY[{absent}], NULL)"), 40),
         (
             format!(
                 "SELECT send_many(ARRAY[{me}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \

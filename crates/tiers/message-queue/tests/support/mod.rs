@@ -96,6 +96,10 @@ pub(crate) fn free_address() -> std::net::SocketAddr {
     std::net::TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
+/// The functions of the running middleware and the tables.
+pub(crate) const SEARCH_PATH: &str = "SELECT set_config('search_path', (SELECT string_agg(nspname, ',') \
+    FROM pg_namespace WHERE starts_with(nspname, 'kendall_queue_f_')) || ',kendall_queue', false)";
+
 /// A session of its own beside the middleware's.
 #[derive(Debug)]
 pub(crate) struct Other {
@@ -105,10 +109,10 @@ pub(crate) struct Other {
 
 impl Other {
     pub(crate) async fn connect(url: &str) -> Self {
-        let url = format!("{url} options='-c search_path=kendall_queue'");
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         let mut driver = tokio::task::JoinSet::new();
         driver.spawn(async move { connection.await.unwrap_or_default() });
+        client.batch_execute(SEARCH_PATH).await.unwrap();
         Self { client, _driver: driver }
     }
 

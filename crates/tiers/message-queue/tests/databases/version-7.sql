@@ -1,0 +1,1153 @@
+CREATE SCHEMA kendall_queue;
+CREATE FUNCTION kendall_queue.acknowledge_many(clients bigint[], messages bigint[], leases bigint[]) RETURNS TABLE(place bigint, code integer)
+    LANGUAGE sql
+    AS $$
+    WITH held AS MATERIALIZED (
+        SELECT a.place, h.id, h.at
+        FROM unnest(clients, messages, leases) WITH ORDINALITY
+            AS a (client, message, lease, place),
+            LATERAL (
+                SELECT m.id, m.ctid AS at FROM message m
+                WHERE m.id = a.message AND coalesce(m.lease_id, 0) = a.lease
+                  AND coalesce(m.leased_by, 0) = a.client
+                  AND coalesce(m.due_at, '-infinity') > clock_timestamp()
+                LIMIT 1 FOR UPDATE) AS h
+    ), gone AS (
+        DELETE FROM message WHERE ctid = ANY (ARRAY(SELECT h.at FROM held h))
+    )
+    -- The same acknowledgement twice in one batch: one of them did it.
+    SELECT a.place, CASE
+        WHEN a.place IN (SELECT min(h.place) FROM held h GROUP BY h.id) THEN 0 ELSE 8 END
+    FROM unnest(messages) WITH ORDINALITY AS a (message, place)
+    ORDER BY a.place
+$$;
+CREATE FUNCTION kendall_queue.client_code(wanted bigint) RETURNS integer
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT coalesce((SELECT CASE WHEN present THEN 0 ELSE 2 END FROM client WHERE id = wanted), 1)
+$$;
+CREATE FUNCTION kendall_queue.create_queue(wanted text, deliveries integer, dead_letter bigint, keep_ms bigint, OUT code integer, OUT queue_id bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    code := 0;
+    IF dead_letter IS NOT NULL AND NOT EXISTS (SELECT FROM queue WHERE id = dead_letter) THEN
+        code := 13;
+        RETURN;
+    END IF;
+    IF (SELECT count(*) FROM queue) >= (SELECT queues FROM limits) THEN
+        code := 11;
+        RETURN;
+    END IF;
+    INSERT INTO queue (name, max_deliveries, dead_letter_queue_id, retention)
+    VALUES (wanted, deliveries, dead_letter, keep_ms * interval '1 ms')
+    ON CONFLICT (name) DO NOTHING
+    RETURNING id INTO queue_id;
+    IF queue_id IS NULL THEN
+        code := 10;
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.delete_queue(wanted bigint, with_messages boolean) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- Senders hold a key-share lock on the row until they commit: after this no message comes.
+    PERFORM FROM queue WHERE id = wanted FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 3;
+    END IF;
+    IF NOT with_messages AND holds_messages(wanted) THEN
+        RETURN 9;
+    END IF;
+    -- Those that wait, are leased, are delayed: each by its index.
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m WHERE m.queue_id = wanted AND m.due_at IS NULL
+        ORDER BY m.sender_id FOR UPDATE));
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m WHERE m.queue_id = wanted AND m.leased_by IS NOT NULL
+        ORDER BY m.leased_by FOR UPDATE));
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m
+        WHERE m.queue_id = wanted AND m.due_at IS NOT NULL AND m.leased_by IS NULL
+        ORDER BY m.sender_id FOR UPDATE));
+    DELETE FROM queue WHERE id = wanted;
+    RETURN 0;
+END $$;
+CREATE FUNCTION kendall_queue.drop_expired(at_most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    -- A constant: `clock_timestamp()` would be asked for every row.
+    now_at timestamptz := clock_timestamp();
+    done bigint := 0;
+    kept record;
+    head record;
+    came_from record;
+    at_receiver bigint := 0;
+    at_queue bigint := 0;
+BEGIN
+    IF NOT EXISTS (SELECT FROM queue q WHERE q.retention IS NOT NULL) THEN
+        RETURN 0;
+    END IF;
+    FOR kept IN
+        SELECT q.id, now_at - q.retention AS before FROM queue q
+        WHERE q.retention IS NOT NULL
+          AND now_at - q.retention > (
+            SELECT m.sent_at FROM message m
+            WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT 1)
+    LOOP
+        done := done + drop_older(ARRAY(
+            SELECT m.id FROM message m
+            WHERE m.queue_id = kept.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT at_most), kept.before);
+    END LOOP;
+    SELECT w.receiver_id, w.queue_id INTO came_from FROM retention_walk w;
+    IF FOUND THEN
+        at_receiver := came_from.receiver_id;
+        at_queue := came_from.queue_id;
+    END IF;
+    FOR look IN 1 .. least(at_most, 1000) LOOP
+        SELECT m.receiver_id, m.queue_id, m.sent_at,
+            now_at - (SELECT q.retention FROM queue q WHERE q.id = m.queue_id) AS before
+        INTO head
+        FROM message m
+        WHERE (m.receiver_id, m.queue_id) > (at_receiver, at_queue) AND m.due_at IS NULL
+          AND m.receiver_id IS NOT NULL
+        ORDER BY m.receiver_id, m.queue_id, m.id + 0 LIMIT 1;
+        IF NOT FOUND THEN
+            at_receiver := 0;
+            at_queue := 0;
+            EXIT;
+        END IF;
+        at_receiver := head.receiver_id;
+        at_queue := head.queue_id;
+        IF head.sent_at < head.before THEN
+            done := done + drop_older(ARRAY(
+                SELECT m.id FROM message m
+                WHERE m.receiver_id = at_receiver AND m.queue_id = at_queue AND m.due_at IS NULL
+                ORDER BY m.id + 0 LIMIT at_most), head.before);
+        END IF;
+    END LOOP;
+    -- Nearly always it came round within one call, and there is nothing to remember.
+    IF (at_receiver, at_queue)
+        IS DISTINCT FROM (coalesce(came_from.receiver_id, 0), coalesce(came_from.queue_id, 0)) THEN
+        INSERT INTO retention_walk (receiver_id, queue_id) VALUES (at_receiver, at_queue)
+        ON CONFLICT (single_row) DO UPDATE SET receiver_id = at_receiver, queue_id = at_queue;
+    END IF;
+    RETURN done;
+END $$;
+CREATE FUNCTION kendall_queue.drop_older(ids bigint[], before timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m
+        WHERE m.id = ANY (ids) AND coalesce(m.due_at, '-infinity') = '-infinity'
+          AND m.sent_at < before
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
+END $$;
+CREATE FUNCTION kendall_queue.exchange(people bigint[], queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[], delays_ms bigint[], wanted_queue bigint, takers bigint[], leases_ms bigint[], OUT done boolean, OUT sent_ids bigint[], OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[], OUT receiver_ids bigint[], OUT message_priorities integer[], OUT message_contents text[], OUT sent_ats timestamp with time zone[], OUT deliveries integer[], OUT lease_ids bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF senders IS NOT NULL THEN
+        SELECT t.done, t.ids INTO done, sent_ids FROM send_together(
+            ARRAY(SELECT DISTINCT s.id FROM unnest(senders) AS s (id)),
+            ARRAY(SELECT DISTINCT q.id FROM unnest(queues) AS q (id)),
+            ARRAY(SELECT DISTINCT r.id FROM unnest(receivers) AS r (id) WHERE r.id IS NOT NULL),
+            queues, senders, receivers, contents, priorities, delays_ms) AS t;
+        IF takers IS NULL OR NOT done THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT t.done, t.places, t.ids, t.sender_ids, t.receiver_ids, t.priorities, t.contents,
+        t.sent_ats, t.deliveries, t.lease_ids
+    INTO done, places, ids, sender_ids, receiver_ids, message_priorities, message_contents,
+        sent_ats, deliveries, lease_ids
+    FROM take_together(ARRAY(SELECT DISTINCT c.id FROM unnest(takers) AS c (id)),
+        wanted_queue, takers, leases_ms) AS t;
+    IF sent_ids IS NOT NULL AND NOT done THEN
+        RAISE foreign_key_violation;
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.extend_lease(client bigint, wanted bigint, lease bigint, lease_ms bigint) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE message m SET due_at = clock_timestamp() + lease_ms * interval '1 ms'
+    WHERE m.id = wanted AND coalesce(m.lease_id, 0) = lease AND coalesce(m.leased_by, 0) = client
+      AND coalesce(m.due_at, '-infinity') > clock_timestamp();
+    RETURN CASE WHEN FOUND THEN 0 ELSE 8 END;
+END $$;
+CREATE FUNCTION kendall_queue.fill_reserve() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM reserve)
+        -- One middleware at a time; the number only has to be one that nobody else takes.
+        OR NOT pg_try_advisory_xact_lock(7738712912116345961) THEN
+        RETURN;
+    END IF;
+    TRUNCATE reserve;
+    INSERT INTO reserve SELECT '' FROM generate_series(1, 1024);
+END $$;
+CREATE FUNCTION kendall_queue.goodbye(wanted bigint) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE client SET present = false WHERE id = wanted AND present;
+    IF FOUND THEN
+        RETURN 0;
+    END IF;
+    RETURN CASE WHEN EXISTS (SELECT FROM client WHERE id = wanted) THEN 2 ELSE 1 END;
+END $$;
+CREATE FUNCTION kendall_queue.hello(wanted text) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    INSERT INTO client (name) VALUES (wanted)
+    ON CONFLICT (name) DO UPDATE SET present = true, hello_at = clock_timestamp()
+    RETURNING id
+$$;
+CREATE FUNCTION kendall_queue.holds_messages(wanted bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    PERFORM FROM message WHERE queue_id = wanted AND due_at IS NULL ORDER BY sender_id LIMIT 1;
+    IF NOT FOUND THEN
+        PERFORM FROM message WHERE queue_id = wanted AND leased_by IS NOT NULL
+        ORDER BY leased_by LIMIT 1;
+    END IF;
+    IF NOT FOUND THEN
+        PERFORM FROM message WHERE queue_id = wanted AND due_at IS NOT NULL AND leased_by IS NULL
+        ORDER BY sender_id LIMIT 1;
+    END IF;
+    RETURN FOUND;
+END $$;
+CREATE FUNCTION kendall_queue.keep_house(at_most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    done bigint := promote_due(at_most);
+    now_at timestamptz := clock_timestamp();
+    step bigint;
+BEGIN
+    -- One middleware at a time; the number only has to be one that nobody else takes.
+    IF NOT pg_try_advisory_xact_lock(7738712912116345960) THEN
+        RETURN done;
+    END IF;
+    done := done + drop_expired(at_most);
+    DELETE FROM answered WHERE ctid = ANY (ARRAY(
+        SELECT a.ctid FROM answered a WHERE a.at < now_at - interval '10 min'
+        ORDER BY a.at LIMIT at_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS step = ROW_COUNT;
+    DELETE FROM waiter WHERE seen_at < now_at - interval '1 min';
+    RETURN done + step;
+END $$;
+CREATE FUNCTION kendall_queue.lock_for(wanted_queue bigint, clients bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    wanted integer := cardinality(clients);
+    -- Unaddressed messages in front, as many as there are clients, and who sent them. One that is
+    -- given away gets the sender NULL; all before `front` are.
+    ids bigint[];
+    senders bigint[];
+    available integer;
+    front integer := 1;
+    addressed bigint[];
+    chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
+    at integer;
+BEGIN
+    SELECT array_agg(h.id), array_agg(h.sender_id) INTO ids, senders
+    FROM (
+        SELECT m.id, m.sender_id FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+        ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
+    ) AS h;
+    SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
+    WHERE (SELECT true FROM message m
+        WHERE m.receiver_id = c.client AND m.queue_id = wanted_queue AND m.due_at IS NULL
+        ORDER BY m.id + 0 LIMIT 1);
+    IF addressed IS NOT NULL THEN
+        IF ids IS NULL AND wanted = (SELECT count(DISTINCT c.id) FROM unnest(clients) AS c (id)) THEN
+            RETURN (SELECT array_agg(h.id ORDER BY c.place)
+                FROM unnest(clients) WITH ORDINALITY AS c (client, place)
+                LEFT JOIN LATERAL (
+                    SELECT m.id FROM message m
+                    WHERE m.queue_id = wanted_queue AND m.receiver_id = c.client
+                      AND m.due_at IS NULL
+                    ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED) AS h ON true);
+        END IF;
+    ELSIF ids IS NULL OR NOT senders && clients THEN
+        -- The usual case: anyone of them may have any of these.
+        RETURN coalesce(ids, '{}');
+    END IF;
+    available := coalesce(array_length(ids, 1), 0);
+    FOR i IN 1 .. wanted LOOP
+        IF addressed IS NOT NULL AND clients[i] = ANY (addressed) THEN
+            chosen[i] := lock_one(
+                wanted_queue, clients[i], NULL, false, array_remove(chosen, NULL));
+            at := array_position(ids, chosen[i]);
+            IF at IS NOT NULL THEN
+                senders[at] := NULL;
+            END IF;
+            CONTINUE;
+        END IF;
+        WHILE front <= available AND senders[front] IS NULL LOOP
+            front := front + 1;
+        END LOOP;
+        at := front;
+        WHILE at <= available AND (senders[at] = clients[i]) IS NOT FALSE LOOP
+            at := at + 1;
+        END LOOP;
+        IF at <= available THEN
+            chosen[i] := ids[at];
+            senders[at] := NULL;
+        ELSIF available = wanted THEN
+            chosen[i] := (SELECT h.id FROM lock_head(
+                wanted_queue, clients[i], false, false, array_remove(chosen, NULL)) AS h);
+        END IF;
+    END LOOP;
+    RETURN chosen;
+END $$;
+CREATE FUNCTION kendall_queue.lock_head(wanted_queue bigint, client bigint, for_me boolean, by_priority boolean, taken bigint[], OUT id bigint, OUT priority integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    other bigint := 0;
+    seen integer := 0;
+    head record;
+BEGIN
+    IF for_me THEN
+        IF by_priority THEN
+            SELECT m.id, m.priority INTO id, priority FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
+              AND m.priority > 0 AND m.id <> ALL (taken)
+            ORDER BY m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.receiver_id = client AND m.due_at IS NULL
+          AND m.id <> ALL (taken)
+        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+        RETURN;
+    END IF;
+    -- The usual case: the head is somebody else's, or nearly.
+    IF by_priority THEN
+        FOR head IN
+            SELECT m.id, m.sender_id FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+              AND m.priority > 0 AND m.id <> ALL (taken)
+            ORDER BY m.priority DESC, m.id + 0 LIMIT 32
+        LOOP
+            seen := seen + 1;
+            CONTINUE WHEN head.sender_id = client;
+            SELECT * INTO id, priority FROM lock_seen(head.id);
+            IF id IS NOT NULL THEN
+                RETURN;
+            END IF;
+        END LOOP;
+    END IF;
+    IF seen < 32 THEN
+        FOR head IN
+            SELECT m.id, m.sender_id FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+              AND m.id <> ALL (taken)
+            ORDER BY m.id + 0 LIMIT 32
+        LOOP
+            CONTINUE WHEN head.sender_id = client;
+            SELECT * INTO id, priority FROM lock_seen(head.id);
+            IF id IS NOT NULL THEN
+                RETURN;
+            END IF;
+        END LOOP;
+    END IF;
+    -- Many of the client's own messages stand in front: go from sender to sender instead, which
+    -- costs a look at each sender and not at each message.
+    LOOP
+        SELECT m.sender_id INTO other FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id > other AND m.due_at IS NULL
+        ORDER BY m.sender_id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        CONTINUE WHEN other = client;
+        SELECT * INTO head FROM lock_head_of(wanted_queue, other, NULL, by_priority, taken);
+        IF head.id IS NOT NULL AND (id IS NULL
+            OR by_priority AND head.priority > priority
+            OR head.id < id AND (NOT by_priority OR head.priority = priority)) THEN
+            id := head.id;
+            priority := head.priority;
+        END IF;
+    END LOOP;
+END $$;
+CREATE FUNCTION kendall_queue.lock_head_of(wanted_queue bigint, sender bigint, receiver bigint, by_priority boolean, taken bigint[], OUT id bigint, OUT priority integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF by_priority AND receiver IS NULL THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.priority > 0 AND m.id <> ALL (taken)
+        ORDER BY m.receiver_id, m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSIF by_priority THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id = receiver
+          AND m.due_at IS NULL AND m.priority > 0 AND m.id <> ALL (taken)
+        ORDER BY m.priority DESC, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF id IS NOT NULL THEN
+        RETURN;
+    ELSIF receiver IS NULL THEN
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.id <> ALL (taken)
+        ORDER BY m.receiver_id, m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSE
+        SELECT m.id, m.priority INTO id, priority FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = sender AND m.receiver_id = receiver
+          AND m.due_at IS NULL AND m.id <> ALL (taken)
+        ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.lock_one(wanted_queue bigint, client bigint, sender bigint, by_priority boolean, taken bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    mine record;
+    anyones record;
+BEGIN
+    IF sender IS NULL THEN
+        SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
+        SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
+    ELSIF sender = client THEN
+        RETURN NULL;
+    ELSE
+        SELECT * INTO mine FROM lock_head_of(wanted_queue, sender, client, by_priority, taken);
+        SELECT * INTO anyones FROM lock_head_of(wanted_queue, sender, NULL, by_priority, taken);
+    END IF;
+    IF mine.id IS NULL OR anyones.id IS NULL THEN
+        RETURN coalesce(mine.id, anyones.id);
+    END IF;
+    IF by_priority AND mine.priority <> anyones.priority THEN
+        RETURN CASE WHEN mine.priority > anyones.priority THEN mine.id ELSE anyones.id END;
+    END IF;
+    RETURN least(mine.id, anyones.id);
+END $$;
+CREATE FUNCTION kendall_queue.lock_seen(wanted bigint, OUT id bigint, OUT priority integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    SELECT m.id, m.priority INTO id, priority FROM message m
+    WHERE m.id = wanted AND coalesce(m.due_at, '-infinity') = '-infinity'
+    FOR UPDATE SKIP LOCKED;
+END $$;
+CREATE FUNCTION kendall_queue.oldest_sent_at(wanted bigint, at_most bigint) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    oldest timestamptz;
+    receiver bigint := 0;
+BEGIN
+    SELECT m.sent_at INTO oldest FROM message m
+    WHERE m.queue_id = wanted AND m.receiver_id IS NULL AND m.due_at IS NULL
+    ORDER BY m.id + 0 LIMIT 1;
+    FOR look IN 1 .. at_most LOOP
+        SELECT m.receiver_id INTO receiver FROM message m
+        WHERE m.receiver_id > receiver AND m.due_at IS NULL
+        ORDER BY m.receiver_id LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        oldest := least(oldest, (SELECT m.sent_at FROM message m
+            WHERE m.receiver_id = receiver AND m.queue_id = wanted AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT 1));
+    END LOOP;
+    RETURN oldest;
+END $$;
+CREATE TABLE kendall_queue.message (
+    id bigint NOT NULL,
+    queue_id bigint NOT NULL,
+    sender_id bigint NOT NULL,
+    receiver_id bigint,
+    priority integer NOT NULL,
+    deliveries integer DEFAULT 0 NOT NULL,
+    sent_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone,
+    leased_by bigint,
+    lease_id bigint,
+    content text NOT NULL,
+    CONSTRAINT message_check CHECK ((receiver_id <> sender_id)),
+    CONSTRAINT message_check1 CHECK (((lease_id IS NULL) = (leased_by IS NULL))),
+    CONSTRAINT message_check2 CHECK (((lease_id IS NULL) OR (due_at IS NOT NULL))),
+    CONSTRAINT message_content_check CHECK ((char_length(content) <= 1048576)),
+    CONSTRAINT message_priority_check CHECK (((priority >= 0) AND (priority <= 1000)))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_insert_scale_factor='0', autovacuum_vacuum_insert_threshold='200000', autovacuum_analyze_scale_factor='0', autovacuum_analyze_threshold='100000', autovacuum_vacuum_cost_delay='0');
+CREATE FUNCTION kendall_queue.peek(wanted_queue bigint, client bigint, sender bigint, by_priority boolean) RETURNS SETOF kendall_queue.message
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    head bigint;
+BEGIN
+    -- The same choice as a receive makes; the locks are given up with this transaction.
+    head := lock_one(wanted_queue, client, sender, by_priority, '{}');
+    RETURN QUERY SELECT * FROM message WHERE id = head;
+END $$;
+CREATE FUNCTION kendall_queue.promote_due(at_most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    -- A constant, which an index can be asked for: `clock_timestamp()` would be compared with every
+    -- hidden message.
+    now_at timestamptz := clock_timestamp();
+    due record;
+    promoted bigint := 0;
+    told bigint[] := '{}';
+    receivers bigint[] := '{}';
+BEGIN
+    IF NOT EXISTS (SELECT FROM message m WHERE m.due_at <= now_at) THEN
+        RETURN 0;
+    END IF;
+    FOR due IN
+        SELECT m.id, m.queue_id, m.lease_id IS NOT NULL AND m.deliveries >= q.max_deliveries AS dead,
+            q.dead_letter_queue_id AS letters, m.receiver_id
+        FROM message m JOIN queue q ON q.id = m.queue_id
+        WHERE m.due_at <= now_at
+        ORDER BY m.due_at
+        LIMIT at_most
+        FOR UPDATE OF m SKIP LOCKED
+    LOOP
+        promoted := promoted + 1;
+        IF due.dead AND due.letters IS NOT NULL THEN
+            PERFORM FROM queue q WHERE q.id = due.letters FOR KEY SHARE;
+            IF NOT FOUND THEN
+                due.letters := NULL;
+            END IF;
+        END IF;
+        IF due.dead AND due.letters IS NULL THEN
+            DELETE FROM message WHERE id = due.id;
+        ELSE
+            UPDATE message SET due_at = NULL, leased_by = NULL, lease_id = NULL,
+                queue_id = CASE WHEN due.dead THEN due.letters ELSE queue_id END,
+                receiver_id = CASE WHEN due.dead THEN NULL ELSE receiver_id END
+            WHERE id = due.id;
+            told := told || CASE WHEN due.dead THEN due.letters ELSE due.queue_id END;
+            receivers := receivers || CASE WHEN due.dead THEN NULL ELSE due.receiver_id END;
+        END IF;
+    END LOOP;
+    IF promoted > 0 THEN
+        PERFORM tell_waiters(told, '{}', receivers);
+    END IF;
+    RETURN promoted;
+END $$;
+CREATE FUNCTION kendall_queue.purge_some(wanted bigint, at_most integer) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    DELETE FROM message WHERE ctid = ANY (ARRAY(
+        SELECT m.ctid FROM message m WHERE m.queue_id = wanted AND m.due_at IS NULL
+        ORDER BY m.sender_id LIMIT at_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
+END $$;
+CREATE FUNCTION kendall_queue.put_back(message bigint, of_queue bigint, sender bigint, receiver bigint, its_priority integer, its_content text, sent_at_us bigint, its_deliveries integer) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    PERFORM FROM queue q WHERE q.id = of_queue FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN 14;
+    END IF;
+    -- Not the limits of today: it was accepted once.
+    INSERT INTO message (
+        id, queue_id, sender_id, receiver_id, priority, content, sent_at, deliveries)
+    OVERRIDING SYSTEM VALUE
+    VALUES (message, of_queue, sender, receiver, its_priority, its_content,
+        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries);
+    PERFORM tell_waiters(ARRAY[of_queue], ARRAY[sender], ARRAY[receiver]);
+    RETURN 0;
+END $$;
+CREATE FUNCTION kendall_queue.queue_statistics(wanted bigint, at_most bigint) RETURNS TABLE(name text, waiting bigint, leased bigint, delayed bigint, oldest_age_ms bigint, max_deliveries integer, dead_letter_queue_id bigint, retention_ms bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT q.name,
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.queue_id = q.id AND m.due_at IS NULL
+            ORDER BY m.sender_id LIMIT at_most) AS few),
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.queue_id = q.id AND m.leased_by IS NOT NULL
+            ORDER BY m.leased_by LIMIT at_most) AS few),
+        (SELECT count(*) FROM (SELECT FROM message m
+            WHERE m.queue_id = q.id AND m.due_at IS NOT NULL AND m.leased_by IS NULL
+            ORDER BY m.sender_id LIMIT at_most) AS few),
+        coalesce((extract(epoch FROM
+            clock_timestamp() - oldest_sent_at(q.id, least(at_most / 100, 1000))) * 1000)::bigint, 0),
+        q.max_deliveries, q.dead_letter_queue_id,
+        (extract(epoch FROM q.retention) * 1000)::bigint
+    FROM queue q WHERE q.id = wanted
+$$;
+CREATE FUNCTION kendall_queue.queues_for(wanted bigint, every boolean, after bigint, at_most integer) RETURNS TABLE(id bigint, name text)
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT q.id, q.name FROM queue q
+    WHERE q.id > after
+      AND CASE
+        WHEN every THEN true
+        WHEN (SELECT true FROM message m
+            WHERE m.queue_id = q.id AND m.receiver_id = wanted AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT 1) THEN true
+        ELSE (
+            -- The head tells, nearly always: it is empty, or holds somebody else's.
+            SELECT CASE
+                WHEN bool_or(h.sender_id <> wanted) THEN true
+                WHEN count(*) < 32 THEN false
+                ELSE waits_of_others(q.id, wanted) END
+            FROM (
+                SELECT m.sender_id FROM message m
+                WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
+                ORDER BY m.id + 0 LIMIT 32
+            ) AS h)
+        END
+    ORDER BY q.id
+    LIMIT at_most
+$$;
+CREATE FUNCTION kendall_queue.return_message(client bigint, wanted bigint, lease bigint, delay_ms bigint) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    of_queue bigint;
+    of_receiver bigint;
+BEGIN
+    UPDATE message m SET leased_by = NULL, lease_id = NULL,
+        due_at = CASE WHEN delay_ms > 0
+            THEN clock_timestamp() + delay_ms * interval '1 ms' END
+    WHERE m.id = wanted AND coalesce(m.lease_id, 0) = lease AND coalesce(m.leased_by, 0) = client
+      AND coalesce(m.due_at, '-infinity') > clock_timestamp()
+    RETURNING m.queue_id, m.receiver_id INTO of_queue, of_receiver;
+    IF NOT FOUND THEN
+        RETURN 8;
+    END IF;
+    PERFORM tell_waiters(ARRAY[of_queue], '{}', ARRAY[of_receiver]);
+    RETURN 0;
+END $$;
+CREATE FUNCTION kendall_queue.send_many(clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[], delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    -- Nearly always nothing is wrong with any of them; where something is, each is looked at.
+    IF requests IS NULL THEN
+        BEGIN
+            SELECT t.ids INTO ids FROM send_together(
+                ARRAY(SELECT DISTINCT c.id FROM unnest(clients) AS c (id)),
+                ARRAY(SELECT DISTINCT q.id FROM unnest(queues) AS q (id)),
+                ARRAY(SELECT DISTINCT r.id FROM unnest(receivers) AS r (id) WHERE r.id IS NOT NULL),
+                queues, clients, receivers, contents, priorities, delays_ms) AS t;
+        EXCEPTION WHEN integrity_constraint_violation THEN
+            ids := NULL;
+        END;
+        IF ids IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT s.codes, s.ids INTO codes, ids FROM send_with_care(
+        clients, queues, receivers, contents, priorities, delays_ms, requests) AS s;
+    PERFORM tell_waiters(queues, clients, receivers);
+END $$;
+CREATE FUNCTION kendall_queue.send_together(people bigint[], of_queues bigint[], others bigint[], queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[], delays_ms bigint[], OUT done boolean, OUT ids bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    waited_for boolean;
+BEGIN
+    SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
+            = cardinality(people)
+            AND (SELECT count(*) FROM client c WHERE c.id = ANY (others)) = cardinality(others)
+            -- Held until the commit, so that nobody deletes them meanwhile.
+            AND (SELECT count(*) FROM (
+                    SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
+                = cardinality(of_queues)
+            AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
+                WHERE char_length(c.content) > l.content_characters)
+    INTO done;
+    IF NOT done THEN
+        RETURN;
+    END IF;
+    WITH sent AS (
+        INSERT INTO message (queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+        SELECT m.queue, m.sender, m.receiver, m.priority, clock_timestamp(),
+            CASE WHEN m.delay_ms > 0
+                THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
+            m.content
+        FROM unnest(queues, senders, receivers, contents, priorities, delays_ms)
+            AS m (queue, sender, receiver, content, priority, delay_ms)
+        RETURNING message.id
+    )
+    SELECT array_agg(sent.id), EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues))
+    INTO ids, waited_for FROM sent;
+    IF waited_for THEN
+        PERFORM tell_waiters(queues, senders, receivers);
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.send_with_care(clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[], delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    longest integer := (SELECT content_characters FROM limits);
+    -- The ids that were drawn; for repeated requests `ids` is what the first one got.
+    drawn bigint[];
+BEGIN
+    -- Held until the commit, so that nobody deletes them meanwhile.
+    PERFORM FROM queue q WHERE q.id = ANY (queues) FOR KEY SHARE;
+    SELECT array_agg(a.code ORDER BY a.place),
+        array_agg(CASE WHEN a.code = 0 THEN nextval('message_id_seq') END ORDER BY a.place)
+    INTO codes, drawn
+    FROM (
+        SELECT m.place,
+            CASE
+                WHEN s.id IS NULL THEN 1
+                WHEN NOT s.present THEN 2
+                WHEN q.id IS NULL THEN 3
+                WHEN m.receiver = m.client THEN 5
+                WHEN m.receiver IS NOT NULL AND r.id IS NULL THEN 4
+                WHEN char_length(m.content) > longest THEN 6
+                ELSE 0
+            END AS code
+        FROM unnest(clients, queues, receivers, contents)
+            WITH ORDINALITY AS m (client, queue, receiver, content, place)
+            LEFT JOIN client s ON s.id = m.client
+            LEFT JOIN queue q ON q.id = m.queue
+            LEFT JOIN client r ON r.id = m.receiver
+        ORDER BY m.place
+    ) AS a;
+    ids := drawn;
+    IF requests IS NOT NULL THEN
+        -- Whoever inserts the row sends; the others wait for its commit and answer the same.
+        INSERT INTO answered (client_id, request_id, message_id)
+        SELECT m.client, m.request, m.id
+        FROM unnest(clients, requests, drawn, codes) AS m (client, request, id, code)
+        WHERE m.request IS NOT NULL AND m.code = 0
+        ON CONFLICT DO NOTHING;
+        SELECT array_agg(coalesce(w.message_id, m.id) ORDER BY m.place) INTO ids
+        FROM unnest(clients, requests, drawn) WITH ORDINALITY AS m (client, request, id, place)
+            LEFT JOIN answered w ON w.client_id = m.client AND w.request_id = m.request;
+    END IF;
+    INSERT INTO message (
+        id, queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+    OVERRIDING SYSTEM VALUE
+    SELECT m.id, m.queue, m.client, m.receiver, m.priority, clock_timestamp(),
+        CASE WHEN m.delay_ms > 0 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
+        m.content
+    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, drawn, ids)
+        AS m (client, queue, receiver, content, priority, delay_ms, drawn_id, id)
+    WHERE m.id = m.drawn_id;
+END $$;
+CREATE FUNCTION kendall_queue.take_chosen(chosen bigint[], clients bigint[], leases_ms bigint[]) RETURNS TABLE(place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint, receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer, lease_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF 0 = ANY (leases_ms) THEN
+        RETURN QUERY
+        DELETE FROM message m
+        WHERE m.id = ANY (ARRAY(
+            SELECT a.id FROM unnest(chosen, leases_ms) AS a (id, lease_ms) WHERE a.lease_ms = 0))
+        RETURNING array_position(chosen, m.id)::bigint, 0, m.id, m.queue_id, m.sender_id,
+            m.receiver_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint;
+    END IF;
+    IF 0 < ANY (leases_ms) THEN
+        RETURN QUERY
+        UPDATE message m
+        SET leased_by = clients[array_position(chosen, m.id)], lease_id = nextval('lease_id'),
+            deliveries = m.deliveries + 1,
+            due_at = clock_timestamp() + leases_ms[array_position(chosen, m.id)] * interval '1 ms'
+        WHERE m.id = ANY (ARRAY(
+            SELECT a.id FROM unnest(chosen, leases_ms) AS a (id, lease_ms) WHERE a.lease_ms > 0))
+        RETURNING array_position(chosen, m.id)::bigint, 0, m.id, m.queue_id, m.sender_id,
+            m.receiver_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, m.lease_id;
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.take_first(wanted_queue bigint, clients bigint[], leases_ms bigint[], people bigint) RETURNS TABLE(place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint, receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer, lease_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    wanted integer := array_length(clients, 1);
+BEGIN
+    PERFORM promote_due(100);
+    IF people = (SELECT count(*) FROM client c
+        WHERE c.id = ANY (clients) AND c.present
+          AND EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue)) THEN
+        RETURN QUERY
+        SELECT * FROM take_chosen(lock_for(wanted_queue, clients), clients, leases_ms);
+    ELSE
+        RETURN QUERY
+        SELECT * FROM take_many(clients, array_fill(wanted_queue, ARRAY[wanted]),
+            array_fill(NULL::bigint, ARRAY[wanted]), array_fill(false, ARRAY[wanted]), leases_ms);
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.take_many(clients bigint[], queues bigint[], senders bigint[], by_priority boolean[], leases_ms bigint[]) RETURNS TABLE(place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint, receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer, lease_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    wanted integer := array_length(clients, 1);
+    codes integer[];
+    chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
+    taken bigint[] := '{}';
+    one_group record;
+    group_ids bigint[];
+BEGIN
+    PERFORM promote_due(100);
+    SELECT array_agg(CASE
+            WHEN c.id IS NULL THEN 1
+            WHEN NOT c.present THEN 2
+            WHEN q.id IS NULL THEN 3
+            WHEN a.sender IS NOT NULL AND s.id IS NULL THEN 12
+            ELSE 0 END ORDER BY a.place)
+    INTO codes
+    FROM unnest(clients, queues, senders) WITH ORDINALITY AS a (client, queue, sender, place)
+        LEFT JOIN client c ON c.id = a.client
+        LEFT JOIN queue q ON q.id = a.queue
+        LEFT JOIN client s ON s.id = a.sender;
+    FOR one_group IN
+        SELECT a.queue, array_agg(a.client ORDER BY a.place) AS clients,
+            array_agg(a.place ORDER BY a.place) AS places
+        FROM unnest(clients, queues, senders, by_priority, codes) WITH ORDINALITY
+            AS a (client, queue, sender, by_priority, code, place)
+        WHERE a.code = 0 AND a.sender IS NULL AND NOT a.by_priority
+        GROUP BY a.queue ORDER BY a.queue
+    LOOP
+        group_ids := lock_for(one_group.queue, one_group.clients);
+        FOR i IN 1 .. cardinality(group_ids) LOOP
+            chosen[one_group.places[i]] := group_ids[i];
+        END LOOP;
+    END LOOP;
+    taken := array_remove(chosen, NULL);
+    FOR i IN 1 .. wanted LOOP
+        IF codes[i] = 0 AND (senders[i] IS NOT NULL OR by_priority[i]) THEN
+            chosen[i] := lock_one(queues[i], clients[i], senders[i], by_priority[i], taken);
+            IF chosen[i] IS NOT NULL THEN
+                taken := taken || chosen[i];
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT * FROM take_chosen(chosen, clients, leases_ms);
+    RETURN QUERY
+    SELECT a.place, a.code, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer,
+        NULL::text, NULL::bigint, NULL::integer, NULL::bigint
+    FROM unnest(codes) WITH ORDINALITY AS a (code, place)
+    WHERE a.code <> 0;
+END $$;
+CREATE FUNCTION kendall_queue.take_once(client bigint, queue bigint, sender bigint, by_priority boolean, request uuid) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    before jsonb;
+    now_taken jsonb;
+    code integer := client_code(client);
+BEGIN
+    IF code <> 0 THEN
+        RETURN jsonb_build_object('code', code);
+    END IF;
+    INSERT INTO answered (client_id, request_id) VALUES (client, request) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT a.answer INTO before FROM answered a
+        WHERE a.client_id = client AND a.request_id = request;
+        RETURN coalesce(before, jsonb_build_object('code', 7));
+    END IF;
+    SELECT to_jsonb(t) INTO now_taken
+    FROM take_many(ARRAY[client], ARRAY[queue], ARRAY[sender], ARRAY[by_priority], ARRAY[0::bigint]) AS t;
+    now_taken := coalesce(now_taken, jsonb_build_object('code', 7));
+    IF (now_taken ->> 'code')::integer = 0 THEN
+        UPDATE answered SET answer = now_taken WHERE client_id = client AND request_id = request;
+    ELSE
+        DELETE FROM answered WHERE client_id = client AND request_id = request;
+    END IF;
+    RETURN now_taken;
+END $$;
+CREATE FUNCTION kendall_queue.take_together(people bigint[], wanted_queue bigint, takers bigint[], leases_ms bigint[], OUT done boolean, OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[], OUT receiver_ids bigint[], OUT priorities integer[], OUT contents text[], OUT sent_ats timestamp with time zone[], OUT deliveries integer[], OUT lease_ids bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+#variable_conflict use_column
+DECLARE
+    -- A constant, which an index can be asked for.
+    now_at timestamptz := clock_timestamp();
+    due boolean;
+BEGIN
+    SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
+            = cardinality(people)
+            AND EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue),
+        EXISTS (SELECT FROM message m WHERE m.due_at <= now_at)
+    INTO done, due;
+    IF NOT done THEN
+        RETURN;
+    END IF;
+    IF due THEN
+        PERFORM promote_due(100);
+    END IF;
+    IF leases_ms IS NULL THEN
+        -- The messages in front, unless one is of a taker or one waits for a taker alone.
+        WITH head AS MATERIALIZED (
+            SELECT m.ctid AS at, m.sender_id FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT cardinality(takers) FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM message m
+            WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM head h
+                WHERE NOT EXISTS (SELECT FROM head o WHERE o.sender_id = ANY (takers))
+                  AND NOT EXISTS (SELECT FROM unnest(takers) AS t (id)
+                    WHERE (SELECT true FROM message o
+                        WHERE o.receiver_id = t.id AND o.queue_id = wanted_queue
+                          AND o.due_at IS NULL
+                        ORDER BY o.id + 0 LIMIT 1))))
+            RETURNING m.id, m.sender_id, m.priority, m.content, m.sent_at, m.deliveries
+        )
+        SELECT array_agg(g.id), array_agg(g.sender_id), array_agg(g.priority),
+            array_agg(g.content), array_agg(g.sent_at), array_agg(g.deliveries)
+        INTO ids, sender_ids, priorities, contents, sent_ats, deliveries
+        FROM gone g;
+        IF ids IS NOT NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT array_agg(t.place), array_agg(t.message_id), array_agg(t.sender_id),
+        array_agg(t.receiver_id), array_agg(t.priority), array_agg(t.content),
+        array_agg(to_timestamp(0) + t.sent_at_us * interval '1 us'), array_agg(t.deliveries),
+        array_agg(t.lease_id)
+    INTO places, ids, sender_ids, receiver_ids, priorities, contents, sent_ats, deliveries,
+        lease_ids
+    FROM take_chosen(lock_for(wanted_queue, takers), takers,
+        coalesce(leases_ms, array_fill(0::bigint, ARRAY[cardinality(takers)]))) AS t;
+END $$;
+CREATE FUNCTION kendall_queue.tell_waiters(queues bigint[], senders bigint[], receivers bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues)) THEN
+        -- As many as there are messages: each wakes one client.
+        PERFORM pg_notify('kendall_queue', concat_ws(',',
+            m.queue, coalesce(m.sender, 0), coalesce(m.receiver, 0), m.place))
+        FROM unnest(queues, senders, receivers) WITH ORDINALITY
+            AS m (queue, sender, receiver, place)
+        WHERE m.queue IN (SELECT w.queue_id FROM waiter w);
+    END IF;
+END $$;
+CREATE FUNCTION kendall_queue.waits_of_others(wanted_queue bigint, client bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    other bigint := 0;
+BEGIN
+    LOOP
+        SELECT m.sender_id INTO other FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id > other AND m.due_at IS NULL
+        ORDER BY m.sender_id LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        CONTINUE WHEN other = client;
+        PERFORM FROM message m
+        WHERE m.queue_id = wanted_queue AND m.sender_id = other AND m.receiver_id IS NULL
+          AND m.due_at IS NULL
+        ORDER BY m.receiver_id, m.id + 0 LIMIT 1;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+END $$;
+CREATE TABLE kendall_queue.answered (
+    client_id bigint NOT NULL,
+    request_id uuid NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    message_id bigint,
+    answer jsonb
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='50000', autovacuum_vacuum_cost_delay='0');
+CREATE TABLE kendall_queue.client (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    present boolean DEFAULT true NOT NULL,
+    hello_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT client_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200)))
+);
+ALTER TABLE kendall_queue.client ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME kendall_queue.client_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE SEQUENCE kendall_queue.lease_id
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+CREATE TABLE kendall_queue.limits (
+    single_row boolean DEFAULT true NOT NULL,
+    content_characters integer NOT NULL,
+    queues integer NOT NULL,
+    CONSTRAINT limits_content_characters_check CHECK (((content_characters >= 1) AND (content_characters <= 1048576))),
+    CONSTRAINT limits_queues_check CHECK ((queues > 0)),
+    CONSTRAINT limits_single_row_check CHECK (single_row)
+);
+ALTER TABLE kendall_queue.message ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME kendall_queue.message_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE kendall_queue.queue (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    max_deliveries integer,
+    dead_letter_queue_id bigint,
+    retention interval,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT queue_check CHECK ((dead_letter_queue_id <> id)),
+    CONSTRAINT queue_max_deliveries_check CHECK ((max_deliveries > 0)),
+    CONSTRAINT queue_name_check CHECK (((char_length(name) >= 1) AND (char_length(name) <= 200))),
+    CONSTRAINT queue_retention_check CHECK ((retention > '00:00:00'::interval))
+);
+ALTER TABLE kendall_queue.queue ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME kendall_queue.queue_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+CREATE TABLE kendall_queue.reserve (
+    room name NOT NULL
+)
+WITH (fillfactor='10', autovacuum_enabled=off);
+CREATE UNLOGGED TABLE kendall_queue.retention_walk (
+    single_row boolean DEFAULT true NOT NULL,
+    receiver_id bigint NOT NULL,
+    queue_id bigint NOT NULL,
+    CONSTRAINT retention_walk_single_row_check CHECK (single_row)
+);
+CREATE TABLE kendall_queue.schema_history (
+    version integer NOT NULL,
+    name character varying(255),
+    applied_on character varying(255),
+    checksum character varying(255)
+);
+CREATE UNLOGGED TABLE kendall_queue.waiter (
+    middleware uuid NOT NULL,
+    queue_id bigint NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+INSERT INTO kendall_queue.answered VALUES
+	(1, '01010101-0101-0101-0101-010101010101', '2200-01-01 00:00:00+00', 42, NULL);
+INSERT INTO kendall_queue.client OVERRIDING SYSTEM VALUE VALUES
+	(1, 'sender', true, '2026-11-22 04:50:05.392445+00'),
+	(2, 'worker', true, '2026-11-22 04:50:05.39306+00'),
+	(3, 'addressee', true, '2026-11-22 04:50:05.393185+00');
+INSERT INTO kendall_queue.limits VALUES
+	(true, 2000, 10000);
+INSERT INTO kendall_queue.message OVERRIDING SYSTEM VALUE VALUES
+	(2, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.402341+00', NULL, NULL, NULL, 'addressed 1'),
+	(4, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.403867+00', NULL, NULL, NULL, 'addressed 2'),
+	(5, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.404517+00', NULL, NULL, NULL, 'anyone 3'),
+	(6, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.404584+00', NULL, NULL, NULL, 'addressed 3'),
+	(7, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.405136+00', NULL, NULL, NULL, 'anyone 4'),
+	(8, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.405202+00', NULL, NULL, NULL, 'addressed 4'),
+	(9, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.405776+00', NULL, NULL, NULL, 'anyone 5'),
+	(10, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.405842+00', NULL, NULL, NULL, 'addressed 5'),
+	(11, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.406619+00', NULL, NULL, NULL, 'anyone 6'),
+	(12, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.406678+00', NULL, NULL, NULL, 'addressed 6'),
+	(13, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.407082+00', NULL, NULL, NULL, 'anyone 7'),
+	(14, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.407146+00', NULL, NULL, NULL, 'addressed 7'),
+	(15, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.407422+00', NULL, NULL, NULL, 'anyone 8'),
+	(16, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.407495+00', NULL, NULL, NULL, 'addressed 8'),
+	(17, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.407878+00', NULL, NULL, NULL, 'anyone 9'),
+	(18, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.407927+00', NULL, NULL, NULL, 'addressed 9'),
+	(19, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.408224+00', NULL, NULL, NULL, 'anyone 10'),
+	(20, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.408276+00', NULL, NULL, NULL, 'addressed 10'),
+	(21, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.408595+00', NULL, NULL, NULL, 'anyone 11'),
+	(22, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.408652+00', NULL, NULL, NULL, 'addressed 11'),
+	(23, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.408929+00', NULL, NULL, NULL, 'anyone 12'),
+	(24, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.408986+00', NULL, NULL, NULL, 'addressed 12'),
+	(25, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.409334+00', NULL, NULL, NULL, 'anyone 13'),
+	(26, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.409388+00', NULL, NULL, NULL, 'addressed 13'),
+	(27, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.409669+00', NULL, NULL, NULL, 'anyone 14'),
+	(28, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.409718+00', NULL, NULL, NULL, 'addressed 14'),
+	(29, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.409962+00', NULL, NULL, NULL, 'anyone 15'),
+	(30, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.410009+00', NULL, NULL, NULL, 'addressed 15'),
+	(31, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.410347+00', NULL, NULL, NULL, 'anyone 16'),
+	(32, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.4104+00', NULL, NULL, NULL, 'addressed 16'),
+	(33, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.410678+00', NULL, NULL, NULL, 'anyone 17'),
+	(34, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.410728+00', NULL, NULL, NULL, 'addressed 17'),
+	(35, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.411037+00', NULL, NULL, NULL, 'anyone 18'),
+	(36, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.411086+00', NULL, NULL, NULL, 'addressed 18'),
+	(37, 1, 1, NULL, 1, 0, '2026-11-22 04:50:05.411323+00', NULL, NULL, NULL, 'anyone 19'),
+	(38, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.411373+00', NULL, NULL, NULL, 'addressed 19'),
+	(39, 1, 1, NULL, 2, 0, '2026-11-22 04:50:05.411635+00', NULL, NULL, NULL, 'anyone 20'),
+	(40, 1, 1, 3, 0, 0, '2026-11-22 04:50:05.411686+00', NULL, NULL, NULL, 'addressed 20'),
+	(41, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.412429+00', '2200-01-01 00:00:00+00', NULL, NULL, 'delayed'),
+	(1, 1, 1, NULL, 1, 1, '2026-11-22 04:50:05.401154+00', '2200-01-01 00:00:00+00', 2, 1, 'anyone 1'),
+	(3, 1, 1, NULL, 2, 1, '2026-11-22 04:50:05.403711+00', '2026-11-22 04:50:05.419805+00', 2, 2, 'anyone 2'),
+	(42, 1, 1, NULL, 0, 0, '2026-11-22 04:50:05.421734+00', NULL, NULL, NULL, 'once');
+INSERT INTO kendall_queue.queue OVERRIDING SYSTEM VALUE VALUES
+	(1, 'jobs', 5, NULL, NULL, '2026-11-22 04:50:05.396517+00');
+INSERT INTO kendall_queue.schema_history VALUES
+	(1, 'schema', '2026-01-01T00:00:00Z', '10909211159414095886'),
+	(2, 'operations', '2026-01-01T00:00:00Z', '15885023545007483032'),
+	(3, 'housekeeping', '2026-01-01T00:00:00Z', '14149430007776129746'),
+	(4, 'exchange', '2026-01-01T00:00:00Z', '6716453422152829187'),
+	(5, 'access', '2026-01-01T00:00:00Z', '5743536092347581855'),
+	(6, 'keys', '2026-01-01T00:00:00Z', '6708300190714255944'),
+	(7, 'reserve', '2026-01-01T00:00:00Z', '18400277173245497347');
+SELECT pg_catalog.setval('kendall_queue.client_id_seq', 3, true);
+SELECT pg_catalog.setval('kendall_queue.lease_id', 2, true);
+SELECT pg_catalog.setval('kendall_queue.message_id_seq', 42, true);
+SELECT pg_catalog.setval('kendall_queue.queue_id_seq', 1, true);
+ALTER TABLE ONLY kendall_queue.answered
+    ADD CONSTRAINT answered_pkey PRIMARY KEY (client_id, request_id);
+ALTER TABLE ONLY kendall_queue.client
+    ADD CONSTRAINT client_name_key UNIQUE (name);
+ALTER TABLE ONLY kendall_queue.client
+    ADD CONSTRAINT client_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY kendall_queue.limits
+    ADD CONSTRAINT limits_pkey PRIMARY KEY (single_row);
+ALTER TABLE ONLY kendall_queue.message
+    ADD CONSTRAINT message_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY kendall_queue.queue
+    ADD CONSTRAINT queue_name_key UNIQUE (name);
+ALTER TABLE ONLY kendall_queue.queue
+    ADD CONSTRAINT queue_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY kendall_queue.retention_walk
+    ADD CONSTRAINT retention_walk_pkey PRIMARY KEY (single_row);
+ALTER TABLE ONLY kendall_queue.schema_history
+    ADD CONSTRAINT schema_history_pkey PRIMARY KEY (version);
+ALTER TABLE ONLY kendall_queue.waiter
+    ADD CONSTRAINT waiter_pkey PRIMARY KEY (queue_id, middleware);
+CREATE INDEX answered_by_age ON kendall_queue.answered USING btree (at);
+CREATE INDEX client_absent ON kendall_queue.client USING btree (id) WHERE (NOT present);
+CREATE INDEX message_by_due ON kendall_queue.message USING btree (due_at) WHERE (due_at IS NOT NULL);
+CREATE INDEX message_by_sender ON kendall_queue.message USING btree (queue_id, sender_id, receiver_id, ((id + 0))) WHERE (due_at IS NULL);
+CREATE INDEX message_by_sender_and_priority ON kendall_queue.message USING btree (queue_id, sender_id, receiver_id, priority DESC, ((id + 0))) WHERE ((due_at IS NULL) AND (priority > 0));
+CREATE INDEX message_delayed ON kendall_queue.message USING btree (queue_id, sender_id) WHERE ((due_at IS NOT NULL) AND (leased_by IS NULL));
+CREATE INDEX message_for_anyone ON kendall_queue.message USING btree (queue_id, ((id + 0))) WHERE ((due_at IS NULL) AND (receiver_id IS NULL));
+CREATE INDEX message_for_anyone_by_priority ON kendall_queue.message USING btree (queue_id, priority DESC, ((id + 0))) WHERE ((due_at IS NULL) AND (receiver_id IS NULL) AND (priority > 0));
+CREATE INDEX message_for_one ON kendall_queue.message USING btree (receiver_id, queue_id, ((id + 0))) WHERE ((due_at IS NULL) AND (receiver_id IS NOT NULL));
+CREATE INDEX message_for_one_by_priority ON kendall_queue.message USING btree (receiver_id, queue_id, priority DESC, ((id + 0))) WHERE ((due_at IS NULL) AND (receiver_id IS NOT NULL) AND (priority > 0));
+CREATE INDEX message_leased ON kendall_queue.message USING btree (queue_id, leased_by) WHERE (leased_by IS NOT NULL);
+ALTER TABLE ONLY kendall_queue.answered
+    ADD CONSTRAINT answered_client_id_fkey FOREIGN KEY (client_id) REFERENCES kendall_queue.client(id);
+ALTER TABLE ONLY kendall_queue.queue
+    ADD CONSTRAINT queue_dead_letter_queue_id_fkey FOREIGN KEY (dead_letter_queue_id) REFERENCES kendall_queue.queue(id) ON DELETE SET NULL;
