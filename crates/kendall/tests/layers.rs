@@ -14,6 +14,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-predict", 2),
     ("kendall-store", 2),
     ("kendall-tier", 2),
+    ("kendall-build-cluster", 3),
     ("kendall-compute", 3),
     ("kendall-link", 3),
     ("kendall-loadgen", 3),
@@ -93,9 +94,13 @@ fn the_pure_crates_bring_no_input_or_output() {
 fn a_study_links_no_tier_and_a_report_links_no_study() {
     let dependencies = dependencies();
     let links = |name: &str, used: &str| dependencies[name].iter().any(|d| d == used);
-    for tier in
-        ["kendall-memcached-proxy", "kendall-message-queue", "kendall-compute", "kendall-link"]
-    {
+    for tier in [
+        "kendall-memcached-proxy",
+        "kendall-message-queue",
+        "kendall-build-cluster",
+        "kendall-compute",
+        "kendall-link",
+    ] {
         assert!(!links("kendall-study", tier), "a study starts {tier} as a process");
     }
     assert!(!links("kendall-report", "kendall-study"), "a report is made from stored rows");

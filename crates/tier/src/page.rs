@@ -74,6 +74,7 @@ type Answer = Box<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
 #[derive(Default)]
 pub struct Routes {
     routes: Vec<(&'static str, &'static str, Answer)>,
+    metrics: Vec<Box<dyn Fn() -> String + Send + Sync>>,
 }
 
 /// The page cannot be served.
@@ -118,6 +119,13 @@ impl PageResponse {
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: text.into().into_bytes() }
     }
+
+    /// 200 with a page for people.
+    #[must_use]
+    pub fn html(text: impl Into<String>) -> Self {
+        let content_type = "text/html; charset=utf-8";
+        Self { status: 200, content_type, body: text.into().into_bytes() }
+    }
 }
 
 impl Routes {
@@ -136,6 +144,13 @@ impl Routes {
         answer: impl Fn(&PageRequest) -> PageResponse + Send + Sync + 'static,
     ) -> Self {
         self.routes.push((method, path, Box::new(answer)));
+        self
+    }
+
+    /// Adds families of the tier's own to `GET /metrics`, as Prometheus text.
+    #[must_use]
+    pub fn with_metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.metrics.push(Box::new(text));
         self
     }
 }
@@ -292,7 +307,7 @@ impl Site {
             ("GET", "/metrics") => PageResponse {
                 status: 200,
                 content_type: "text/plain; version=0.0.4; charset=utf-8",
-                body: metrics::text(&self.instruments.totals()).into_bytes(),
+                body: self.metrics().into_bytes(),
             },
             ("GET", "/snapshot") => PageResponse::json(&self.instruments.snapshot()),
             ("GET", "/health") => self.health(),
@@ -300,6 +315,14 @@ impl Site {
             _ if known => not_allowed(),
             _ => PageResponse::text(404, "there are /metrics, /snapshot and /health\n"),
         }
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = metrics::text(&self.instruments.totals());
+        for own in &self.routes.metrics {
+            text.push_str(&own());
+        }
+        text
     }
 
     fn health(&self) -> PageResponse {

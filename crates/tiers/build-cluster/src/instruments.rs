@@ -1,0 +1,315 @@
+//! Counters, levels and durations with labels, as Prometheus text: what the shared tier
+//! instruments, which know no labels, do not say.
+//!
+//! A family is asked for its series once, at the start; what is counted after that is one relaxed
+//! addition.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kendall_units::exact_f64;
+
+/// Series that are counted. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Families {
+    families: Arc<Mutex<BTreeMap<&'static str, Family>>>,
+}
+
+#[derive(Debug)]
+struct Family {
+    help: &'static str,
+    kind: &'static str,
+    /// By the text of the labels.
+    series: BTreeMap<String, Series>,
+}
+
+enum Series {
+    Counter(Counter),
+    Durations(Durations),
+    Read(Box<dyn Fn() -> f64 + Send + Sync>),
+}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter(_) => "counter",
+            Self::Durations(_) => "durations",
+            Self::Read(_) => "read",
+        })
+    }
+}
+
+/// Names and values of labels.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// A count that only grows. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+/// A histogram of durations, or of other quantities. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Durations(Arc<Buckets>);
+
+#[derive(Debug)]
+struct Buckets {
+    /// Upper bounds in the unit of what is recorded, and what divides it for printing.
+    bounds: &'static [u64],
+    divisor: f64,
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+/// Upper bounds of durations in nanoseconds: 10 µs to 10,000 s, three a decade, so that a hit in
+/// memory and an hour of compiling are both seen.
+pub const DURATION_BOUNDS_NS: &[u64] = &[
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    20_000_000_000,
+    50_000_000_000,
+    100_000_000_000,
+    200_000_000_000,
+    500_000_000_000,
+    1_000_000_000_000,
+    2_000_000_000_000,
+    5_000_000_000_000,
+    10_000_000_000_000,
+];
+
+/// Upper bounds of sizes in bytes: powers of four from 64 B to 4 GiB.
+pub const SIZE_BOUNDS: &[u64] = &[
+    1 << 6,
+    1 << 8,
+    1 << 10,
+    1 << 12,
+    1 << 14,
+    1 << 16,
+    1 << 18,
+    1 << 20,
+    1 << 22,
+    1 << 24,
+    1 << 26,
+    1 << 28,
+    1 << 30,
+    1 << 32,
+];
+
+impl Families {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The count of these labels.
+    pub fn counter(&self, name: &'static str, help: &'static str, labels: Labels<'_>) -> Counter {
+        let counter = Counter::default();
+        self.add(name, help, "counter", labels, Series::Counter(counter.clone()));
+        counter
+    }
+
+    /// The durations of these labels, recorded in nanoseconds and printed in seconds.
+    pub fn durations(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<'_>,
+    ) -> Durations {
+        let durations = Durations::new(DURATION_BOUNDS_NS, 1e9);
+        self.add(name, help, "histogram", labels, Series::Durations(durations.clone()));
+        durations
+    }
+
+    /// The sizes of these labels, in bytes.
+    pub fn sizes(&self, name: &'static str, help: &'static str, labels: Labels<'_>) -> Durations {
+        let sizes = Durations::new(SIZE_BOUNDS, 1.0);
+        self.add(name, help, "histogram", labels, Series::Durations(sizes.clone()));
+        sizes
+    }
+
+    /// A level that `read` tells when it is asked for.
+    pub fn level(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<'_>,
+        read: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
+        self.add(name, help, "gauge", labels, Series::Read(Box::new(read)));
+    }
+
+    /// A count that `read` tells when it is asked for.
+    pub fn count(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: Labels<'_>,
+        read: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        let read = move || exact_f64(read());
+        self.add(name, help, "counter", labels, Series::Read(Box::new(read)));
+    }
+
+    fn add(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        kind: &'static str,
+        labels: Labels<'_>,
+        series: Series,
+    ) {
+        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Family { help, kind, series: BTreeMap::new() };
+        let family = families.entry(name).or_insert_with(new);
+        assert_eq!(family.kind, kind, "{name} is of one kind");
+        family.series.insert(text_of(labels), series);
+    }
+
+    /// All of it as Prometheus text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        for (name, family) in families.iter() {
+            line(&mut text, format_args!("# HELP {name} {}", family.help));
+            line(&mut text, format_args!("# TYPE {name} {}", family.kind));
+            for (labels, series) in &family.series {
+                series.write(&mut text, name, labels);
+            }
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
+    writeln!(text, "{arguments}").expect("a text takes all that is written to it");
+}
+
+fn text_of(labels: Labels<'_>) -> String {
+    let escaped =
+        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let labels: Vec<String> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    labels.join(",")
+}
+
+impl Series {
+    fn write(&self, text: &mut String, name: &str, labels: &str) {
+        let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        match self {
+            Self::Counter(counter) => {
+                line(text, format_args!("{name}{braced} {}", counter.get()));
+            }
+            Self::Read(read) => line(text, format_args!("{name}{braced} {}", read())),
+            Self::Durations(durations) => durations.write(text, name, labels, &braced),
+        }
+    }
+}
+
+impl Counter {
+    /// Counts.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Durations {
+    fn new(bounds: &'static [u64], divisor: f64) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Buckets { bounds, divisor, counts, sum: AtomicU64::new(0) }))
+    }
+
+    /// Records one value: nanoseconds of a duration, bytes of a size.
+    #[inline]
+    pub fn record(&self, value: u64) {
+        let bucket = self.0.bounds.partition_point(|bound| *bound < value);
+        self.0.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.0.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// How many were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The sum of all that were recorded.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.sum.load(Ordering::Relaxed)
+    }
+
+    fn write(&self, text: &mut String, name: &str, labels: &str, braced: &str) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut total = 0;
+        for (bound, count) in self.0.bounds.iter().zip(&self.0.counts) {
+            total += count.load(Ordering::Relaxed);
+            let bound = exact_f64(*bound) / self.0.divisor;
+            line(text, format_args!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {total}"));
+        }
+        // Added up here, so that the last bucket and the count are the same at any moment.
+        total += self.0.counts[self.0.bounds.len()].load(Ordering::Relaxed);
+        line(text, format_args!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}"));
+        #[expect(clippy::cast_precision_loss, reason = "a sum may pass 2^53; 53 bits of it do")]
+        let sum = self.sum() as f64 / self.0.divisor;
+        line(text, format_args!("{name}_sum{braced} {sum}"));
+        line(text, format_args!("{name}_count{braced} {total}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_printed_as_prometheus_reads_it() {
+        let families = Families::new();
+        families.counter("hits_total", "Hits.", &[("storage", "ac")]).add(3);
+        families.counter("hits_total", "Hits.", &[("storage", "a\"b")]).add(1);
+        families.level("quota_bytes", "Quota.", &[], || 0.5);
+        let durations = families.durations("took_seconds", "Time.", &[("operation", "Get")]);
+        for nanoseconds in [10_000, 10_001, 3_000_000_000, u64::MAX >> 12] {
+            durations.record(nanoseconds);
+        }
+        let text = families.text();
+        for expected in [
+            "# TYPE hits_total counter\n",
+            "hits_total{storage=\"ac\"} 3\n",
+            "hits_total{storage=\"a\\\"b\"} 1\n",
+            "quota_bytes 0.5\n",
+            "took_seconds_bucket{operation=\"Get\",le=\"0.00001\"} 1\n",
+            "took_seconds_bucket{operation=\"Get\",le=\"0.00002\"} 2\n",
+            "took_seconds_bucket{operation=\"Get\",le=\"5\"} 3\n",
+            "took_seconds_bucket{operation=\"Get\",le=\"+Inf\"} 4\n",
+            "took_seconds_count{operation=\"Get\"} 4\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in\n{text}");
+        }
+        assert_eq!(text.matches("# TYPE hits_total").count(), 1);
+    }
+}

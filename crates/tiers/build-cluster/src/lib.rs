@@ -1,0 +1,20 @@
+//! The build cluster: what speaks the Remote Execution API, version 2.
+//!
+//! One crate, because its tiers share the wire: digests, statuses, the listener. A process runs one
+//! of them: the cache (`cache`), the front over several caches (`front`), the scheduler and the
+//! worker.
+//!
+//! What it leaves out: printing, and the command line.
+
+pub mod digest;
+pub mod instruments;
+pub mod listen;
+pub mod status;
+
+/// Messages and services of the Remote Execution API, under short names.
+pub mod wire {
+    pub use bazel_remote_apis::build::bazel::remote::asset::v1 as asset;
+    pub use bazel_remote_apis::build::bazel::remote::execution::v2 as re;
+    pub use bazel_remote_apis::build::bazel::semver;
+    pub use bazel_remote_apis::google::{bytestream, longrunning, protobuf, rpc};
+}

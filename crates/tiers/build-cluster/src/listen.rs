@@ -1,0 +1,449 @@
+//! The listener of every tier of the build cluster: what it accepts, from whom, and for how long.
+//!
+//! HTTP/2 and HTTP/1.1 on one port, told apart by their first bytes (by ALPN under TLS). Every bound
+//! that a client can hit has a default here: connections, streams, the size of heads, the time until
+//! a connection says something, and how long one may say nothing.
+
+mod access;
+mod stream;
+
+pub use access::{Access, Tokens, TokensError};
+pub use stream::{Tls, TlsError};
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kendall_tier::{Instruments, Recorder};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tonic::Status;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
+
+use stream::Protocol;
+
+/// Requests that one connection may have open.
+const STREAMS: u32 = 1024;
+/// Bytes that a stream, and a connection, may send before a handler takes them.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// Largest frame that a client may send.
+const FRAME_BYTES: u32 = 64 << 10;
+/// Largest head of a request.
+const HEAD_BYTES: u32 = 16 << 10;
+/// Bytes of answers that a connection holds for a client that does not take them.
+const SEND_BYTES: usize = 256 << 10;
+/// A peer that answers no ping for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How often a connection is looked at for having been idle.
+const LOOK: Duration = Duration::from_secs(5);
+/// Wait after a connection could not be accepted: others may close some.
+const BREATH: Duration = Duration::from_millis(50);
+/// Time for clients to take their last answers at the stop.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// How a tier listens.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Address for clients.
+    pub address: SocketAddr,
+    /// Connections that may be open; further ones wait to be accepted.
+    pub connections: usize,
+    /// Longest time from a connection to its first request's head.
+    pub patience: Duration,
+    /// Longest time that a connection may be without a request.
+    pub idle: Duration,
+    /// Serves TLS alone.
+    pub tls: Option<Tls>,
+    /// Who may do what.
+    pub tokens: Tokens,
+}
+
+impl ListenOptions {
+    /// The defaults, without TLS and open to all.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            connections: 2048,
+            patience: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+            tls: None,
+            tokens: Tokens::default(),
+        }
+    }
+}
+
+/// The tier cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; choose another with --listen HOST:PORT")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What answers requests. A clone answers each connection.
+pub trait Serve: Clone + Send + Sync + 'static {
+    /// Bodies of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+
+    /// Answers a request.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Answers a request that may not be served.
+    fn refuse(&self, status: Status) -> Response<Self::Body>;
+}
+
+/// gRPC services, as `tonic` routes them.
+#[derive(Debug, Clone)]
+pub struct Grpc(pub Routes);
+
+impl Serve for Grpc {
+    type Body = tonic::body::Body;
+
+    async fn serve(&self, request: Request<Incoming>) -> Response<Self::Body> {
+        let mut routes = self.0.clone();
+        match routes.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    fn refuse(&self, status: Status) -> Response<Self::Body> {
+        status.into_http()
+    }
+}
+
+/// A bound listener.
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    options: ListenOptions,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Listener").field(&self.address).finish()
+    }
+}
+
+impl Listener {
+    /// Binds the address and reads the certificate.
+    ///
+    /// # Errors
+    /// [`ListenError`]: an address taken, a certificate that cannot be used.
+    pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
+        let failed = |source| ListenError::Bind { address: options.address, source };
+        let listener = TcpListener::bind(options.address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let acceptor = options.tls.as_ref().map(Tls::acceptor).transpose()?;
+        Ok(Self { listener, address, acceptor, options })
+    }
+
+    /// The address, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` becomes true and what was accepted is answered, for ten seconds at most.
+    /// A connection lives on the runtime of `services` that has the fewest, and never leaves it.
+    /// To be awaited on a runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch the socket.
+    ///
+    /// # Panics
+    /// When `services` is empty.
+    pub async fn serve<S: Serve>(
+        self,
+        services: Vec<(Handle, S)>,
+        instruments: Instruments,
+        mut stop: watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        assert!(!services.is_empty(), "somebody must answer");
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let permits = Arc::new(Semaphore::new(self.options.connections));
+        let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
+        let shared = Arc::new(Shared {
+            acceptor: self.acceptor,
+            tokens: self.options.tokens,
+            patience: self.options.patience,
+            idle: self.options.idle,
+            recorder: Mutex::new(instruments.recorder()),
+            instruments,
+        });
+        let mut tasks = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&listener, &permits) => accepted,
+                Some(_) = tasks.join_next() => continue,
+                () = stopped(&mut stop) => break,
+            };
+            let Some((stream, permit)) = accepted else { continue };
+            let Some(place) = places.iter().min_by_key(|p| p.open.load(Ordering::Relaxed)) else {
+                continue;
+            };
+            let counted = Counted::new(&shared, &place.open, permit);
+            let task = connection(stream, place.service.clone(), counted, stop.clone());
+            tasks.spawn_on(task, &place.handle);
+        }
+        drop(listener);
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(FAREWELL, ended).await.is_err() {
+            tracing::info!("clients still connected were cut off");
+        }
+        tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+/// A runtime, its service, and how many connections it has.
+struct Place<S> {
+    handle: Handle,
+    service: S,
+    open: Arc<AtomicUsize>,
+}
+
+impl<S> Place<S> {
+    fn new((handle, service): (Handle, S)) -> Self {
+        Self { handle, service, open: Arc::default() }
+    }
+}
+
+struct Shared {
+    acceptor: Option<TlsAcceptor>,
+    tokens: Tokens,
+    patience: Duration,
+    idle: Duration,
+    recorder: Mutex<Recorder>,
+    instruments: Instruments,
+}
+
+/// An open connection, as long as it is counted.
+struct Counted {
+    shared: Arc<Shared>,
+    open: Arc<AtomicUsize>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(shared: &Arc<Shared>, open: &Arc<AtomicUsize>, permit: OwnedSemaphorePermit) -> Self {
+        let (shared, open) = (Arc::clone(shared), Arc::clone(open));
+        open.fetch_add(1, Ordering::Relaxed);
+        let counted = Self { shared, open, _permit: permit };
+        counted.level(|recorder, now_ns| recorder.connections.add(now_ns, 1));
+        counted
+    }
+
+    fn level(&self, change: impl FnOnce(&mut Recorder, u64)) {
+        let mut recorder = self.shared.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock: the level's moments must not go back.
+        change(&mut recorder, self.shared.instruments.clock().now_ns());
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.level(|recorder, now_ns| recorder.connections.subtract(now_ns, 1));
+    }
+}
+
+/// The next connection that may be open; `None` when it went wrong.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    permits: &Arc<Semaphore>,
+) -> Option<(std::net::TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
+    let stream = match listener.accept().await {
+        Ok((stream, _)) => stream,
+        Err(error) => {
+            // Out of descriptors, most likely.
+            tracing::warn!(%error, "cannot accept a connection");
+            tokio::time::timeout(BREATH, std::future::pending::<()>()).await.unwrap_or_default();
+            return None;
+        }
+    };
+    // Without it a small answer waits for the acknowledgement of the one before it: 40 ms.
+    stream.set_nodelay(true).ok()?;
+    // It leaves this runtime, for that of its service.
+    Some((stream.into_std().ok()?, permit))
+}
+
+/// Returns when the stop is asked for.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that who could ask for it is gone, which means the same.
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// One connection, from its first byte to its last.
+async fn connection<S: Serve>(
+    stream: std::net::TcpStream,
+    service: S,
+    counted: Counted,
+    stop: watch::Receiver<bool>,
+) {
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let patience = counted.shared.patience;
+    match &counted.shared.acceptor {
+        None => {
+            let told = tokio::time::timeout(patience, stream::protocol(&stream)).await;
+            let Ok(Some(protocol)) = told else { return };
+            drive(stream, protocol, service, &counted, stop).await;
+        }
+        Some(acceptor) => {
+            let shaken = tokio::time::timeout(patience, acceptor.accept(stream)).await;
+            let Ok(Ok(stream)) = shaken else { return };
+            let protocol = stream::negotiated(&stream);
+            drive(stream, protocol, service, &counted, stop).await;
+        }
+    }
+}
+
+/// What happens on a connection, to see when it is idle.
+#[derive(Default)]
+struct Activity {
+    begun: AtomicU64,
+    open: AtomicUsize,
+}
+
+struct Busy(Arc<Activity>);
+
+impl Busy {
+    fn new(activity: &Arc<Activity>) -> Self {
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Speaks the protocol until either side has enough.
+async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    io: I,
+    protocol: Protocol,
+    service: S,
+    counted: &Counted,
+    stop: watch::Receiver<bool>,
+) {
+    let activity = Arc::new(Activity::default());
+    let (shared, seen) = (Arc::clone(&counted.shared), Arc::clone(&activity));
+    let answering = service_fn(move |mut request: Request<Incoming>| {
+        let (service, busy) = (service.clone(), Busy::new(&seen));
+        let refused = shared.tokens.admit(&mut request).err();
+        async move {
+            let response = match refused {
+                Some(status) => service.refuse(status),
+                None => service.serve(request).await,
+            };
+            drop(busy);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let idle = counted.shared.idle;
+    match protocol {
+        Protocol::Http2 => {
+            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(STREAMS)
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(CONNECTION_WINDOW)
+                .max_frame_size(FRAME_BYTES)
+                .max_header_list_size(HEAD_BYTES)
+                .max_send_buf_size(SEND_BYTES)
+                .keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE)
+                .serve_connection(TokioIo::new(io), answering);
+            let mut serving = std::pin::pin!(serving);
+            let end = tokio::select! {
+                result = serving.as_mut() => Some(result),
+                () = enough(&activity, idle, stop) => None,
+            };
+            let result = match end {
+                Some(result) => result,
+                None => {
+                    serving.as_mut().graceful_shutdown();
+                    serving.await
+                }
+            };
+            note(result);
+        }
+        Protocol::Http1 => {
+            let serving = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(counted.shared.patience)
+                .max_headers(64)
+                .serve_connection(TokioIo::new(io), answering);
+            let mut serving = std::pin::pin!(serving);
+            let end = tokio::select! {
+                result = serving.as_mut() => Some(result),
+                () = enough(&activity, idle, stop) => None,
+            };
+            let result = match end {
+                Some(result) => result,
+                None => {
+                    serving.as_mut().graceful_shutdown();
+                    serving.await
+                }
+            };
+            note(result);
+        }
+    }
+}
+
+fn note(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
+
+/// Returns when the tier stops, or when the connection was idle for too long.
+async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<bool>) {
+    let mut quiet = Duration::ZERO;
+    let mut before = activity.begun.load(Ordering::Relaxed);
+    let look = LOOK.min(idle);
+    while quiet < idle {
+        if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
+            return;
+        }
+        let begun = activity.begun.load(Ordering::Relaxed);
+        let silent = begun == before && activity.open.load(Ordering::Relaxed) == 0;
+        quiet = if silent { quiet + look } else { Duration::ZERO };
+        before = begun;
+    }
+}

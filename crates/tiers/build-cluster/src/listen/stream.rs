@@ -1,0 +1,130 @@
+//! What a connection speaks, found by its first bytes; and TLS.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+/// How HTTP/2 begins.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Wait for the rest of a preface whose beginning came alone.
+const REST: Duration = Duration::from_millis(5);
+
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Looks at the first bytes, and leaves them; `None` when the peer went away.
+pub(super) async fn protocol(stream: &TcpStream) -> Option<Protocol> {
+    let mut bytes = [0; PREFACE.len()];
+    loop {
+        let count = stream.peek(&mut bytes).await.ok()?;
+        if count == 0 {
+            return None;
+        }
+        if bytes[..count] != PREFACE[..count] {
+            return Some(Protocol::Http1);
+        }
+        if count == PREFACE.len() {
+            return Some(Protocol::Http2);
+        }
+        // The socket stays readable while bytes lie there: it cannot be waited on for more.
+        tokio::time::timeout(REST, std::future::pending::<()>()).await.unwrap_or_default();
+    }
+}
+
+/// What TLS agreed on.
+pub(super) fn negotiated(stream: &TlsStream<TcpStream>) -> Protocol {
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        Protocol::Http2
+    } else {
+        Protocol::Http1
+    }
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate, with those between it and its root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Clients must show a certificate that comes from this one.
+    pub client_certificate: Option<PathBuf>,
+}
+
+/// A certificate or key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file cannot be read as PEM.
+    #[error("cannot read {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: pem::Error,
+    },
+    /// The file holds no certificate.
+    #[error("{0} holds no certificate")]
+    Empty(PathBuf),
+    /// They do not fit each other, or are not understood.
+    #[error("the certificate or its key cannot be used")]
+    Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Tls {
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        let unusable = |error: rustls::Error| TlsError::Unusable(Box::new(error));
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|source| TlsError::File { path: self.key.clone(), source })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?;
+        let builder = match &self.client_certificate {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(unusable)?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()
+                        .map_err(|error| TlsError::Unusable(Box::new(error)))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::File { path: path.to_owned(), source };
+    let chain = CertificateDer::pem_file_iter(path)
+        .map_err(failed)?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    if chain.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(chain) }
+}
+
+impl From<io::Error> for TlsError {
+    fn from(error: io::Error) -> Self {
+        Self::Unusable(Box::new(error))
+    }
+}
