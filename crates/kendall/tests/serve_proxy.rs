@@ -126,6 +126,48 @@ fn prometheus_reads_the_page_and_a_stop_prints_the_summary() {
     }
 }
 
+/// Sends without reading an answer, and closes.
+fn shout(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(bytes).unwrap();
+}
+
+fn is_stored(server: SocketAddr, key: &str) -> bool {
+    let mut stream = TcpStream::connect(server).unwrap();
+    write!(stream, "get {key}\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.starts_with("VALUE")
+}
+
+/// `printf 'set …' >/dev/tcp/…`, and what clients do that ask for no answers.
+#[test]
+fn a_client_that_closes_at_once_has_its_writes_done_and_harms_nobody() {
+    let (_server, server) = memcached();
+    for (number, mode) in MODES.iter().enumerate() {
+        let (mut process, listen, metrics) = proxy(server, mode);
+        for round in 0..6 {
+            let key = format!("m{number}r{round}");
+            shout(listen, b"set a 0 0 1\r\n1\r\nset b 0 0 1\r\n1\r\nget a\r\n");
+            let set = |write| format!("set {key}w{write} 0 0 1 noreply\r\n1\r\n");
+            let writes: String = (0..20).map(set).collect();
+            shout(listen, writes.as_bytes());
+            let begun = Instant::now();
+            for write in 0..20 {
+                while !is_stored(server, &format!("{key}w{write}")) {
+                    assert!(begun.elapsed() < DEADLINE, "write {write} of {key} is not stored");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            set_and_get(listen);
+        }
+        page(metrics, "/health");
+        let id = process.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert_eq!(process.0.wait().unwrap().code(), Some(0));
+    }
+}
+
 #[test]
 fn a_port_that_is_taken_is_told_with_the_way_out() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -70,11 +70,15 @@ pub struct PageResponse {
 /// A tier's own route.
 type Answer = Box<dyn Fn(&PageRequest) -> PageResponse + Send + Sync>;
 
+/// Whether a tier works, beyond having begun to.
+type Check = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Routes that a tier adds to its page.
 #[derive(Default)]
 pub struct Routes {
     routes: Vec<(&'static str, &'static str, Answer)>,
     metrics: Vec<Box<dyn Fn() -> String + Send + Sync>>,
+    works: Option<Check>,
 }
 
 /// The page cannot be served.
@@ -151,6 +155,14 @@ impl Routes {
     #[must_use]
     pub fn with_metrics(mut self, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.metrics.push(Box::new(text));
+        self
+    }
+
+    /// Has `GET /health` ask `works` each time: it answers 503 where that says no. It may take its
+    /// time to find out, up to the second that a request to the page has.
+    #[must_use]
+    pub fn healthy_while(mut self, works: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.works = Some(Box::new(works));
         self
     }
 }
@@ -326,6 +338,9 @@ impl Site {
     }
 
     fn health(&self) -> PageResponse {
+        if self.routes.works.as_ref().is_some_and(|works| !works()) {
+            return PageResponse::text(503, "it was started and does not work\n");
+        }
         let announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);
         match announcement.as_ref() {
             Some(announcement) => {
@@ -401,6 +416,29 @@ mod tests {
         let request = parse(bytes).unwrap().unwrap();
         assert_eq!((request.path.as_str(), request.query.as_str()), ("/workers", "now"));
         assert_eq!(request.body, b"16");
+    }
+
+    #[test]
+    fn a_tier_that_was_started_and_does_not_work_is_not_healthy() {
+        let works = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let asked = Arc::clone(&works);
+        let routes = Routes::new().healthy_while(move || asked.load(Ordering::SeqCst));
+        let announcement = Announcement {
+            ready: true,
+            tier: "test".to_owned(),
+            listen: Vec::new(),
+            metrics: None,
+            pid: 1,
+        };
+        let site = Site {
+            instruments: Instruments::new(crate::Layout::default(), crate::Clock::monotonic()),
+            routes,
+            announcement: Arc::new(Mutex::new(Some(announcement))),
+            open: AtomicUsize::new(0),
+        };
+        assert_eq!(site.health().status, 200);
+        works.store(false, Ordering::SeqCst);
+        assert_eq!(site.health().status, 503);
     }
 
     #[test]

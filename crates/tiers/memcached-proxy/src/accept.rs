@@ -2,7 +2,7 @@
 
 use kendall_protocols::memcached::{BINARY_REQUEST, Command, Parsed, Refusal, Request, parse};
 
-use crate::client::Client;
+use crate::client::{Client, Waits};
 use crate::dispatch::is_exclusive;
 use crate::engine::Engine;
 use crate::options::{ANSWERS_ADMIT, KEEP_BYTES, Mode, REQUESTS_TOTAL};
@@ -13,24 +13,23 @@ use crate::socket::{self, Moved};
 const QUEUE_FULL: &[u8] = b"SERVER_ERROR request queue is full\r\n";
 
 impl Engine {
-    pub(crate) fn client_readable(&mut self, index: usize, scratch: &mut [u8], failed: bool) {
+    pub(crate) fn client_readable(&mut self, index: usize, scratch: &mut [u8]) {
         let Some(client) = self.clients.get_mut(index) else { return };
-        if client.ended || client.closing {
-            // Nothing more is read; a connection that broke is of no use for answers either.
-            if failed {
-                self.close_client(index);
-            }
-            return;
+        if !client.takes_input() {
+            // A connection that broke: a write says so, and then nothing is expected from it.
+            return self.client_is_dirty(index);
         }
         let count = match socket::read(&client.socket, scratch) {
             Moved::Bytes(count) => count,
             Moved::Later => return,
             Moved::Closed => {
                 client.ended = true;
+                self.progress += 1;
                 self.client_is_dirty(index);
                 return;
             }
         };
+        self.progress += 1;
         self.now_ns = self.clock.now_ns();
         client.read_ns = self.now_ns;
         self.recorder.bytes_in(count as u64);
@@ -68,27 +67,34 @@ impl Engine {
             let write = client.wants_write;
             self.watch_client(index, true, write);
         }
-        if let Some(client) = self.clients.get(index)
-            && (client.ended || client.closing)
-        {
-            self.client_is_dirty(index);
+        if self.clients.get(index).is_some_and(Client::is_over) {
+            self.close_client(index);
         }
     }
 
-    /// Has a client's input looked at again when it waits for room and there is some.
+    /// Has a client's input looked at again when what it waited for may have come: to be called
+    /// when one of its requests was answered, and when it took answers.
     #[inline]
-    pub(crate) fn client_has_room(&mut self, index: usize) {
+    pub(crate) fn client_may_go_on(&mut self, index: usize) {
+        let Some(client) = self.clients.get_mut(index) else { return };
+        let may = match client.waits {
+            Waits::Bytes => false,
+            Waits::Order => true,
+            Waits::Room => !client.is_full(),
+        };
+        if may && !client.resuming {
+            client.resuming = true;
+            self.resuming.push(index);
+        }
+    }
+
+    /// Lets connections go on that waited for a client to read.
+    pub(crate) fn release_conns(&mut self, index: usize) {
         let Some(client) = self.clients.get_mut(index) else { return };
         if !client.holds.is_empty() && client.buffered < ANSWERS_ADMIT {
             let holds = std::mem::take(&mut client.holds);
             self.released.extend(holds);
             self.holding.retain(|held| *held != index);
-        }
-        let Some(client) = self.clients.get_mut(index) else { return };
-        let waits = client.input.len() >= client.needed.max(1);
-        if waits && !client.resuming && !client.is_full() && !client.exclusive {
-            client.resuming = true;
-            self.resuming.push(index);
         }
     }
 
@@ -134,6 +140,9 @@ impl Engine {
     /// how many bytes they are.
     fn feed(&mut self, index: usize, bytes: &[u8]) -> usize {
         let mut at = 0;
+        if let Some(client) = self.clients.get_mut(index) {
+            client.waits = Waits::Bytes;
+        }
         while at < bytes.len() {
             let rest = &bytes[at..];
             let Some(client) = self.clients.get_mut(index) else { return bytes.len() };
@@ -153,6 +162,7 @@ impl Engine {
                     report::CLIENT_REQUESTS
                 };
                 self.recorder.limit_hit(limit);
+                client.waits = Waits::Room;
                 break;
             }
             if rest.len() < client.needed {
@@ -172,6 +182,7 @@ impl Engine {
                 }
                 Parsed::Refusal(refusal) => {
                     if refusal.forget.is_some() && !self.may_start(index, false, false) {
+                        self.wait_for_order(index);
                         break;
                     }
                     self.refuse(index, &refusal, rest);
@@ -180,6 +191,7 @@ impl Engine {
                 Parsed::Request(request) => {
                     let exclusive = is_exclusive(self, &request);
                     if !self.may_start(index, is_read(&request), exclusive) {
+                        self.wait_for_order(index);
                         break;
                     }
                     self.take(index, request, &rest[..request.consumed], exclusive);
@@ -188,6 +200,12 @@ impl Engine {
             }
         }
         at
+    }
+
+    fn wait_for_order(&mut self, index: usize) {
+        if let Some(client) = self.clients.get_mut(index) {
+            client.waits = Waits::Order;
+        }
     }
 
     /// Whether a request may be taken while the client's earlier ones are not answered yet:
@@ -271,11 +289,11 @@ impl Engine {
             let Some(id) = self.queue.pop_front() else { return };
             self.recorder.queue_length.subtract(self.now_ns, 1);
             let Some(entry) = self.entries.get_mut(id) else { continue };
-            let is_its = |client: &Client| client.generation == entry.generation;
-            if entry.is_read && !self.clients.get(entry.client).is_some_and(is_its) {
+            let waits = |client: &Client| client.generation == entry.generation && !client.gone;
+            if entry.is_read && !self.clients.get(entry.client).is_some_and(waits) {
                 // Nobody waits for what it would read.
-                self.entries.remove(id);
                 self.idle.push(lane);
+                self.finish(id);
                 continue;
             }
             self.recorder.workers_busy.add(self.now_ns, 1);
@@ -316,8 +334,10 @@ impl Engine {
         let mut entry = Entry::new(index, client.generation, report::OTHER, client.read_ns);
         entry.done = true;
         entry.reply.extend_from_slice(answer);
-        client.buffered += answer.len();
-        self.answer_bytes += answer.len();
+        if !client.gone {
+            client.buffered += answer.len();
+            self.answer_bytes += answer.len();
+        }
         let id = self.entries.insert(entry);
         client.pending.push_back(id);
         self.advance(index);

@@ -7,6 +7,17 @@ use kendall_tier::{Moments, RequestType};
 
 use crate::options::{ANSWERS_ADMIT, CLIENT_REQUESTS, KEEP_BYTES, READ_BYTES};
 
+/// What a client's input waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// More of it: all that is whole was taken.
+    Bytes,
+    /// An answer to one of the client's earlier requests.
+    Order,
+    /// Fewer unanswered requests, or answers that the client takes.
+    Room,
+}
+
 /// A client that is connected. Idle, it holds no buffer.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -36,15 +47,20 @@ pub(crate) struct Client {
     pub(crate) exclusive: bool,
     /// It sent a byte.
     pub(crate) greeted: bool,
-    /// It sends nothing more.
+    /// It sends nothing more. What it sent is carried out, then it is forgotten.
     pub(crate) ended: bool,
+    /// It takes no answers any more.
+    pub(crate) gone: bool,
     /// It is closed once it has its answers.
     pub(crate) closing: bool,
     pub(crate) dirty: bool,
+    pub(crate) waits: Waits,
     /// It waits in the list of those whose input is looked at again.
     pub(crate) resuming: bool,
     pub(crate) wants_read: bool,
     pub(crate) wants_write: bool,
+    /// The system reports its events.
+    pub(crate) watched: bool,
     /// When the latest bytes were read.
     pub(crate) read_ns: u64,
     /// Connections to servers that wait for it to read.
@@ -80,11 +96,14 @@ impl Client {
             exclusive: false,
             greeted: false,
             ended: false,
+            gone: false,
             closing: false,
             dirty: false,
+            waits: Waits::Bytes,
             resuming: false,
             wants_read: true,
             wants_write: false,
+            watched: true,
             read_ns: 0,
             holds: Vec::new(),
             held_since_ns: 0,
@@ -94,6 +113,9 @@ impl Client {
     /// Puts bytes of an answer behind those before it.
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
+        if self.gone {
+            return;
+        }
         self.out.extend_from_slice(bytes);
         self.appended += bytes.len() as u64;
         self.buffered += bytes.len();
@@ -111,13 +133,27 @@ impl Client {
             && (self.input.len() < READ_BYTES || self.input.len() < self.needed)
     }
 
+    /// Whether it has all that it will get, and all that it sent was carried out or is under way.
+    pub(crate) fn is_over(&self) -> bool {
+        (self.ended || self.closing) && self.input_is_done() && (self.gone || self.is_settled())
+    }
+
+    /// Takes note that it can get no answers.
+    pub(crate) fn forget_answers(&mut self) {
+        self.gone = true;
+        self.out = Vec::new();
+        self.out_start = 0;
+        self.buffered = 0;
+        self.marks.clear();
+    }
+
     /// Whether its input holds no whole request.
-    pub(crate) fn input_is_done(&self) -> bool {
+    fn input_is_done(&self) -> bool {
         self.closing || self.input.len() < self.needed.max(1)
     }
 
     /// Whether it has all its answers.
-    pub(crate) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.out_start == self.out.len()
     }
 

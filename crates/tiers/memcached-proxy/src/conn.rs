@@ -70,6 +70,8 @@ pub(crate) struct Conn {
     pub(crate) dirty: bool,
     pub(crate) held: bool,
     pub(crate) wants_write: bool,
+    /// The system reports its events.
+    pub(crate) watched: bool,
 }
 
 impl Conn {
@@ -94,6 +96,7 @@ impl Conn {
             dirty: false,
             held: false,
             wants_write: false,
+            watched: false,
         }
     }
 

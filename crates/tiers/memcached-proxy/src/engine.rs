@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::conn::{Conn, ConnState};
 use crate::health::Backend;
 use crate::options::{GET_LINE_BYTES, Mode, Options, READ_BYTES, TICK_NS};
+use crate::pulse::Pulse;
 use crate::report;
 use crate::request::Entry;
 use crate::slab::Slab;
@@ -27,6 +28,12 @@ use crate::socket::{self, Moved};
 const EVENTS: usize = 512;
 /// Time that clients have at a stop to take their last answers.
 const DRAIN_NS: u64 = 5_000_000_000;
+/// How often one turn looks at what its own work led to, before it looks for events again. What is
+/// left then is for the next turn, which does not wait: whatever clients and servers do, a turn
+/// ends.
+const PASSES: usize = 8;
+/// How long new connections are left alone when the system has no descriptor for them.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// What an event's number says: kind, generation, index.
 const KIND_SHIFT: u32 = 60;
@@ -96,6 +103,12 @@ impl Proxy {
         &self.instruments
     }
 
+    /// Shows whether the network thread works on something and does not come to an end of it.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.engine.pulse.clone()
+    }
+
     /// Serves until the stop is asked for, and then until every request that was read is
     /// answered.
     ///
@@ -152,10 +165,31 @@ pub(crate) struct Engine {
     next_tick_ns: u64,
     pub(crate) stopping: bool,
     accepting: bool,
+    accept_again_ns: u64,
+    /// Grows whenever something came closer to its end: bytes moved, a request was answered, a
+    /// connection opened or closed, an interest in events changed.
+    pub(crate) progress: u64,
+    pulse: Pulse,
+}
+
+/// What a turn uses and leaves empty.
+pub(crate) struct Room {
+    events: Vec<epoll::Event>,
+    scratch: Vec<u8>,
+}
+
+impl Room {
+    pub(crate) fn new() -> Self {
+        Self { events: Vec::with_capacity(EVENTS), scratch: vec![0; READ_BYTES] }
+    }
 }
 
 impl Engine {
-    fn new(options: Options, listener: OwnedFd, instruments: &Instruments) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        options: Options,
+        listener: OwnedFd,
+        instruments: &Instruments,
+    ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let waker = Waker::new().map_err(|_| Errno::MFILE)?;
         epoll::add(&epoll, &listener, token(LISTENER, 0, 0), epoll::EventFlags::IN)?;
@@ -200,6 +234,9 @@ impl Engine {
             next_tick_ns: 0,
             stopping: false,
             accepting: true,
+            accept_again_ns: 0,
+            progress: 0,
+            pulse: Pulse::default(),
             options,
         };
         engine.servers_changed();
@@ -210,28 +247,11 @@ impl Engine {
     }
 
     fn run(&mut self, stop: &Stop) -> Result<(), Errno> {
-        let mut events = Vec::with_capacity(EVENTS);
-        let mut scratch = vec![0_u8; READ_BYTES];
+        let mut room = Room::new();
         let mut drained_by_ns = u64::MAX;
         loop {
-            events.clear();
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error),
-            }
-            for event in events.drain(..) {
-                self.handle(event, &mut scratch);
-            }
-            self.settle();
-            if timeout.is_some() {
-                self.now_ns = self.clock.now_ns();
-            }
-            if self.now_ns >= self.next_tick_ns {
-                self.tick();
-                self.settle();
-            }
+            self.turn(&mut room, timeout.as_ref())?;
             if stop.requested() {
                 if !self.stopping {
                     self.begin_stop();
@@ -245,13 +265,75 @@ impl Engine {
         }
     }
 
-    /// How long to wait for events: without end when nothing can time out.
+    /// Waits for events, and does what they ask for; says how many there were.
+    pub(crate) fn turn(
+        &mut self,
+        room: &mut Room,
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        room.events.clear();
+        self.pulse.rests();
+        let waited = epoll::wait(&self.epoll, spare_capacity(&mut room.events), timeout);
+        self.pulse.works();
+        match waited {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let count = room.events.len();
+        for event in room.events.drain(..) {
+            self.handle(event, &mut room.scratch);
+        }
+        self.settle();
+        if timeout.is_some() {
+            self.now_ns = self.clock.now_ns();
+        }
+        if self.now_ns >= self.next_tick_ns {
+            self.tick();
+            self.settle();
+        }
+        Ok(count)
+    }
+
+    /// How long to wait for events: not at all when a turn left work behind, without end when
+    /// nothing can time out.
     fn timeout(&self) -> Option<Timespec> {
+        if self.has_work() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+        }
         let all_live = self.live.len() == self.backends.len();
-        if self.in_flight == 0 && all_live && self.holding.is_empty() && !self.stopping {
+        let quiet = self.in_flight == 0 && all_live && self.holding.is_empty();
+        if quiet && self.accept_again_ns == 0 && !self.stopping {
             return None;
         }
         Some(Timespec { tv_sec: 0, tv_nsec: TICK_NS.cast_signed() })
+    }
+
+    /// Whether something can be done without another event.
+    pub(crate) fn has_work(&self) -> bool {
+        (!self.queue.is_empty() && !self.idle.is_empty())
+            || !self.resuming.is_empty()
+            || !self.released.is_empty()
+            || !self.dirty_conns.is_empty()
+            || !self.dirty_clients.is_empty()
+    }
+
+    /// Whether there is no client, no request, and nothing under way.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let workers_rest = match self.options.mode {
+            Mode::Workers(_) => self.idle.len() == self.lanes,
+            Mode::Pipelined { .. } => true,
+        };
+        let probes = self.live.len() < self.backends.len();
+        self.clients.len() == 0
+            && self.entries.len() == 0
+            && self.queue.is_empty()
+            && workers_rest
+            && (self.in_flight == 0 || probes)
+            && self.answer_bytes == 0
+            && self.request_bytes == 0
+            && self.holding.is_empty()
+            && !self.has_work()
     }
 
     fn handle(&mut self, event: epoll::Event, scratch: &mut [u8]) {
@@ -274,7 +356,7 @@ impl Engine {
                     self.client_is_dirty(index);
                 }
                 if readable {
-                    self.client_readable(index, scratch, failed);
+                    self.client_readable(index, scratch);
                 }
             }
             _ => {
@@ -285,10 +367,10 @@ impl Engine {
                 if conn.state == ConnState::Connecting {
                     self.connected(index);
                 } else {
-                    if writable {
+                    if writable || failed {
                         self.conn_is_dirty(index);
                     }
-                    if readable && (!self.conns[index].held || failed) {
+                    if readable && !self.conns[index].held {
                         self.conn_readable(index, scratch);
                     }
                 }
@@ -297,13 +379,17 @@ impl Engine {
     }
 
     /// Works off what a turn left: requests for workers, input to look at again, and all writes.
+    ///
+    /// Each list gets an item only when something happened that could change what becomes of it:
+    /// bytes were read or written, a request of that client was answered, a connection was
+    /// released. So the lists empty, and the bound on passes is for fairness.
     fn settle(&mut self) {
-        loop {
+        for _ in 0..PASSES {
             self.fill_workers();
-            while let Some(conn) = self.released.pop() {
+            for conn in std::mem::take(&mut self.released) {
                 self.conn_released(conn);
             }
-            while let Some(client) = self.resuming.pop() {
+            for client in std::mem::take(&mut self.resuming) {
                 self.client_resumed(client);
             }
             self.fill_workers();
@@ -314,13 +400,7 @@ impl Engine {
                 self.write_client(client);
             }
             self.free_workers();
-            let waits = !self.queue.is_empty() && !self.idle.is_empty();
-            let more = waits
-                || !self.resuming.is_empty()
-                || !self.released.is_empty()
-                || !self.dirty_conns.is_empty()
-                || !self.dirty_clients.is_empty();
-            if !more {
+            if !self.has_work() {
                 return;
             }
         }
@@ -348,19 +428,24 @@ impl Engine {
             }
             match socket::accept(listener) {
                 Ok(socket) => self.add_client(socket),
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(Errno::AGAIN) => return,
+                // Of that one client.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                Err(_) => {
+                    // No descriptor, no memory: the listener stays readable, and nobody may ever
+                    // close.
                     self.recorder.limit_hit(report::CONNECTIONS);
                     self.stop_accepting();
+                    self.accept_again_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
                     return;
                 }
-                Err(Errno::CONNABORTED | Errno::INTR) => {}
-                Err(_) => return,
             }
         }
     }
 
     fn add_client(&mut self, socket: OwnedFd) {
         self.generation += 1;
+        self.progress += 1;
         let generation = self.generation;
         let index = self.clients.insert(Client::new(socket, generation));
         let Some(client) = self.clients.get(index) else { return };
@@ -388,10 +473,12 @@ impl Engine {
             let set = epoll::modify(&self.epoll, listener, token(LISTENER, 0, 0), flags);
             self.accepting = set.is_ok();
         }
+        self.accept_again_ns = 0;
     }
 
     pub(crate) fn close_client(&mut self, index: usize) {
         let Some(client) = self.clients.remove(index) else { return };
+        self.progress += 1;
         self.answer_bytes -= client.buffered.min(self.answer_bytes);
         self.request_bytes -= client.input.len().min(self.request_bytes);
         for id in client.pending {
@@ -413,9 +500,12 @@ impl Engine {
         let Some(client) = self.clients.get_mut(index) else { return };
         client.dirty = false;
         let mut blocked = false;
+        let mut moved = false;
         while client.out_start < client.out.len() {
             match socket::write(&client.socket, &client.out[client.out_start..]) {
                 Moved::Bytes(count) => {
+                    moved = true;
+                    self.progress += 1;
                     self.recorder.bytes_out(count as u64);
                     self.answer_bytes -= count.min(self.answer_bytes);
                     client.wrote(count);
@@ -424,7 +514,13 @@ impl Engine {
                     blocked = true;
                     break;
                 }
-                Moved::Closed => return self.close_client(index),
+                Moved::Closed => {
+                    // It takes no answers any more. What it sent is carried out all the same.
+                    moved = true;
+                    self.progress += 1;
+                    self.answer_bytes -= client.buffered.min(self.answer_bytes);
+                    client.forget_answers();
+                }
             }
         }
         if client.marks.front().is_some_and(|mark| mark.end <= client.written) {
@@ -439,37 +535,44 @@ impl Engine {
                 client.marks.pop_front();
             }
         }
-        if (client.ended || client.closing) && client.is_settled() && client.input_is_done() {
+        if client.is_over() {
             return self.close_client(index);
         }
         let wants_read = client.takes_input();
         if client.wants_write != blocked || client.wants_read != wants_read {
             self.watch_client(index, wants_read, blocked);
         }
-        self.client_has_room(index);
+        if moved {
+            self.release_conns(index);
+            self.client_may_go_on(index);
+        }
     }
 
-    /// Tells the system which events of a client matter now.
+    /// Tells the system which events of a client matter now. Of a socket that nothing is expected
+    /// from it is told to watch nothing: it would report a broken connection again and again.
     pub(crate) fn watch_client(&mut self, index: usize, read: bool, write: bool) {
         let Some(client) = self.clients.get_mut(index) else { return };
+        self.progress += 1;
         client.wants_read = read;
         client.wants_write = write;
         let data = token(CLIENT, client.generation, index);
-        if epoll::modify(&self.epoll, &client.socket, data, flags(read, write)).is_err() {
-            self.close_client(index);
+        let is_watched = watch(&self.epoll, &client.socket, client.watched, data, (read, write));
+        match is_watched {
+            Ok(watched) => client.watched = watched,
+            Err(_) => self.close_client(index),
         }
     }
 
-    pub(crate) fn watch_conn(&mut self, index: usize, add: bool, read: bool, write: bool) -> bool {
+    /// The same for a connection to a server; says whether it could be told.
+    pub(crate) fn watch_conn(&mut self, index: usize, read: bool, write: bool) -> bool {
         let conn = &mut self.conns[index];
+        self.progress += 1;
         conn.wants_write = write;
         let Some(socket) = &conn.socket else { return false };
         let data = token(CONN, conn.generation, index);
-        if add {
-            epoll::add(&self.epoll, socket, data, flags(read, write)).is_ok()
-        } else {
-            epoll::modify(&self.epoll, socket, data, flags(read, write)).is_ok()
-        }
+        let is_watched = watch(&self.epoll, socket, conn.watched, data, (read, write));
+        conn.watched = is_watched == Ok(true);
+        is_watched.is_ok()
     }
 
     #[inline]
@@ -495,6 +598,9 @@ impl Engine {
         self.next_tick_ns = self.now_ns + TICK_NS;
         self.check_servers();
         self.check_holding();
+        if self.accept_again_ns > 0 && self.now_ns >= self.accept_again_ns {
+            self.start_accepting();
+        }
     }
 
     /// Accepts no more clients and no more requests; those that were read are finished.
@@ -508,6 +614,23 @@ impl Engine {
             self.client_is_dirty(index);
         }
     }
+}
+
+/// Has a socket watched for reading and writing, or not at all; says whether it is watched now.
+fn watch(
+    epoll: &OwnedFd,
+    socket: &OwnedFd,
+    watched: bool,
+    data: epoll::EventData,
+    (read, write): (bool, bool),
+) -> Result<bool, Errno> {
+    match (watched, read || write) {
+        (false, false) => {}
+        (false, true) => epoll::add(epoll, socket, data, flags(read, write))?,
+        (true, true) => epoll::modify(epoll, socket, data, flags(read, write))?,
+        (true, false) => epoll::delete(epoll, socket)?,
+    }
+    Ok(read || write)
 }
 
 fn flags(read: bool, write: bool) -> epoll::EventFlags {

@@ -62,7 +62,7 @@ impl Engine {
                 conn.socket = Some(socket);
                 conn.state = if made { ConnState::Open } else { ConnState::Connecting };
                 conn.progress_ns = self.now_ns;
-                if !self.watch_conn(index, true, true, !made) {
+                if !self.watch_conn(index, true, !made) {
                     self.conn_failed(index, REFUSED);
                 }
             }
@@ -77,7 +77,7 @@ impl Engine {
             return self.conn_failed(index, REFUSED);
         }
         self.conns[index].state = ConnState::Open;
-        if self.watch_conn(index, false, true, false) {
+        if self.watch_conn(index, true, false) {
             self.conn_is_dirty(index);
         } else {
             self.conn_failed(index, REFUSED);
@@ -90,6 +90,7 @@ impl Engine {
         let (server, was_open) = (conn.server, conn.state == ConnState::Open);
         let torn = conn.data_left > 0;
         let queue = conn.reset();
+        self.progress += 1;
         self.in_flight -= queue.len();
         if was_open {
             // What the server counted before may start anew.

@@ -14,7 +14,10 @@ mod conn;
 mod dispatch;
 mod engine;
 mod health;
+#[cfg(test)]
+mod model;
 mod options;
+mod pulse;
 mod replies;
 mod report;
 mod request;
@@ -24,3 +27,4 @@ mod unique;
 
 pub use engine::{Proxy, StartError};
 pub use options::{Mode, Options, Placement};
+pub use pulse::Pulse;

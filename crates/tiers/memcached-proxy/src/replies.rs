@@ -37,6 +37,7 @@ impl Engine {
             let Some(socket) = &conn.socket else { return };
             match socket::write(socket, &conn.out[conn.out_start..]) {
                 Moved::Bytes(count) => {
+                    self.progress += 1;
                     self.now_ns = self.clock.now_ns();
                     conn.wrote(count, self.now_ns);
                 }
@@ -49,7 +50,7 @@ impl Engine {
         }
         if conn.wants_write != blocked {
             let read = !conn.held;
-            if !self.watch_conn(index, false, read, blocked) {
+            if !self.watch_conn(index, read, blocked) {
                 self.conn_failed(index, CLOSED);
             }
         }
@@ -63,6 +64,7 @@ impl Engine {
             Moved::Later => return,
             Moved::Closed => return self.conn_failed(index, CLOSED),
         };
+        self.progress += 1;
         self.now_ns = self.clock.now_ns();
         conn.progress_ns = self.now_ns;
         if conn.input.is_empty() {
@@ -84,7 +86,7 @@ impl Engine {
         conn.progress_ns = self.now_ns;
         let input = std::mem::take(&mut conn.input);
         let write = conn.wants_write;
-        if !self.watch_conn(index, false, true, write) {
+        if !self.watch_conn(index, true, write) {
             return self.conn_failed(index, CLOSED);
         }
         self.read_replies(index, &input);
@@ -257,7 +259,9 @@ impl Engine {
         if entry.instead.is_some() || entry.is_silent() {
             return;
         }
-        let is_its = |client: &&mut crate::client::Client| client.generation == entry.generation;
+        let is_its = |client: &&mut crate::client::Client| {
+            client.generation == entry.generation && !client.gone
+        };
         let Some(client) = self.clients.get_mut(entry.client).filter(is_its) else { return };
         entry.begun = true;
         self.answer_bytes += bytes.len();
@@ -293,7 +297,7 @@ impl Engine {
         let conn = &mut self.conns[index];
         conn.held = true;
         let write = conn.wants_write;
-        if !self.watch_conn(index, false, false, write) {
+        if !self.watch_conn(index, false, write) {
             self.conn_failed(index, CLOSED);
         }
     }
@@ -514,11 +518,12 @@ impl Engine {
 
     /// The answer is whole: the client gets it in its turn, and the worker is free once the turn's
     /// answers are written.
-    fn finish(&mut self, id: usize) {
+    pub(crate) fn finish(&mut self, id: usize) {
         if let Some(instead) = self.entries.get_mut(id).and_then(|entry| entry.instead.take()) {
             self.emit(id, instead);
         }
         let Some(entry) = self.entries.get_mut(id) else { return };
+        self.progress += 1;
         entry.done = true;
         self.freed.extend(entry.lane.take());
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
@@ -545,7 +550,9 @@ impl Engine {
             let Some(entry) = self.entries.get_mut(id) else { break };
             if !entry.reply.is_empty() {
                 // Counted as buffered when it came.
-                client.buffered -= entry.reply.len();
+                if !client.gone {
+                    client.buffered -= entry.reply.len();
+                }
                 client.append(&entry.reply);
                 entry.reply = Vec::new();
             }
@@ -565,6 +572,6 @@ impl Engine {
             self.entries.remove(id);
         }
         self.client_is_dirty(index);
-        self.client_has_room(index);
+        self.client_may_go_on(index);
     }
 }

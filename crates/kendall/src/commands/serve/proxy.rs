@@ -1,5 +1,7 @@
 //! `kendall serve proxy`: the memcached middleware.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use kendall_memcached_proxy::{Mode, Options, Placement, Proxy as Middleware};
@@ -8,6 +10,12 @@ use kendall_units::{parse_bytes, parse_seconds};
 
 use super::{Running, ServerFlags, TierFlags};
 use crate::exit::{Exit, exit_with};
+use crate::output;
+
+/// A network thread that did not come to the end of a turn in this time is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
+/// Longest wait for the network thread at a stop: it gives clients five seconds for their answers.
+const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Runs the memcached middleware: clients do not know that it is there
 #[derive(Debug, clap::Args)]
@@ -90,20 +98,28 @@ impl Proxy {
             .map_err(|error| exit_with(Exit::NotReady, error))?;
         let instruments = middleware.instruments().clone();
         let listen = vec![middleware.address()];
-        let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
+        let pulse = middleware.pulse();
+        let routes = Routes::new().healthy_while(move || pulse.beats_within(STUCK_AFTER));
+        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
         let asked = stop.clone();
-        let network = std::thread::Builder::new().name("network".into()).spawn(move || {
-            let ended = middleware.run(&asked);
+        let (ended, end) = sync_channel(1);
+        std::thread::Builder::new().name("network".into()).spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| middleware.run(&asked)));
             // However it ended, the program must not wait for a signal that nobody sends.
             asked.request();
-            ended
+            // Nobody listens when it came too late.
+            ended.send(outcome).unwrap_or_default();
         })?;
         running.wait();
-        match network.join() {
-            Ok(ended) => ended?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-        running.finish()
+        let exit = match end.recv_timeout(STOP_WITHIN) {
+            Ok(Ok(outcome)) => outcome.map(|()| Exit::Done)?,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => {
+                output::note("the network thread did not stop; what was under way is lost");
+                Exit::Failure
+            }
+        };
+        running.finish().map(|done| if exit == Exit::Done { done } else { exit })
     }
 
     fn options(&self) -> Options {

@@ -1,0 +1,528 @@
+//! The engine among clients and servers that do as they please: they cut their streams anywhere,
+//! close, half-close, reset, pipeline, leave answers unread, stall, and break off.
+//!
+//! All are sockets of this one thread, and the clock is the test's, so that a seed gives the same
+//! order of events again. What is checked: a turn that has something to do comes closer to its end
+//! (nothing spins), after the last client everything is at rest (nothing stalls, nothing leaks), and
+//! what a client sent before it closed is stored.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Store, keys, parse};
+use kendall_tier::{Clock, Instruments, ManualClock};
+use rustix::event::Timespec;
+use rustix::net::sockopt::set_socket_linger;
+
+use crate::engine::{Engine, Room};
+use crate::options::{Mode, Options, Placement};
+use crate::report;
+use crate::socket;
+
+/// Turns that may have something to do and do nothing, one after the other: an event may be of a
+/// socket that an earlier event of the same turn closed.
+const BARREN: u32 = 3;
+/// Turns after which everything is at rest, once clients and servers have done all they wanted.
+const LAST_TURNS: u32 = 4000;
+const LIMITS: Limits = Limits { value_bytes: 1 << 20, get_line_bytes: 1 << 20 };
+const MILLISECOND: u64 = 1_000_000;
+
+/// Chance with a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() >> 11).unwrap() % bound
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// Reads what there is, at most `most` bytes. `None` at the end.
+fn take(stream: &mut TcpStream, most: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    match stream.read(&mut bytes) {
+        Ok(0) => None,
+        Ok(count) => {
+            bytes.truncate(count);
+            Some(bytes)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(Vec::new()),
+        Err(_) => None,
+    }
+}
+
+/// Writes what there is room for; says how much. `None` when nobody takes it.
+fn give(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
+    match stream.write(bytes) {
+        Ok(count) => Some(count),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// A memcached that answers when it likes to.
+struct Server {
+    listener: TcpListener,
+    links: Vec<Link>,
+    store: HashMap<Vec<u8>, (Vec<u8>, u64)>,
+    unique: u64,
+}
+
+struct Link {
+    stream: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let big = (vec![b'x'; 300_000], 1);
+        let store = [(b"big".to_vec(), big), (b"k".to_vec(), (b"v".to_vec(), 2))].into();
+        Self { listener, links: Vec::new(), store, unique: 2 }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            stream.set_nonblocking(true).unwrap();
+            self.links.push(Link { stream, input: Vec::new(), output: Vec::new() });
+        }
+    }
+
+    /// Answers at most so many requests of one connection, and writes at most so many bytes.
+    fn serve(&mut self, link: usize, requests: usize, bytes: usize) {
+        let mut here = self.links.swap_remove(link);
+        let Some(read) = take(&mut here.stream, bytes.max(1)) else { return };
+        here.input.extend_from_slice(&read);
+        for _ in 0..requests {
+            let Parsed::Request(request) = parse(&here.input, &LIMITS) else { break };
+            let rest = here.input.split_off(request.consumed);
+            let asked = std::mem::replace(&mut here.input, rest);
+            self.answer(&request, &asked, &mut here.output);
+        }
+        let most = here.output.len().min(bytes);
+        let Some(written) = give(&mut here.stream, &here.output[..most]) else { return };
+        here.output.drain(..written);
+        self.links.push(here);
+    }
+
+    fn answer(&mut self, request: &Request, bytes: &[u8], out: &mut Vec<u8>) {
+        let key = request.key.of(bytes).to_vec();
+        match request.command {
+            Command::Get | Command::Gets => {
+                for key in keys(request, bytes) {
+                    let Some((value, unique)) = self.store.get(key) else { continue };
+                    let key = String::from_utf8_lossy(key);
+                    out.extend(format!("VALUE {key} 0 {}", value.len()).bytes());
+                    if request.command == Command::Gets {
+                        out.extend(format!(" {unique}").bytes());
+                    }
+                    out.extend(b"\r\n");
+                    out.extend(value);
+                    out.extend(b"\r\n");
+                }
+                out.extend(b"END\r\n");
+            }
+            Command::Store(store) => {
+                let held = self.store.get(&key).map(|item| item.1);
+                let wanted = request.unique.and_then(|unique| {
+                    std::str::from_utf8(unique.of(bytes)).unwrap().parse::<u64>().ok()
+                });
+                out.extend_from_slice(match (store, held) {
+                    (Store::Cas, None) => b"NOT_FOUND\r\n",
+                    (Store::Cas, held) if held != wanted => b"EXISTS\r\n",
+                    _ => {
+                        self.unique += 1;
+                        let value = request.value.unwrap().of(bytes);
+                        let value = value[..value.len() - 2].to_vec();
+                        self.store.insert(key, (value, self.unique));
+                        b"STORED\r\n"
+                    }
+                });
+            }
+            Command::Version => out.extend(b"VERSION model\r\n"),
+            Command::MetaNoop => out.extend(b"MN\r\n"),
+            Command::MetaGet => out.extend(b"EN\r\n"),
+            _ => out.extend(b"NOT_FOUND\r\n"),
+        }
+        if request.quiet {
+            // The proxy's own mark follows as a request of its own.
+            let line = out.len() - 4;
+            out.truncate(line);
+        }
+    }
+}
+
+/// What a client does when it has sent all it wants to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    HalfClose,
+    Close,
+    Reset,
+    Stay,
+}
+
+struct Actor {
+    stream: TcpStream,
+    script: Vec<u8>,
+    sent: usize,
+    ending: Ending,
+    ended: bool,
+    reads: bool,
+    /// It asks for no answers.
+    silent: bool,
+    /// Keys that it stores, with the byte of its script at which the request ends.
+    stores: Vec<(String, usize)>,
+}
+
+fn script(chance: &mut Chance, name: usize, silent: bool) -> (Vec<u8>, Vec<(String, usize)>) {
+    let (mut script, mut stores) = (Vec::new(), Vec::new());
+    let most = *[3, 30, 400].get(chance.below(3)).unwrap();
+    for number in 0..1 + chance.below(most) {
+        let key = format!("c{name}-{number}");
+        let kind = if silent { 0 } else { chance.below(16) };
+        match kind {
+            0..=4 => {
+                let value = "y".repeat(if chance.one_in(50) { 100_000 } else { chance.below(20) });
+                let noreply = if silent || chance.one_in(2) { " noreply" } else { "" };
+                script.extend(
+                    format!("set {key} 0 0 {}{noreply}\r\n{value}\r\n", value.len()).bytes(),
+                );
+                stores.push((key, script.len()));
+            }
+            5 | 6 => script.extend(b"get k\r\n"),
+            7 if chance.one_in(4) => script.extend(b"get big\r\n"),
+            7 | 8 => script.extend(b"get k none k\r\n"),
+            9 => script.extend(b"gets k\r\n"),
+            10 => script.extend(b"cas k 0 0 1 7\r\nw\r\n"),
+            11 => script.extend(b"incr none 1\r\n"),
+            12 => script.extend(b"mn\r\n"),
+            13 => script.extend(b"no such\r\n"),
+            14 => script.extend(b"version\r\n"),
+            _ => script.extend(b"mg none q\r\n"),
+        }
+    }
+    if chance.one_in(10) {
+        script.extend(b"quit\r\nget k\r\n");
+    }
+    if chance.one_in(3) {
+        script.truncate(chance.below(script.len() + 1));
+    }
+    (script, stores)
+}
+
+impl Actor {
+    fn new(chance: &mut Chance, name: usize, proxy: SocketAddr) -> Self {
+        let stream = TcpStream::connect(proxy).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let silent = chance.one_in(4);
+        let (script, stores) = script(chance, name, silent);
+        let ending = [Ending::HalfClose, Ending::Close, Ending::Close, Ending::Reset, Ending::Stay]
+            [chance.below(5)];
+        let reads = !chance.one_in(3);
+        Self { stream, script, sent: 0, ending, ended: false, reads, silent, stores }
+    }
+
+    /// Sends at most so many bytes; says whether it is to be dropped.
+    fn send(&mut self, bytes: usize) -> bool {
+        let most = (self.sent + bytes).min(self.script.len());
+        match give(&mut self.stream, &self.script[self.sent..most]) {
+            Some(count) => self.sent += count,
+            None => return true,
+        }
+        if self.sent < self.script.len() || self.ended {
+            return false;
+        }
+        self.ended = true;
+        match self.ending {
+            Ending::HalfClose => {
+                self.stream.shutdown(std::net::Shutdown::Write).unwrap_or_default();
+                false
+            }
+            Ending::Close => true,
+            Ending::Reset => {
+                set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+                true
+            }
+            Ending::Stay => false,
+        }
+    }
+}
+
+struct World {
+    chance: Chance,
+    clock: ManualClock,
+    engine: Engine,
+    instruments: Instruments,
+    room: Room,
+    proxy: SocketAddr,
+    servers: Vec<Server>,
+    actors: Vec<Actor>,
+    /// Keys that must be stored in the end.
+    promised: Vec<String>,
+    faults: bool,
+    barren: u32,
+    born: usize,
+    /// What happened, to be printed on a failure.
+    story: String,
+}
+
+impl World {
+    fn new(seed: u64, mode: Mode, count: usize, placement: Placement) -> Self {
+        let servers: Vec<Server> = (0..count).map(|_| Server::new()).collect();
+        let clock = ManualClock::default();
+        clock.advance(MILLISECOND);
+        let (listener, proxy) = socket::listener("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut chance = Chance(seed);
+        let options = Options {
+            mode,
+            placement,
+            shard_multigets: chance.one_in(2),
+            queue_length: if chance.one_in(4) { 3 } else { 1000 },
+            ..Options::new(proxy, servers.iter().map(Server::address).collect())
+        };
+        let names = servers.iter().map(|server| server.address().to_string()).collect();
+        let instruments = Instruments::new(report::layout(names), Clock::manual(&clock));
+        // Requests that the queue refuses are not carried out, and say so.
+        let faults = chance.one_in(2) || options.queue_length == 3;
+        let engine = Engine::new(options, listener, &instruments).unwrap();
+        let story = format!("seed {seed}, {mode:?}, {count} servers, {placement:?}\n");
+        let (actors, promised) = (Vec::new(), Vec::new());
+        let (room, barren, born) = (Room::new(), 0, 0);
+        Self {
+            chance,
+            clock,
+            engine,
+            instruments,
+            room,
+            proxy,
+            servers,
+            actors,
+            promised,
+            faults,
+            barren,
+            born,
+            story,
+        }
+    }
+
+    /// One turn of the engine, which comes closer to an end if it has something to do.
+    fn turn(&mut self) {
+        let before = self.engine.progress;
+        let had_work = self.engine.has_work();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let events = self.engine.turn(&mut self.room, Some(&at_once)).unwrap();
+        let idles = self.engine.progress == before && (events > 0 || had_work);
+        self.barren = if idles { self.barren + 1 } else { 0 };
+        assert!(self.barren < BARREN, "the engine spins: {}", self.story);
+    }
+
+    fn act(&mut self) {
+        match self.chance.below(20) {
+            0 if self.actors.len() < 12 => {
+                self.born += 1;
+                let actor = Actor::new(&mut self.chance, self.born, self.proxy);
+                self.actors.push(actor);
+            }
+            1..=6 if !self.actors.is_empty() => {
+                let index = self.chance.below(self.actors.len());
+                let bytes = [1, 20, 500, 50_000][self.chance.below(4)];
+                self.send(index, bytes);
+            }
+            7..=9 if !self.actors.is_empty() => {
+                let index = self.chance.below(self.actors.len());
+                let bytes = [10, 1000, 100_000][self.chance.below(3)];
+                let actor = &mut self.actors[index];
+                if actor.reads && take(&mut actor.stream, bytes).is_none() {
+                    self.bury(index);
+                }
+            }
+            10..=14 => {
+                let server = self.chance.below(self.servers.len());
+                self.servers[server].accept();
+                let links = self.servers[server].links.len();
+                if links > 0 {
+                    let link = self.chance.below(links);
+                    let requests = self.chance.below(6);
+                    let bytes = [1, 30, 5000, 1 << 20][self.chance.below(4)];
+                    self.servers[server].serve(link, requests, bytes);
+                }
+            }
+            15 if self.faults && self.chance.one_in(8) => self.fault(),
+            16 => self.clock.advance(MILLISECOND * (1 + self.chance.next() % 40)),
+            _ => {}
+        }
+    }
+
+    /// A server breaks a connection off, or sends noise.
+    fn fault(&mut self) {
+        let server = self.chance.below(self.servers.len());
+        let links = self.servers[server].links.len();
+        if links == 0 {
+            return;
+        }
+        let link = self.chance.below(links);
+        match self.chance.below(3) {
+            0 => {
+                give(&mut self.servers[server].links[link].stream, b"noise\r\n");
+            }
+            1 => {
+                let broken = self.servers[server].links.swap_remove(link);
+                set_socket_linger(&broken.stream, Some(Duration::ZERO)).unwrap();
+            }
+            _ => drop(self.servers[server].links.swap_remove(link)),
+        }
+    }
+
+    fn send(&mut self, index: usize, bytes: usize) {
+        if self.actors[index].send(bytes) {
+            self.bury(index);
+        }
+    }
+
+    /// A client is gone; what it sent in good order is to be stored.
+    fn bury(&mut self, index: usize) {
+        let actor = self.actors.swap_remove(index);
+        let quits = find(&actor.script, b"quit\r\n").unwrap_or(usize::MAX);
+        // A system throws away what is on its way when a process closes a socket with answers that
+        // nobody read.
+        let arrived = actor.ending != Ending::Close || actor.silent;
+        if actor.ending != Ending::Reset && arrived && !self.faults {
+            let kept = actor.stores.iter().filter(|(_, end)| *end <= actor.sent && *end <= quits);
+            self.promised.extend(kept.map(|(key, _)| key.clone()));
+        }
+    }
+
+    /// Servers answer all, clients end: nothing may be left over.
+    fn finish(&mut self) {
+        for turn in 0.. {
+            for index in (0..self.actors.len()).rev() {
+                self.actors[index].reads = true;
+                let (sent, ended) = (self.actors[index].sent, self.actors[index].ended);
+                if !ended {
+                    self.send(index, 100_000);
+                    if self.actors.get(index).is_some_and(|a| a.sent == sent && !a.ended) {
+                        // It waits for the proxy to take more.
+                    } else {
+                        continue;
+                    }
+                }
+                let over = take(&mut self.actors[index].stream, 1 << 20).is_none();
+                if over || (turn > 500 && self.actors[index].ending == Ending::Stay) {
+                    self.bury(index);
+                }
+            }
+            for server in &mut self.servers {
+                server.accept();
+                for link in (0..server.links.len()).rev() {
+                    server.serve(link, 1000, 1 << 20);
+                }
+            }
+            self.turn();
+            self.clock.advance(10 * MILLISECOND);
+            if self.actors.is_empty() && self.engine.is_at_rest() {
+                return self.check();
+            }
+            assert!(turn < LAST_TURNS, "the engine stalls: {}{:?}", self.story, self.engine);
+        }
+    }
+
+    fn check(&self) {
+        for key in &self.promised {
+            let held = self.servers.iter().filter(|s| s.store.contains_key(key.as_bytes()));
+            let wanted = match self.engine.options.placement {
+                Placement::Replicate => self.servers.len(),
+                Placement::Hash => 1,
+            };
+            assert_eq!(held.count(), wanted, "{key} was sent and is not stored: {}", self.story);
+        }
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+fn live(seed: u64, mode: Mode, servers: usize, placement: Placement, steps: usize) {
+    let mut world = World::new(seed, mode, servers, placement);
+    for _ in 0..steps {
+        world.act();
+        world.turn();
+    }
+    world.finish();
+}
+
+/// Seeds of one way to work; `KENDALL_SEEDS=FROM..TO` runs others.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("KENDALL_SEEDS") else { return 0..3 };
+    let (from, to) = text.split_once("..").expect("KENDALL_SEEDS=FROM..TO");
+    from.parse().unwrap()..to.parse().unwrap()
+}
+
+#[test]
+fn what_a_client_sent_is_done_though_it_closes_before_its_answers_come() {
+    for mode in [Mode::Workers(1), Mode::Pipelined { connections: 1 }] {
+        let mut world = World::new(1, mode, 1, Placement::Replicate);
+        world.faults = false;
+        let mut actor = Actor::new(&mut Chance(1), 0, world.proxy);
+        actor.stores = (0..20).map(|number| (format!("k{number}"), 0)).collect();
+        let set = |(key, _): &(String, usize)| format!("set {key} 0 0 1\r\nv\r\n");
+        actor.script = actor.stores.iter().map(set).collect::<String>().into_bytes();
+        actor.ending = Ending::Stay;
+        actor.send(usize::MAX / 2);
+        while world.instruments.snapshot().bytes_in < actor.script.len() as u64 {
+            world.turn();
+        }
+        // The first answer is on its way to a client that does not read it, and closes.
+        while world.instruments.snapshot().bytes_out == 0 {
+            world.servers[0].accept();
+            if !world.servers[0].links.is_empty() {
+                world.servers[0].serve(0, 1, 1 << 20);
+            }
+            world.turn();
+        }
+        actor.silent = true;
+        world.actors.push(actor);
+        world.bury(0);
+        world.finish();
+        assert_eq!(world.promised.len(), 20);
+    }
+}
+
+#[test]
+fn no_order_of_events_spins_stalls_or_loses_what_a_client_sent_before_it_closed() {
+    let modes = [
+        Mode::Workers(1),
+        Mode::Workers(4),
+        Mode::Pipelined { connections: 1 },
+        Mode::Pipelined { connections: 2 },
+    ];
+    for seed in seeds() {
+        for mode in modes {
+            for (servers, placement) in
+                [(1, Placement::Replicate), (2, Placement::Replicate), (3, Placement::Hash)]
+            {
+                live(seed, mode, servers, placement, 1500);
+            }
+        }
+    }
+}
