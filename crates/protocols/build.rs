@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptions = protox::compile([QUEUE], ["proto"])?;
     let encoded = PathBuf::from(std::env::var("OUT_DIR")?).join("queue-descriptors.bin");
     std::fs::write(&encoded, encode(&descriptions))?;
-    prost_build::Config::new().compile_fds(descriptions)?;
+    // Headers in order: the same message has the same bytes.
+    prost_build::Config::new().btree_map(["."]).compile_fds(descriptions)?;
     Ok(())
 }
 

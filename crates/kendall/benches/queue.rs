@@ -270,7 +270,7 @@ impl Bench {
             for _ in 0..CHURN / 1000 {
                 let batch = SendBatchRequest { messages: vec![message.clone(); 1000] };
                 client.send_batch(batch).await.unwrap();
-                client.receive_batch(receive).await.unwrap();
+                client.receive_batch(receive.clone()).await.unwrap();
             }
         });
     }

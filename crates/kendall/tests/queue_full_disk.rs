@@ -348,7 +348,7 @@ async fn drain(shared: &Shared, client: &mut Client) {
         let held = client.lease(lease).await.unwrap().into_inner();
         let Some(message) = held.message else { break };
         let (message_id, lease_id) = (message.message_id, held.lease_id);
-        let done = AcknowledgeRequest { client_id, message_id, lease_id };
+        let done = AcknowledgeRequest { client_id, message_id, lease_id, ..Default::default() };
         client.acknowledge(done).await.unwrap();
         shared.found(label(&message.content));
     }

@@ -101,7 +101,7 @@ impl Client {
             }
             Err(status) => {
                 let (code, error) = (status.code() as i32, status.message().to_owned());
-                SendResult { message_id: 0, code, error }
+                SendResult { code, error, ..Default::default() }
             }
         };
         let results = at_once(asked).await.into_iter().map(result).collect();
@@ -438,7 +438,8 @@ impl Actor {
             ..Default::default()
         };
         let began = self.shared.now();
-        let answer = self.once(async |mut client| client.lease(request).await).await.unwrap();
+        let answer =
+            self.once(async |mut client| client.lease(request.clone()).await).await.unwrap();
         let span = Span { began, answered: self.shared.now() };
         let Some(held) = answer else {
             self.shared.note(|history| history.open_takes += 1);
@@ -460,11 +461,12 @@ impl Actor {
     /// Acknowledges until it is answered. A second attempt that is refused means that the first
     /// went through, if the lease cannot have run out.
     async fn acknowledge(&mut self, message_id: u64, lease_id: u64, long: bool) -> Fate {
-        let request = AcknowledgeRequest { client_id: self.client, message_id, lease_id };
+        let client_id = self.client;
+        let request = AcknowledgeRequest { client_id, message_id, lease_id, ..Default::default() };
         let mut first = true;
         loop {
             let began = self.shared.now();
-            match self.once(async |mut client| client.acknowledge(request).await).await {
+            match self.once(async |mut client| client.acknowledge(request.clone()).await).await {
                 Ok(Some(_)) => return Fate::Acknowledged { began },
                 Ok(None) => first = false,
                 Err(status) => {
@@ -481,11 +483,12 @@ impl Actor {
     }
 
     async fn give_back(&mut self, message_id: u64, lease_id: u64, long: bool) -> Fate {
+        let client_id = self.client;
         let request =
-            ReturnMessageRequest { client_id: self.client, message_id, lease_id, delay_ms: 0 };
+            ReturnMessageRequest { client_id, message_id, lease_id, ..Default::default() };
         let mut first = true;
         loop {
-            match self.once(async |mut client| client.return_message(request).await).await {
+            match self.once(async |mut client| client.return_message(request.clone()).await).await {
                 Ok(Some(_)) => return Fate::Returned,
                 Ok(None) => first = false,
                 Err(status) => {

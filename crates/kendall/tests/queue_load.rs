@@ -128,10 +128,10 @@ fn many_calls_on_one_stream_are_answered_each_by_itself() {
         stream.call(send("leased".into())).await.unwrap();
         let leased = stream.call(Call::Lease(lease)).await.unwrap();
         let Answer::Lease(leased) = leased else { panic!("{leased:?}") };
-        let message_id = leased.message.unwrap().message_id;
+        let (message_id, lease_id) = (leased.message.unwrap().message_id, leased.lease_id);
         let acknowledge =
-            AcknowledgeRequest { client_id: 2, message_id, lease_id: leased.lease_id };
-        stream.call(Call::Acknowledge(acknowledge)).await.unwrap();
+            AcknowledgeRequest { client_id: 2, message_id, lease_id, ..Default::default() };
+        stream.call(Call::Acknowledge(acknowledge.clone())).await.unwrap();
         let again = stream.call(Call::Acknowledge(acknowledge)).await;
         assert!(matches!(again, Err(Refusal::Status { code: 9, .. })), "{again:?}");
     });

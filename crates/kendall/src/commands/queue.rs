@@ -1,6 +1,7 @@
 //! `kendall queue`: a client of the message queue for the command line and for scripts.
 
 mod call;
+mod letters;
 mod lines;
 mod show;
 mod watch;
@@ -147,6 +148,47 @@ pub(crate) enum Command {
         /// Becomes visible this much later
         #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
         delay: Seconds,
+        /// Why: kept with a message that becomes a dead letter by it
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Renames a queue, pauses or resumes it, or changes its settings; its messages stay
+    #[command(after_help = "Examples:\n  \
+        kendall queue change jobs --pause\n  \
+        kendall queue change jobs --resume --max-deliveries 10\n  \
+        kendall queue change jobs --rename builds")]
+    Change(Change),
+    /// Lists the dead letters that wait in a queue, and leaves them there
+    #[command(after_help = "Examples:\n  \
+        kendall queue dead-letters dead\n  \
+        kendall queue dead-letters dead --from maker --format json | jq '.dead_letters[].reason'")]
+    DeadLetters {
+        /// Name of the queue
+        queue: String,
+        /// Only those that this client sent
+        #[arg(long, value_name = "NAME")]
+        from: Option<String>,
+    },
+    /// Moves dead letters back to the queue where they died, as if never leased
+    #[command(after_help = "Examples:\n  \
+        kendall queue redrive dead\n  \
+        kendall queue redrive dead 17 18 --to repaired")]
+    Redrive {
+        /// Name of the queue that holds the dead letters
+        queue: String,
+        /// Ids of messages; all that wait when none is given
+        messages: Vec<u64>,
+        /// To this queue instead
+        #[arg(long, value_name = "QUEUE")]
+        to: Option<String>,
+    },
+    /// Lists what was received or acknowledged in a queue that keeps an archive
+    #[command(
+        after_help = "Example:\n  kendall queue archived jobs --format json | jq '.archived | length'"
+    )]
+    Archived {
+        /// Name of the queue
+        queue: String,
     },
     /// Drops the messages that wait in a queue; leased and delayed ones stay
     #[command(after_help = "Example:\n  kendall queue purge jobs --yes")]
@@ -194,6 +236,36 @@ pub(crate) struct Create {
     /// Drop messages older than this; 0: never
     #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) retention: Seconds,
+    /// Keep what is received or acknowledged for so long; 0: no archive
+    #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
+    pub(crate) archive: Seconds,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Change {
+    /// Name of the queue
+    pub(crate) queue: String,
+    /// New name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rename: Option<String>,
+    /// Give out no messages until it is resumed; new ones are taken in
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) pause: bool,
+    /// Give out messages again
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// After so many leases without an acknowledgement a message is a dead letter; 0: never
+    #[arg(long, value_name = "N")]
+    pub(crate) max_deliveries: Option<u32>,
+    /// Queue of the dead letters; an empty name: they are dropped
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) dead_letters: Option<String>,
+    /// Drop messages older than this; 0: never
+    #[arg(long, value_name = "TIME", value_parser = kendall_units::parse_seconds)]
+    pub(crate) retention: Option<Seconds>,
+    /// Keep what is received or acknowledged for so long; 0 drops the archive
+    #[arg(long, value_name = "TIME", value_parser = kendall_units::parse_seconds)]
+    pub(crate) archive: Option<Seconds>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -208,6 +280,12 @@ pub(crate) struct Send {
     /// "priority", "delay_ms"; empty lines are passed over
     #[arg(long, conflicts_with_all = ["to", "priority", "delay"])]
     pub(crate) lines: bool,
+    /// Standard input is binary: it is sent as it is
+    #[arg(long, conflicts_with_all = ["content", "lines"])]
+    pub(crate) binary: bool,
+    /// A header; repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, conflicts_with = "lines")]
+    pub(crate) headers: Vec<(String, String)>,
     /// Only this client may take it
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<String>,
@@ -246,6 +324,12 @@ pub(crate) struct Held {
     /// Id of the lease, as lease gave it
     #[arg(value_name = "LEASE")]
     pub(crate) lease: u64,
+}
+
+/// `NAME=VALUE`.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 impl Queue {

@@ -184,6 +184,7 @@ impl QueueClient {
                     client_id: receiver,
                     message_id: message.message_id,
                     lease_id: answer.lease_id,
+                    ..Default::default()
                 });
                 reply
             }

@@ -6,8 +6,8 @@
 //! Every call carries the access token; nothing of a message is ever read as HTML, and no script runs
 //! but the console's own file.
 
-mod door;
-mod look;
+mod access;
+mod queries;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tonic::{Code, Status};
 
-use self::door::Door;
+use self::access::Listener;
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
 use crate::operation::{Answer, Operation};
@@ -92,19 +92,20 @@ impl Console {
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "the console can be reached from other hosts, without TLS");
         }
-        let routes = self.routes().layer(middleware::from_fn_with_state(address, door::known_host));
-        axum::serve(Door::new(listener), routes).await
+        let routes =
+            self.routes().layer(middleware::from_fn_with_state(address, access::known_host));
+        axum::serve(Listener::new(listener), routes).await
     }
 
     fn routes(self) -> Router {
         let api = Router::new()
-            .route("/overview", get(look::overview))
-            .route("/clients", get(look::clients))
-            .route("/queues", get(look::queues))
+            .route("/overview", get(queries::overview))
+            .route("/clients", get(queries::clients))
+            .route("/queues", get(queries::queues))
             .route("/queues/{id}", delete(delete_queue))
             .route("/queues/{id}/purge", post(purge))
-            .route("/messages", get(look::messages).post(send))
-            .route("/messages/{id}", get(look::message).delete(delete_message))
+            .route("/messages", get(queries::messages).post(send))
+            .route("/messages/{id}", get(queries::message).delete(delete_message))
             .fallback(nothing_there)
             .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn_with_state(self.clone(), authorized));
@@ -207,7 +208,7 @@ async fn send(
     new: Result<Json<NewMessage>, JsonRejection>,
 ) -> Answered {
     let Json(new) = new?;
-    let queue = look::id_of(&console, "queue", &new.queue).await?;
+    let queue = queries::id_of(&console, "queue", &new.queue).await?;
     let queue = queue.ok_or_else(|| {
         Failure(StatusCode::BAD_REQUEST, "the name of the queue is missing".into())
     })?;

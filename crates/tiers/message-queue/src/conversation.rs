@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use crate::operation::{Answer, Operation};
+use crate::operation::{Answer, Limits, Operation};
+use crate::refusal;
 use crate::service::{self, Service, Taking};
 
 /// Calls of one stream that may be unanswered; beyond, nothing more is read.
@@ -109,6 +110,7 @@ pub(crate) struct Ticket {
     gathering: Arc<Gathering>,
     tag: u64,
     kind: Kind,
+    limits: Limits,
     /// Whether an answer that nobody reads loses a message.
     removes: bool,
     answered: bool,
@@ -140,10 +142,11 @@ impl Ticket {
     fn put(&mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
         self.answered = true;
         let mut reply = wire::Reply { tag: self.tag, ..Default::default() };
-        match answer.and_then(|answer| self.kind.said(answer)) {
+        match answer.and_then(|answer| self.kind.said(answer, &self.limits)) {
             Ok(said) => reply.answer = Some(said),
             Err(status) => {
                 reply.code = status.code() as i32;
+                reply.reason = refusal::reason(&status);
                 status.message().clone_into(&mut reply.error);
             }
         }
@@ -173,13 +176,16 @@ impl Kind {
     }
 
     /// An answer in the words of the protocol.
-    fn said(self, answer: Answer) -> Result<Said, Status> {
+    fn said(self, answer: Answer, limits: &Limits) -> Result<Said, Status> {
         Ok(match self {
             Self::Send => Said::Send(service::sent(answer)?),
             Self::Receive => Said::Receive(service::received(answer)?),
             Self::Read => Said::Read(service::read(answer)?),
             Self::Lease => Said::Lease(service::leased(answer)?),
-            Self::Acknowledge => Said::Acknowledge(wire::AcknowledgeResponse {}),
+            Self::Acknowledge => {
+                service::acknowledged(&answer, limits)?;
+                Said::Acknowledge(wire::AcknowledgeResponse {})
+            }
             Self::ExtendLease => Said::ExtendLease(wire::ExtendLeaseResponse {}),
             Self::Return => Said::ReturnMessage(wire::ReturnMessageResponse {}),
         })
@@ -240,7 +246,9 @@ impl Conversation {
             }
             let Some(calls) = &mut self.calls else { break };
             match Pin::new(calls).poll_next(context) {
-                Poll::Ready(Some(calls)) => self.backlog = calls?.calls.into_iter(),
+                Poll::Ready(Some(calls)) => {
+                    self.backlog = calls.map_err(refusal::detailed)?.calls.into_iter();
+                }
                 Poll::Ready(None) => self.calls = None,
                 Poll::Pending => break,
             }
@@ -257,7 +265,9 @@ impl Conversation {
             self.open += 1;
             let kind = operation.as_ref().map_or(Kind::Send, Kind::of);
             let gathering = Arc::clone(&self.gathering);
-            let mut ticket = Ticket { gathering, tag, kind, removes: false, answered: false };
+            let limits = *self.service.limits();
+            let mut ticket =
+                Ticket { gathering, tag, kind, limits, removes: false, answered: false };
             let begun = match operation {
                 Some(asked) => self.service.begun(asked),
                 None => Err(Status::invalid_argument("a call has an operation")),

@@ -22,6 +22,8 @@ use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tonic::Status;
 
+use self::batch::Failure;
+pub(crate) use self::batch::Undecided;
 use self::schema::SCHEMA;
 use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
@@ -149,8 +151,26 @@ pub enum DatabaseError {
 pub(crate) struct Databases {
     pool: Pool,
     limits: Arc<Limits>,
+    /// How long PostgreSQL may take for a statement.
+    patience: Duration,
     /// Whether PostgreSQL had no room since the last sweep: nothing is sent before the next.
     full: Arc<AtomicBool>,
+}
+
+/// What became of operations.
+#[derive(Debug, Default)]
+pub(crate) struct Performed {
+    pub(crate) answers: Answers,
+    /// Messages of which nobody knows whether they were taken away.
+    pub(crate) undecided: Vec<Undecided>,
+}
+
+type Answers = Vec<Result<Answer, Status>>;
+
+impl Performed {
+    fn refuse(&mut self, operations: usize, status: &Status) {
+        self.answers.extend((0..operations).map(|_| Err(status.clone())));
+    }
 }
 
 /// One connection, given back when it is dropped.
@@ -158,6 +178,7 @@ pub(crate) struct Databases {
 pub(crate) struct Session {
     connection: Object,
     limits: Arc<Limits>,
+    patience: Duration,
     full: Arc<AtomicBool>,
 }
 
@@ -220,47 +241,54 @@ impl Reach {
     }
 }
 
+/// How a pool is opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PoolOptions {
+    /// Connections at most.
+    pub(crate) connections: usize,
+    /// Longest wait for one.
+    pub(crate) timeout: Duration,
+    /// How long PostgreSQL may take for a statement.
+    pub(crate) patience: Duration,
+    pub(crate) limits: Limits,
+}
+
 impl Databases {
     /// Brings the schema up to date and opens the pool.
-    pub(crate) async fn open(
-        reach: &Reach,
-        connections: usize,
-        timeout: Duration,
-        limits: Limits,
-    ) -> Result<Self, DatabaseError> {
+    pub(crate) async fn open(reach: &Reach, options: PoolOptions) -> Result<Self, DatabaseError> {
         let mut tasks = tokio::task::JoinSet::new();
         let mut client = reach.start(&mut tasks).await?;
-        schema::prepare(&mut client, &limits).await?;
+        schema::prepare(&mut client, &options.limits).await?;
         drop(client);
         tasks.join_next().await;
-        Self::pool(reach, connections, timeout, limits).await
+        Self::pool(reach, options)
     }
 
     /// Opens a pool over a schema that is up to date.
-    pub(crate) async fn pool(
-        reach: &Reach,
-        connections: usize,
-        timeout: Duration,
-        limits: Limits,
-    ) -> Result<Self, DatabaseError> {
+    pub(crate) fn pool(reach: &Reach, options: PoolOptions) -> Result<Self, DatabaseError> {
+        let PoolOptions { connections, timeout, patience, limits } = options;
         let manager = Manager::from_config(
             reach.config.clone(),
             reach.tls.clone(),
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
+        let hold = Hook::async_fn(move |client, _| {
+            Box::pin(async move {
+                match tokio::time::timeout(timeout, schema::hold_functions(client)).await {
+                    Ok(held) => held.map_err(HookError::Backend),
+                    Err(_) => Err(HookError::message("PostgreSQL does not answer")),
+                }
+            })
+        });
         let pool = Pool::builder(manager)
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(timeout))
             .create_timeout(Some(timeout))
-            .post_create(Hook::async_fn(|client, _| {
-                Box::pin(
-                    async move { schema::hold_functions(client).await.map_err(HookError::Backend) },
-                )
-            }))
+            .post_create(hold)
             .build()
             .map_err(DatabaseError::Pool)?;
-        Ok(Self { pool, limits: Arc::new(limits), full: Arc::default() })
+        Ok(Self { pool, limits: Arc::new(limits), patience, full: Arc::default() })
     }
 
     /// Waits for a connection.
@@ -269,7 +297,7 @@ impl Databases {
             Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
         })?;
         let (limits, full) = (Arc::clone(&self.limits), Arc::clone(&self.full));
-        Ok(Session { connection, limits, full })
+        Ok(Session { connection, limits, patience: self.patience, full })
     }
 
     /// A read-only look with a time limit of its own.
@@ -280,17 +308,15 @@ impl Databases {
         statement_ms: u32,
     ) -> Result<Vec<tokio_postgres::Row>, Status> {
         let mut session = self.session().await?;
-        let failed = |error: tokio_postgres::Error| status(&error);
-        let transaction =
-            session.connection.build_transaction().read_only(true).start().await.map_err(failed)?;
-        transaction
-            .batch_execute(&format!("SET LOCAL statement_timeout = {statement_ms}"))
-            .await
-            .map_err(failed)?;
-        let statement = transaction.prepare_cached(text).await.map_err(failed)?;
-        let rows = transaction.query(&statement, parameters).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
-        Ok(rows)
+        // PostgreSQL stops it at its time; this is for one that stands still.
+        let patience = Duration::from_millis(u64::from(statement_ms)) + self.patience;
+        match tokio::time::timeout(patience, session.look(text, parameters, statement_ms)).await {
+            Ok(rows) => rows.map_err(|error| status(&error)),
+            Err(_) => {
+                drop(Object::take(session.connection));
+                Err(Status::unavailable("PostgreSQL does not answer"))
+            }
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -299,42 +325,75 @@ impl Databases {
 }
 
 impl Session {
+    async fn look(
+        &mut self,
+        text: &str,
+        parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+        statement_ms: u32,
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        let transaction = self.connection.build_transaction().read_only(true).start().await?;
+        transaction.batch_execute(&format!("SET LOCAL statement_timeout = {statement_ms}")).await?;
+        let statement = transaction.prepare_cached(text).await?;
+        let rows = transaction.query(&statement, parameters).await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+
     /// Performs operations together: each succeeds or fails by itself, and all that succeed are
     /// committed when this returns.
-    pub(crate) async fn perform(&self, operations: &[&Operation]) -> Vec<Result<Answer, Status>> {
+    pub(crate) async fn perform(self, operations: &[&Operation]) -> Performed {
+        let mut performed = Performed::default();
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
         if self.full.load(Ordering::Relaxed) && sends() {
             let text = "PostgreSQL's disk is full, and being swept up; nothing was stored";
-            return operations.iter().map(|_| Err(Status::resource_exhausted(text))).collect();
+            performed.refuse(operations.len(), &Status::resource_exhausted(text));
+            return performed;
         }
         let mut tries = 0;
         loop {
-            let failure = match batch::perform(&self.connection, operations, &self.limits).await {
-                Ok(answers) => return answers,
+            let failure = match self.batch(operations).await {
+                Ok(answers) => {
+                    performed.answers = answers;
+                    return performed;
+                }
                 Err(failure) => failure,
             };
             if failure.code() == Some(&SqlState::DISK_FULL) {
                 self.full.store(true, Ordering::Relaxed);
             }
-            if batch::may_repeat(&failure) && tries < RETRIES {
+            if failure.may_repeat() && tries < RETRIES {
                 tries += 1;
                 continue;
             }
-            if self.connection.is_closed() || failure.code().is_none() || operations.len() == 1 {
-                let status = status(&failure);
-                return operations.iter().map(|_| Err(status.clone())).collect();
+            let broken = self.connection.is_closed()
+                || failure.code().is_none()
+                || failure.undecided.is_some();
+            if broken || operations.len() == 1 {
+                performed.refuse(operations.len(), &failure.status());
+                performed.undecided.extend(failure.undecided);
+                if broken {
+                    // Whatever it still works on, nobody waits for it.
+                    drop(Object::take(self.connection));
+                }
+                return performed;
             }
-            // One of them spoils it for all, and nothing was committed: each by itself then.
-            let mut answers = Vec::with_capacity(operations.len());
-            for operation in operations {
-                let alone = batch::perform(&self.connection, &[operation], &self.limits).await;
-                answers.push(match alone {
-                    Ok(mut answer) => answer.remove(0),
-                    Err(failure) => Err(status(&failure)),
-                });
-            }
-            return answers;
+            break;
         }
+        // One of them spoils it for all, and nothing was committed: each by itself then.
+        for operation in operations {
+            match self.batch(&[operation]).await {
+                Ok(answer) => performed.answers.extend(answer),
+                Err(failure) => {
+                    performed.refuse(1, &failure.status());
+                    performed.undecided.extend(failure.undecided);
+                }
+            }
+        }
+        performed
+    }
+
+    async fn batch(&self, operations: &[&Operation]) -> Result<Answers, Failure> {
+        batch::perform(&self.connection, operations, &self.limits, self.patience).await
     }
 
     /// Makes ready what is due, and every so often cleans up; says how much was done.
@@ -394,16 +453,21 @@ impl Session {
         self.connection.batch_execute(sweep).await
     }
 
-    /// Says that clients of this middleware wait for messages of a queue.
-    pub(crate) async fn register_waiter(
-        &self,
-        middleware: uuid::Uuid,
-        queue: i64,
-    ) -> Result<(), tokio_postgres::Error> {
+    /// Says that clients of this middleware wait for messages of a queue; whether that was heard.
+    pub(crate) async fn register_waiter(self, middleware: uuid::Uuid, queue: i64) -> bool {
         let text = "INSERT INTO waiter (middleware, queue_id) VALUES ($1, $2) \
             ON CONFLICT (queue_id, middleware) DO UPDATE SET seen_at = clock_timestamp()";
-        let statement = self.connection.prepare_cached(text).await?;
-        self.connection.execute(&statement, &[&middleware, &queue]).await.map(|_| ())
+        let work = async {
+            let statement = self.connection.prepare_cached(text).await?;
+            self.connection.execute(&statement, &[&middleware, &queue]).await
+        };
+        match tokio::time::timeout(self.patience, work).await {
+            Ok(registered) => registered.is_ok(),
+            Err(_) => {
+                drop(Object::take(self.connection));
+                false
+            }
+        }
     }
 }
 

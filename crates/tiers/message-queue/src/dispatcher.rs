@@ -24,8 +24,8 @@ use tokio::sync::{Notify, oneshot};
 use tonic::Status;
 
 use crate::conversation::Ticket;
-use crate::database::{Databases, Session};
-use crate::operation::{Answer, Operation};
+use crate::database::{Databases, Performed, Session, Undecided};
+use crate::operation::{Answer, Operation, PutBack};
 use crate::service;
 
 /// Stages of this tier beside those that all have.
@@ -46,6 +46,9 @@ const QUEUE_FULL: Limit = Limit(0);
 const WAITING_FULL: Limit = Limit(1);
 
 type Answers = Vec<Result<Answer, Status>>;
+
+/// How long a message waits that could not be put back, before it is tried again.
+const PUT_BACK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long requests wait for a batch under way before they start one of their own: several times
 /// what a batch takes, so that only one that is stuck is not waited for.
@@ -69,6 +72,12 @@ struct State {
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
+    /// Nobody comes any more: workers end when nothing waits.
+    finishing: bool,
+    /// What cannot be put back is lost.
+    gave_up: bool,
+    /// Messages that could not be put back, and when to try again.
+    unreturned: Vec<(u64, Pending)>,
 }
 
 /// Requests of one lane.
@@ -191,6 +200,9 @@ impl Dispatcher {
                 requests: 0,
                 recorder,
                 draining: false,
+                finishing: false,
+                gave_up: false,
+                unreturned: Vec::new(),
             }),
             work: Notify::new(),
             clock: instruments.clock().clone(),
@@ -219,8 +231,17 @@ impl Dispatcher {
     /// Has messages put back that were taken away for somebody who is gone. They enter whatever the bound:
     /// they are no more than the takes that were let in.
     pub(crate) fn put_back(&self, messages: impl Iterator<Item = Message>) {
+        self.put_back_from(None, messages);
+    }
+
+    /// The same, for messages that were taken in a transaction that may have been committed or not.
+    fn put_back_from(&self, taken_in: Option<&str>, messages: impl Iterator<Item = Message>) {
         let arrived_ns = self.clock.now_ns();
-        let operations: Vec<_> = messages.map(|m| Operation::PutBack(Box::new(m))).collect();
+        let operation = |message| {
+            let (attempt, taken_in) = (uuid::Uuid::new_v4(), taken_in.map(str::to_owned));
+            Operation::PutBack(Box::new(PutBack { attempt, taken_in, message }))
+        };
+        let operations: Vec<_> = messages.map(operation).collect();
         if operations.is_empty() {
             return;
         }
@@ -231,6 +252,70 @@ impl Dispatcher {
         }
         drop(state);
         self.work.notify_one();
+    }
+
+    /// What this tier itself asked for, and was refused: a message that could not be put back is tried
+    /// again until it can, or until its queue is gone.
+    fn not_put_back(&self, operations: Vec<Operation>, arrived_ns: u64, status: &Status) {
+        let Some(Operation::PutBack(back)) = operations.first() else { return };
+        let (message_id, queue_id) = (back.message.message_id, back.message.queue_id);
+        if status.code() == tonic::Code::NotFound {
+            tracing::warn!(
+                message_id,
+                queue_id,
+                "a message's queue was deleted before it was put back"
+            );
+            return;
+        }
+        let mut state = self.lock();
+        if state.gave_up {
+            tracing::error!(message_id, queue_id, %status, "a message could not be put back: it is lost");
+            return;
+        }
+        if state.unreturned.is_empty() {
+            let text = "a message whose taker is gone cannot be put back; trying again";
+            tracing::warn!(message_id, queue_id, %status, "{text}");
+        }
+        let due_ns = self.clock.now_ns() + nanoseconds(PUT_BACK_AGAIN);
+        state.unreturned.push((due_ns, Pending { operations, arrived_ns, reply: Reply::Nobody }));
+    }
+
+    /// Tries again, every so often, to put back what could not be.
+    pub(crate) async fn put_back_again(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PUT_BACK_AGAIN / 2);
+        loop {
+            ticks.tick().await;
+            let now_ns = self.clock.now_ns();
+            let mut state = self.lock();
+            let mut left = Vec::new();
+            let mut due = false;
+            for (due_ns, pending) in std::mem::take(&mut state.unreturned) {
+                if due_ns <= now_ns {
+                    due = true;
+                    state.admit(pending);
+                } else {
+                    left.push((due_ns, pending));
+                }
+            }
+            state.unreturned = left;
+            drop(state);
+            if due {
+                self.work.notify_one();
+            }
+        }
+    }
+
+    /// Gives up what could not be put back; the ids of the messages, which are lost.
+    pub(crate) fn give_up(&self) -> Vec<u64> {
+        let mut state = self.lock();
+        state.gave_up = true;
+        let unreturned = std::mem::take(&mut state.unreturned);
+        let lost = unreturned.iter().flat_map(|(_, pending)| &pending.operations);
+        let lost = lost.filter_map(|operation| match operation {
+            Operation::PutBack(back) => Some(back.message.message_id),
+            _ => None,
+        });
+        lost.collect()
     }
 
     /// Puts operations of a stream into the request queue, each for itself.
@@ -278,9 +363,26 @@ impl Dispatcher {
         }
     }
 
-    /// Lets no more requests in; workers end when nothing waits.
+    /// Lets no more requests in.
     pub(crate) fn drain(&self) {
         self.lock().draining = true;
+    }
+
+    /// Returns when all that was let in is answered.
+    pub(crate) async fn idle(&self) {
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            looks.tick().await;
+            let state = self.lock();
+            if state.requests == 0 && state.lanes.iter().all(|line| line.under_way == 0) {
+                return;
+            }
+        }
+    }
+
+    /// Lets the workers end, when nothing waits and all is put back.
+    pub(crate) fn finish(&self) {
+        self.lock().finishing = true;
         self.work.notify_waiters();
         self.work.notify_one();
     }
@@ -342,36 +444,67 @@ impl Dispatcher {
         }
         let sent_ns = self.clock.now_ns();
         let operations: Vec<&Operation> = batch.iter().flat_map(|(p, _)| &p.operations).collect();
-        let answers = match session {
+        let Performed { answers, undecided } = match session {
             Ok(session) => {
-                let answers = perform_batch(&session, &operations, recorder).await;
+                let performed = perform_batch(session, &operations, recorder).await;
                 recorder.backend_answered(0, self.clock.now_ns().saturating_sub(sent_ns));
-                answers
+                performed
             }
-            Err(status) => operations.iter().map(|_| Err(status.clone())).collect(),
+            Err(status) => Performed {
+                answers: operations.iter().map(|_| Err(status.clone())).collect(),
+                undecided: Vec::new(),
+            },
         };
+        for Undecided { taken_in, messages } in undecided {
+            let taken = messages.len();
+            tracing::warn!(
+                taken,
+                "a commit was not heard of; what it took is put back if it was made"
+            );
+            self.put_back_from(Some(&taken_in), messages.into_iter());
+        }
         let received_ns = self.clock.now_ns();
-        let exchange = Exchange { sent_ns, received_ns };
         for answer in &answers {
             recorder.outcome(outcome(answer), 1);
         }
+        let exchange = Exchange { sent_ns, received_ns };
+        self.answer_all(batch, answers, (exchange, connected_ns), recorder);
+    }
+
+    /// Answers each request of a batch, and writes down how long it took.
+    fn answer_all(
+        &self,
+        batch: Vec<(Pending, u64)>,
+        answers: Answers,
+        (exchange, connected_ns): (Exchange, u64),
+        recorder: &mut Recorder,
+    ) {
         let mut answers = answers.into_iter();
         for (pending, dequeued_ns) in batch {
             let its: Answers = answers.by_ref().take(pending.operations.len()).collect();
-            let unread = pending.reply.send(its);
-            if pending.operations.iter().all(Operation::removes) {
-                self.put_back(messages(unread));
+            let Pending { operations, arrived_ns, reply } = pending;
+            let mut failed = None;
+            if let Reply::Nobody = reply {
+                failed = its.into_iter().next().and_then(Result::err);
+            } else {
+                let unread = reply.send(its);
+                if operations.iter().all(Operation::removes) {
+                    self.put_back(messages(unread));
+                }
             }
             let moments = Moments {
-                arrived_ns: pending.arrived_ns,
+                arrived_ns,
                 dequeued_ns,
                 backend: Some(exchange),
                 replied_ns: self.clock.now_ns(),
             };
-            for operation in &pending.operations {
+            for operation in &operations {
                 let request = operation.request_type();
                 recorder.stage(request, CONNECTION_WAIT, connected_ns.saturating_sub(dequeued_ns));
                 recorder.completed(request, &moments);
+            }
+            if let Some(status) = failed {
+                self.not_put_back(operations, arrived_ns, &status);
             }
         }
     }
@@ -417,7 +550,7 @@ impl Dispatcher {
 
     fn drained(&self) -> bool {
         let state = self.lock();
-        state.draining && state.requests == 0
+        state.finishing && state.requests == 0 && state.unreturned.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -470,17 +603,25 @@ fn count<T>(operations: &[T]) -> u64 {
     u64::try_from(operations.len()).expect("a usize is no more than a u64")
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 async fn perform_batch(
-    session: &Session,
+    session: Session,
     operations: &[&Operation],
     recorder: &mut Recorder,
-) -> Answers {
+) -> Performed {
     recorder.backend_sent(0, count(operations));
-    let answers = session.perform(operations).await;
-    if answers.iter().any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable)) {
+    let performed = session.perform(operations).await;
+    if performed
+        .answers
+        .iter()
+        .any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable))
+    {
         recorder.backend_failed(0);
     }
-    answers
+    performed
 }
 
 fn outcome(answer: &Result<Answer, Status>) -> Outcome {

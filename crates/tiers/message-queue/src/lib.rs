@@ -8,15 +8,16 @@
 //!
 //! What it leaves out: printing, and the command line.
 
+mod connection;
 mod console;
 mod conversation;
 mod database;
 mod dispatcher;
-mod guarded;
 mod health;
-mod intake;
 mod operation;
 mod private_postgres;
+mod refusal;
+mod request_limits;
 mod server;
 mod service;
 mod waiters;

@@ -1,8 +1,9 @@
 //! What clients ask for, checked; and what they are answered.
 
-use kendall_protocols::queue::Message;
+use std::time::Duration;
+
+use kendall_protocols::queue::{ArchivedMessage, Message};
 use kendall_tier::RequestType;
-use tonic::{Code, Status};
 use uuid::Uuid;
 
 /// Bounds that both tiers enforce.
@@ -38,6 +39,11 @@ pub(crate) const NAME_CHARACTERS: usize = 200;
 pub(crate) const HIGHEST_PRIORITY: i32 = 1000;
 /// Longest lease, delay and retention: a hundred years, which PostgreSQL's clock can still add.
 pub(crate) const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
+/// Headers of a message, and their bytes together.
+pub(crate) const HEADERS: usize = 64;
+pub(crate) const HEADER_BYTES: usize = 4096;
+/// Characters of the reason for which a message is given back.
+pub(crate) const REASON_CHARACTERS: usize = 500;
 /// Queues in one listing.
 pub(crate) const LISTING: u32 = 1000;
 /// Statistics count up to here.
@@ -61,6 +67,10 @@ pub(crate) const REQUEST_TYPES: &[&str] = &[
     "return-message",
     "delete-message",
     "put-back",
+    "change-queue",
+    "list-dead-letters",
+    "redrive",
+    "list-archived",
 ];
 
 /// One operation on the database.
@@ -68,8 +78,10 @@ pub(crate) const REQUEST_TYPES: &[&str] = &[
 pub(crate) enum Operation {
     Send(Send),
     Take(Take),
-    TakeOnce(Take, Uuid),
+    /// Takes up to so many, for a request that may be repeated.
+    TakeOnce(Take, i32, RequestId),
     Acknowledge(Held),
+    AcknowledgeOnce(Vec<Held>, RequestId),
     Read(Selector),
     Hello {
         name: String,
@@ -78,6 +90,7 @@ pub(crate) enum Operation {
         client: i64,
     },
     CreateQueue(NewQueue),
+    ChangeQueue(Box<QueueChange>),
     DeleteQueue {
         queue: i64,
         with_messages: bool,
@@ -95,13 +108,49 @@ pub(crate) enum Operation {
         queue: i64,
     },
     ExtendLease(Held, i64),
-    Return(Held, i64),
+    Return(Held, i64, String),
+    DeadLetters(Listing),
+    Redrive {
+        queue: i64,
+        /// All that wait, where there are none.
+        messages: Vec<i64>,
+        target: Option<i64>,
+    },
+    Archived(Listing),
     /// The console's, for messages that should not have been sent.
     DeleteMessage {
         message: i64,
     },
     /// This tier's own: a message that was taken away, and whose taker was gone before it heard of it.
-    PutBack(Box<Message>),
+    PutBack(Box<PutBack>),
+}
+
+/// What makes a request harmless to repeat: its id, and what the id stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestId {
+    pub(crate) id: Uuid,
+    pub(crate) operation: i16,
+    /// Of all that is asked for.
+    pub(crate) digest: Uuid,
+}
+
+/// A message that is to be where it was.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PutBack {
+    /// The same each time that it is tried.
+    pub(crate) attempt: Uuid,
+    /// The transaction that took it, where nobody knows whether it was committed.
+    pub(crate) taken_in: Option<String>,
+    pub(crate) message: Message,
+}
+
+/// A page of what a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub(crate) queue: i64,
+    pub(crate) sender: Option<i64>,
+    pub(crate) after: i64,
+    pub(crate) limit: i32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +159,13 @@ pub(crate) struct Send {
     pub(crate) queue: i64,
     pub(crate) receiver: Option<i64>,
     pub(crate) content: String,
+    /// Binary content, in place of the other.
+    pub(crate) data: Option<Vec<u8>>,
+    /// As JSON.
+    pub(crate) headers: Option<String>,
     pub(crate) priority: i32,
     pub(crate) delay_ms: i64,
-    pub(crate) request: Option<Uuid>,
+    pub(crate) request: Option<RequestId>,
 }
 
 /// Which message of a queue a client wants.
@@ -146,6 +199,19 @@ pub(crate) struct NewQueue {
     pub(crate) max_deliveries: Option<i32>,
     pub(crate) dead_letter: Option<i64>,
     pub(crate) retention_ms: Option<i64>,
+    pub(crate) archive_ms: Option<i64>,
+}
+
+/// What shall change of a queue; 0 where it shall have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueChange {
+    pub(crate) queue: i64,
+    pub(crate) name: Option<String>,
+    pub(crate) max_deliveries: Option<i32>,
+    pub(crate) dead_letter: Option<i64>,
+    pub(crate) retention_ms: Option<i64>,
+    pub(crate) archive_ms: Option<i64>,
+    pub(crate) paused: Option<bool>,
 }
 
 /// What an operation answered.
@@ -156,6 +222,11 @@ pub(crate) enum Answer {
     Number(u64),
     /// The message, if there was one, and its lease.
     Message(Option<(Message, u64)>),
+    /// Several, with their leases.
+    Messages(Vec<(Message, u64)>),
+    Archived(Vec<ArchivedMessage>),
+    /// What became of each, as codes.
+    Codes(Vec<i32>),
     Queues(Vec<kendall_protocols::queue::Queue>),
     Statistics(kendall_protocols::queue::QueueStatisticsResponse),
 }
@@ -177,14 +248,14 @@ impl Operation {
     pub(crate) fn request_type(&self) -> RequestType {
         RequestType(match self {
             Self::Send(_) => 0,
-            Self::Take(take) | Self::TakeOnce(take, _) => {
+            Self::Take(take) | Self::TakeOnce(take, ..) => {
                 if take.lease_ms == 0 {
                     1
                 } else {
                     2
                 }
             }
-            Self::Acknowledge(_) => 3,
+            Self::Acknowledge(_) | Self::AcknowledgeOnce(..) => 3,
             Self::Read(_) => 4,
             Self::Hello { .. } => 5,
             Self::Goodbye { .. } => 6,
@@ -197,53 +268,23 @@ impl Operation {
             Self::Return(..) => 13,
             Self::DeleteMessage { .. } => 14,
             Self::PutBack(_) => 15,
+            Self::ChangeQueue(_) => 16,
+            Self::DeadLetters(_) => 17,
+            Self::Redrive { .. } => 18,
+            Self::Archived(_) => 19,
         })
     }
-}
 
-/// Why an operation was refused by the database: the codes of `database/functions.sql`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal(pub(crate) i32);
-
-/// The code of a take that found no message: an answer, not a refusal.
-pub(crate) const NOTHING_THERE: i32 = 7;
-
-impl Refusal {
-    /// The refusal in the words of the protocol.
-    pub(crate) fn status(self, limits: &Limits) -> Status {
-        let (code, text) = match self.0 {
-            1 => (Code::NotFound, "unknown client; say hello first".to_owned()),
-            2 => (
-                Code::FailedPrecondition,
-                "this client has said goodbye; say hello again with its name".to_owned(),
-            ),
-            3 => (Code::NotFound, "unknown queue".to_owned()),
-            4 => (Code::NotFound, "unknown receiver".to_owned()),
-            5 => (Code::FailedPrecondition, "a client cannot send to itself".to_owned()),
-            6 => (Code::InvalidArgument, too_long(limits.content_characters)),
-            8 => (
-                Code::FailedPrecondition,
-                "this lease is not held: it ran out, or was acknowledged or returned".to_owned(),
-            ),
-            9 => (
-                Code::FailedPrecondition,
-                "the queue holds messages; purge it, or delete it with its messages".to_owned(),
-            ),
-            10 => (Code::AlreadyExists, "a queue of this name exists".to_owned()),
-            11 => (
-                Code::ResourceExhausted,
-                format!("there are {} queues, as many as may be", limits.queues),
-            ),
-            12 => (Code::NotFound, "unknown sender".to_owned()),
-            13 => (Code::NotFound, "unknown dead-letter queue".to_owned()),
-            14 => (Code::NotFound, "this message is not there (any more)".to_owned()),
-            other => (Code::Internal, format!("the database answered code {other}")),
-        };
-        Status::new(code, text)
+    /// How long PostgreSQL may take for a statement of it, where a usual one may take `usual`.
+    pub(crate) fn patience(&self, usual: Duration) -> Duration {
+        let long = matches!(
+            self,
+            Self::Purge { .. }
+                | Self::DeleteQueue { .. }
+                | Self::ChangeQueue(_)
+                | Self::Redrive { .. }
+                | Self::Statistics { .. }
+        );
+        if long { 10 * usual } else { usual }
     }
-}
-
-/// How a content over the limit is refused.
-pub(crate) fn too_long(limit: usize) -> String {
-    format!("the content is longer than {limit} characters, the limit of this queue service")
 }

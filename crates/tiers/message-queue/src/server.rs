@@ -16,14 +16,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
+use crate::connection::Guarded;
 use crate::console::{self, Console};
-use crate::database::{DatabaseError, Databases, Reach};
+use crate::database::{DatabaseError, Databases, PoolOptions, Reach};
 use crate::dispatcher::{self, Dispatcher};
-use crate::guarded::Guarded;
 use crate::health::Health;
-use crate::intake::Intake;
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
+use crate::request_limits::RequestLimits;
 use crate::service::Service;
 use crate::waiters::{self, Waiters};
 use crate::wire::message_queue_server::MessageQueueServer;
@@ -75,6 +75,9 @@ pub struct QueueOptions {
     pub client_connections: usize,
     /// Longest wait for a connection of the pool.
     pub database_timeout: Duration,
+    /// How long PostgreSQL may take for a usual operation; ten times as long for those that go through a
+    /// queue's messages.
+    pub operation_timeout: Duration,
     /// Threads of the network side.
     pub threads: usize,
     /// Address of the management console, if there shall be one.
@@ -127,6 +130,17 @@ pub struct Server {
     postgres: Option<PrivatePostgres>,
 }
 
+impl QueueOptions {
+    fn pool(&self) -> PoolOptions {
+        PoolOptions {
+            connections: self.connections,
+            timeout: self.database_timeout,
+            patience: self.operation_timeout,
+            limits: self.limits,
+        }
+    }
+}
+
 impl Server {
     /// Connects to the database, brings its schema up to date, and serves.
     ///
@@ -142,12 +156,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(ServerError::Threads)?;
-        let databases = runtime.block_on(Databases::open(
-            &reach,
-            options.connections,
-            options.database_timeout,
-            options.limits,
-        ))?;
+        let databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
         let instruments = Instruments::new(layout(&reach), clock.clone());
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
         let dispatcher = Dispatcher::new(&instruments, options.queue_capacity, options.batch);
@@ -172,6 +181,7 @@ impl Server {
         let listening = listen(reach.clone(), Arc::clone(&waiters), health.clone());
         background.spawn_on(listening, handle);
         background.spawn_on(keep_house(service.clone()), handle);
+        background.spawn_on(Arc::clone(&dispatcher).put_back_again(), handle);
         let console = match options.console {
             Some(address) => {
                 Some(start_console(address, &service, &reach, options, &runtime, &mut background)?)
@@ -249,7 +259,7 @@ impl Server {
         dispatcher.drain();
         waiters.wake_all();
         runtime.block_on(async {
-            while workers.join_next().await.is_some() {}
+            dispatcher.idle().await;
             let left = tokio::time::timeout(FAREWELL, network.join_next()).await;
             match left {
                 Ok(Some(Ok(Err(error)))) => tracing::warn!(%error, "the network side failed"),
@@ -257,6 +267,19 @@ impl Server {
                 Err(_) => tracing::info!("clients still connected were cut off"),
             }
             network.shutdown().await;
+            // Only now nobody comes any more with something that is to be put back.
+            dispatcher.finish();
+            let ending = async { while workers.join_next().await.is_some() {} };
+            if tokio::time::timeout(FAREWELL, ending).await.is_err() {
+                let lost = dispatcher.give_up();
+                tracing::error!(
+                    count = lost.len(),
+                    message_ids = ?lost,
+                    "messages whose takers were gone could not be put back before the stop: they are lost"
+                );
+                dispatcher.finish();
+                while workers.join_next().await.is_some() {}
+            }
             background.shutdown().await;
         });
         runtime.shutdown_timeout(FAREWELL);
@@ -290,8 +313,8 @@ fn start_console(
     let token = console::token();
     let (listener, address) = bind(address)?;
     // A connection of its own: looking must not make the workers wait.
-    let looking =
-        runtime.block_on(Databases::pool(reach, 1, options.database_timeout, options.limits))?;
+    let _inside = runtime.enter();
+    let looking = Databases::pool(reach, PoolOptions { connections: 1, ..options.pool() })?;
     let console = Console::new(service, looking, &token);
     let serving = async move {
         if let Err(error) = console.serve(listener).await {
@@ -349,7 +372,7 @@ fn serve(
         .tcp_nodelay(true)
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .add_service(Intake::new(queue))
+        .add_service(RequestLimits::new(queue))
         .add_service(health)
         .add_service(newer)
         .add_service(older)
@@ -463,8 +486,9 @@ async fn keep_house(service: Service) {
             if let Err(error) = session.sweep().await {
                 tracing::debug!(%error, "sweeping failed; trying again");
             }
+            drop(session);
             for queue in service.waiters.queues() {
-                if session.register_waiter(service.middleware, queue).await.is_err() {
+                if !service.register(queue).await {
                     break;
                 }
             }

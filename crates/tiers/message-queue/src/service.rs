@@ -1,10 +1,13 @@
 //! The gRPC service: requests checked and made into operations, answers into responses.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::queue as wire;
 use kendall_tier::Clock;
+use md5::{Digest as _, Md5};
+use prost::Message as _;
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
@@ -13,9 +16,11 @@ use crate::conversation::Conversation;
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
 use crate::operation::{
-    Answer, HIGHEST_PRIORITY, Held, LISTING, LONGEST_MS, Limits, NAME_CHARACTERS, NewQueue,
-    Operation, Selector, Send, Take, too_long,
+    Answer, HEADER_BYTES, HEADERS, HIGHEST_PRIORITY, Held, LISTING, LONGEST_MS, Limits, Listing,
+    NAME_CHARACTERS, NewQueue, Operation, QueueChange, REASON_CHARACTERS, RequestId, Selector,
+    Send, Take,
 };
+use crate::refusal::{Refusal, reason, too_long};
 use crate::waiters::Waiters;
 use crate::wire::message_queue_server::MessageQueue;
 
@@ -26,8 +31,20 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Bytes of an answer with many messages: no client takes more unless it was told to, and what it does
 /// not take is lost to it.
 const ANSWER_BYTES: usize = 4 << 20;
-/// Bytes of a message beside its content, at most.
-const FACTS_BYTES: usize = 96;
+/// Bytes of a message beside its content, headers and reason, at most.
+const FACTS_BYTES: usize = 160;
+/// Messages of a listing unless told otherwise, and at most.
+const LISTED: u32 = 100;
+const MOST_LISTED: u32 = 1000;
+
+/// What a request id stands for, beside the content: numbers that are stored.
+const SEND: i16 = 0;
+const RECEIVE: i16 = 1;
+const LEASE: i16 = 2;
+const ACKNOWLEDGE: i16 = 3;
+const RECEIVE_BATCH: i16 = 4;
+const LEASE_BATCH: i16 = 5;
+const ACKNOWLEDGE_BATCH: i16 = 6;
 
 /// The service. Clones share all.
 #[derive(Debug, Clone)]
@@ -59,6 +76,12 @@ impl Service {
         &self,
         taking: Taking,
     ) -> Result<Option<(wire::Message, u64)>, Status> {
+        let mut found = self.take_some(taking).await?;
+        Ok(found.pop())
+    }
+
+    /// Takes what an operation gives, waiting for some as long as was asked.
+    async fn take_some(&self, taking: Taking) -> Result<Vec<(wire::Message, u64)>, Status> {
         let Taking { operation, selector, wait_ms } = taking;
         let end_ns = self.clock.now_ns() + wait_ms.min(self.limits().wait_ms) * 1_000_000;
         let mut registered = false;
@@ -81,9 +104,9 @@ impl Service {
             if place.is_some() && !registered {
                 registered = self.register(selector.queue).await;
             }
-            let found = message(self.dispatcher.perform(operation.clone()).await?)?;
+            let found = messages(self.dispatcher.perform(operation.clone()).await?)?;
             let Some(mut place) = place else { return Ok(found) };
-            if found.is_some() {
+            if !found.is_empty() {
                 return Ok(found);
             }
             let left = Duration::from_nanos(end_ns.saturating_sub(self.clock.now_ns()));
@@ -94,9 +117,9 @@ impl Service {
     }
 
     /// Has senders on all middlewares notify this one of messages of `queue`.
-    async fn register(&self, queue: i64) -> bool {
+    pub(crate) async fn register(&self, queue: i64) -> bool {
         match self.databases.session().await {
-            Ok(session) => session.register_waiter(self.middleware, queue).await.is_ok(),
+            Ok(session) => session.register_waiter(self.middleware, queue).await,
             Err(_) => false,
         }
     }
@@ -137,17 +160,39 @@ impl MessageQueue for Service {
         request: Request<wire::CreateQueueRequest>,
     ) -> Result<Response<wire::CreateQueueResponse>, Status> {
         let request = request.into_inner();
-        let max_deliveries = i32::try_from(request.max_deliveries)
-            .map_err(|_| Status::invalid_argument("max_deliveries is too large"))?;
+        let max_deliveries = deliveries(request.max_deliveries)?;
         let retention_ms = milliseconds(request.retention_ms, "retention_ms")?;
+        let archive_ms = milliseconds(request.archive_ms, "archive_ms")?;
         let queue = NewQueue {
             name: name(request.name)?,
             max_deliveries: (max_deliveries > 0).then_some(max_deliveries),
             dead_letter: optional_id(request.dead_letter_queue_id, "dead_letter_queue_id")?,
             retention_ms: (retention_ms > 0).then_some(retention_ms),
+            archive_ms: (archive_ms > 0).then_some(archive_ms),
         };
         let queue_id = number(self.dispatcher.perform(Operation::CreateQueue(queue)).await?)?;
         Ok(Response::new(wire::CreateQueueResponse { queue_id }))
+    }
+
+    async fn change_queue(
+        &self,
+        request: Request<wire::ChangeQueueRequest>,
+    ) -> Result<Response<wire::ChangeQueueResponse>, Status> {
+        let request = request.into_inner();
+        let ms = |value: Option<u64>, field| value.map(|ms| milliseconds(ms, field)).transpose();
+        let letters = request.dead_letter_queue_id;
+        let letters = letters.map(|letters| optional_id(letters, "dead_letter_queue_id"));
+        let change = QueueChange {
+            queue: id(request.queue_id, "queue_id")?,
+            name: request.name.map(name).transpose()?,
+            max_deliveries: request.max_deliveries.map(deliveries).transpose()?,
+            dead_letter: letters.transpose()?.map(Option::unwrap_or_default),
+            retention_ms: ms(request.retention_ms, "retention_ms")?,
+            archive_ms: ms(request.archive_ms, "archive_ms")?,
+            paused: request.paused,
+        };
+        self.dispatcher.perform(Operation::ChangeQueue(Box::new(change))).await?;
+        Ok(Response::new(wire::ChangeQueueResponse {}))
     }
 
     async fn delete_queue(
@@ -235,7 +280,8 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::AcknowledgeRequest>,
     ) -> Result<Response<wire::AcknowledgeResponse>, Status> {
-        self.dispatcher.perform(checked_acknowledge(request.into_inner())?).await?;
+        let answer = self.dispatcher.perform(checked_acknowledge(request.into_inner())?).await?;
+        acknowledged(&answer, self.limits())?;
         Ok(Response::new(wire::AcknowledgeResponse {}))
     }
 
@@ -276,6 +322,7 @@ impl MessageQueue for Service {
                         message_id: 0,
                         code: status.code() as i32,
                         error: status.message().to_owned(),
+                        reason: reason(&status),
                     },
                 }
             })
@@ -288,66 +335,230 @@ impl MessageQueue for Service {
         request: Request<wire::ReceiveBatchRequest>,
     ) -> Result<Response<wire::ReceiveBatchResponse>, Status> {
         let request = request.into_inner();
-        let limit = usize::try_from(request.limit).unwrap_or(usize::MAX).max(1);
-        self.check_batch(limit)?;
+        let limit = self.batch_limit(request.limit)?;
         let selector =
             selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
-        let operation = Operation::Take(Take { selector, lease_ms: 0 });
-        let mut gathered = Gathered { dispatcher: &self.dispatcher, messages: Vec::new() };
-        let messages = &mut gathered.messages;
-        if request.wait_ms > 0 {
-            // Waits for the first; what has come with it is taken together.
-            let wait_ms = request.wait_ms;
-            match self.take(Taking { operation: operation.clone(), selector, wait_ms }).await? {
-                Some((first, _)) => messages.push(first),
-                None => return Ok(Response::new(wire::ReceiveBatchResponse::default())),
-            }
+        let take = Take { selector, lease_ms: 0 };
+        let wait_ms = request.wait_ms;
+        let stands_for = wire::ReceiveBatchRequest {
+            client_id: 0,
+            wait_ms: 0,
+            request_id: Vec::new(),
+            ..request.clone()
+        };
+        if let Some(once) = request_id(&request.request_id, RECEIVE_BATCH, &stands_for)? {
+            let found = self.take_once(take, limit, once, wait_ms).await?;
+            let messages = found.into_iter().map(|(message, _)| message).collect();
+            return Ok(Response::new(wire::ReceiveBatchResponse { messages }));
         }
-        while messages.len() < limit {
-            let step = self.room_after(messages).min(limit - messages.len());
-            let more = vec![operation.clone(); step];
-            let before = messages.len();
-            // A later failure must not lose what an earlier one took away.
-            let answers = match self.dispatcher.perform_all(more).await {
-                Err(status) if messages.is_empty() => return Err(status),
-                answers => answers.unwrap_or_default(),
-            };
-            for answer in answers {
-                match answer.and_then(message) {
-                    Ok(found) => messages.extend(found.map(|(message, _)| message)),
-                    Err(status) if messages.is_empty() => return Err(status),
-                    Err(_) => break,
-                }
-            }
-            if step == 0 || messages.len() < before + step {
-                break;
-            }
-        }
-        messages.sort_by_key(|message| message.message_id);
-        let messages = std::mem::take(messages);
+        let taking = Taking { operation: Operation::Take(take), selector, wait_ms };
+        let found = self.gather(taking, limit).await?;
+        let messages = found.into_iter().map(|(message, _)| message).collect();
         Ok(Response::new(wire::ReceiveBatchResponse { messages }))
+    }
+
+    async fn lease_batch(
+        &self,
+        request: Request<wire::LeaseBatchRequest>,
+    ) -> Result<Response<wire::LeaseBatchResponse>, Status> {
+        let request = request.into_inner();
+        let limit = self.batch_limit(request.limit)?;
+        let selector =
+            selector(request.client_id, request.queue_id, request.sender_id, request.order)?;
+        let take = Take { selector, lease_ms: lease(request.lease_ms)? };
+        let wait_ms = request.wait_ms;
+        let stands_for = wire::LeaseBatchRequest {
+            client_id: 0,
+            wait_ms: 0,
+            request_id: Vec::new(),
+            ..request.clone()
+        };
+        let found = match request_id(&request.request_id, LEASE_BATCH, &stands_for)? {
+            Some(once) => self.take_once(take, limit, once, wait_ms).await?,
+            None => {
+                let taking = Taking { operation: Operation::Take(take), selector, wait_ms };
+                self.gather(taking, limit).await?
+            }
+        };
+        let lease = |(message, lease_id)| wire::LeaseResponse { message: Some(message), lease_id };
+        let leases = found.into_iter().map(lease).collect();
+        Ok(Response::new(wire::LeaseBatchResponse { leases }))
+    }
+
+    async fn acknowledge_batch(
+        &self,
+        request: Request<wire::AcknowledgeBatchRequest>,
+    ) -> Result<Response<wire::AcknowledgeBatchResponse>, Status> {
+        let request = request.into_inner();
+        self.check_batch(request.messages.len())?;
+        let client = request.client_id;
+        let its = |one: &wire::Acknowledgement| held(client, one.message_id, one.lease_id);
+        let all: Vec<Held> = request.messages.iter().map(its).collect::<Result<_, _>>()?;
+        let stands_for = wire::AcknowledgeBatchRequest {
+            client_id: 0,
+            request_id: Vec::new(),
+            ..request.clone()
+        };
+        let answers: Vec<Result<(), Status>> =
+            match request_id(&request.request_id, ACKNOWLEDGE_BATCH, &stands_for)? {
+                Some(once) if !all.is_empty() => {
+                    let operation = Operation::AcknowledgeOnce(all, once);
+                    let codes = codes(self.dispatcher.perform(operation).await?)?;
+                    codes.into_iter().map(|code| as_result(code, self.limits())).collect()
+                }
+                _ => {
+                    let operations = all.into_iter().map(Operation::Acknowledge).collect();
+                    let answers = self.dispatcher.perform_all(operations).await?;
+                    answers.into_iter().map(|answer| answer.map(drop)).collect()
+                }
+            };
+        let result = |answer: Result<(), Status>| match answer {
+            Ok(()) => wire::AcknowledgeResult::default(),
+            Err(status) => wire::AcknowledgeResult {
+                code: status.code() as i32,
+                error: status.message().to_owned(),
+                reason: reason(&status),
+            },
+        };
+        let results = answers.into_iter().map(result).collect();
+        Ok(Response::new(wire::AcknowledgeBatchResponse { results }))
+    }
+
+    async fn list_dead_letters(
+        &self,
+        request: Request<wire::ListDeadLettersRequest>,
+    ) -> Result<Response<wire::ListDeadLettersResponse>, Status> {
+        let wire::ListDeadLettersRequest { queue_id, sender_id, after_message_id, limit } =
+            request.into_inner();
+        let sender = optional_id(sender_id, "sender_id")?;
+        let listing = Listing { sender, ..listing(queue_id, after_message_id, limit)? };
+        let found = messages(self.dispatcher.perform(Operation::DeadLetters(listing)).await?)?;
+        let messages = found.into_iter().map(|(message, _)| message).collect();
+        let messages = within_an_answer(messages, wire::Message::encoded_len);
+        Ok(Response::new(wire::ListDeadLettersResponse { messages }))
+    }
+
+    async fn redrive(
+        &self,
+        request: Request<wire::RedriveRequest>,
+    ) -> Result<Response<wire::RedriveResponse>, Status> {
+        let wire::RedriveRequest { queue_id, message_ids, target_queue_id } = request.into_inner();
+        self.check_batch(message_ids.len())?;
+        let messages = message_ids.into_iter().map(|message| id(message, "message_ids"));
+        let operation = Operation::Redrive {
+            queue: id(queue_id, "queue_id")?,
+            messages: messages.collect::<Result<_, _>>()?,
+            target: optional_id(target_queue_id, "target_queue_id")?,
+        };
+        let moved = number(self.dispatcher.perform(operation).await?)?;
+        Ok(Response::new(wire::RedriveResponse { moved }))
+    }
+
+    async fn list_archived(
+        &self,
+        request: Request<wire::ListArchivedRequest>,
+    ) -> Result<Response<wire::ListArchivedResponse>, Status> {
+        let wire::ListArchivedRequest { queue_id, after_message_id, limit } = request.into_inner();
+        let listing = listing(queue_id, after_message_id, limit)?;
+        match self.dispatcher.perform(Operation::Archived(listing)).await? {
+            Answer::Archived(messages) => {
+                let messages = within_an_answer(messages, wire::ArchivedMessage::encoded_len);
+                Ok(Response::new(wire::ListArchivedResponse { messages }))
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 }
 
-/// Messages that were taken away for an answer that is not complete: put back when it never is.
+/// Messages that were taken for an answer that is not complete: those that were taken away are put back
+/// when it never is.
 struct Gathered<'a> {
     dispatcher: &'a Dispatcher,
-    messages: Vec<wire::Message>,
+    removes: bool,
+    found: Vec<(wire::Message, u64)>,
 }
 
 impl Drop for Gathered<'_> {
     fn drop(&mut self) {
-        self.dispatcher.put_back(self.messages.drain(..));
+        if self.removes {
+            self.dispatcher.put_back(self.found.drain(..).map(|(message, _)| message));
+        }
     }
 }
 
 impl Service {
     /// Messages of any length that still go into an answer with these: one, at least, into an empty
     /// one.
-    fn room_after(&self, messages: &[wire::Message]) -> usize {
-        let held: usize = messages.iter().map(|message| message.content.len() + FACTS_BYTES).sum();
-        let longest = 4 * self.limits().content_characters + FACTS_BYTES;
-        (ANSWER_BYTES.saturating_sub(held) / longest).max(usize::from(messages.is_empty()))
+    fn room_after(&self, found: &[(wire::Message, u64)]) -> usize {
+        let held: usize =
+            found.iter().map(|(message, _)| message.encoded_len() + FACTS_BYTES).sum();
+        let longest = 4 * self.limits().content_characters
+            + HEADER_BYTES
+            + 4 * REASON_CHARACTERS
+            + FACTS_BYTES;
+        (ANSWER_BYTES.saturating_sub(held) / longest).max(usize::from(found.is_empty()))
+    }
+
+    /// Takes up to `limit` messages, as many as go into an answer, oldest first.
+    async fn gather(
+        &self,
+        taking: Taking,
+        limit: usize,
+    ) -> Result<Vec<(wire::Message, u64)>, Status> {
+        let (operation, removes) = (taking.operation.clone(), taking.operation.removes());
+        let mut gathered = Gathered { dispatcher: &self.dispatcher, removes, found: Vec::new() };
+        let found = &mut gathered.found;
+        if taking.wait_ms > 0 {
+            // Waits for the first; what has come with it is taken together.
+            found.extend(self.take_some(taking).await?);
+            if found.is_empty() {
+                return Ok(Vec::new());
+            }
+        }
+        while found.len() < limit {
+            let step = self.room_after(found).min(limit - found.len());
+            let more = vec![operation.clone(); step];
+            let before = found.len();
+            // A later failure must not lose what an earlier one took away.
+            let answers = match self.dispatcher.perform_all(more).await {
+                Err(status) if found.is_empty() => return Err(status),
+                answers => answers.unwrap_or_default(),
+            };
+            for answer in answers {
+                match answer.and_then(messages) {
+                    Ok(one) => found.extend(one),
+                    Err(status) if found.is_empty() => return Err(status),
+                    // Those after it were taken all the same.
+                    Err(_) => {}
+                }
+            }
+            if step == 0 || found.len() < before + step {
+                break;
+            }
+        }
+        let mut found = std::mem::take(found);
+        found.sort_by_key(|(message, _)| message.message_id);
+        Ok(found)
+    }
+
+    /// Takes up to `limit` messages, as many as go into an answer, for a request that may be repeated.
+    async fn take_once(
+        &self,
+        take: Take,
+        limit: usize,
+        once: RequestId,
+        wait_ms: u64,
+    ) -> Result<Vec<(wire::Message, u64)>, Status> {
+        let at_most = i32::try_from(limit.min(self.room_after(&[]))).unwrap_or(i32::MAX);
+        let operation = Operation::TakeOnce(take, at_most, once);
+        self.take_some(Taking { operation, selector: take.selector, wait_ms }).await
+    }
+
+    /// How many messages a batch may have that asks for `wanted`.
+    fn batch_limit(&self, wanted: u32) -> Result<usize, Status> {
+        let limit = usize::try_from(wanted).unwrap_or(usize::MAX).max(1);
+        self.check_batch(limit)?;
+        Ok(limit)
     }
 
     fn check_batch(&self, messages: usize) -> Result<(), Status> {
@@ -368,8 +579,14 @@ pub(crate) fn checked_send(
 ) -> Result<Operation, Status> {
     let limit = limits.content_characters;
     // Bytes first: counting the characters of what cannot fit would be wasted.
-    if request.content.len() > 4 * limit || request.content.chars().count() > limit {
-        return Err(Status::invalid_argument(too_long(limit)));
+    if request.content.len() > 4 * limit
+        || request.content.chars().count() > limit
+        || request.data.len() > 4 * limit
+    {
+        return Err(too_long(limit));
+    }
+    if !request.content.is_empty() && !request.data.is_empty() {
+        return Err(Status::invalid_argument("a message has content or data, not both"));
     }
     if !(0..=HIGHEST_PRIORITY).contains(&request.priority) {
         return Err(Status::invalid_argument(format!(
@@ -377,36 +594,59 @@ pub(crate) fn checked_send(
             request.priority
         )));
     }
+    let client = id(request.client_id, "client_id")?;
+    let repeatable = if request.request_id.is_empty() {
+        None
+    } else {
+        let stands_for =
+            wire::SendRequest { client_id: 0, request_id: Vec::new(), ..request.clone() };
+        request_id(&request.request_id, SEND, &stands_for)?
+    };
     Ok(Operation::Send(Send {
-        client: id(request.client_id, "client_id")?,
+        client,
         queue: id(request.queue_id, "queue_id")?,
         receiver: optional_id(request.receiver_id, "receiver_id")?,
         content: text(request.content, "content")?,
+        data: (!request.data.is_empty()).then_some(request.data),
+        headers: headers(&request.headers)?,
         priority: request.priority,
         delay_ms: milliseconds(request.delay_ms, "delay_ms")?,
-        request: checked_request_id(&request.request_id)?,
+        request: repeatable,
     }))
 }
 
 /// A receive, checked.
 pub(crate) fn checked_receive(request: wire::ReceiveRequest) -> Result<Taking, Status> {
-    let wire::ReceiveRequest { client_id, queue_id, order, sender_id, wait_ms, request_id } =
-        request;
+    let wire::ReceiveRequest { client_id, queue_id, order, sender_id, wait_ms, .. } = request;
     let selector = selector(client_id, queue_id, sender_id, order)?;
     let take = Take { selector, lease_ms: 0 };
-    let operation = match checked_request_id(&request_id)? {
-        Some(id) => Operation::TakeOnce(take, id),
-        None => Operation::Take(take),
-    };
-    Ok(Taking { operation, selector, wait_ms })
+    let once = request_id(
+        &request.request_id,
+        RECEIVE,
+        &wire::ReceiveRequest { client_id: 0, wait_ms: 0, request_id: Vec::new(), ..request },
+    )?;
+    Ok(Taking { operation: taking_once(take, once), selector, wait_ms })
 }
 
 /// A lease, checked.
 pub(crate) fn checked_lease(request: wire::LeaseRequest) -> Result<Taking, Status> {
-    let wire::LeaseRequest { client_id, queue_id, order, sender_id, wait_ms, lease_ms } = request;
+    let wire::LeaseRequest { client_id, queue_id, order, sender_id, wait_ms, lease_ms, .. } =
+        request;
     let selector = selector(client_id, queue_id, sender_id, order)?;
-    let operation = Operation::Take(Take { selector, lease_ms: lease(lease_ms)? });
-    Ok(Taking { operation, selector, wait_ms })
+    let take = Take { selector, lease_ms: lease(lease_ms)? };
+    let once = request_id(
+        &request.request_id,
+        LEASE,
+        &wire::LeaseRequest { client_id: 0, wait_ms: 0, request_id: Vec::new(), ..request },
+    )?;
+    Ok(Taking { operation: taking_once(take, once), selector, wait_ms })
+}
+
+fn taking_once(take: Take, once: Option<RequestId>) -> Operation {
+    match once {
+        Some(once) => Operation::TakeOnce(take, 1, once),
+        None => Operation::Take(take),
+    }
 }
 
 /// A look, checked.
@@ -417,7 +657,28 @@ pub(crate) fn checked_read(request: wire::ReadRequest) -> Result<Operation, Stat
 
 /// An acknowledgement, checked.
 pub(crate) fn checked_acknowledge(request: wire::AcknowledgeRequest) -> Result<Operation, Status> {
-    held(request.client_id, request.message_id, request.lease_id).map(Operation::Acknowledge)
+    let held = held(request.client_id, request.message_id, request.lease_id)?;
+    let once = request_id(
+        &request.request_id,
+        ACKNOWLEDGE,
+        &wire::AcknowledgeRequest { client_id: 0, request_id: Vec::new(), ..request },
+    )?;
+    Ok(match once {
+        Some(once) => Operation::AcknowledgeOnce(vec![held], once),
+        None => Operation::Acknowledge(held),
+    })
+}
+
+/// The answer to an acknowledgement.
+pub(crate) fn acknowledged(answer: &Answer, limits: &Limits) -> Result<(), Status> {
+    match answer {
+        Answer::Codes(codes) => codes.iter().try_for_each(|code| as_result(*code, limits)),
+        _ => Ok(()),
+    }
+}
+
+fn as_result(code: i32, limits: &Limits) -> Result<(), Status> {
+    if code == 0 { Ok(()) } else { Err(Refusal(code).status(limits)) }
 }
 
 /// A lease that is to be longer, checked.
@@ -429,7 +690,13 @@ pub(crate) fn checked_extend(request: wire::ExtendLeaseRequest) -> Result<Operat
 /// A message that is given back, checked.
 pub(crate) fn checked_return(request: wire::ReturnMessageRequest) -> Result<Operation, Status> {
     let held = held(request.client_id, request.message_id, request.lease_id)?;
-    Ok(Operation::Return(held, milliseconds(request.delay_ms, "delay_ms")?))
+    let delay_ms = milliseconds(request.delay_ms, "delay_ms")?;
+    if request.reason.chars().count() > REASON_CHARACTERS {
+        return Err(Status::invalid_argument(format!(
+            "the reason is longer than {REASON_CHARACTERS} characters"
+        )));
+    }
+    Ok(Operation::Return(held, delay_ms, text(request.reason, "reason")?))
 }
 
 /// The answer to a send.
@@ -505,16 +772,69 @@ fn lease(ms: u64) -> Result<i64, Status> {
     milliseconds(ms, "lease_ms")
 }
 
-fn checked_request_id(bytes: &[u8]) -> Result<Option<Uuid>, Status> {
+/// The id of a request, and what it stands for: all that is asked for, but for the client, the wait and
+/// the id itself.
+fn request_id(
+    bytes: &[u8],
+    operation: i16,
+    stands_for: &impl prost::Message,
+) -> Result<Option<RequestId>, Status> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    Uuid::from_slice(bytes).map(Some).map_err(|_| {
+    let id = Uuid::from_slice(bytes).map_err(|_| {
         Status::invalid_argument(format!(
             "request_id has {} bytes; it has 16, such as those of a UUID, or none",
             bytes.len()
         ))
+    })?;
+    let digest = Uuid::from_bytes(Md5::digest(stands_for.encode_to_vec()).into());
+    Ok(Some(RequestId { id, operation, digest }))
+}
+
+/// Headers as JSON.
+fn headers(headers: &BTreeMap<String, String>) -> Result<Option<String>, Status> {
+    if headers.is_empty() {
+        return Ok(None);
+    }
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if headers.len() > HEADERS || bytes > HEADER_BYTES {
+        return Err(Status::invalid_argument(format!(
+            "{} headers of {bytes} bytes; at most {HEADERS} of {HEADER_BYTES} bytes together",
+            headers.len()
+        )));
+    }
+    if headers.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        return Err(Status::invalid_argument("a header holds a NUL character"));
+    }
+    Ok(Some(serde_json::to_string(headers).expect("texts are JSON")))
+}
+
+fn deliveries(value: u32) -> Result<i32, Status> {
+    i32::try_from(value).map_err(|_| Status::invalid_argument("max_deliveries is too large"))
+}
+
+fn listing(queue: u64, after: u64, limit: u32) -> Result<Listing, Status> {
+    let limit = if limit == 0 { LISTED } else { limit.min(MOST_LISTED) };
+    Ok(Listing {
+        queue: id(queue, "queue_id")?,
+        sender: None,
+        after: optional_id(after, "after_message_id")?.unwrap_or_default(),
+        limit: i32::try_from(limit).unwrap_or(i32::MAX),
     })
+}
+
+/// As many of these as go into an answer; one, at least.
+fn within_an_answer<T>(all: Vec<T>, bytes: impl Fn(&T) -> usize) -> Vec<T> {
+    let mut left = ANSWER_BYTES;
+    let fits = |item: &T| {
+        let first = left == ANSWER_BYTES;
+        let its = bytes(item) + FACTS_BYTES;
+        left = left.saturating_sub(its);
+        first || left > 0
+    };
+    let fitting = all.iter().map(fits).take_while(|fits| *fits).count();
+    all.into_iter().take(fitting).collect()
 }
 
 fn selector(client: u64, queue: u64, sender: u64, order: i32) -> Result<Selector, Status> {
@@ -545,8 +865,20 @@ fn number(answer: Answer) -> Result<u64, Status> {
 }
 
 fn message(answer: Answer) -> Result<Option<(wire::Message, u64)>, Status> {
+    Ok(messages(answer)?.pop())
+}
+
+fn messages(answer: Answer) -> Result<Vec<(wire::Message, u64)>, Status> {
     match answer {
-        Answer::Message(found) => Ok(found),
+        Answer::Message(found) => Ok(found.into_iter().collect()),
+        Answer::Messages(found) => Ok(found),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn codes(answer: Answer) -> Result<Vec<i32>, Status> {
+    match answer {
+        Answer::Codes(codes) => Ok(codes),
         other => Err(unexpected(&other)),
     }
 }

@@ -142,23 +142,26 @@ async fn leases_are_held_extended_returned_and_acknowledged(client: &mut Client)
     talk.one(send(ann, queue_id, "work")).await;
     let lease = LeaseRequest { client_id: bob, queue_id, lease_ms: 100_000, ..Default::default() };
     for returned in [true, false] {
-        let Answer::Lease(leased) = talk.one(Operation::Lease(lease)).await else { panic!() };
+        let Answer::Lease(leased) = talk.one(Operation::Lease(lease.clone())).await else {
+            panic!()
+        };
         let message_id = leased.message.unwrap().message_id;
         let (client_id, lease_id) = (bob, leased.lease_id);
         let lease_ms = 200_000;
         let extend = ExtendLeaseRequest { client_id, message_id, lease_id, lease_ms };
         assert!(matches!(talk.one(Operation::ExtendLease(extend)).await, Answer::ExtendLease(_)));
         if returned {
-            let back = ReturnMessageRequest { client_id, message_id, lease_id, delay_ms: 0 };
+            let back =
+                ReturnMessageRequest { client_id, message_id, lease_id, ..Default::default() };
             let answer = talk.one(Operation::ReturnMessage(back)).await;
             assert!(matches!(answer, Answer::ReturnMessage(_)));
         } else {
-            let done = AcknowledgeRequest { client_id, message_id, lease_id };
+            let done = AcknowledgeRequest { client_id, message_id, lease_id, ..Default::default() };
             let answer = talk.one(Operation::Acknowledge(done)).await;
             assert!(matches!(answer, Answer::Acknowledge(_)));
         }
     }
-    let Answer::Lease(none) = talk.one(Operation::Lease(lease)).await else { panic!() };
+    let Answer::Lease(none) = talk.one(Operation::Lease(lease.clone())).await else { panic!() };
     assert_eq!(none.message, None);
 }
 

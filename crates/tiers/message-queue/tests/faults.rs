@@ -212,7 +212,7 @@ fn looks([me, taker, absent]: [u64; 3], [queue, empty]: [u64; 2]) -> Vec<(String
         (
             format!(
                 "SELECT send_many(ARRAY[{me}], ARRAY[{queue}], ARRAY[NULL]::bigint[], \
-                ARRAY['x'], ARRAY[0], ARRAY[0], NULL)"
+                ARRAY['x'], ARRAY[0], ARRAY[0], NULL, NULL, NULL, NULL)"
             ),
             5,
         ),

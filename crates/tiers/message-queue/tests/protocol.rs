@@ -148,7 +148,7 @@ fn a_large_batch_is_cut_to_what_clients_take() {
             ReceiveBatchRequest { client_id: to, queue_id, limit: 1000, ..Default::default() };
         let mut received = Vec::new();
         for _ in 0..2 {
-            let answer = client.receive_batch(receive).await.unwrap();
+            let answer = client.receive_batch(receive.clone()).await.unwrap();
             received.push(answer.into_inner().messages.len());
         }
         assert_eq!(received.iter().sum::<usize>(), 600);

@@ -5,9 +5,12 @@
 
 mod support;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kendall_message_queue::Server;
+use kendall_message_queue::{PrivateOptions, PrivatePostgres, Server, TcpAccess};
 use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::{
     Call, Calls, Message, Order, ReceiveBatchRequest, ReceiveRequest, SendRequest,
@@ -15,6 +18,8 @@ use kendall_protocols::queue::{
 use support::{
     Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, postgres, runtime,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
@@ -130,6 +135,183 @@ fn a_receiver_that_goes_meanwhile_loses_nothing() {
         for way in [Way::Alone, Way::Waiting, Way::Batch, Way::Stream] {
             goes_while_it_is_served(&server, &other, way).await;
         }
+    });
+    server.stop();
+    postgres.stop();
+}
+
+/// A middleware over a PostgreSQL that is reached by TCP, at `address` or through a relay.
+fn over(address: SocketAddr) -> Server {
+    let url = format!(
+        "host={} port={} user=kendall password=secret dbname=kendall sslmode=disable",
+        address.ip(),
+        address.port()
+    );
+    support::start(kendall_message_queue::Database::Url(url))
+}
+
+fn reachable(folder: &Folder) -> (PrivatePostgres, SocketAddr) {
+    let address = support::free_address();
+    let options = PrivateOptions {
+        tcp: Some(TcpAccess { address, password: "secret".into() }),
+        settings: Vec::new(),
+        same_group: false,
+    };
+    let postgres = PrivatePostgres::start_with(&folder.path().join("queue"), &options)
+        .expect("the tests need PostgreSQL's server programs; `make packages-test` installs them");
+    (postgres, address)
+}
+
+/// A put-back that PostgreSQL refuses is tried until it does not.
+#[test]
+fn a_message_that_cannot_be_put_back_is_not_given_up() {
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let database = kendall_message_queue::Database::Url(postgres.url().to_owned());
+    let server = support::start(database);
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        for content in ["a", "b"] {
+            let content = content.into();
+            let send = SendRequest { client_id: from, queue_id, content, ..Default::default() };
+            client.send(send).await.unwrap();
+        }
+        other
+            .run(
+                "CREATE SEQUENCE tries; \
+                 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                     PERFORM nextval('tries'); RAISE EXCEPTION 'not now'; END $$; \
+                 CREATE TRIGGER refuse BEFORE INSERT ON message EXECUTE FUNCTION refuse()",
+            )
+            .await;
+        let lock = Other::connect(postgres.url()).await;
+        lock.run("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE").await;
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(receive(Way::Alone, client.clone(), to, queue_id));
+        other.until(WAITING_FOR_A_LOCK, 1).await;
+        tasks.shutdown().await;
+        lock.run("COMMIT").await;
+        other.until("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tries", 2).await;
+        assert_eq!(other.number("SELECT count(*) FROM message").await, 1, "it is taken");
+        other.run("DROP TRIGGER refuse ON message").await;
+        other.until("SELECT count(*) FROM message", 2).await;
+        let found = rest(&mut client, to, queue_id).await;
+        let contents: Vec<_> = found.iter().map(|message| message.content.as_str()).collect();
+        assert_eq!(contents, ["a", "b"]);
+    });
+    server.stop();
+    postgres.stop();
+}
+
+/// Between a middleware and PostgreSQL; cuts the connection on which the next commit is answered, or
+/// asked for, before it gets there.
+async fn relay(listener: TcpListener, to: SocketAddr, cut: Arc<AtomicUsize>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    while let Ok((mut near, _)) = listener.accept().await {
+        let cut = Arc::clone(&cut);
+        tasks.spawn(async move {
+            let mut far = TcpStream::connect(to).await.unwrap();
+            let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+            let mut committing = false;
+            loop {
+                tokio::select! {
+                    read = near.read(&mut asked) => {
+                        let Ok(bytes @ 1..) = read else { return };
+                        let commits = asked[..bytes].windows(6).any(|word| word == b"COMMIT");
+                        let order = if commits { cut.swap(NO_CUT, Ordering::SeqCst) } else { NO_CUT };
+                        if order == BEFORE_COMMIT {
+                            return;
+                        }
+                        committing |= order == AFTER_COMMIT;
+                        if far.write_all(&asked[..bytes]).await.is_err() {
+                            return;
+                        }
+                    }
+                    read = far.read(&mut answered) => {
+                        let Ok(bytes @ 1..) = read else { return };
+                        if committing || near.write_all(&answered[..bytes]).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+const NO_CUT: usize = 0;
+const BEFORE_COMMIT: usize = 1;
+const AFTER_COMMIT: usize = 2;
+
+/// The connection breaks around the commit of a receive: whether PostgreSQL did it or not, the message is
+/// there afterwards, once.
+#[test]
+fn a_commit_that_nobody_heard_of_loses_nothing() {
+    let folder = Folder::new();
+    let (postgres, address) = reachable(&folder);
+    let (cut, runtime) = (Arc::new(AtomicUsize::new(NO_CUT)), runtime());
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let near = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn_on(relay(listener, address, Arc::clone(&cut)), runtime.handle());
+    let server = over(near);
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let other = Other::connect(postgres.url()).await;
+        for (number, order) in (0_i64..).zip([BEFORE_COMMIT, AFTER_COMMIT, AFTER_COMMIT]) {
+            let content = number.to_string();
+            let send = SendRequest { client_id: from, queue_id, content, ..Default::default() };
+            client.send(send).await.unwrap();
+            cut.store(order, Ordering::SeqCst);
+            let request = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+            let status = client.receive(request).await.unwrap_err();
+            assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+            assert_eq!(cut.load(Ordering::SeqCst), NO_CUT, "it was cut there");
+            other.until("SELECT count(*) FROM message", number + 1).await;
+        }
+        until_served(&server).await;
+        assert_eq!(other.number("SELECT count(*) FROM put_back").await, 2, "those that were taken");
+        let found = rest(&mut client, to, queue_id).await;
+        let contents: Vec<_> = found.iter().map(|message| message.content.as_str()).collect();
+        assert_eq!(contents, ["0", "1", "2"]);
+    });
+    server.stop();
+    drop(tasks);
+    postgres.stop();
+}
+
+/// A PostgreSQL that stands still is not waited for without end, and what it does in the end counts.
+#[test]
+fn a_postgresql_that_stands_still_is_waited_for_a_while() {
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let mut options =
+        support::options(kendall_message_queue::Database::Url(postgres.url().to_owned()));
+    options.operation_timeout = Duration::from_millis(300);
+    let server = support::start_with(options);
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let send = SendRequest { client_id: from, queue_id, ..Default::default() };
+        client.send(send).await.unwrap();
+        other.run("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE").await;
+        let request = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+        let status = client.receive(request).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+        assert!(status.message().contains("did not answer"), "{status}");
+        other.run("COMMIT").await;
+        tokio::time::timeout(PATIENCE, async {
+            while rest(&mut client, to, queue_id).await.is_empty() {}
+        })
+        .await
+        .expect("what was not committed is there");
     });
     server.stop();
     postgres.stop();

@@ -129,6 +129,7 @@ async fn everything_is_there(clients: &mut [Client], (message, lease): (i64, i64
         client_id: 2,
         message_id: u64::try_from(message).unwrap(),
         lease_id: u64::try_from(lease).unwrap(),
+        ..Default::default()
     };
     clients[1].acknowledge(acknowledge).await.unwrap();
     let nothing = LeaseRequest { client_id: 2, queue_id: 1, lease_ms: 1000, ..Default::default() };

@@ -22,14 +22,14 @@ use crate::output::{self, Format};
 /// Time to reach the middleware.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Time on top for what goes through all messages of a queue: millions take minutes.
-const LONG: Seconds = Seconds::new(600.0);
+pub(super) const LONG: Seconds = Seconds::new(600.0);
 /// Pauses before a request that is harmless to repeat is repeated over a new connection: the first,
 /// and the longest of those that follow.
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 1000;
 
 pub(super) struct Caller {
-    queue: MessageQueueClient<Channel>,
+    pub(super) queue: MessageQueueClient<Channel>,
     server: SocketAddr,
     client: String,
     timeout: Seconds,
@@ -92,12 +92,18 @@ impl Caller {
             Command::Lease { select, wait, lease } => self.lease(&select, wait.wait, lease).await?,
             Command::Ack(held) => self.acknowledge(&held).await?,
             Command::Extend { held, lease } => self.extend(&held, lease).await?,
-            Command::Return { held, delay } => self.give_back(&held, delay).await?,
+            Command::Return { held, delay, reason } => {
+                self.give_back(&held, delay, reason.unwrap_or_default()).await?
+            }
             Command::Purge { queue, yes } => self.purge(&queue, yes).await?,
             Command::Stats { queue } => {
                 let queue_id = self.queue_id(&queue).await?;
                 self.statistics(queue_id).await?
             }
+            Command::Change(change) => self.change(change).await?,
+            Command::DeadLetters { queue, from } => self.dead_letters(&queue, from).await?,
+            Command::Redrive { queue, messages, to } => self.redrive(&queue, messages, to).await?,
+            Command::Archived { queue } => self.archived(&queue).await?,
             Command::Watch { .. } => unreachable!("watched elsewhere"),
         };
         match self.format {
@@ -118,7 +124,7 @@ impl Caller {
         self.ask_and_wait(message, Seconds::ZERO)
     }
 
-    fn ask_and_wait<T>(&self, message: T, wait: Seconds) -> Request<T> {
+    pub(super) fn ask_and_wait<T>(&self, message: T, wait: Seconds) -> Request<T> {
         let mut request = Request::new(message);
         let longest = Duration::from_secs(365 * 24 * 3600);
         request.set_timeout(
@@ -215,6 +221,7 @@ impl Caller {
             max_deliveries: create.max_deliveries,
             dead_letter_queue_id,
             retention_ms: milliseconds(create.retention),
+            archive_ms: milliseconds(create.archive),
         });
         let queue_id = match self.queue.create_queue(request).await {
             Err(status) if status.code() == Code::AlreadyExists && create.if_missing => {
@@ -232,9 +239,10 @@ impl Caller {
             Some(name) => self.hello(name).await?,
             None => 0,
         };
-        let content = match send.content {
-            Some(content) => content,
-            None => standard_input()?,
+        let (content, data) = match send.content {
+            Some(content) => (content, Vec::new()),
+            None if send.binary => (String::new(), standard_input_bytes()?),
+            None => (standard_input()?, Vec::new()),
         };
         let request = wire::SendRequest {
             client_id,
@@ -244,6 +252,8 @@ impl Caller {
             priority: send.priority,
             delay_ms: milliseconds(send.delay),
             request_id: self.request_id(),
+            data,
+            headers: send.headers.into_iter().collect(),
         };
         let mut sent = self.send_all(vec![request]).await?;
         let sent = sent.pop().context("a message was sent, and no answer told of it")?;
@@ -349,10 +359,19 @@ impl Caller {
             sender_id: selected.sender_id,
             wait_ms: milliseconds(wait),
             lease_ms: milliseconds(lease),
+            request_id: self.request_id(),
         };
-        let request = self.ask_and_wait(lease, wait);
-        let answer = self.queue.lease(request).await;
-        let answer = self.told(answer)?;
+        let mut pauses = self.pauses();
+        let answer = loop {
+            let request = self.ask_and_wait(lease.clone(), wait);
+            match self.queue.lease(request).await {
+                Err(status) if broken(&status) => match pauses.next() {
+                    Some(ms) => pause(ms).await,
+                    None => return Err(self.refused(&status)),
+                },
+                answer => break self.told(answer)?,
+            }
+        };
         self.found(answer.message.as_ref(), selected.queue_id).await;
         let lease_id = answer.message.as_ref().map(|_| answer.lease_id);
         Ok(json!({ "message": answer.message.as_ref().map(message), "lease_id": lease_id }))
@@ -378,13 +397,26 @@ impl Caller {
 
     async fn acknowledge(&mut self, held: &Held) -> anyhow::Result<Value> {
         let client_id = self.me().await?;
-        let request = self.ask(wire::AcknowledgeRequest {
+        let done = wire::AcknowledgeRequest {
             client_id,
             message_id: held.message,
             lease_id: held.lease,
-        });
-        let answer = self.queue.acknowledge(request).await;
-        self.told(answer)?;
+            request_id: self.request_id(),
+        };
+        let mut pauses = self.pauses();
+        loop {
+            let request = self.ask(done.clone());
+            match self.queue.acknowledge(request).await {
+                Err(status) if broken(&status) => match pauses.next() {
+                    Some(ms) => pause(ms).await,
+                    None => return Err(self.refused(&status)),
+                },
+                answer => {
+                    self.told(answer)?;
+                    break;
+                }
+            }
+        }
         Ok(json!({ "message_id": held.message }))
     }
 
@@ -401,13 +433,19 @@ impl Caller {
         Ok(json!({ "message_id": held.message }))
     }
 
-    async fn give_back(&mut self, held: &Held, delay: Seconds) -> anyhow::Result<Value> {
+    async fn give_back(
+        &mut self,
+        held: &Held,
+        delay: Seconds,
+        reason: String,
+    ) -> anyhow::Result<Value> {
         let client_id = self.me().await?;
         let request = self.ask(wire::ReturnMessageRequest {
             client_id,
             message_id: held.message,
             lease_id: held.lease,
             delay_ms: milliseconds(delay),
+            reason,
         });
         let answer = self.queue.return_message(request).await;
         self.told(answer)?;
@@ -447,13 +485,18 @@ pub(super) fn unknown_queue(name: &str, queues: &BTreeMap<String, u64>) -> anyho
     exit_with(Exit::Refused, text)
 }
 
+/// All of standard input, as it is.
+fn standard_input_bytes() -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("standard input cannot be read")?;
+    Ok(bytes)
+}
+
 /// All of standard input, as text.
 fn standard_input() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-        let text = format!(
-            "standard input is no UTF-8 text ({error}); encode binary content, such as with base64"
-        );
+        let text = format!("standard input is no UTF-8 text ({error}); --binary sends it as it is");
         exit_with(Exit::Refused, text)
     })?;
     Ok(text)

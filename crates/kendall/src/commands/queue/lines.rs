@@ -25,6 +25,8 @@ struct Line {
     priority: i32,
     #[serde(default)]
     delay_ms: u64,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
 }
 
 type Read = (usize, Result<Line, String>);
@@ -117,6 +119,8 @@ impl Sender {
             priority: line.priority,
             delay_ms: line.delay_ms,
             request_id: self.caller.request_id(),
+            headers: line.headers,
+            ..Default::default()
         })
     }
 }

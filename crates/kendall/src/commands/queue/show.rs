@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kendall_protocols::queue as wire;
 use serde_json::{Value, json};
 
@@ -24,6 +26,8 @@ pub(super) fn statistics(queue_id: u64, told: &wire::QueueStatisticsResponse) ->
         "max_deliveries": some(u64::from(told.max_deliveries)),
         "dead_letter_queue_id": some(told.dead_letter_queue_id),
         "retention_ms": some(told.retention_ms),
+        "archive_ms": some(told.archive_ms),
+        "paused": told.paused,
     })
 }
 
@@ -36,6 +40,19 @@ pub(super) fn message(message: &wire::Message) -> Value {
         "deliveries": message.deliveries,
         "sent_at_us": message.sent_at_us,
         "content": message.content,
+        "data_base64": (!message.data.is_empty()).then(|| STANDARD.encode(&message.data)),
+        "headers": message.headers,
+        "dead_letter": message.dead_letter.as_ref().map(dead_letter),
+    })
+}
+
+fn dead_letter(dead: &wire::DeadLetter) -> Value {
+    json!({
+        "origin_queue_id": dead.origin_queue_id,
+        "receiver_id": (dead.receiver_id != 0).then_some(dead.receiver_id),
+        "reason": dead.reason,
+        "deliveries": dead.deliveries,
+        "died_at_us": dead.died_at_us,
     })
 }
 
@@ -48,6 +65,11 @@ pub(super) fn listed(queues: &BTreeMap<String, u64>) -> Value {
 pub(super) fn human(answer: &Value) -> String {
     if let Some(found) = answer.get("message") {
         return if found.is_null() { "no message".into() } else { received(answer, found) };
+    }
+    for (key, columns) in [("dead_letters", &LETTERS[..]), ("archived", &ARCHIVED[..])] {
+        if let Some(rows) = answer.get(key).and_then(Value::as_array) {
+            return if rows.is_empty() { "none".into() } else { table(rows, columns) };
+        }
     }
     if let Some(queues) = answer.get("queues").and_then(Value::as_array) {
         return if queues.is_empty() { "no queues".into() } else { table(queues, &LISTED) };
@@ -77,6 +99,23 @@ type Column = (&'static str, fn(&Value) -> String);
 const LISTED: [Column; 2] =
     [("id", |queue| cell(&queue["queue_id"])), ("queue", |queue| short(&cell(&queue["name"])))];
 
+const LETTERS: [Column; 6] = [
+    ("id", |letter| cell(&letter["message_id"])),
+    ("from", |letter| cell(&letter["sender_id"])),
+    ("died in", |letter| cell(&letter["dead_letter"]["origin_queue_id"])),
+    ("died at", |letter| utc(letter["dead_letter"]["died_at_us"].as_i64().unwrap_or_default())),
+    ("why", |letter| short(&cell(&letter["dead_letter"]["reason"]))),
+    ("content", |letter| short(&cell(&letter["content"]))),
+];
+
+const ARCHIVED: [Column; 5] = [
+    ("id", |kept| cell(&kept["message"]["message_id"])),
+    ("taken by", |kept| cell(&kept["taken_by"])),
+    ("how", |kept| cell(&kept["how"])),
+    ("at", |kept| utc(kept["done_at_us"].as_i64().unwrap_or_default())),
+    ("content", |kept| short(&cell(&kept["message"]["content"]))),
+];
+
 const WATCHED: [Column; 5] = [
     ("queue", |queue| short(&cell(&queue["name"]))),
     ("waiting", |queue| counted(queue, "waiting")),
@@ -99,8 +138,18 @@ fn received(answer: &Value, message: &Value) -> String {
     let sent = utc(message["sent_at_us"].as_i64().unwrap_or_default());
     fact(&mut text, "sent", &Value::String(sent));
     fact(&mut text, "lease_id", &answer["lease_id"]);
+    for (name, value) in message["headers"].as_object().into_iter().flatten() {
+        fact(&mut text, &format!("header {}", plain(name)), value);
+    }
+    let dead = &message["dead_letter"];
+    for key in ["reason", "origin_queue_id"] {
+        fact(&mut text, key, &dead[key]);
+    }
     text.push('\n');
     text.push_str(&plain(message["content"].as_str().unwrap_or_default()));
+    if let Some(data) = message["data_base64"].as_str() {
+        text.push_str(data);
+    }
     text
 }
 
@@ -116,6 +165,10 @@ fn held(queue: &Value) -> String {
     fact(&mut text, "max_deliveries", &queue["max_deliveries"]);
     fact(&mut text, "dead_letter_queue_id", &queue["dead_letter_queue_id"]);
     fact(&mut text, "retention", &queue["retention_ms"].as_u64().map(duration).into());
+    fact(&mut text, "archive", &queue["archive_ms"].as_u64().map(duration).into());
+    if queue["paused"] == true {
+        fact(&mut text, "paused", &queue["paused"]);
+    }
     text
 }
 

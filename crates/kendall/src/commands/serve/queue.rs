@@ -61,6 +61,10 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = kendall_units::parse_seconds)]
     database_timeout: Seconds,
 
+    /// How long PostgreSQL may take for an operation; ten times as long for purges and the like
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
+    operation_timeout: Seconds,
+
     /// Threads of the network side
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
@@ -122,6 +126,7 @@ impl QueueFlags {
             queue_capacity: size(self.queue_capacity),
             client_connections: size(self.client_connections),
             database_timeout: self.database_timeout.as_duration(),
+            operation_timeout: self.operation_timeout.as_duration(),
             threads: size(self.threads),
             console: self.console,
             limits: Limits {

@@ -1,35 +1,45 @@
 //! Operations as statements: those of one kind share a statement, those of several kinds share a
 //! transaction.
 
-mod together;
+mod message;
+mod uniform;
 
-use kendall_protocols::queue::{Message, Queue, QueueStatisticsResponse};
+use std::time::Duration;
+
+use kendall_protocols::queue::{ArchivedMessage, Message, Queue, QueueStatisticsResponse};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 use tonic::Status;
-use uuid::Uuid;
 
+use self::message::{extra_of, with_extra};
 use crate::operation::{
-    Answer, COUNT_LIMIT, Held, Limits, NOTHING_THERE, Operation, Refusal, Selector, Send, Take,
+    Answer, COUNT_LIMIT, Held, Limits, Listing, Operation, PutBack, QueueChange, RequestId,
+    Selector, Send, Take,
 };
+use crate::refusal::{NOTHING_THERE, Refusal};
 
 type Connection = deadpool_postgres::Object;
 type Answers = Vec<Result<Answer, Status>>;
 
-const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7)";
+const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
-    sent_at_us, deliveries, lease_id, place FROM take_many($1, $2, $3, $4, $5)";
+    sent_at_us, deliveries, lease_id, body, extra, place, pg_current_xact_id_if_assigned()::text \
+    FROM take_many($1, $2, $3, $4, $5)";
+const TAKE_ONCE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
+    sent_at_us, deliveries, lease_id, body, extra FROM take_once($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+    ORDER BY message_id";
 const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
 
 /// Rows that one purge step drops.
 const PURGE_STEP: i32 = 10_000;
+/// Dead letters that one step moves.
+const REDRIVE_STEP: i32 = 1000;
 
 /// Where the operations of each kind stand in the batch.
 #[derive(Default)]
 struct Kinds {
     sends: Vec<usize>,
-    takes: Vec<usize>,
     acknowledgements: Vec<usize>,
     others: Vec<usize>,
 }
@@ -40,7 +50,6 @@ impl Kinds {
         for (place, operation) in operations.iter().enumerate() {
             match operation {
                 Operation::Send(_) => kinds.sends.push(place),
-                Operation::Take(_) => kinds.takes.push(place),
                 Operation::Acknowledge(_) => kinds.acknowledgements.push(place),
                 _ => kinds.others.push(place),
             }
@@ -50,14 +59,129 @@ impl Kinds {
 
     /// Number of statements.
     fn statements(&self) -> usize {
-        let groups = [&self.sends, &self.takes, &self.acknowledgements];
+        let groups = [&self.sends, &self.acknowledgements];
         groups.iter().filter(|group| !group.is_empty()).count() + self.others.len()
     }
 }
 
-/// Performs operations; an error means that none of them was committed, unless the connection
+/// Why operations were not performed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// Messages of which nobody knows whether they were taken away.
+    pub(super) undecided: Option<Undecided>,
+}
+
+#[derive(Debug)]
+pub(super) enum Fault {
+    Database(Error),
+    /// PostgreSQL took longer than it may.
+    Elapsed(Duration),
+}
+
+/// Messages that were taken away in a transaction whose commit was not heard of.
+#[derive(Debug)]
+pub(crate) struct Undecided {
+    pub(crate) taken_in: String,
+    pub(crate) messages: Vec<Message>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { fault: Fault::Database(error), undecided: None }
+    }
+}
+
+/// What PostgreSQL answers in time.
+async fn in_time<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(patience, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Failure { fault: Fault::Elapsed(patience), undecided: None }),
+    }
+}
+
+/// Performs operations; a failure means that none of them was committed, unless the connection
 /// broke.
 pub(super) async fn perform(
+    connection: &Connection,
+    operations: &[&Operation],
+    limits: &Limits,
+    patience: Duration,
+) -> Result<Answers, Failure> {
+    let patience = operations.iter().map(|operation| operation.patience(patience)).max();
+    let patience = patience.unwrap_or_default();
+    if !operations.is_empty()
+        && operations.iter().all(|operation| matches!(operation, Operation::Take(_)))
+    {
+        return take_all(connection, operations, limits, patience).await;
+    }
+    in_time(patience, perform_together(connection, operations, limits)).await
+}
+
+/// Takes, in two steps: what is taken away is known here before it is committed, so that whatever
+/// becomes of the commit, no message is lost.
+async fn take_all(
+    connection: &Connection,
+    operations: &[&Operation],
+    limits: &Limits,
+    patience: Duration,
+) -> Result<Answers, Failure> {
+    let takes: Vec<&Take> = operations.iter().copied().filter_map(as_take).collect();
+    if takes.iter().all(|take| take.lease_ms > 0) {
+        // A lease that nobody heard of ends by itself.
+        let (taken, _) = in_time(patience, take_any(connection, &takes)).await?;
+        return Ok(statuses(taken, limits));
+    }
+    let step = async {
+        // Sent together; the transaction begins before the takes.
+        let (begun, taken) = tokio::join!(
+            biased;
+            connection.batch_execute("BEGIN"),
+            take_any(connection, &takes),
+        );
+        begun?;
+        if taken.is_err() && !connection.is_closed() {
+            connection.batch_execute("ROLLBACK").await?;
+        }
+        taken
+    };
+    let (taken, transaction) = in_time(patience, step).await?;
+    let removed = operations.iter().zip(&taken).filter(|(operation, _)| operation.removes());
+    let messages: Vec<Message> =
+        removed.filter_map(|(_, answer)| answer.as_ref().ok()?.clone().into_message()).collect();
+    match in_time(patience, connection.batch_execute("COMMIT")).await {
+        Ok(()) => Ok(statuses(taken, limits)),
+        Err(mut failure) => {
+            failure.undecided = transaction
+                .filter(|_| !messages.is_empty())
+                .map(|taken_in| Undecided { taken_in, messages });
+            Err(failure)
+        }
+    }
+}
+
+/// What was taken, and in which transaction, if any was.
+async fn take_any(
+    connection: &Connection,
+    takes: &[&Take],
+) -> Result<(Vec<Result<Answer, Refusal>>, Option<String>), Error> {
+    if let Some(done) = uniform::take(connection, takes).await? {
+        return Ok(done);
+    }
+    let call = Call::prepare(connection, take(takes)).await?;
+    let rows = Call::run(call.as_ref(), connection).await?;
+    let transaction = rows.first().and_then(|row| row.get(13));
+    Ok((found(&rows, takes.len()), transaction))
+}
+
+fn statuses(answers: Vec<Result<Answer, Refusal>>, limits: &Limits) -> Answers {
+    answers.into_iter().map(|answer| answer.map_err(|refusal| refusal.status(limits))).collect()
+}
+
+async fn perform_together(
     connection: &Connection,
     operations: &[&Operation],
     limits: &Limits,
@@ -66,22 +190,14 @@ pub(super) async fn perform(
     let mut answers = Gathered::new(operations.len(), limits);
     if kinds.sends.len() == operations.len()
         && let Some(done) =
-            together::send(connection, &chosen(operations, &kinds.sends, as_send)).await?
+            uniform::send(connection, &chosen(operations, &kinds.sends, as_send)).await?
     {
         answers.put(&kinds.sends, done);
-        return Ok(answers.all());
-    }
-    if kinds.takes.len() == operations.len()
-        && let Some(done) =
-            together::take(connection, &chosen(operations, &kinds.takes, as_take)).await?
-    {
-        answers.put(&kinds.takes, done);
         return Ok(answers.all());
     }
     let calls = Calls {
         send: Call::prepare(connection, send_many(&chosen(operations, &kinds.sends, as_send)))
             .await?,
-        take: Call::prepare(connection, take(&chosen(operations, &kinds.takes, as_take))).await?,
         acknowledge: Call::prepare(
             connection,
             acknowledge_many(&chosen(operations, &kinds.acknowledgements, as_acknowledgement)),
@@ -111,7 +227,6 @@ pub(super) async fn perform(
         }
     };
     answers.put(&kinds.sends, sent(&rows.send, kinds.sends.len()));
-    answers.put(&kinds.takes, found(&rows.take, kinds.takes.len()));
     answers.put(&kinds.acknowledgements, acknowledged(&rows.acknowledge));
     Ok(answers.all())
 }
@@ -172,6 +287,15 @@ fn column<'a, T, V: ToSql + Sync + std::marker::Send + 'a>(
     Box::new(items.iter().map(|item| value(item)).collect::<Vec<V>>())
 }
 
+/// The same; NULL where none of them has any.
+fn some_column<'a, T, V: ToSql + Sync + std::marker::Send + 'a>(
+    items: &[&'a T],
+    value: impl Fn(&'a T) -> Option<V>,
+) -> Parameter<'a> {
+    let values: Vec<Option<V>> = items.iter().map(|item| value(item)).collect();
+    Box::new(values.iter().any(Option::is_some).then_some(values))
+}
+
 /// A statement that PostgreSQL knows.
 struct Call<'a> {
     statement: Statement,
@@ -197,26 +321,23 @@ impl<'a> Call<'a> {
 /// What a batch calls, and what comes back.
 struct Calls<'a> {
     send: Option<Call<'a>>,
-    take: Option<Call<'a>>,
     acknowledge: Option<Call<'a>>,
 }
 
 struct Rows {
     send: Vec<Row>,
-    take: Vec<Row>,
     acknowledge: Vec<Row>,
 }
 
 impl Calls<'_> {
     /// All of them, in this order, without waiting for one to send the next.
     async fn run(&self, connection: &Connection) -> Result<Rows, Error> {
-        let (send, take, acknowledge) = tokio::join!(
+        let (send, acknowledge) = tokio::join!(
             biased;
             Call::run(self.send.as_ref(), connection),
-            Call::run(self.take.as_ref(), connection),
             Call::run(self.acknowledge.as_ref(), connection),
         );
-        Ok(Rows { send: send?, take: take?, acknowledge: acknowledge? })
+        Ok(Rows { send: send?, acknowledge: acknowledge? })
     }
 }
 
@@ -245,9 +366,6 @@ fn send_many<'a>(sends: &[&'a Send]) -> Written<'a> {
     if sends.is_empty() {
         return None;
     }
-    let repeatable = sends.iter().any(|send| send.request.is_some());
-    let requests: Parameter<'a> =
-        if repeatable { column(sends, |send| send.request) } else { Box::new(None::<Vec<Uuid>>) };
     let parameters = vec![
         column(sends, |send| send.client),
         column(sends, |send| send.queue),
@@ -255,7 +373,10 @@ fn send_many<'a>(sends: &[&'a Send]) -> Written<'a> {
         column(sends, |send| send.content.as_str()),
         column(sends, |send| send.priority),
         column(sends, |send| send.delay_ms),
-        requests,
+        some_column(sends, |send| send.data.as_deref()),
+        some_column(sends, |send| send.headers.as_deref()),
+        some_column(sends, |send| send.request.map(|request| request.id)),
+        some_column(sends, |send| send.request.map(|request| request.digest)),
     ];
     Some((SEND, parameters))
 }
@@ -293,7 +414,7 @@ fn take<'a>(takes: &[&'a Take]) -> Written<'a> {
 fn found(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
     let mut answers: Vec<_> = (0..count).map(|_| Ok(Answer::Message(None))).collect();
     for row in rows {
-        let place: i64 = row.get(10);
+        let place: i64 = row.get(12);
         let answer = usize::try_from(place - 1).ok().and_then(|place| answers.get_mut(place));
         if let Some(answer) = answer {
             *answer = taken(row);
@@ -305,22 +426,25 @@ fn found(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
 /// A row of `take_many`.
 fn taken(row: &Row) -> Result<Answer, Refusal> {
     match row.get::<_, i32>(0) {
-        0 => Ok(Answer::Message(Some((
-            Message {
-                message_id: id(row.get(1)),
-                queue_id: id(row.get(2)),
-                sender_id: id(row.get(3)),
-                receiver_id: id(row.get(4)),
-                priority: row.get(5),
-                content: row.get(6),
-                sent_at_us: row.get(7),
-                deliveries: u32::try_from(row.get::<_, i32>(8)).unwrap_or_default(),
-            },
-            id(row.get(9)),
-        )))),
+        0 => Ok(Answer::Message(Some(one_taken(row)))),
         NOTHING_THERE => Ok(Answer::Message(None)),
         code => Err(Refusal(code)),
     }
+}
+
+fn one_taken(row: &Row) -> (Message, u64) {
+    let plain = Message {
+        message_id: id(row.get(1)),
+        queue_id: id(row.get(2)),
+        sender_id: id(row.get(3)),
+        receiver_id: id(row.get(4)),
+        priority: row.get(5),
+        content: row.get(6),
+        sent_at_us: row.get(7),
+        deliveries: u32::try_from(row.get::<_, i32>(8)).unwrap_or_default(),
+        ..Message::default()
+    };
+    (with_extra(plain, row.get(10), row.get(11)), id(row.get(9)))
 }
 
 fn acknowledge_many<'a>(held: &[&'a Held]) -> Written<'a> {
@@ -349,8 +473,14 @@ async fn single(
         Operation::Hello { name } => ("SELECT 0, hello($1)", vec![name]),
         Operation::Goodbye { client } => ("SELECT goodbye($1)", vec![client]),
         Operation::CreateQueue(queue) => (
-            "SELECT code, queue_id FROM create_queue($1, $2, $3, $4)",
-            vec![&queue.name, &queue.max_deliveries, &queue.dead_letter, &queue.retention_ms],
+            "SELECT code, queue_id FROM create_queue($1, $2, $3, $4, $5)",
+            vec![
+                &queue.name,
+                &queue.max_deliveries,
+                &queue.dead_letter,
+                &queue.retention_ms,
+                &queue.archive_ms,
+            ],
         ),
         Operation::DeleteQueue { queue, with_messages } => {
             ("SELECT delete_queue($1, $2)", vec![queue, with_messages])
@@ -364,12 +494,23 @@ async fn single(
             "SELECT extend_lease($1, $2, $3, $4)",
             vec![&held.client, &held.message, &held.lease, ms],
         ),
-        Operation::Return(held, ms) => (
-            "SELECT return_message($1, $2, $3, $4)",
-            vec![&held.client, &held.message, &held.lease, ms],
+        Operation::Return(held, ms, why) => (
+            "SELECT return_message($1, $2, $3, $4, $5)",
+            vec![&held.client, &held.message, &held.lease, ms, why],
         ),
-        Operation::PutBack(message) => return put_back(connection, message).await,
-        Operation::TakeOnce(take, request) => return take_once(connection, take, request).await,
+        Operation::ChangeQueue(change) => return change_queue(connection, change).await,
+        Operation::PutBack(back) => return put_back(connection, back).await,
+        Operation::TakeOnce(take, at_most, request) => {
+            return take_once(connection, take, *at_most, request).await;
+        }
+        Operation::AcknowledgeOnce(held, request) => {
+            return acknowledge_once(connection, held, request).await;
+        }
+        Operation::DeadLetters(listing) => return dead_letters(connection, listing).await,
+        Operation::Redrive { queue, messages, target } => {
+            return redrive(connection, *queue, messages, *target).await;
+        }
+        Operation::Archived(listing) => return archived(connection, listing).await,
         Operation::Read(selector) => return read(connection, selector).await,
         Operation::ListQueues { client, all, after, limit } => {
             let parameters: [&(dyn ToSql + Sync); 4] = [client, all, after, limit];
@@ -388,17 +529,39 @@ async fn single(
     Ok(coded(row, answer))
 }
 
+async fn change_queue(
+    connection: &Connection,
+    change: &QueueChange,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let text = "SELECT change_queue($1, $2, $3, $4, $5, $6, $7)";
+    let parameters: [&(dyn ToSql + Sync); 7] = [
+        &change.queue,
+        &change.name,
+        &change.max_deliveries,
+        &change.dead_letter,
+        &change.retention_ms,
+        &change.archive_ms,
+        &change.paused,
+    ];
+    let rows = query(connection, text, &parameters).await?;
+    Ok(rows.first().map_or(Err(Refusal(-1)), |row| coded(row, |_| Answer::Done)))
+}
+
 async fn put_back(
     connection: &Connection,
-    message: &Message,
+    back: &PutBack,
 ) -> Result<Result<Answer, Refusal>, Error> {
+    let PutBack { attempt, taken_in, message } = back;
     let number = |value: u64| i64::try_from(value).ok();
     let optional = |value: u64| number(value).filter(|value| *value > 0);
     let (message_id, queue, sender) =
         (number(message.message_id), number(message.queue_id), number(message.sender_id));
     let deliveries = i32::try_from(message.deliveries).unwrap_or(i32::MAX);
-    let text = "SELECT put_back($1, $2, $3, $4, $5, $6, $7, $8)";
-    let parameters: [&(dyn ToSql + Sync); 8] = [
+    let data = (!message.data.is_empty()).then_some(&message.data);
+    let text = "SELECT put_back($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let parameters: [&(dyn ToSql + Sync); 12] = [
+        attempt,
+        taken_in,
         &message_id,
         &queue,
         &sender,
@@ -407,6 +570,8 @@ async fn put_back(
         &message.content,
         &message.sent_at_us,
         &deliveries,
+        &data,
+        &extra_of(message),
     ];
     let rows = query(connection, text, &parameters).await?;
     Ok(rows.first().map_or(Err(Refusal(-1)), |row| coded(row, |_| Answer::Done)))
@@ -415,17 +580,128 @@ async fn put_back(
 async fn take_once(
     connection: &Connection,
     take: &Take,
-    request: &Uuid,
+    at_most: i32,
+    request: &RequestId,
 ) -> Result<Result<Answer, Refusal>, Error> {
     let Selector { client, queue, sender, by_priority } = &take.selector;
-    // The answer of the first try is kept as JSON; a record with the columns of `take_many`.
-    let text = "SELECT (t ->> 'code')::int, (t ->> 'message_id')::bigint, \
-        (t ->> 'queue_id')::bigint, (t ->> 'sender_id')::bigint, (t ->> 'receiver_id')::bigint, \
-        (t ->> 'priority')::int, t ->> 'content', (t ->> 'sent_at_us')::bigint, \
-        (t ->> 'deliveries')::int, (t ->> 'lease_id')::bigint \
-        FROM take_once($1, $2, $3, $4, $5) AS t";
-    let rows = query(connection, text, &[client, queue, sender, by_priority, request]).await?;
-    Ok(rows.first().map_or(Err(Refusal(-1)), taken))
+    let RequestId { id, operation, digest } = request;
+    let parameters: [&(dyn ToSql + Sync); 9] =
+        [client, queue, sender, by_priority, &take.lease_ms, &at_most, operation, id, digest];
+    let mut messages = Vec::new();
+    for row in query(connection, TAKE_ONCE, &parameters).await? {
+        match row.get::<_, i32>(0) {
+            0 => messages.push(one_taken(&row)),
+            NOTHING_THERE => {}
+            code => return Ok(Err(Refusal(code))),
+        }
+    }
+    Ok(Ok(Answer::Messages(messages)))
+}
+
+async fn acknowledge_once(
+    connection: &Connection,
+    held: &[Held],
+    request: &RequestId,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let messages: Vec<i64> = held.iter().map(|held| held.message).collect();
+    let leases: Vec<i64> = held.iter().map(|held| held.lease).collect();
+    let client = held.first().map(|held| held.client).unwrap_or_default();
+    let RequestId { id, operation, digest } = request;
+    let text = "SELECT acknowledge_once($1, $2, $3, $4, $5, $6)";
+    let rows =
+        query(connection, text, &[&client, &messages, &leases, operation, id, digest]).await?;
+    Ok(rows.first().map_or(Err(Refusal(-1)), |row| Ok(Answer::Codes(row.get(0)))))
+}
+
+async fn dead_letters(
+    connection: &Connection,
+    listing: &Listing,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let Listing { queue, sender, after, limit } = listing;
+    if !is_queue(connection, *queue).await? {
+        return Ok(Err(Refusal(3)));
+    }
+    let text = "SELECT message_id, sender_id, priority, content, sent_at_us, body, extra \
+        FROM dead_letters($1, $2, $3, $4)";
+    let rows = query(connection, text, &[queue, sender, after, limit]).await?;
+    let letter = |row: &Row| {
+        let plain = Message {
+            message_id: id(row.get(0)),
+            queue_id: id(Some(*queue)),
+            sender_id: id(row.get(1)),
+            priority: row.get(2),
+            content: row.get(3),
+            sent_at_us: row.get(4),
+            ..Message::default()
+        };
+        (with_extra(plain, row.get(5), row.get(6)), 0)
+    };
+    Ok(Ok(Answer::Messages(rows.iter().map(letter).collect())))
+}
+
+async fn redrive(
+    connection: &Connection,
+    queue: i64,
+    messages: &[i64],
+    target: Option<i64>,
+) -> Result<Result<Answer, Refusal>, Error> {
+    for known in [Some(queue), target].into_iter().flatten() {
+        if !is_queue(connection, known).await? {
+            return Ok(Err(Refusal(3)));
+        }
+    }
+    let some = (!messages.is_empty()).then_some(messages);
+    let text = "SELECT redrive($1, $2, $3, $4)";
+    let mut moved = 0;
+    loop {
+        let rows = query(connection, text, &[&queue, &some, &target, &REDRIVE_STEP]).await?;
+        let step = rows.first().map_or(0, |row| id(row.get(0)));
+        moved += step;
+        // All were named at once; or what is left has nowhere to go.
+        if some.is_some() || step == 0 {
+            return Ok(Ok(Answer::Number(moved)));
+        }
+    }
+}
+
+async fn archived(
+    connection: &Connection,
+    listing: &Listing,
+) -> Result<Result<Answer, Refusal>, Error> {
+    let Listing { queue, after, limit, .. } = listing;
+    if !is_queue(connection, *queue).await? {
+        return Ok(Err(Refusal(3)));
+    }
+    let text = "SELECT message_id, sender_id, receiver_id, priority, content, \
+            (extract(epoch FROM sent_at) * 1000000)::bigint, deliveries, body, \
+            CASE WHEN headers IS NOT NULL THEN jsonb_build_object('headers', headers)::text END, \
+            taken_by, received, (extract(epoch FROM done_at) * 1000000)::bigint \
+        FROM archive WHERE queue_id = $1 AND message_id > $2 ORDER BY message_id LIMIT $3::int";
+    let rows = query(connection, text, &[queue, after, limit]).await?;
+    let message = |row: &Row| {
+        let plain = Message {
+            message_id: id(row.get(0)),
+            queue_id: id(Some(*queue)),
+            sender_id: id(row.get(1)),
+            receiver_id: id(row.get(2)),
+            priority: row.get(3),
+            content: row.get(4),
+            sent_at_us: row.get(5),
+            deliveries: u32::try_from(row.get::<_, i32>(6)).unwrap_or_default(),
+            ..Message::default()
+        };
+        ArchivedMessage {
+            message: Some(with_extra(plain, row.get(7), row.get(8))),
+            taken_by: id(row.get(9)),
+            received: row.get(10),
+            done_at_us: row.get(11),
+        }
+    };
+    Ok(Ok(Answer::Archived(rows.iter().map(message).collect())))
+}
+
+async fn is_queue(connection: &Connection, queue: i64) -> Result<bool, Error> {
+    Ok(!query(connection, "SELECT FROM queue WHERE id = $1", &[&queue]).await?.is_empty())
 }
 
 async fn read(
@@ -438,8 +714,8 @@ async fn read(
             WHEN NOT EXISTS (SELECT FROM queue WHERE id = $1) THEN 3 \
             WHEN m.id IS NULL THEN 7 ELSE 0 END, \
         m.id, m.queue_id, m.sender_id, m.receiver_id, m.priority, m.content, \
-        (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint \
-        FROM checked c LEFT JOIN peek($1, $2, $3, $4) AS m ON true";
+        (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint, m.body, \
+        CASE WHEN m.id IS NOT NULL THEN extra_of(m) END FROM checked c LEFT JOIN peek($1, $2, $3, $4) AS m ON true";
     let rows = query(connection, text, &[queue, client, sender, by_priority]).await?;
     Ok(rows.first().map_or(Err(Refusal(-1)), taken))
 }
@@ -460,7 +736,7 @@ async fn list(
 
 async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
     let text = "SELECT name, waiting, leased, delayed, oldest_age_ms, max_deliveries, \
-        dead_letter_queue_id, retention_ms FROM queue_statistics($1, $2)";
+        dead_letter_queue_id, retention_ms, paused, archive_ms FROM queue_statistics($1, $2)";
     let rows = query(connection, text, &[&queue, &COUNT_LIMIT]).await?;
     let Some(row) = rows.first() else { return Ok(Err(Refusal(3))) };
     let max_deliveries: Option<i32> = row.get(5);
@@ -474,12 +750,13 @@ async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer
         max_deliveries: max_deliveries.and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
         dead_letter_queue_id: id(row.get(6)),
         retention_ms: id(row.get(7)),
+        paused: row.get(8),
+        archive_ms: id(row.get(9)),
     })))
 }
 
 async fn purge(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
-    let known = query(connection, "SELECT FROM queue WHERE id = $1", &[&queue]).await?;
-    if known.is_empty() {
+    if !is_queue(connection, queue).await? {
         return Ok(Err(Refusal(3)));
     }
     let mut dropped = 0;
@@ -507,10 +784,35 @@ fn id(value: Option<i64>) -> u64 {
 }
 
 /// Whether PostgreSQL gave the transaction up for reasons that a repetition may not meet.
-pub(super) fn may_repeat(error: &Error) -> bool {
+fn may_repeat(error: &Error) -> bool {
     error.code().is_some_and(|code| {
         *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
     })
+}
+
+impl Failure {
+    /// Whether it may be tried again.
+    pub(super) fn may_repeat(&self) -> bool {
+        matches!(&self.fault, Fault::Database(error) if self.undecided.is_none() && may_repeat(error))
+    }
+
+    /// PostgreSQL's own code, if it gave one.
+    pub(super) fn code(&self) -> Option<&SqlState> {
+        match &self.fault {
+            Fault::Database(error) => error.code(),
+            Fault::Elapsed(_) => None,
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match &self.fault {
+            Fault::Database(error) => super::status(error),
+            Fault::Elapsed(patience) => Status::unavailable(format!(
+                "PostgreSQL did not answer within {} s; whether the operation happened is unknown",
+                patience.as_secs_f64()
+            )),
+        }
+    }
 }
 
 /// A database error in the words of the protocol.

@@ -11,7 +11,8 @@
 --   0 done · 1 unknown client · 2 client said goodbye · 3 unknown queue · 4 unknown receiver
 --   5 to oneself · 6 content too long · 7 nothing there · 8 lease not held · 9 queue holds messages
 --   10 name taken · 11 too many queues · 12 unknown sender · 13 unknown dead-letter queue
---   14 unknown message
+--   14 unknown message · 15 a request id that stands for something else · 16 dead letters to itself
+--   17 not decided yet
 --
 -- PostgreSQL shall have one way to perform each: its planner knows the table as it was when it looked last,
 -- and of a queue that was empty then it believes that to walk along any index is as good as to look
@@ -19,6 +20,23 @@
 -- message looked up by id must be is written (`coalesce`) so that no other index answers to it; and every
 -- look at messages names an order, which only the right index has (`id + 0` is the id, in an order that
 -- only those indexes have).
+
+-- A message that was taken, or why none was.
+CREATE TYPE taken AS (
+    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
+    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
+    lease_id bigint, body bytea, extra text
+);
+
+-- What few messages have, as JSON: headers, and of a dead letter what it was. NULL where there is nothing.
+CREATE FUNCTION extra_of(m message) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN m.headers IS NULL AND m.dead_at IS NULL THEN NULL
+        ELSE jsonb_strip_nulls(jsonb_build_object(
+            'headers', m.headers, 'origin_queue_id', m.origin_queue_id,
+            'origin_receiver_id', m.origin_receiver_id, 'reason', m.dead_reason,
+            'deliveries', m.dead_deliveries,
+            'dead_at_us', (extract(epoch FROM m.dead_at) * 1000000)::bigint))::text END
+$$;
 
 CREATE FUNCTION hello(wanted text) RETURNS bigint LANGUAGE sql AS $$
     INSERT INTO client (name) VALUES (wanted)
@@ -30,6 +48,37 @@ CREATE FUNCTION client_code(wanted bigint) RETURNS integer LANGUAGE sql STABLE A
     SELECT coalesce((SELECT CASE WHEN present THEN 0 ELSE 2 END FROM client WHERE id = wanted), 1)
 $$;
 
+-- Begins a request that may be repeated. Code NULL: it is new, and its answer is to be kept with it. Code 0:
+-- it was answered, by `before`. Code 15: its id stands for another operation, queue or content. Whoever comes
+-- second waits for the commit of the first.
+CREATE FUNCTION begin_request(
+    client bigint, request uuid, its_operation smallint, queue bigint, its_digest uuid,
+    OUT code integer, OUT before jsonb
+) LANGUAGE plpgsql AS $$
+BEGIN
+    LOOP
+        INSERT INTO answered (client_id, request_id, operation, queue_id, digest)
+        VALUES (client, request, its_operation, queue, its_digest) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        SELECT CASE
+                WHEN (a.operation, a.queue_id, a.digest)
+                    IS NOT DISTINCT FROM (its_operation, queue, its_digest) THEN 0
+                -- Of the version before, which kept an answer of receives only.
+                WHEN a.operation IS NULL AND a.answer IS NOT NULL AND its_operation = 1 THEN 0
+                ELSE 15 END,
+            CASE jsonb_typeof(a.answer) WHEN 'object' THEN jsonb_build_array(a.answer)
+                ELSE a.answer END
+        INTO code, before
+        FROM answered a WHERE a.client_id = client AND a.request_id = request;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+        -- It was dropped between the two looks.
+    END LOOP;
+END $$;
+
 CREATE FUNCTION goodbye(wanted bigint) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE client SET present = false WHERE id = wanted AND present;
@@ -40,7 +89,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION create_queue(
-    wanted text, deliveries integer, dead_letter bigint, keep_ms bigint,
+    wanted text, deliveries integer, dead_letter bigint, keep_ms bigint, archive_ms bigint,
     OUT code integer, OUT queue_id bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
@@ -53,13 +102,60 @@ BEGIN
         code := 11;
         RETURN;
     END IF;
-    INSERT INTO queue (name, max_deliveries, dead_letter_queue_id, retention)
-    VALUES (wanted, deliveries, dead_letter, keep_ms * interval '1 ms')
+    INSERT INTO queue (name, max_deliveries, dead_letter_queue_id, retention, archive_for)
+    VALUES (wanted, deliveries, dead_letter, keep_ms * interval '1 ms', archive_ms * interval '1 ms')
     ON CONFLICT (name) DO NOTHING
     RETURNING id INTO queue_id;
     IF queue_id IS NULL THEN
         code := 10;
     END IF;
+END $$;
+
+-- Changes what is not NULL; 0 means none.
+CREATE FUNCTION change_queue(
+    wanted bigint, new_name text, new_deliveries integer, new_letters bigint, new_keep_ms bigint,
+    new_archive_ms bigint, new_paused boolean
+) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    was record;
+BEGIN
+    SELECT q.name, q.paused INTO was FROM queue q WHERE q.id = wanted FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 3;
+    END IF;
+    IF new_letters = wanted THEN
+        RETURN 16;
+    END IF;
+    IF new_letters > 0 AND NOT EXISTS (SELECT FROM queue q WHERE q.id = new_letters) THEN
+        RETURN 13;
+    END IF;
+    IF new_name IS DISTINCT FROM was.name
+        AND EXISTS (SELECT FROM queue q WHERE q.name = new_name) THEN
+        RETURN 10;
+    END IF;
+    UPDATE queue q SET
+        name = coalesce(new_name, q.name),
+        max_deliveries = CASE WHEN new_deliveries IS NULL THEN q.max_deliveries
+            ELSE nullif(new_deliveries, 0) END,
+        dead_letter_queue_id = CASE WHEN new_letters IS NULL THEN q.dead_letter_queue_id
+            ELSE nullif(new_letters, 0) END,
+        retention = CASE WHEN new_keep_ms IS NULL THEN q.retention
+            ELSE nullif(new_keep_ms, 0) * interval '1 ms' END,
+        archive_for = CASE WHEN new_archive_ms IS NULL THEN q.archive_for
+            ELSE nullif(new_archive_ms, 0) * interval '1 ms' END,
+        paused = coalesce(new_paused, q.paused)
+    WHERE q.id = wanted;
+    IF new_archive_ms = 0 THEN
+        DELETE FROM archive a WHERE a.queue_id = wanted;
+    END IF;
+    IF was.paused AND NOT new_paused THEN
+        -- Each wakes one client; who is not woken looks again by itself.
+        PERFORM tell_waiters(array_fill(wanted, ARRAY[100]), '{}', '{}');
+    END IF;
+    RETURN 0;
+EXCEPTION WHEN unique_violation THEN
+    -- Somebody took the name meanwhile.
+    RETURN 10;
 END $$;
 
 CREATE FUNCTION delete_queue(wanted bigint, with_messages boolean) RETURNS integer
@@ -84,6 +180,7 @@ BEGIN
         SELECT m.ctid FROM message m
         WHERE m.queue_id = wanted AND m.due_at IS NOT NULL AND m.leased_by IS NULL
         ORDER BY m.sender_id FOR UPDATE));
+    DELETE FROM archive WHERE queue_id = wanted;
     DELETE FROM queue WHERE id = wanted;
     RETURN 0;
 END $$;
@@ -101,11 +198,11 @@ RETURNS TABLE (id bigint, name text) LANGUAGE sql STABLE AS $$
         ELSE (
             -- The head tells, nearly always: it is empty, or holds somebody else's.
             SELECT CASE
-                WHEN bool_or(h.sender_id <> wanted) THEN true
+                WHEN bool_or(h.sender_id <> wanted OR h.dead_at IS NOT NULL) THEN true
                 WHEN count(*) < 32 THEN false
                 ELSE waits_of_others(q.id, wanted) END
             FROM (
-                SELECT m.sender_id FROM message m
+                SELECT m.sender_id, m.dead_at FROM message m
                 WHERE m.queue_id = q.id AND m.receiver_id IS NULL AND m.due_at IS NULL
                 ORDER BY m.id + 0 LIMIT 32
             ) AS h)
@@ -118,7 +215,8 @@ $$;
 CREATE FUNCTION queue_statistics(wanted bigint, at_most bigint)
 RETURNS TABLE (
     name text, waiting bigint, leased bigint, delayed bigint, oldest_age_ms bigint,
-    max_deliveries integer, dead_letter_queue_id bigint, retention_ms bigint
+    max_deliveries integer, dead_letter_queue_id bigint, retention_ms bigint, paused boolean,
+    archive_ms bigint
 ) LANGUAGE sql STABLE AS $$
     SELECT q.name,
         (SELECT count(*) FROM (SELECT FROM message m
@@ -133,7 +231,8 @@ RETURNS TABLE (
         coalesce((extract(epoch FROM
             clock_timestamp() - oldest_sent_at(q.id, least(at_most / 100, 1000))) * 1000)::bigint, 0),
         q.max_deliveries, q.dead_letter_queue_id,
-        (extract(epoch FROM q.retention) * 1000)::bigint
+        (extract(epoch FROM q.retention) * 1000)::bigint, q.paused,
+        (extract(epoch FROM q.archive_for) * 1000)::bigint
     FROM queue q WHERE q.id = wanted
 $$;
 
@@ -166,6 +265,28 @@ BEGIN
     END IF;
 END $$;
 
+-- Makes a message a dead letter, or drops it where its queue has no place for them. The queue that it goes
+-- to; NULL where it was dropped.
+CREATE FUNCTION bury(wanted bigint, letters bigint, why text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF letters IS NOT NULL THEN
+        -- Held until the commit, so that nobody deletes it meanwhile.
+        PERFORM FROM queue q WHERE q.id = letters FOR KEY SHARE;
+    END IF;
+    IF letters IS NULL OR NOT FOUND THEN
+        DELETE FROM message WHERE id = wanted;
+        RETURN NULL;
+    END IF;
+    UPDATE message m SET due_at = NULL, leased_by = NULL, lease_id = NULL, deliveries = 0,
+        queue_id = letters, receiver_id = NULL,
+        -- One that dies again keeps where it was first.
+        origin_queue_id = coalesce(m.origin_queue_id, m.queue_id),
+        origin_receiver_id = coalesce(m.origin_receiver_id, m.receiver_id),
+        dead_reason = why, dead_deliveries = m.deliveries, dead_at = clock_timestamp()
+    WHERE m.id = wanted;
+    RETURN letters;
+END $$;
+
 -- Makes ready what is due: delayed messages, and leased ones whose lease ran out. What was
 -- delivered too often goes to the dead-letter queue, or away where there is none.
 CREATE FUNCTION promote_due(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -191,21 +312,16 @@ BEGIN
         FOR UPDATE OF m SKIP LOCKED
     LOOP
         promoted := promoted + 1;
-        IF due.dead AND due.letters IS NOT NULL THEN
-            PERFORM FROM queue q WHERE q.id = due.letters FOR KEY SHARE;
-            IF NOT FOUND THEN
-                due.letters := NULL;
+        IF due.dead THEN
+            due.letters := bury(due.id, due.letters, 'its lease ran out');
+            IF due.letters IS NOT NULL THEN
+                told := told || due.letters;
+                receivers := receivers || NULL::bigint;
             END IF;
-        END IF;
-        IF due.dead AND due.letters IS NULL THEN
-            DELETE FROM message WHERE id = due.id;
         ELSE
-            UPDATE message SET due_at = NULL, leased_by = NULL, lease_id = NULL,
-                queue_id = CASE WHEN due.dead THEN due.letters ELSE queue_id END,
-                receiver_id = CASE WHEN due.dead THEN NULL ELSE receiver_id END
-            WHERE id = due.id;
-            told := told || CASE WHEN due.dead THEN due.letters ELSE due.queue_id END;
-            receivers := receivers || CASE WHEN due.dead THEN NULL ELSE due.receiver_id END;
+            UPDATE message SET due_at = NULL, leased_by = NULL, lease_id = NULL WHERE id = due.id;
+            told := told || due.queue_id;
+            receivers := receivers || due.receiver_id;
         END IF;
     END LOOP;
     IF promoted > 0 THEN
@@ -214,10 +330,76 @@ BEGIN
     RETURN promoted;
 END $$;
 
+-- Dead letters of a queue after an id, by their ids; of one sender, where that is not NULL.
+CREATE FUNCTION dead_letters(of_queue bigint, sender bigint, after bigint, at_most integer)
+RETURNS TABLE (
+    message_id bigint, sender_id bigint, priority integer, content text, sent_at_us bigint,
+    body bytea, extra text
+) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+    IF sender IS NULL THEN
+        RETURN QUERY
+        SELECT m.id, m.sender_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.body, extra_of(m)
+        FROM message m
+        WHERE m.queue_id = of_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+          AND m.id + 0 > after AND m.dead_at IS NOT NULL
+        ORDER BY m.id + 0 LIMIT at_most;
+    ELSE
+        RETURN QUERY
+        SELECT m.id, m.sender_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.body, extra_of(m)
+        FROM message m
+        WHERE m.queue_id = of_queue AND m.sender_id = sender AND m.receiver_id IS NULL
+          AND m.due_at IS NULL AND m.id + 0 > after AND m.dead_at IS NOT NULL
+        ORDER BY m.id + 0 LIMIT at_most;
+    END IF;
+END $$;
+
+-- Moves dead letters back where they died, or to `target`, as if they had never been leased: those of
+-- `messages`, or the first ones where that is NULL. What has no queue to go to any more stays.
+CREATE FUNCTION redrive(of_queue bigint, messages bigint[], target bigint, at_most integer)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    letter record;
+    whereto bigint;
+    moved bigint := 0;
+    told bigint[] := '{}';
+    receivers bigint[] := '{}';
+BEGIN
+    IF messages IS NULL THEN
+        messages := ARRAY(SELECT d.message_id FROM dead_letters(of_queue, NULL, 0, at_most) AS d);
+    END IF;
+    FOR letter IN
+        SELECT m.id, m.origin_queue_id, m.origin_receiver_id FROM message m
+        WHERE m.id = ANY (messages) AND coalesce(m.queue_id, 0) = of_queue
+          AND coalesce(m.dead_at, '-infinity') > '-infinity'
+          AND coalesce(m.due_at, '-infinity') = '-infinity'
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        whereto := coalesce(target, letter.origin_queue_id);
+        PERFORM FROM queue q WHERE q.id = whereto FOR KEY SHARE;
+        CONTINUE WHEN NOT FOUND;
+        UPDATE message SET queue_id = whereto, receiver_id = letter.origin_receiver_id,
+            deliveries = 0, origin_queue_id = NULL, origin_receiver_id = NULL, dead_reason = NULL,
+            dead_deliveries = NULL, dead_at = NULL
+        WHERE id = letter.id;
+        moved := moved + 1;
+        told := told || whereto;
+        receivers := receivers || letter.origin_receiver_id;
+    END LOOP;
+    IF moved > 0 THEN
+        PERFORM tell_waiters(told, '{}', receivers);
+    END IF;
+    RETURN moved;
+END $$;
+
 -- Sends whatever may be sent: one code and one id a message, or no codes where all went well.
 CREATE FUNCTION send_many(
     clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[],
-    delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]
+    delays_ms bigint[], bodies bytea[], headers text[], requests uuid[], digests uuid[],
+    OUT codes integer[], OUT ids bigint[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
     -- Nearly always nothing is wrong with any of them; where something is, each is looked at.
@@ -227,7 +409,7 @@ BEGIN
                 ARRAY(SELECT DISTINCT c.id FROM unnest(clients) AS c (id)),
                 ARRAY(SELECT DISTINCT q.id FROM unnest(queues) AS q (id)),
                 ARRAY(SELECT DISTINCT r.id FROM unnest(receivers) AS r (id) WHERE r.id IS NOT NULL),
-                queues, clients, receivers, contents, priorities, delays_ms) AS t;
+                queues, clients, receivers, contents, priorities, delays_ms, bodies, headers) AS t;
         EXCEPTION WHEN integrity_constraint_violation THEN
             ids := NULL;
         END;
@@ -236,14 +418,16 @@ BEGIN
         END IF;
     END IF;
     SELECT s.codes, s.ids INTO codes, ids FROM send_with_care(
-        clients, queues, receivers, contents, priorities, delays_ms, requests) AS s;
+        clients, queues, receivers, contents, priorities, delays_ms, bodies, headers, requests,
+        digests) AS s;
     PERFORM tell_waiters(queues, clients, receivers);
 END $$;
 
 -- Looks at each message, and knows requests that are repeated.
 CREATE FUNCTION send_with_care(
     clients bigint[], queues bigint[], receivers bigint[], contents text[], priorities integer[],
-    delays_ms bigint[], requests uuid[], OUT codes integer[], OUT ids bigint[]
+    delays_ms bigint[], bodies bytea[], headers text[], requests uuid[], digests uuid[],
+    OUT codes integer[], OUT ids bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     longest integer := (SELECT content_characters FROM limits);
@@ -263,11 +447,11 @@ BEGIN
                 WHEN q.id IS NULL THEN 3
                 WHEN m.receiver = m.client THEN 5
                 WHEN m.receiver IS NOT NULL AND r.id IS NULL THEN 4
-                WHEN char_length(m.content) > longest THEN 6
+                WHEN char_length(m.content) > longest OR octet_length(m.body) > 4 * longest THEN 6
                 ELSE 0
             END AS code
-        FROM unnest(clients, queues, receivers, contents)
-            WITH ORDINALITY AS m (client, queue, receiver, content, place)
+        FROM unnest(clients, queues, receivers, contents, bodies)
+            WITH ORDINALITY AS m (client, queue, receiver, content, body, place)
             LEFT JOIN client s ON s.id = m.client
             LEFT JOIN queue q ON q.id = m.queue
             LEFT JOIN client r ON r.id = m.receiver
@@ -277,24 +461,38 @@ BEGIN
     ids := drawn;
     IF requests IS NOT NULL THEN
         -- Whoever inserts the row sends; the others wait for its commit and answer the same.
-        INSERT INTO answered (client_id, request_id, message_id)
-        SELECT m.client, m.request, m.id
-        FROM unnest(clients, requests, drawn, codes) AS m (client, request, id, code)
+        INSERT INTO answered (client_id, request_id, message_id, operation, queue_id, digest)
+        SELECT m.client, m.request, m.id, 0, m.queue, m.digest
+        FROM unnest(clients, queues, requests, digests, drawn, codes)
+            AS m (client, queue, request, digest, id, code)
         WHERE m.request IS NOT NULL AND m.code = 0
         ON CONFLICT DO NOTHING;
-        SELECT array_agg(coalesce(w.message_id, m.id) ORDER BY m.place) INTO ids
-        FROM unnest(clients, requests, drawn) WITH ORDINALITY AS m (client, request, id, place)
-            LEFT JOIN answered w ON w.client_id = m.client AND w.request_id = m.request;
+        -- What was sent once was sent, also where it could not be sent any more.
+        SELECT array_agg(CASE WHEN w.client_id IS NULL THEN m.code WHEN w.fits THEN 0 ELSE 15 END
+                ORDER BY m.place),
+            array_agg(CASE WHEN w.client_id IS NULL THEN m.id WHEN w.fits THEN w.message_id END
+                ORDER BY m.place)
+        INTO codes, ids
+        FROM unnest(clients, queues, requests, digests, drawn, codes)
+            WITH ORDINALITY AS m (client, queue, request, digest, id, code, place)
+            LEFT JOIN LATERAL (
+                SELECT a.client_id, a.message_id, CASE WHEN a.operation IS NULL
+                    -- Of the version before.
+                    THEN a.message_id IS NOT NULL
+                    ELSE (a.operation, a.queue_id, a.digest)
+                        IS NOT DISTINCT FROM (0::smallint, m.queue, m.digest) END AS fits
+                FROM answered a WHERE a.client_id = m.client AND a.request_id = m.request
+            ) AS w ON true;
     END IF;
 
     INSERT INTO message (
-        id, queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+        id, queue_id, sender_id, receiver_id, priority, sent_at, due_at, content, body, headers)
     OVERRIDING SYSTEM VALUE
     SELECT m.id, m.queue, m.client, m.receiver, m.priority, clock_timestamp(),
         CASE WHEN m.delay_ms > 0 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
-        m.content
-    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, drawn, ids)
-        AS m (client, queue, receiver, content, priority, delay_ms, drawn_id, id)
+        m.content, m.body, m.headers::jsonb
+    FROM unnest(clients, queues, receivers, contents, priorities, delays_ms, bodies, headers, drawn, ids)
+        AS m (client, queue, receiver, content, priority, delay_ms, body, headers, drawn_id, id)
     WHERE m.id = m.drawn_id;
 END $$;
 
@@ -361,13 +559,14 @@ BEGIN
     -- The usual case: the head is somebody else's, or nearly.
     IF by_priority THEN
         FOR head IN
-            SELECT m.id, m.sender_id FROM message m
+            SELECT m.id, m.sender_id, m.dead_at FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
               AND m.priority > 0 AND m.id <> ALL (taken)
             ORDER BY m.priority DESC, m.id + 0 LIMIT 32
         LOOP
             seen := seen + 1;
-            CONTINUE WHEN head.sender_id = client;
+            -- Dead letters come back to their senders, too.
+            CONTINUE WHEN head.sender_id = client AND head.dead_at IS NULL;
             SELECT * INTO id, priority FROM lock_seen(head.id);
             IF id IS NOT NULL THEN
                 RETURN;
@@ -376,12 +575,13 @@ BEGIN
     END IF;
     IF seen < 32 THEN
         FOR head IN
-            SELECT m.id, m.sender_id FROM message m
+            SELECT m.id, m.sender_id, m.dead_at FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
               AND m.id <> ALL (taken)
             ORDER BY m.id + 0 LIMIT 32
         LOOP
-            CONTINUE WHEN head.sender_id = client;
+            -- Dead letters come back to their senders, too.
+            CONTINUE WHEN head.sender_id = client AND head.dead_at IS NULL;
             SELECT * INTO id, priority FROM lock_seen(head.id);
             IF id IS NOT NULL THEN
                 RETURN;
@@ -390,6 +590,10 @@ BEGIN
     END IF;
     -- Many of the client's own messages stand in front: go from sender to sender instead, which
     -- costs a look at each sender and not at each message.
+    SELECT m.id, m.priority INTO id, priority FROM message m
+    WHERE m.queue_id = wanted_queue AND m.sender_id = client AND m.receiver_id IS NULL
+      AND m.due_at IS NULL AND m.dead_at IS NOT NULL AND m.id <> ALL (taken)
+    ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED;
     LOOP
         SELECT m.sender_id INTO other FROM message m
         WHERE m.queue_id = wanted_queue AND m.sender_id > other AND m.due_at IS NULL
@@ -418,7 +622,11 @@ BEGIN
         SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
         SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
     ELSIF sender = client THEN
-        RETURN NULL;
+        -- Its own messages are for others, but for those that died.
+        RETURN (SELECT m.id FROM message m
+            WHERE m.queue_id = wanted_queue AND m.sender_id = client AND m.receiver_id IS NULL
+              AND m.due_at IS NULL AND m.dead_at IS NOT NULL AND m.id <> ALL (taken)
+            ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED);
     ELSE
         SELECT * INTO mine FROM lock_head_of(wanted_queue, sender, client, by_priority, taken);
         SELECT * INTO anyones FROM lock_head_of(wanted_queue, sender, NULL, by_priority, taken);
@@ -438,8 +646,8 @@ CREATE FUNCTION lock_for(wanted_queue bigint, clients bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted integer := cardinality(clients);
-    -- Unaddressed messages in front, as many as there are clients, and who sent them. One that is
-    -- given away gets the sender NULL; all before `front` are.
+    -- Unaddressed messages in front, as many as there are clients, and who sent them (0 of dead letters,
+    -- which anyone may have). One that is given away gets the sender NULL; all before `front` are.
     ids bigint[];
     senders bigint[];
     available integer;
@@ -448,9 +656,10 @@ DECLARE
     chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
     at integer;
 BEGIN
-    SELECT array_agg(h.id), array_agg(h.sender_id) INTO ids, senders
+    SELECT array_agg(h.id), array_agg(CASE WHEN h.dead_at IS NULL THEN h.sender_id ELSE 0 END)
+    INTO ids, senders
     FROM (
-        SELECT m.id, m.sender_id FROM message m
+        SELECT m.id, m.sender_id, m.dead_at FROM message m
         WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
         ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
     ) AS h;
@@ -504,21 +713,29 @@ END $$;
 -- Takes (lease_ms 0) or leases the messages that were chosen, one for each place, or none. Answers
 -- those that there are.
 CREATE FUNCTION take_chosen(chosen bigint[], clients bigint[], leases_ms bigint[])
-RETURNS TABLE (
-    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
-    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
-    lease_id bigint
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+RETURNS SETOF taken LANGUAGE plpgsql AS $$
 BEGIN
     IF 0 = ANY (leases_ms) THEN
         RETURN QUERY
-        DELETE FROM message m
-        WHERE m.id = ANY (ARRAY(
-            SELECT a.id FROM unnest(chosen, leases_ms) AS a (id, lease_ms) WHERE a.lease_ms = 0))
-        RETURNING array_position(chosen, m.id)::bigint, 0, m.id, m.queue_id, m.sender_id,
-            m.receiver_id, m.priority, m.content,
-            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, NULL::bigint;
+        WITH gone AS (
+            DELETE FROM message m
+            WHERE m.id = ANY (ARRAY(
+                SELECT a.id FROM unnest(chosen, leases_ms) AS a (id, lease_ms) WHERE a.lease_ms = 0))
+            RETURNING m AS was
+        ), kept AS (
+            INSERT INTO archive (queue_id, message_id, sender_id, receiver_id, taken_by, received,
+                priority, deliveries, sent_at, content, body, headers)
+            SELECT (g.was).queue_id, (g.was).id, (g.was).sender_id, (g.was).receiver_id,
+                clients[array_position(chosen, (g.was).id)], true, (g.was).priority,
+                (g.was).deliveries, (g.was).sent_at, (g.was).content, (g.was).body, (g.was).headers
+            FROM gone g
+            WHERE (SELECT q.archive_for FROM queue q WHERE q.id = (g.was).queue_id) IS NOT NULL
+        )
+        SELECT array_position(chosen, (g.was).id)::bigint, 0, (g.was).id, (g.was).queue_id,
+            (g.was).sender_id, (g.was).receiver_id, (g.was).priority, (g.was).content,
+            (extract(epoch FROM (g.was).sent_at) * 1000000)::bigint, (g.was).deliveries,
+            NULL::bigint, (g.was).body, extra_of(g.was)
+        FROM gone g;
     END IF;
     IF 0 < ANY (leases_ms) THEN
         RETURN QUERY
@@ -530,7 +747,8 @@ BEGIN
             SELECT a.id FROM unnest(chosen, leases_ms) AS a (id, lease_ms) WHERE a.lease_ms > 0))
         RETURNING array_position(chosen, m.id)::bigint, 0, m.id, m.queue_id, m.sender_id,
             m.receiver_id, m.priority, m.content,
-            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, m.lease_id;
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.deliveries, m.lease_id, m.body,
+            extra_of(m);
     END IF;
 END $$;
 
@@ -538,12 +756,7 @@ END $$;
 -- and the operations that were refused; of the others there is nothing to say.
 CREATE FUNCTION take_many(
     clients bigint[], queues bigint[], senders bigint[], by_priority boolean[], leases_ms bigint[]
-) RETURNS TABLE (
-    place bigint, code integer, message_id bigint, queue_id bigint, sender_id bigint,
-    receiver_id bigint, priority integer, content text, sent_at_us bigint, deliveries integer,
-    lease_id bigint
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+) RETURNS SETOF taken LANGUAGE plpgsql AS $$
 DECLARE
     wanted integer := array_length(clients, 1);
     codes integer[];
@@ -558,6 +771,7 @@ BEGIN
             WHEN NOT c.present THEN 2
             WHEN q.id IS NULL THEN 3
             WHEN a.sender IS NOT NULL AND s.id IS NULL THEN 12
+            WHEN q.paused THEN 7
             ELSE 0 END ORDER BY a.place)
     INTO codes
     FROM unnest(clients, queues, senders) WITH ORDINALITY AS a (client, queue, sender, place)
@@ -591,38 +805,46 @@ BEGIN
     RETURN QUERY SELECT * FROM take_chosen(chosen, clients, leases_ms);
     RETURN QUERY
     SELECT a.place, a.code, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer,
-        NULL::text, NULL::bigint, NULL::integer, NULL::bigint
+        NULL::text, NULL::bigint, NULL::integer, NULL::bigint, NULL::bytea, NULL::text
     FROM unnest(codes) WITH ORDINALITY AS a (code, place)
     WHERE a.code <> 0;
 END $$;
 
--- Takes one message for a request that may be repeated: the same request gets the same message.
+-- Takes or leases up to `at_most` messages for a request that may be repeated: the same request gets the
+-- same messages. None is no answer that is kept.
 CREATE FUNCTION take_once(
-    client bigint, queue bigint, sender bigint, by_priority boolean, request uuid
-) RETURNS jsonb LANGUAGE plpgsql AS $$
+    client bigint, queue bigint, sender bigint, by_priority boolean, lease_ms bigint,
+    at_most integer, operation smallint, request uuid, digest uuid
+) RETURNS SETOF taken LANGUAGE plpgsql AS $$
 DECLARE
-    before jsonb;
-    now_taken jsonb;
+    begun record;
+    now_taken taken[];
     code integer := client_code(client);
 BEGIN
+    IF code = 0 THEN
+        SELECT * INTO begun FROM begin_request(client, request, operation, queue, digest);
+        IF begun.code = 0 THEN
+            RETURN QUERY SELECT * FROM jsonb_populate_recordset(NULL::taken, begun.before);
+            RETURN;
+        END IF;
+        code := coalesce(begun.code, 0);
+    END IF;
     IF code <> 0 THEN
-        RETURN jsonb_build_object('code', code);
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::taken,
+            jsonb_build_object('place', 1, 'code', code))).*;
+        RETURN;
     END IF;
-    INSERT INTO answered (client_id, request_id) VALUES (client, request) ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        SELECT a.answer INTO before FROM answered a
+    now_taken := ARRAY(SELECT t FROM take_many(
+        array_fill(client, ARRAY[at_most]), array_fill(queue, ARRAY[at_most]),
+        array_fill(sender, ARRAY[at_most]), array_fill(by_priority, ARRAY[at_most]),
+        array_fill(lease_ms, ARRAY[at_most])) AS t);
+    IF EXISTS (SELECT FROM unnest(now_taken) AS t WHERE t.code = 0) THEN
+        UPDATE answered a SET answer = to_jsonb(now_taken)
         WHERE a.client_id = client AND a.request_id = request;
-        RETURN coalesce(before, jsonb_build_object('code', 7));
-    END IF;
-    SELECT to_jsonb(t) INTO now_taken
-    FROM take_many(ARRAY[client], ARRAY[queue], ARRAY[sender], ARRAY[by_priority], ARRAY[0::bigint]) AS t;
-    now_taken := coalesce(now_taken, jsonb_build_object('code', 7));
-    IF (now_taken ->> 'code')::integer = 0 THEN
-        UPDATE answered SET answer = now_taken WHERE client_id = client AND request_id = request;
     ELSE
-        DELETE FROM answered WHERE client_id = client AND request_id = request;
+        DELETE FROM answered a WHERE a.client_id = client AND a.request_id = request;
     END IF;
-    RETURN now_taken;
+    RETURN QUERY SELECT * FROM unnest(now_taken);
 END $$;
 
 -- The message that `take_many` would give, left where it is.
@@ -649,7 +871,15 @@ RETURNS TABLE (place bigint, code integer) LANGUAGE sql AS $$
                   AND coalesce(m.due_at, '-infinity') > clock_timestamp()
                 LIMIT 1 FOR UPDATE) AS h
     ), gone AS (
-        DELETE FROM message WHERE ctid = ANY (ARRAY(SELECT h.at FROM held h))
+        DELETE FROM message m WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM held h))
+        RETURNING m.*
+    ), kept AS (
+        INSERT INTO archive (queue_id, message_id, sender_id, receiver_id, taken_by, received,
+            priority, deliveries, sent_at, content, body, headers)
+        SELECT g.queue_id, g.id, g.sender_id, g.receiver_id, g.leased_by, false, g.priority,
+            g.deliveries, g.sent_at, g.content, g.body, g.headers
+        FROM gone g
+        WHERE (SELECT q.archive_for FROM queue q WHERE q.id = g.queue_id) IS NOT NULL
     )
     -- The same acknowledgement twice in one batch: one of them did it.
     SELECT a.place, CASE
@@ -657,6 +887,37 @@ RETURNS TABLE (place bigint, code integer) LANGUAGE sql AS $$
     FROM unnest(messages) WITH ORDINALITY AS a (message, place)
     ORDER BY a.place
 $$;
+
+-- The same for a request that may be repeated: one code a message, as the first time.
+CREATE FUNCTION acknowledge_once(
+    client bigint, messages bigint[], leases bigint[], operation smallint, request uuid, digest uuid
+) RETURNS integer[] LANGUAGE plpgsql AS $$
+DECLARE
+    begun record;
+    codes integer[];
+    code integer := client_code(client);
+BEGIN
+    IF code <> 1 THEN
+        -- Queue 0: a batch may be of several.
+        SELECT * INTO begun FROM begin_request(client, request, operation, 0, digest);
+        IF begun.code = 0 THEN
+            RETURN ARRAY(SELECT jsonb_array_elements_text(begun.before)::integer);
+        END IF;
+        code := coalesce(begun.code, 0);
+    END IF;
+    IF code <> 0 THEN
+        RETURN array_fill(code, ARRAY[cardinality(messages)]);
+    END IF;
+    codes := ARRAY(SELECT a.code FROM acknowledge_many(
+        array_fill(client, ARRAY[cardinality(messages)]), messages, leases) AS a ORDER BY a.place);
+    IF 0 = ANY (codes) THEN
+        UPDATE answered a SET answer = to_jsonb(codes)
+        WHERE a.client_id = client AND a.request_id = request;
+    ELSE
+        DELETE FROM answered a WHERE a.client_id = client AND a.request_id = request;
+    END IF;
+    RETURN codes;
+END $$;
 
 CREATE FUNCTION extend_lease(client bigint, wanted bigint, lease bigint, lease_ms bigint)
 RETURNS integer LANGUAGE plpgsql AS $$
@@ -667,24 +928,87 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 0 ELSE 8 END;
 END $$;
 
+-- A message that was leased as often as its queue allows is a dead letter, also when it is given back.
 CREATE FUNCTION return_message(
-    client bigint, wanted bigint, lease bigint, delay_ms bigint
+    client bigint, wanted bigint, lease bigint, delay_ms bigint, why text
 ) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-    of_queue bigint;
-    of_receiver bigint;
+    held record;
+    letters bigint;
 BEGIN
-    UPDATE message m SET leased_by = NULL, lease_id = NULL,
-        due_at = CASE WHEN delay_ms > 0
-            THEN clock_timestamp() + delay_ms * interval '1 ms' END
+    SELECT m.queue_id, m.receiver_id, m.deliveries INTO held FROM message m
     WHERE m.id = wanted AND coalesce(m.lease_id, 0) = lease AND coalesce(m.leased_by, 0) = client
       AND coalesce(m.due_at, '-infinity') > clock_timestamp()
-    RETURNING m.queue_id, m.receiver_id INTO of_queue, of_receiver;
+    LIMIT 1 FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 8;
     END IF;
-    PERFORM tell_waiters(ARRAY[of_queue], '{}', ARRAY[of_receiver]);
+    SELECT q.dead_letter_queue_id INTO letters FROM queue q
+    WHERE q.id = held.queue_id AND held.deliveries >= q.max_deliveries;
+    IF FOUND THEN
+        letters := bury(wanted, letters, 'it was returned' || coalesce(': ' || nullif(why, ''), ''));
+        IF letters IS NOT NULL THEN
+            PERFORM tell_waiters(ARRAY[letters], '{}', ARRAY[NULL::bigint]);
+        END IF;
+        RETURN 0;
+    END IF;
+    UPDATE message m SET leased_by = NULL, lease_id = NULL,
+        due_at = CASE WHEN delay_ms > 0
+            THEN clock_timestamp() + delay_ms * interval '1 ms' END
+    WHERE m.id = wanted;
+    PERFORM tell_waiters(ARRAY[held.queue_id], '{}', ARRAY[held.receiver_id]);
     RETURN 0;
+END $$;
+
+-- Drops what archives have kept long enough.
+CREATE FUNCTION drop_archived(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    now_at timestamptz := clock_timestamp();
+    kept record;
+    step bigint;
+    done bigint := 0;
+BEGIN
+    FOR kept IN SELECT q.id, now_at - q.archive_for AS before FROM queue q
+        WHERE q.archive_for IS NOT NULL ORDER BY q.id
+    LOOP
+        DELETE FROM archive WHERE ctid = ANY (ARRAY(
+            SELECT a.ctid FROM archive a WHERE a.queue_id = kept.id AND a.done_at < kept.before
+            ORDER BY a.done_at LIMIT at_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS step = ROW_COUNT;
+        done := done + step;
+    END LOOP;
+    RETURN done;
+END $$;
+
+-- Forgets clients that said goodbye and that no message names, an hour after their last hello: few at a time, since
+-- no index is by sender alone.
+CREATE FUNCTION forget_clients(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    gone record;
+    forgotten bigint := 0;
+BEGIN
+    FOR gone IN SELECT c.id FROM client c
+        WHERE NOT c.present AND c.hello_at < clock_timestamp() - interval '1 h'
+        ORDER BY c.id LIMIT at_most FOR UPDATE SKIP LOCKED
+    LOOP
+        CONTINUE WHEN (SELECT true FROM message m
+            WHERE m.receiver_id = gone.id AND m.due_at IS NULL
+            ORDER BY m.receiver_id, m.queue_id, m.id + 0 LIMIT 1);
+        CONTINUE WHEN EXISTS (SELECT FROM queue q WHERE
+            (SELECT true FROM message m
+                WHERE m.queue_id = q.id AND m.sender_id = gone.id AND m.due_at IS NULL
+                ORDER BY m.sender_id LIMIT 1)
+            OR (SELECT true FROM message m
+                WHERE m.queue_id = q.id AND m.leased_by IS NOT NULL
+                ORDER BY m.leased_by LIMIT 1)
+            OR (SELECT true FROM message m
+                WHERE m.queue_id = q.id AND m.due_at IS NOT NULL AND m.leased_by IS NULL
+                ORDER BY m.sender_id LIMIT 1));
+        CONTINUE WHEN EXISTS (SELECT FROM answered a WHERE a.client_id = gone.id);
+        DELETE FROM client WHERE id = gone.id;
+        forgotten := forgotten + 1;
+    END LOOP;
+    RETURN forgotten;
 END $$;
 
 -- Housekeeping, in small steps: what is due, what is too old, what nobody will ask again. Whoever gets
@@ -699,12 +1023,15 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(7738712912116345960) THEN
         RETURN done;
     END IF;
-    done := done + drop_expired(at_most);
+    done := done + drop_expired(at_most) + drop_archived(at_most);
     DELETE FROM answered WHERE ctid = ANY (ARRAY(
         SELECT a.ctid FROM answered a WHERE a.at < now_at - interval '10 min'
         ORDER BY a.at LIMIT at_most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS step = ROW_COUNT;
+    -- Longer than anybody tries.
+    DELETE FROM put_back WHERE at < now_at - interval '30 days';
     DELETE FROM waiter WHERE seen_at < now_at - interval '1 min';
+    PERFORM forget_clients(10);
     RETURN done + step;
 END $$;
 
@@ -793,13 +1120,20 @@ BEGIN
     RETURN done;
 END $$;
 
--- Whether a message for anyone waits that somebody else than this client has sent: a look at each
+-- Whether a message for anyone waits that somebody else than this client has sent, or a dead letter: a look at each
 -- sender, and not at each of the client's own messages.
 CREATE FUNCTION waits_of_others(wanted_queue bigint, client bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     other bigint := 0;
 BEGIN
+    PERFORM FROM message m
+    WHERE m.queue_id = wanted_queue AND m.sender_id = client AND m.dead_at IS NOT NULL
+      AND m.due_at IS NULL AND m.receiver_id IS NULL
+    ORDER BY m.id + 0 LIMIT 1;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
     LOOP
         SELECT m.sender_id INTO other FROM message m
         WHERE m.queue_id = wanted_queue AND m.sender_id > other AND m.due_at IS NULL
@@ -878,7 +1212,7 @@ END $$;
 CREATE FUNCTION send_together(
     people bigint[], of_queues bigint[], others bigint[],
     queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[],
-    delays_ms bigint[],
+    delays_ms bigint[], bodies bytea[], headers text[],
     OUT done boolean, OUT ids bigint[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -892,20 +1226,22 @@ BEGIN
             AND (SELECT count(*) FROM (
                     SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
                 = cardinality(of_queues)
-            AND NOT EXISTS (SELECT FROM limits l, unnest(contents) AS c (content)
-                WHERE char_length(c.content) > l.content_characters)
+            AND NOT EXISTS (SELECT FROM limits l, unnest(contents, bodies) AS c (content, body)
+                WHERE char_length(c.content) > l.content_characters
+                   OR octet_length(c.body) > 4 * l.content_characters)
     INTO done;
     IF NOT done THEN
         RETURN;
     END IF;
     WITH sent AS (
-        INSERT INTO message (queue_id, sender_id, receiver_id, priority, sent_at, due_at, content)
+        INSERT INTO message (
+            queue_id, sender_id, receiver_id, priority, sent_at, due_at, content, body, headers)
         SELECT m.queue, m.sender, m.receiver, m.priority, clock_timestamp(),
             CASE WHEN m.delay_ms > 0
                 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
-            m.content
-        FROM unnest(queues, senders, receivers, contents, priorities, delays_ms)
-            AS m (queue, sender, receiver, content, priority, delay_ms)
+            m.content, m.body, m.headers::jsonb
+        FROM unnest(queues, senders, receivers, contents, priorities, delays_ms, bodies, headers)
+            AS m (queue, sender, receiver, content, priority, delay_ms, body, headers)
         RETURNING message.id
     )
     SELECT array_agg(sent.id), EXISTS (SELECT FROM waiter w WHERE w.queue_id = ANY (queues))
@@ -921,7 +1257,8 @@ CREATE FUNCTION take_together(
     people bigint[], wanted_queue bigint, takers bigint[], leases_ms bigint[],
     OUT done boolean, OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[],
     OUT receiver_ids bigint[], OUT priorities integer[], OUT contents text[],
-    OUT sent_ats timestamptz[], OUT deliveries integer[], OUT lease_ids bigint[]
+    OUT sent_ats timestamptz[], OUT deliveries integer[], OUT lease_ids bigint[],
+    OUT bodies bytea[], OUT extras text[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -931,7 +1268,8 @@ DECLARE
 BEGIN
     SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
             = cardinality(people)
-            AND EXISTS (SELECT FROM queue q WHERE q.id = wanted_queue),
+            AND EXISTS (SELECT FROM queue q
+                WHERE q.id = wanted_queue AND NOT q.paused AND q.archive_for IS NULL),
         EXISTS (SELECT FROM message m WHERE m.due_at <= now_at)
     INTO done, due;
     IF NOT done THEN
@@ -943,23 +1281,27 @@ BEGIN
     IF leases_ms IS NULL THEN
         -- The messages in front, unless one is of a taker or one waits for a taker alone.
         WITH head AS MATERIALIZED (
-            SELECT m.ctid AS at, m.sender_id FROM message m
+            SELECT m.ctid AS at, m.sender_id, m.dead_at FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
             ORDER BY m.id + 0 LIMIT cardinality(takers) FOR UPDATE SKIP LOCKED
         ), gone AS (
             DELETE FROM message m
             WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM head h
-                WHERE NOT EXISTS (SELECT FROM head o WHERE o.sender_id = ANY (takers))
+                WHERE NOT EXISTS (SELECT FROM head o
+                    WHERE o.sender_id = ANY (takers) AND o.dead_at IS NULL)
                   AND NOT EXISTS (SELECT FROM unnest(takers) AS t (id)
                     WHERE (SELECT true FROM message o
                         WHERE o.receiver_id = t.id AND o.queue_id = wanted_queue
                           AND o.due_at IS NULL
                         ORDER BY o.id + 0 LIMIT 1))))
-            RETURNING m.id, m.sender_id, m.priority, m.content, m.sent_at, m.deliveries
+            RETURNING m.id, m.sender_id, m.priority, m.content, m.sent_at, m.deliveries, m.body,
+                extra_of(m) AS extra
         )
         SELECT array_agg(g.id), array_agg(g.sender_id), array_agg(g.priority),
-            array_agg(g.content), array_agg(g.sent_at), array_agg(g.deliveries)
-        INTO ids, sender_ids, priorities, contents, sent_ats, deliveries
+            array_agg(g.content), array_agg(g.sent_at), array_agg(g.deliveries),
+            CASE WHEN bool_or(g.body IS NOT NULL) THEN array_agg(g.body) END,
+            CASE WHEN bool_or(g.extra IS NOT NULL) THEN array_agg(g.extra) END
+        INTO ids, sender_ids, priorities, contents, sent_ats, deliveries, bodies, extras
         FROM gone g;
         IF ids IS NOT NULL THEN
             RETURN;
@@ -968,30 +1310,49 @@ BEGIN
     SELECT array_agg(t.place), array_agg(t.message_id), array_agg(t.sender_id),
         array_agg(t.receiver_id), array_agg(t.priority), array_agg(t.content),
         array_agg(to_timestamp(0) + t.sent_at_us * interval '1 us'), array_agg(t.deliveries),
-        array_agg(t.lease_id)
+        array_agg(t.lease_id), array_agg(t.body), array_agg(t.extra)
     INTO places, ids, sender_ids, receiver_ids, priorities, contents, sent_ats, deliveries,
-        lease_ids
+        lease_ids, bodies, extras
     FROM take_chosen(lock_for(wanted_queue, takers), takers,
         coalesce(leases_ms, array_fill(0::bigint, ARRAY[cardinality(takers)]))) AS t;
 END $$;
 
--- Puts back a message that was taken away by somebody who never heard of it: where it was, as it was.
--- 14 where its queue is gone.
+-- Puts back a message that was taken away by somebody who never heard of it: where it was, as it was. To
+-- try again with the same `attempt` is harmless. `taken_in` is the transaction that took it, where nobody
+-- knows whether it was committed. 14 where its queue is gone, 17 where that transaction is under way.
 CREATE FUNCTION put_back(
-    message bigint, of_queue bigint, sender bigint, receiver bigint, its_priority integer,
-    its_content text, sent_at_us bigint, its_deliveries integer
+    its_attempt uuid, taken_in text, message bigint, of_queue bigint, sender bigint, receiver bigint,
+    its_priority integer, its_content text, sent_at_us bigint, its_deliveries integer,
+    its_body bytea, extra text
 ) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    more jsonb := extra;
 BEGIN
+    CASE pg_xact_status(taken_in::xid8)
+        WHEN 'in progress' THEN RETURN 17;
+        -- It was never taken.
+        WHEN 'aborted' THEN RETURN 0;
+        ELSE NULL;
+    END CASE;
+    INSERT INTO put_back (attempt) VALUES (its_attempt) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
     PERFORM FROM queue q WHERE q.id = of_queue FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN 14;
     END IF;
     -- Not the limits of today: it was accepted once.
     INSERT INTO message (
-        id, queue_id, sender_id, receiver_id, priority, content, sent_at, deliveries)
+        id, queue_id, sender_id, receiver_id, priority, content, sent_at, deliveries, body, headers,
+        origin_queue_id, origin_receiver_id, dead_reason, dead_deliveries, dead_at)
     OVERRIDING SYSTEM VALUE
     VALUES (message, of_queue, sender, receiver, its_priority, its_content,
-        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries);
+        to_timestamp(0) + sent_at_us * interval '1 us', its_deliveries, its_body, more -> 'headers',
+        (more ->> 'origin_queue_id')::bigint, (more ->> 'origin_receiver_id')::bigint,
+        more ->> 'reason', (more ->> 'deliveries')::integer,
+        to_timestamp(0) + (more ->> 'dead_at_us')::bigint * interval '1 us');
+    DELETE FROM archive a WHERE a.queue_id = of_queue AND a.message_id = message;
     PERFORM tell_waiters(ARRAY[of_queue], ARRAY[sender], ARRAY[receiver]);
     RETURN 0;
 END $$;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::{Databases, Reach};
+use super::{Databases, PoolOptions, Reach};
 use crate::PrivatePostgres;
 use crate::operation::Limits;
 
@@ -40,16 +40,17 @@ const HISTORIES: [(&str, &str); 7] = [
 
 /// Queue 1 and clients 1 to 20. Client 1 has sent all that waits; client 2 is who does not come.
 const PEOPLE: &str = "SELECT hello('client ' || n) FROM generate_series(1, 20) AS n; \
-    SELECT create_queue('jobs', 5, NULL, NULL)";
+    SELECT create_queue('jobs', 5, NULL, NULL, NULL); \
+    SELECT create_queue('letters', NULL, NULL, NULL, NULL)";
 
 /// Each in a transaction that is rolled back. Client 1 is among those who take: its own messages are in
 /// front.
-const OPERATIONS: [&str; 25] = [
+const OPERATIONS: [&str; 33] = [
     "send_together('{3,4,5}', '{1}', '{6}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', \
-        '{0,0,9}')",
-    "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL)",
+        '{0,0,9}', NULL, NULL)",
+    "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL, NULL, NULL, NULL)",
     "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', \
-        ARRAY[gen_random_uuid(), gen_random_uuid()])",
+        NULL, NULL, ARRAY[gen_random_uuid(), gen_random_uuid()], ARRAY[gen_random_uuid(), gen_random_uuid()])",
     "take_together('{10,11,12}', 1, '{10,11,12}', NULL)",
     "take_together('{10,11,12}', 1, '{10,11,12}', '{1000,1000,1000}')",
     "take_together('{1,11}', 1, '{1,11}', NULL)",
@@ -57,8 +58,17 @@ const OPERATIONS: [&str; 25] = [
     "take_many('{10,11}', '{1,1}', '{NULL,NULL}', '{false,false}', '{0,1000}')",
     "take_many('{10,1}', '{1,1}', '{NULL,NULL}', '{true,true}', '{0,0}')",
     "take_many('{10,11}', '{1,1}', '{3,1}', '{false,true}', '{0,0}')",
-    "take_once(10, 1, NULL, false, gen_random_uuid())",
-    "take_once(1, 1, NULL, true, gen_random_uuid())",
+    "take_once(10, 1, NULL, false, 0, 1, 1::smallint, gen_random_uuid(), gen_random_uuid())",
+    "take_once(1, 1, NULL, true, 1000, 2, 2::smallint, gen_random_uuid(), gen_random_uuid())",
+    "acknowledge_once(2, ARRAY(SELECT id FROM message ORDER BY id DESC LIMIT 2), '{49999,50000}', \
+        3::smallint, gen_random_uuid(), gen_random_uuid())",
+    "put_back(gen_random_uuid(), NULL, 1000000000, 1, 1, NULL, 0, 'x', 0, 0, NULL, NULL)",
+    "bury((SELECT max(id) FROM message), 2, 'why')",
+    "redrive(1, ARRAY(SELECT id FROM message ORDER BY id LIMIT 10), NULL, 10)",
+    "dead_letters(2, NULL, 0, 10)",
+    "dead_letters(1, 1, 0, 10)",
+    "change_queue(1, 'new', 3, 2, 0, 0, true)",
+    "forget_clients(10)",
     "peek(1, 10, NULL, false)",
     "peek(1, 1, NULL, true)",
     "queues_for(10, false, 0, 100)",
@@ -70,7 +80,7 @@ const OPERATIONS: [&str; 25] = [
     "holds_messages(1)",
     "waits_of_others(1, 1)",
     "extend_lease(2, (SELECT max(id) FROM message), 1, 1000)",
-    "return_message(2, (SELECT max(id) FROM message), 1, 0)",
+    "return_message(2, (SELECT max(id) FROM message), 1, 0, '')",
     "drop_older(ARRAY(SELECT id FROM message ORDER BY id LIMIT 10), now())",
 ];
 
@@ -114,7 +124,9 @@ async fn pages(session: &Client, operation: &str) -> u64 {
 async fn look(url: &str) -> Vec<String> {
     let reach = Reach::parse(url, None).unwrap();
     let timeout = Duration::from_secs(10);
-    Databases::open(&reach, 1, timeout, Limits::default()).await.unwrap();
+    let options =
+        PoolOptions { connections: 1, timeout, patience: timeout, limits: Limits::default() };
+    Databases::open(&reach, options).await.unwrap();
     let (session, connection) = reach.connect().await.unwrap();
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(connection);

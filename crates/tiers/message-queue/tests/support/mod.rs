@@ -43,6 +43,7 @@ pub(crate) fn options(database: Database) -> QueueOptions {
         queue_capacity: 10_000,
         client_connections: 1000,
         database_timeout: Duration::from_secs(5),
+        operation_timeout: Duration::from_secs(30),
         threads: 2,
         console: None,
         limits: Limits::default(),

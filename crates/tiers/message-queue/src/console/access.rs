@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Failure;
-use crate::guarded::Guarded;
+use crate::connection::Guarded;
 
 /// Connections at a time; a browser keeps about six. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 100;
@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 100;
 /// A listener that lets few in at a time, so that whoever opens connections without end takes no
 /// descriptors from the queue's clients.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
 }
@@ -28,13 +28,13 @@ pub(super) struct Door {
 /// A connection; dropped, it makes room for another.
 pub(super) type Guest = Guarded<Option<OwnedSemaphorePermit>>;
 
-impl Door {
+impl Listener {
     pub(super) fn new(listener: TcpListener) -> Self {
         Self { listener, permits: Arc::new(Semaphore::new(CONNECTIONS)) }
     }
 }
 
-impl axum::serve::Listener for Door {
+impl axum::serve::Listener for Listener {
     type Io = Guest;
     type Addr = SocketAddr;
 

@@ -183,7 +183,7 @@ pub(super) async fn message(
         r.name, m.priority, m.deliveries, (extract(epoch FROM m.sent_at) * 1000)::bigint, \
         (extract(epoch FROM m.due_at) * 1000)::bigint, m.lease_id IS NOT NULL, m.content, \
         char_length(m.content), m.leased_by, h.name \
-        FROM message m JOIN queue q ON q.id = m.queue_id JOIN client s ON s.id = m.sender_id \
+        FROM message m JOIN queue q ON q.id = m.queue_id LEFT JOIN client s ON s.id = m.sender_id \
         LEFT JOIN client r ON r.id = m.receiver_id LEFT JOIN client h ON h.id = m.leased_by \
         WHERE m.id = $1";
     let rows = console.rows(text, &[&id]).await?;

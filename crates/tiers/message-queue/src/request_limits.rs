@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Sleep;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
 use tonic::server::NamedService;
+use tonic::{Code, Status};
+
+use crate::refusal::detailed;
 
 /// Bytes of small messages, and of large ones, that may be under way at the same time.
 const UNDER_WAY: usize = 64 << 20;
@@ -36,7 +38,7 @@ const PREFIX: usize = 5;
 
 /// A gRPC service behind the way in. Clones share the bound.
 #[derive(Debug, Clone)]
-pub(crate) struct Intake<S> {
+pub(crate) struct RequestLimits<S> {
     service: S,
     under_way: Arc<UnderWay>,
 }
@@ -48,19 +50,19 @@ struct UnderWay {
     large: AtomicUsize,
 }
 
-impl<S> Intake<S> {
+impl<S> RequestLimits<S> {
     pub(crate) fn new(service: S) -> Self {
         Self { service, under_way: Arc::default() }
     }
 }
 
-impl<S: NamedService> NamedService for Intake<S> {
+impl<S: NamedService> NamedService for RequestLimits<S> {
     const NAME: &'static str = S::NAME;
 }
 
 type Answered = BoxFuture<Response<Body>, Infallible>;
 
-impl<S> Service<Request<Body>> for Intake<S>
+impl<S> Service<Request<Body>> for RequestLimits<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answered>,
 {
@@ -77,16 +79,26 @@ where
         let under_way = Arc::clone(&self.under_way);
         let request = request.map(|body| Body::new(Held::new(body, under_way)));
         let answered = self.service.call(request);
-        let Some(timeout) = timeout else { return answered };
         Box::pin(async move {
+            let Some(timeout) = timeout else { return answered.await.map(with_reason) };
             match tokio::time::timeout(timeout.saturating_sub(EARLY), answered).await {
-                Ok(answer) => answer,
-                Err(_) => Ok(Status::deadline_exceeded(
+                Ok(answer) => answer.map(with_reason),
+                Err(_) => Ok(detailed(Status::deadline_exceeded(
                     "the client's deadline came first; what was asked may have happened or not",
-                )
+                ))
                 .into_http()),
             }
         })
+    }
+}
+
+/// The answer; a refusal has a reason.
+fn with_reason(answer: Response<Body>) -> Response<Body> {
+    match Status::from_header_map(answer.headers()) {
+        Some(status) if status.code() != Code::Ok && status.details().is_empty() => {
+            detailed(status).into_http()
+        }
+        _ => answer,
     }
 }
 
@@ -325,7 +337,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut request = Request::new(Body::empty());
         request.headers_mut().insert("grpc-timeout", "5m".parse().unwrap());
-        let answer = runtime.block_on(Intake::new(Never).call(request)).unwrap();
+        let answer = runtime.block_on(RequestLimits::new(Never).call(request)).unwrap();
         assert_eq!(answer.headers()["grpc-status"], "4");
     }
 

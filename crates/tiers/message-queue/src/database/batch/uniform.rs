@@ -7,12 +7,16 @@ use kendall_protocols::queue::Message;
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Error, Row};
 
-use super::{Call, Connection, Parameter, Written, column, id};
-use crate::operation::{Answer, Refusal, Send, Take};
+use super::message::with_extra;
+use super::{Call, Connection, Parameter, Written, column, id, some_column};
+use crate::operation::{Answer, Send, Take};
+use crate::refusal::Refusal;
 
-const SEND: &str = "SELECT done, ids FROM send_together($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const SEND: &str = "SELECT done, ids FROM \
+    send_together($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 const TAKE: &str = "SELECT done, places, ids, sender_ids, receiver_ids, priorities, contents, \
-    sent_ats, deliveries, lease_ids FROM take_together($1, $2, $3, $4)";
+    sent_ats, deliveries, lease_ids, bodies, extras, pg_current_xact_id_if_assigned()::text \
+    FROM take_together($1, $2, $3, $4)";
 
 /// From the beginning of PostgreSQL's time, 2000, to that of Unix's, in microseconds.
 const EPOCH_US: i64 = 946_684_800_000_000;
@@ -38,17 +42,20 @@ pub(super) async fn send(
         column(sends, |send| send.content.as_str()),
         column(sends, |send| send.priority),
         column(sends, |send| send.delay_ms),
+        some_column(sends, |send| send.data.as_deref()),
+        some_column(sends, |send| send.headers.as_deref()),
     ];
     let Some(row) = run(connection, (SEND, parameters)).await? else { return Ok(None) };
     let ids: Vec<i64> = row.get(1);
     Ok(Some(ids.into_iter().map(|sent| Ok(Answer::Number(id(Some(sent))))).collect()))
 }
 
-/// Takes that all want the first message of one queue; `None` as above.
+/// Takes that all want the first message of one queue, and the transaction that took them; `None` as
+/// above.
 pub(super) async fn take(
     connection: &Connection,
     takes: &[&Take],
-) -> Result<Option<Answers>, Error> {
+) -> Result<Option<(Answers, Option<String>)>, Error> {
     let Some(first) = takes.first() else { return Ok(None) };
     let queue = first.selector.queue;
     let alike = |take: &&Take| {
@@ -66,7 +73,7 @@ pub(super) async fn take(
         if leases { column(takes, |take| take.lease_ms) } else { Box::new(None::<Vec<i64>>) },
     ];
     let row = run(connection, (TAKE, parameters)).await?;
-    Ok(row.map(|row| taken(&row, id(Some(queue)), takes.len())))
+    Ok(row.map(|row| (taken(&row, id(Some(queue)), takes.len()), row.get(12))))
 }
 
 /// Each once.
@@ -131,6 +138,8 @@ struct Columns {
     contents: Vec<String>,
     sent_at: Vec<Micros>,
     deliveries: Vec<i32>,
+    bodies: Vec<Option<Vec<u8>>>,
+    extras: Vec<Option<String>>,
 }
 
 impl Columns {
@@ -146,23 +155,31 @@ impl Columns {
             contents: column(row, 6),
             sent_at: column(row, 7),
             deliveries: column(row, 8),
+            bodies: column(row, 10),
+            extras: column(row, 11),
         }
     }
 
     fn messages(self, queue_id: u64) -> impl Iterator<Item = Message> {
         // Addressed ones are taken with their places; of the others there is no column.
         let mut receivers = self.receivers.into_iter();
+        // Nor where none of them has any.
+        let (mut bodies, mut extras) = (self.bodies.into_iter(), self.extras.into_iter());
         let rest = self.priorities.into_iter().zip(self.sent_at).zip(self.deliveries);
         self.ids.into_iter().zip(self.senders).zip(self.contents).zip(rest).map(
-            move |(((message, sender), content), ((priority, sent_at), deliveries))| Message {
-                message_id: id(Some(message)),
-                queue_id,
-                sender_id: id(Some(sender)),
-                receiver_id: id(receivers.next().flatten()),
-                priority,
-                content,
-                sent_at_us: sent_at.0,
-                deliveries: u32::try_from(deliveries).unwrap_or_default(),
+            move |(((message, sender), content), ((priority, sent_at), deliveries))| {
+                let plain = Message {
+                    message_id: id(Some(message)),
+                    queue_id,
+                    sender_id: id(Some(sender)),
+                    receiver_id: id(receivers.next().flatten()),
+                    priority,
+                    content,
+                    sent_at_us: sent_at.0,
+                    deliveries: u32::try_from(deliveries).unwrap_or_default(),
+                    ..Message::default()
+                };
+                with_extra(plain, bodies.next().flatten(), extras.next().flatten())
             },
         )
     }
