@@ -1,0 +1,3 @@
+//! The cache: content, results of actions, and assets.
+
+mod store;

@@ -1,0 +1,348 @@
+//! gRPC messages on HTTP bodies, in and out.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Request, Response};
+use tonic::{Code, Status};
+
+/// Bytes before each message: a flag and its length.
+pub(crate) const PREFIX: usize = 5;
+/// Largest message that is taken.
+pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
+/// Longest time without a byte of a request that has begun.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of requests that may be held at the same time, by all clients together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    held: AtomicUsize,
+    most: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { held: AtomicUsize::new(0), most })
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes held by one request; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// Holds more.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Status> {
+        let held = self.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes += bytes;
+        if held > self.budget.most {
+            return Err(Status::resource_exhausted(
+                "too many bytes of unfinished requests are held; try again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Holds none any longer.
+    pub(crate) fn clear(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The messages of a request.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    body: Incoming,
+    parts: VecDeque<Bytes>,
+    length: usize,
+    held: Held,
+    /// Bytes that were read.
+    pub(crate) read: u64,
+}
+
+impl Messages {
+    pub(crate) fn new(body: Incoming, budget: &Arc<Budget>) -> Self {
+        Self { body, parts: VecDeque::new(), length: 0, held: Held::new(budget), read: 0 }
+    }
+
+    /// The next message, in the parts in which it came; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Status> {
+        let Some(prefix) = self.wait_for(PREFIX).await? else { return Ok(None) };
+        let mut head = [0; PREFIX];
+        let mut filled = 0;
+        for part in &prefix {
+            head[filled..filled + part.len()].copy_from_slice(part);
+            filled += part.len();
+        }
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if head[0] != 0 {
+            return Err(Status::unimplemented("compressed gRPC messages are not spoken here"));
+        }
+        if length > MESSAGE_BYTES {
+            return Err(Status::resource_exhausted(format!(
+                "a message of {length} bytes is more than {MESSAGE_BYTES}; send large blobs by \
+                 ByteStream"
+            )));
+        }
+        match self.wait_for(length).await? {
+            Some(parts) => Ok(Some(parts)),
+            None => Err(Status::internal("the request ended within a message")),
+        }
+    }
+
+    /// The only message, in one piece.
+    pub(crate) async fn only(&mut self) -> Result<Bytes, Status> {
+        let parts = self.next().await?;
+        let parts = parts.ok_or_else(|| Status::internal("the request has no message"))?;
+        Ok(join(parts))
+    }
+
+    /// The next `length` bytes; `None` when the body ended before the first of them.
+    async fn wait_for(&mut self, length: usize) -> Result<Option<Vec<Bytes>>, Status> {
+        while self.length < length {
+            let frame = tokio::time::timeout(SILENCE, self.body.frame()).await.map_err(|_| {
+                Status::deadline_exceeded(format!("no byte came for {} s", SILENCE.as_secs()))
+            })?;
+            match frame {
+                None if self.length == 0 => return Ok(None),
+                None => return Err(Status::internal("the request ended within a message")),
+                Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if data.is_empty() {
+                        continue;
+                    }
+                    self.held.add(data.len())?;
+                    self.read += data.len() as u64;
+                    self.length += data.len();
+                    self.parts.push_back(data);
+                }
+            }
+        }
+        let mut taken = Vec::with_capacity(self.parts.len());
+        let mut missing = length;
+        while missing > 0 {
+            let Some(mut part) = self.parts.pop_front() else { break };
+            if part.len() > missing {
+                self.parts.push_front(part.split_off(missing));
+            }
+            missing -= part.len();
+            taken.push(part);
+        }
+        self.length -= length;
+        if self.length == 0 {
+            self.held.clear();
+        }
+        Ok(Some(taken))
+    }
+}
+
+/// Parts in one piece.
+pub(crate) fn join(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() == 1 {
+        return parts.swap_remove(0);
+    }
+    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    for part in &parts {
+        whole.put_slice(part);
+    }
+    whole.freeze()
+}
+
+/// A body that is read whole, as HTTP sends it.
+pub(crate) async fn collect(
+    request: Request<Incoming>,
+    most: usize,
+    held: &mut Held,
+) -> Result<Bytes, Status> {
+    let mut body = request.into_body();
+    let mut parts = Vec::new();
+    let mut length = 0;
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let frame = frame.map_err(|_| Status::deadline_exceeded("no byte came for a minute"))?;
+        match frame {
+            None => return Ok(join(parts)),
+            Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else { continue };
+                length += data.len();
+                if length > most {
+                    return Err(Status::resource_exhausted(format!("more than {most} bytes")));
+                }
+                held.add(data.len())?;
+                parts.push(data);
+            }
+        }
+    }
+}
+
+/// What comes after the first part of an answer.
+pub(crate) trait More: Send {
+    /// The next part; `None` after the last.
+    fn next(&mut self) -> Result<Option<Bytes>, Status>;
+    /// Told once at the end how it ended.
+    fn ended(&mut self, code: Code);
+}
+
+/// The body of an answer.
+pub(crate) struct Answer {
+    parts: VecDeque<Bytes>,
+    more: Option<Box<dyn More>>,
+    trailers: Option<HeaderMap>,
+    /// Whether trailers tell how it ended, as gRPC has it.
+    grpc: bool,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Answer({} parts)", self.parts.len())
+    }
+}
+
+impl Answer {
+    /// A body of HTTP.
+    pub(crate) fn plain(bytes: Bytes) -> Self {
+        let parts = if bytes.is_empty() { VecDeque::new() } else { VecDeque::from([bytes]) };
+        Self { parts, more: None, trailers: None, grpc: false }
+    }
+
+    /// A body of HTTP that is made while it is sent.
+    pub(crate) fn made(more: Box<dyn More>) -> Self {
+        Self { parts: VecDeque::new(), more: Some(more), trailers: None, grpc: false }
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(part) = self.parts.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(part))));
+        }
+        if let Some(more) = &mut self.more {
+            match more.next() {
+                Ok(Some(part)) => return Poll::Ready(Some(Ok(Frame::data(part)))),
+                Ok(None) => more.ended(Code::Ok),
+                Err(status) => {
+                    more.ended(status.code());
+                    self.more = None;
+                    if !self.grpc {
+                        let broken = std::io::Error::other(status.message().to_owned());
+                        return Poll::Ready(Some(Err(broken)));
+                    }
+                    let mut trailers = HeaderMap::new();
+                    // What cannot be written as a header is left out.
+                    status.add_header(&mut trailers).unwrap_or_default();
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+            }
+            self.more = None;
+            if self.grpc {
+                self.trailers = Some(fine());
+            }
+        }
+        match self.trailers.take() {
+            Some(trailers) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.parts.is_empty() && self.more.is_none() && self.trailers.is_none()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(more) = &mut self.more {
+            more.ended(Code::Cancelled);
+        }
+    }
+}
+
+fn fine() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    trailers
+}
+
+fn answered(body: Answer) -> Response<Answer> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The prefix of a message of `length` bytes.
+pub(crate) fn put_prefix(out: &mut BytesMut, length: usize) {
+    out.put_u8(0);
+    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+}
+
+/// An answer of one message, which `message` holds behind room for the prefix.
+pub(crate) fn unary(mut message: BytesMut) -> Response<Answer> {
+    let length = u32::try_from(message.len() - PREFIX).unwrap_or(u32::MAX);
+    message[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    let parts = VecDeque::from([message.freeze()]);
+    answered(Answer { parts, more: None, trailers: Some(fine()), grpc: true })
+}
+
+/// Room for the prefix, before a message of about `bytes` bytes.
+pub(crate) fn message(bytes: usize) -> BytesMut {
+    let mut message = BytesMut::with_capacity(PREFIX + bytes);
+    message.put_slice(&[0; PREFIX]);
+    message
+}
+
+/// An answer of one message of the library's types.
+pub(crate) fn encoded(value: &impl prost::Message) -> Response<Answer> {
+    let mut out = message(value.encoded_len());
+    value.encode(&mut out).expect("a growing buffer takes all");
+    unary(out)
+}
+
+/// An answer of many messages.
+pub(crate) fn stream(first: Vec<Bytes>, more: Option<Box<dyn More>>) -> Response<Answer> {
+    let trailers = more.is_none().then(fine);
+    answered(Answer { parts: first.into(), more, trailers, grpc: true })
+}
+
+/// An answer that says what is wrong.
+pub(crate) fn refused(status: &Status) -> Response<Answer> {
+    let body = Answer { parts: VecDeque::new(), more: None, trailers: None, grpc: true };
+    let mut response = answered(body);
+    status.add_header(response.headers_mut()).unwrap_or_default();
+    response
+}
+

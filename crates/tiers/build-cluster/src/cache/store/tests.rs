@@ -1,0 +1,209 @@
+use super::*;
+use crate::digest::Function;
+
+fn options(folder: &Path, quota: u64) -> StoreOptions {
+    StoreOptions { folder: folder.to_owned(), quota, lanes: 1 }
+}
+
+fn content(number: u32, length: usize) -> Content {
+    let mut bytes = vec![0; length];
+    let pattern = number.to_le_bytes();
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = pattern[at % 4] ^ at.to_le_bytes()[1];
+    }
+    let hash = Function::Sha256.hash(&bytes);
+    Content::plain(Key { kind: Kind::Blob, function: Function::Sha256, hash }, bytes.into())
+}
+
+fn read(store: &Store, key: &Key) -> Option<Bytes> {
+    let entry = store.get(key, store.moment())?;
+    store.read(key, entry).unwrap()
+}
+
+fn disk(folder: &Path) -> u64 {
+    let sizes = |part: &str| -> u64 {
+        std::fs::read_dir(folder.join(part))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    sizes("segments") + sizes("files")
+}
+
+#[test]
+fn what_was_put_is_there_after_a_stop_and_after_a_death() {
+    let folder = tempfile::tempdir().unwrap();
+    let contents: Vec<Content> =
+        [0, 1, 900, 65_536, 65_537, 300_000, 3_000_000].map(|n| content(7, n)).to_vec();
+    for close in [true, false] {
+        let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+        store.put_all(0, &contents).unwrap();
+        if close {
+            store.close();
+        }
+        drop(store);
+        let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+        for content in &contents {
+            assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]));
+        }
+        assert_eq!(store.bytes()[0], disk(folder.path()), "what is counted is what is there");
+    }
+}
+
+#[test]
+fn a_record_cut_off_by_a_death_is_a_miss_and_the_rest_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    let [first, last] = [content(1, 5000), content(2, 5000)];
+    store.put(0, &first).unwrap();
+    store.put(0, &last).unwrap();
+    drop(store);
+    let path = segment::path(folder.path(), 1);
+    let whole = std::fs::read(&path).unwrap();
+    for cut in [whole.len() - 1, whole.len() - 5000, whole.len() - 5079, whole.len() - 5081] {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        discard(&segment::heads_path(folder.path(), 1));
+        let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+        assert_eq!(read(&store, &last.key), None);
+        let expected = (cut > 5080).then_some(&first.bytes[0]);
+        assert_eq!(read(&store, &first.key).as_ref(), expected);
+    }
+}
+
+/// Each byte of a record, damaged on disk, under a running store: never a wrong byte.
+#[test]
+fn a_damaged_byte_is_a_miss_for_whole_reads_and_an_error_for_readers() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    let contents = [content(1, 3000), content(2, 70_000), content(3, 2_000_000)];
+    for (index, content) in contents.iter().enumerate() {
+        for share in 0..20 {
+            store.put(0, content).unwrap();
+            let entry = store.get(&content.key, 1).unwrap();
+            let (path, start) = match entry.place {
+                Place::Segment { segment, offset } => {
+                    (segment::path(folder.path(), segment), u64::from(offset))
+                }
+                Place::File { number } => (store.0.file_path(number), 0),
+            };
+            let at = start + record_bytes(entry.stored) * share / 20 + index as u64;
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            let byte = record::read_at(&file, at, 1).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &[byte[0] ^ 4], at).unwrap();
+            if share % 2 == 0 {
+                assert_eq!(read(&store, &content.key), None, "byte {at}");
+            } else {
+                let reader = store.open_reader(&content.key, entry).unwrap();
+                let mut offset = 0;
+                let sound = reader.is_some_and(|reader| {
+                    loop {
+                        match reader.read(offset, 10_000) {
+                            Err(ReadError::Damaged) => break false,
+                            Err(other) => panic!("{other}"),
+                            Ok(bytes) if bytes.is_empty() => break true,
+                            Ok(bytes) => {
+                                let from = usize::try_from(offset).unwrap();
+                                assert_eq!(bytes, content.bytes[0][from..from + bytes.len()]);
+                                offset += bytes.len() as u64;
+                            }
+                        }
+                    }
+                });
+                assert!(!sound, "byte {at}");
+                if store.get(&content.key, 1).is_some() {
+                    store.drop_damaged(&content.key, &entry);
+                }
+            }
+            assert_eq!(store.get(&content.key, 1), None, "it is gone, so that it is put again");
+        }
+    }
+}
+
+#[test]
+fn the_quota_holds_at_every_moment_and_the_least_recently_used_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota = 4 << 20;
+    let store = Store::open(&options(folder.path(), quota)).unwrap();
+    let kept = content(0, 2000);
+    store.put(0, &kept).unwrap();
+    let sizes = [100, 1000, 30_000, 200_000];
+    for number in 1..3000_u32 {
+        store.put(0, &content(number, sizes[number as usize % 4])).unwrap();
+        assert!(read(&store, &kept.key).is_some(), "it is used all the time ({number})");
+        if number % 50 == 0 {
+            let [used, alive, _] = store.bytes();
+            assert_eq!(used, disk(folder.path()), "{number}");
+            assert!(alive <= used && used <= quota, "{alive} {used}");
+        }
+    }
+    assert!(store.counts().evicted.get() > 1000);
+    let mut recent = 0;
+    while read(&store, &content(2999 - recent, sizes[(2999 - recent) as usize % 4]).key).is_some() {
+        recent += 1;
+    }
+    let oldest = (1..2999 - recent)
+        .find(|n| read(&store, &content(*n, sizes[*n as usize % 4]).key).is_some());
+    assert_eq!(oldest, None, "{recent} recent ones are there, and none before them");
+    assert!(recent > 20, "{recent}");
+    drop(store);
+    // Opened again with less, it is within that at once.
+    let store = Store::open(&options(folder.path(), quota / 2)).unwrap();
+    assert!(disk(folder.path()) <= quota / 2);
+    assert_eq!(store.bytes()[0], disk(folder.path()));
+}
+
+#[test]
+fn what_is_alive_moves_on_when_its_segment_is_mostly_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&options(folder.path(), 4 << 20)).unwrap();
+    // One of ten is used again and again: it survives in segments of which the rest dies.
+    let warm: Vec<Content> = (0..40).map(|n| content(1_000_000 + n, 20_000)).collect();
+    for round in 0..400_u32 {
+        for n in 0..9 {
+            store.put(0, &content(round * 9 + n, 20_000)).unwrap();
+        }
+        store.put(0, &warm[round as usize % 40]).unwrap();
+        for content in warm.iter().take(round as usize + 1) {
+            assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]));
+        }
+    }
+    assert!(store.counts().compacted_bytes.get() > 0);
+    assert_eq!(store.bytes()[0], disk(folder.path()));
+}
+
+#[test]
+fn of_two_results_the_later_one_counts_also_after_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = Key { kind: Kind::Result, function: Function::Sha256, hash: [5; 32] };
+    let put = |store: &Store, text: &'static str| {
+        store.put(0, &Content::plain(key, Bytes::from_static(text.as_bytes()))).unwrap();
+    };
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    put(&store, "older");
+    put(&store, "later");
+    drop(store);
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    assert_eq!(read(&store, &key).unwrap(), "later");
+    put(&store, "latest");
+    let entry = store.get(&key, 1).unwrap();
+    assert!(store.0.index.remove(&key, entry.place));
+    store.0.bury(&entry);
+    drop(store);
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    assert_eq!(read(&store, &key), None, "none that was replaced comes back");
+}
+
+#[test]
+fn a_folder_serves_one_process_and_a_quota_has_a_least() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    let second = Store::open(&options(folder.path(), 64 << 20)).unwrap_err();
+    assert!(matches!(second, StoreError::InUse(_)));
+    drop(store);
+    let small = Store::open(&options(folder.path(), 1000)).unwrap_err();
+    assert!(matches!(small, StoreError::Quota { quota: 1000, .. }));
+    let store = Store::open(&options(folder.path(), 2 << 20)).unwrap();
+    let large = content(1, 2 << 20);
+    assert!(matches!(store.put(0, &large), Err(PutError::TooLarge { .. })));
+    assert_eq!(store.bytes()[0], disk(folder.path()), "nothing is left of it");
+}

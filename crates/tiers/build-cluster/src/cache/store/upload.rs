@@ -1,0 +1,107 @@
+//! A large content on its way to a file of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::index::{Key, Place};
+use super::record::{self, Checksums, HEAD, Head};
+use super::{PutError, Store};
+
+/// A file that grows until it is kept, and is removed if it is not.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    store: Store,
+    file: File,
+    path: PathBuf,
+    number: u64,
+    sums: Checksums,
+    stored: u64,
+    /// Bytes counted as used.
+    reserved: u64,
+    kept: bool,
+}
+
+impl Spill {
+    /// Begins a file; refuses at once what is known to be too large.
+    pub(crate) fn new(store: &Store, size: Option<u64>) -> Result<Self, PutError> {
+        let largest = store.largest();
+        if let Some(size) = size.filter(|size| *size > largest) {
+            return Err(PutError::TooLarge { size });
+        }
+        let number = store.0.next_file.fetch_add(1, Ordering::Relaxed);
+        let path = store.0.file_path(number).with_extension("part");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        let mut spill = Self {
+            store: store.clone(),
+            file,
+            path,
+            number,
+            sums: Checksums::new(),
+            stored: 0,
+            reserved: 0,
+            kept: false,
+        };
+        spill.reserve(HEAD as u64)?;
+        Ok(spill)
+    }
+
+    /// Bytes that were written.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// Appends.
+    pub(crate) fn write(&mut self, parts: &[Bytes]) -> Result<(), PutError> {
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        if self.stored + bytes > self.store.largest() {
+            return Err(PutError::TooLarge { size: self.stored + bytes });
+        }
+        self.reserve(bytes)?;
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)?;
+        for part in parts {
+            self.sums.update(part);
+        }
+        self.stored += bytes;
+        Ok(())
+    }
+
+    /// Keeps it under `key`.
+    pub(crate) fn keep(mut self, key: Key, size: u64, encoded: bool) -> Result<(), PutError> {
+        let sums = std::mem::replace(&mut self.sums, Checksums::new());
+        let (checksum, table) = sums.finish();
+        self.reserve(table.len() as u64)?;
+        if !table.is_empty() {
+            let mut slices = [IoSlice::new(&table)];
+            record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)?;
+        }
+        let sequence = self.store.0.sequence.fetch_add(1, Ordering::Relaxed);
+        let head = Head { key, encoded, size, stored: self.stored, sequence, checksum };
+        let bytes = head.to_bytes();
+        record::write_all_at(&self.file, &mut [IoSlice::new(&bytes)], 0)?;
+        std::fs::rename(&self.path, self.store.0.file_path(self.number))?;
+        self.kept = true;
+        let moment = self.store.moment();
+        self.store.0.enter(&head, Place::File { number: self.number }, moment);
+        Ok(())
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), PutError> {
+        self.store.reserve(bytes)?;
+        self.reserved += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        if !self.kept {
+            super::discard(&self.path);
+            self.store.0.used.fetch_sub(self.reserved, Ordering::Relaxed);
+        }
+    }
+}
