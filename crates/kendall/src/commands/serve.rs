@@ -1,5 +1,6 @@
 //! `kendall serve`: runs one tier. One module a tier, and one line here.
 
+mod cache;
 mod compute;
 mod link;
 mod proxy;
@@ -34,6 +35,7 @@ pub(crate) struct Serve {
 
 #[derive(Debug, clap::Subcommand)]
 enum Tier {
+    Cache(cache::CacheFlags),
     Compute(compute::ComputeFlags),
     Link(link::LinkFlags),
     Synthetic(synthetic::SyntheticFlags),
@@ -46,6 +48,7 @@ impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         kendall_tier::raise_descriptor_limit();
         match self.tier {
+            Tier::Cache(tier) => tier.run(),
             Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),
             Tier::Synthetic(tier) => tier.run(),

@@ -1,3 +1,25 @@
 //! The cache: content, results of actions, and assets.
 
+mod assets;
+mod blobs;
+mod capabilities;
+mod grpc;
+mod http;
+mod instances;
+mod metrics;
+mod page;
+mod proto;
+mod read;
+mod resource;
+mod results;
+mod server;
+mod service;
 mod store;
+mod tree;
+mod uploads;
+mod write;
+mod zstd;
+
+pub use capabilities::cache as capabilities;
+pub use server::{Cache, CacheError, CacheOptions};
+pub use store::StoreError;

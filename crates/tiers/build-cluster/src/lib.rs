@@ -6,7 +6,7 @@
 //!
 //! What it leaves out: printing, and the command line.
 
-mod cache;
+pub mod cache;
 pub mod digest;
 pub mod instruments;
 pub mod listen;

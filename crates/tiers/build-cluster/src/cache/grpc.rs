@@ -345,4 +345,3 @@ pub(crate) fn refused(status: &Status) -> Response<Answer> {
     status.add_header(response.headers_mut()).unwrap_or_default();
     response
 }
-

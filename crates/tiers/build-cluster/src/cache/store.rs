@@ -112,8 +112,8 @@ pub(crate) struct StoreCounts {
     pub(crate) evicted_bytes: Counter,
     pub(crate) damaged: Counter,
     pub(crate) compacted_bytes: Counter,
-    /// When it was used last, of what was evicted last: moments ago.
-    pub(crate) evicted_age: Arc<AtomicU64>,
+    /// The moment of the last use of what was evicted last.
+    pub(crate) evicted_moment: Arc<AtomicU64>,
 }
 
 /// The store. Clones share it.
@@ -504,10 +504,10 @@ impl Inner {
     }
 
     fn evict(&self) -> bool {
-        let Some((_, entry, ago)) = self.index.evict() else { return false };
+        let Some((_, entry, used)) = self.index.evict() else { return false };
         self.counts.evicted.add(1);
         self.counts.evicted_bytes.add(record_bytes(entry.stored));
-        self.counts.evicted_age.store(ago, Ordering::Relaxed);
+        self.counts.evicted_moment.store(used, Ordering::Relaxed);
         self.died(&entry);
         true
     }
@@ -576,7 +576,7 @@ fn discard(path: &Path) {
 }
 
 /// A head fits into the smallest segment.
-const _: () = assert!(HEAD < SMALLEST_SEGMENT as usize);
+const _: () = assert!((HEAD as u64) < SMALLEST_SEGMENT);
 
 #[cfg(test)]
 mod tests;

@@ -209,7 +209,7 @@ impl Index {
         }
     }
 
-    /// Takes out the least recently used entry; returns it, and how many moments ago it was used.
+    /// Takes out the least recently used entry; returns it, and when it was used.
     pub(crate) fn evict(&self) -> Option<(Key, Entry, u64)> {
         let oldest = (0..PARTS)
             .filter_map(|index| {
@@ -225,8 +225,7 @@ impl Index {
         let evicted = *part.slot(slot);
         let hash = self.hash(&evicted.key);
         part.remove(slot, hash);
-        let ago = self.now.load(Ordering::Relaxed).saturating_sub(evicted.used);
-        Some((evicted.key, evicted.entry(), ago))
+        Some((evicted.key, evicted.entry(), evicted.used))
     }
 
     /// How many there are of each kind.
@@ -242,6 +241,7 @@ impl Index {
     }
 
     /// How many there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         (0..PARTS).map(|index| self.lock(index).table.len() as u64).sum()
     }
@@ -282,7 +282,6 @@ fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     let low = product as u64;
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half fits")]
     let high = (product >> 64) as u64;
     low ^ high
 }

@@ -54,11 +54,6 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Bytes as stored.
-    pub(crate) fn stored(&self) -> u64 {
-        self.head.stored
-    }
-
     /// Stored bytes from `offset` on: `most` of them, fewer at the end of a piece or of the
     /// content, none past its end.
     pub(crate) fn read(&self, offset: u64, most: usize) -> Result<Bytes, ReadError> {

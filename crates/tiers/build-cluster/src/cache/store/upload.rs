@@ -49,11 +49,6 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Bytes that were written.
-    pub(crate) fn stored(&self) -> u64 {
-        self.stored
-    }
-
     /// Appends.
     pub(crate) fn write(&mut self, parts: &[Bytes]) -> Result<(), PutError> {
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();

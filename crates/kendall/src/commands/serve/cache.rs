@@ -1,0 +1,134 @@
+//! `kendall serve cache`: the build cache.
+
+use std::path::PathBuf;
+
+use kendall_build_cluster::cache::{Cache, CacheError, CacheOptions};
+use kendall_build_cluster::listen::{ListenError, ListenOptions, Tls, Tokens};
+use kendall_tier::{Clock, Stop};
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Runs a build cache for Bazel and its like
+///
+/// It speaks the Remote Execution API 2.0 to 2.12 by gRPC, and the HTTP cache (/cas/, /ac/) on the
+/// same port. What is kept is on disk; what it says it has, it has, also after it was killed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    kendall serve cache --listen 127.0.0.1:9092 --data /var/cache/kendall --quota 50GiB\n  \
+    kendall serve cache --listen 0.0.0.0:9092 --tokens tokens.txt --tls-certificate cert.pem \
+    --tls-key key.pem --metrics 127.0.0.1:9100\n  \
+    bazel build --remote_cache=grpc://127.0.0.1:9092 //...")]
+pub(crate) struct CacheFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// Folder of what is kept
+    #[arg(long, value_name = "DIR", default_value = "kendall-cache")]
+    data: PathBuf,
+
+    /// Most bytes on disk; the least recently used go first
+    #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = kendall_units::parse_bytes)]
+    quota: u64,
+
+    /// An instance name with a store and a quota of its own, like `ci=20GiB`; repeat it for each.
+    /// Without it every name is served from one store, with results of actions apart
+    #[arg(long = "instance", value_name = "NAME=SIZE", value_parser = instance, conflicts_with = "quota")]
+    instances: Vec<(String, u64)>,
+
+    /// Network threads; without it, one a core
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
+
+    #[command(flatten)]
+    clients: ClientFlags,
+
+    /// Refuses to change results of actions, whoever asks
+    #[arg(long)]
+    read_only_results: bool,
+}
+
+/// Who may connect, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientFlags {
+    /// Most client connections; further ones wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    client_connections: u32,
+
+    /// File of tokens, a line each: `read TOKEN` or `write TOKEN`; `read *` lets everybody read
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+
+    /// PEM file with the certificate; then only TLS is served
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file with the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// PEM file with the certificate that those of clients must come from
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_certificate: Option<PathBuf>,
+}
+
+impl ClientFlags {
+    /// How a tier listens at `address`.
+    pub(crate) fn listen(&self, address: std::net::SocketAddr) -> anyhow::Result<ListenOptions> {
+        let mut options = ListenOptions::new(address);
+        options.connections = usize::try_from(self.client_connections).unwrap_or(usize::MAX);
+        if let Some(path) = &self.tokens {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| anyhow::Error::new(error).context(path.display().to_string()))
+                .map_err(|error| exit_with(Exit::Refused, error))?;
+            options.tokens =
+                Tokens::parse(&text).map_err(|error| exit_with(Exit::Refused, error))?;
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
+            options.tls = Some(Tls {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                client_certificate: self.tls_client_certificate.clone(),
+            });
+        }
+        Ok(options)
+    }
+}
+
+impl CacheFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let options = CacheOptions {
+            listen: self.clients.listen(self.tier.listen)?,
+            data: self.data.clone(),
+            quota: self.quota,
+            instances: self.instances.iter().cloned().collect(),
+            threads: self.threads.and_then(|n| usize::try_from(n).ok()).unwrap_or(cores),
+            read_only_results: self.read_only_results,
+        };
+        let cache = Cache::start(&options, Clock::monotonic())
+            .map_err(|error| exit_with(exit_of(&error), error))?;
+        let listen = vec![cache.address()];
+        let instruments = cache.instruments().clone();
+        let running = Running::start(&self.tier, &instruments, cache.routes(), &stop, listen)?;
+        running.wait();
+        cache.stop();
+        running.finish()
+    }
+}
+
+fn exit_of(error: &CacheError) -> Exit {
+    match error {
+        CacheError::Listen(ListenError::Tls(_)) => Exit::Refused,
+        CacheError::Threads(_) => Exit::Failure,
+        _ => Exit::NotReady,
+    }
+}
+
+fn instance(text: &str) -> Result<(String, u64), String> {
+    let (name, size) =
+        text.rsplit_once('=').ok_or_else(|| "write it as NAME=SIZE, like ci=20GiB".to_owned())?;
+    let size = kendall_units::parse_bytes(size).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), size))
+}

@@ -1,0 +1,298 @@
+//! Blobs in batches: which are missing, many at once in, many at once out.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tonic::{Code, Status};
+
+use super::grpc;
+use super::proto::{self, Fields, Value};
+use super::service::{self, Answered, Call, blob};
+use super::store::{Content, Kind};
+use super::zstd::{compressed_fits, expand};
+use crate::digest::{Digest, Function};
+use crate::wire::re;
+
+/// Bytes of blobs in one batch: what is announced, and what an answer holds.
+pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+/// What an answer may be larger than its blobs.
+const ANSWER_BYTES: usize = 4 << 20;
+const ZSTD: u64 = 1;
+
+/// The instance and the digest function of a request.
+fn addressed(message: &[u8], function_field: u32) -> Result<(&str, Function), Status> {
+    let (mut instance, mut function) = ("", Function::Sha256);
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Bytes(bytes)) => instance = proto::text(bytes)?,
+            (number, Value::Number(value)) if number == function_field => {
+                function = proto::function(value)?;
+            }
+            _ => {}
+        }
+    }
+    Ok((instance, function))
+}
+
+/// `FindMissingBlobs`.
+pub(crate) fn find_missing(call: &Call, message: &Bytes) -> Answered {
+    let (instance, function) = addressed(message, 3)?;
+    let partition = call.partition(instance)?;
+    let moment = partition.store.moment();
+    let mut answer = grpc::message(256);
+    let (mut hits, mut misses) = (0, 0);
+    for field in Fields(message) {
+        let (2, Value::Bytes(bytes)) = field? else { continue };
+        let digest = proto::digest(function, bytes)?;
+        if digest.is_empty() || service::entry(&partition, &digest, moment).is_some() {
+            hits += 1;
+        } else {
+            misses += 1;
+            proto::put_bytes(&mut answer, 2, bytes);
+        }
+    }
+    call.shared().metrics.asked(hits, misses);
+    Ok(grpc::unary(answer))
+}
+
+/// A blob of a batch that is to be stored.
+struct Sent<'a> {
+    digest: Digest,
+    wire: &'a [u8],
+    data: &'a [u8],
+    encoded: bool,
+}
+
+impl<'a> Sent<'a> {
+    fn parse(function: Function, bytes: &'a [u8]) -> Result<Self, Status> {
+        let (mut wire, mut data, mut compressor) = (None, &[][..], 0);
+        for field in Fields(bytes) {
+            match field? {
+                (1, Value::Bytes(bytes)) => wire = Some(bytes),
+                (2, Value::Bytes(bytes)) => data = bytes,
+                (3, Value::Number(number)) => compressor = number,
+                _ => {}
+            }
+        }
+        let wire = wire.ok_or(crate::digest::DigestError::Absent)?;
+        let digest = proto::digest(function, wire)?;
+        if compressor > ZSTD {
+            return Err(Status::invalid_argument("of the compressors only ZSTD is spoken here"));
+        }
+        Ok(Self { digest, wire, data, encoded: compressor == ZSTD })
+    }
+
+    /// Whether the data is what the digest says.
+    fn check(&self) -> Result<(), Status> {
+        let expanded;
+        let content = if self.encoded {
+            if !compressed_fits(self.digest.size) {
+                return Err(Status::invalid_argument("too large for a batch: use ByteStream"));
+            }
+            expanded = expand(self.data, self.digest.size)?;
+            &expanded
+        } else {
+            self.data
+        };
+        if content.len() as u64 != self.digest.size {
+            return Err(Status::invalid_argument(format!(
+                "{} bytes came where {} were announced",
+                content.len(),
+                self.digest.size
+            )));
+        }
+        if self.digest.function.hash(content) != self.digest.hash {
+            return Err(Status::invalid_argument(format!(
+                "the content is not that of {}",
+                self.digest
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// `BatchUpdateBlobs`.
+pub(crate) fn batch_update(call: &Call, message: &Bytes) -> Answered {
+    call.may_write()?;
+    let (instance, function) = addressed(message, 5)?;
+    let partition = call.partition(instance)?;
+    let mut wires: Vec<&[u8]> = Vec::new();
+    let mut kept: Vec<Result<(), Status>> = Vec::new();
+    let mut contents = Vec::new();
+    let mut stored_at = Vec::new();
+    let mut total = 0;
+    for field in Fields(message) {
+        let (2, Value::Bytes(bytes)) = field? else { continue };
+        let sent = Sent::parse(function, bytes)?;
+        total += sent.digest.size.max(sent.data.len() as u64);
+        if total > 2 * BATCH_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "a batch holds {BATCH_BYTES} bytes at most; send large blobs by ByteStream"
+            )));
+        }
+        let checked = sent.check();
+        if checked.is_ok() && !sent.digest.is_empty() {
+            call.shared().metrics.sized(Kind::Blob, true, sent.digest.size);
+            contents.push(Content {
+                key: blob(&sent.digest),
+                size: sent.digest.size,
+                encoded: sent.encoded,
+                bytes: vec![proto::shared(message, sent.data)],
+            });
+            stored_at.push(kept.len());
+        }
+        wires.push(sent.wire);
+        kept.push(checked);
+    }
+    if let Err(error) = partition.store.put_all(call.lane(), &contents) {
+        let status = Status::from(error);
+        for index in stored_at {
+            kept[index] = Err(status.clone());
+        }
+    }
+    let mut answer = grpc::message(wires.len() * 80);
+    for (wire, stored) in wires.into_iter().zip(&kept) {
+        put_answer(&mut answer, wire, stored.as_ref().err());
+    }
+    Ok(grpc::unary(answer))
+}
+
+/// Appends `{digest, status}`; a status of OK is the empty message.
+fn put_answer(out: &mut BytesMut, wire: &[u8], status: Option<&Status>) {
+    let status = status.map(status_bytes).unwrap_or_default();
+    let length = field_bytes(wire.len()) + field_bytes(status.len());
+    proto::put_head(out, 1, length);
+    proto::put_bytes(out, 1, wire);
+    proto::put_bytes(out, 2, &status);
+}
+
+fn status_bytes(status: &Status) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    proto::put_number(&mut bytes, 1, u64::from((status.code() as i32).unsigned_abs()));
+    proto::put_bytes(&mut bytes, 2, status.message().as_bytes());
+    bytes
+}
+
+/// Bytes of a field of `length` bytes whose number is below 16.
+fn field_bytes(length: usize) -> usize {
+    1 + proto::varint_bytes(length as u64) + length
+}
+
+/// `BatchReadBlobs`.
+pub(crate) fn batch_read(call: &Call, message: &Bytes) -> Answered {
+    let (instance, function) = addressed(message, 4)?;
+    let partition = call.partition(instance)?;
+    let zstd = accepts_zstd(message)?;
+    let moment = partition.store.moment();
+    let mut wanted = Vec::new();
+    let mut total = 0_u64;
+    for field in Fields(message) {
+        let (2, Value::Bytes(bytes)) = field? else { continue };
+        let digest = proto::digest(function, bytes)?;
+        total = total.saturating_add(digest.size);
+        wanted.push((digest, bytes));
+    }
+    if total > BATCH_BYTES {
+        return Err(Status::invalid_argument(format!(
+            "{total} bytes are asked for, and a batch holds {BATCH_BYTES}; read large blobs by \
+             ByteStream"
+        )));
+    }
+    let (mut hits, mut misses) = (0, 0);
+    let room = usize::try_from(total).unwrap_or(ANSWER_BYTES);
+    let mut answer = grpc::message(room + wanted.len() * 96);
+    for (digest, wire) in wanted {
+        let found = if digest.is_empty() {
+            Ok(Some((Bytes::new(), false)))
+        } else {
+            fetch(&partition, &digest, moment, zstd)
+        };
+        match found {
+            Ok(Some((data, encoded))) => {
+                hits += 1;
+                call.shared().metrics.sized(Kind::Blob, false, digest.size);
+                put_blob(&mut answer, wire, &data, encoded);
+            }
+            Ok(None) => {
+                misses += 1;
+                let status = Status::new(Code::NotFound, "the blob is not here");
+                put_missing(&mut answer, wire, &status);
+            }
+            Err(status) => put_missing(&mut answer, wire, &status),
+        }
+    }
+    call.found(Kind::Blob, hits, misses);
+    call.bytes(0, answer.len() as u64);
+    Ok(grpc::unary(answer))
+}
+
+/// Whether the client takes zstd.
+fn accepts_zstd(message: &Bytes) -> Result<bool, Status> {
+    let mut zstd = false;
+    for field in Fields(message) {
+        match field? {
+            (3, Value::Number(number)) => zstd |= number == ZSTD,
+            // Packed, as the newer syntax has it.
+            (3, Value::Bytes(bytes)) => zstd |= bytes.contains(&1),
+            _ => {}
+        }
+    }
+    Ok(zstd)
+}
+
+/// A blob's bytes, and whether they are zstd.
+fn fetch(
+    partition: &super::instances::Partition<'_>,
+    digest: &Digest,
+    moment: u64,
+    zstd: bool,
+) -> Result<Option<(Bytes, bool)>, Status> {
+    let Some(entry) = service::entry(partition, digest, moment) else { return Ok(None) };
+    let Some(stored) = partition.store.read(&blob(digest), entry)? else { return Ok(None) };
+    if !entry.encoded {
+        return Ok(Some((stored, false)));
+    }
+    if zstd {
+        return Ok(Some((stored, true)));
+    }
+    Ok(Some((Bytes::from(expand(&stored, digest.size)?), false)))
+}
+
+fn put_blob(out: &mut BytesMut, wire: &[u8], data: &[u8], encoded: bool) {
+    let compressor = if encoded { 2 } else { 0 };
+    // A status of OK is the empty message, which is there.
+    let length = field_bytes(wire.len()) + field_bytes(data.len()) + compressor + 2;
+    proto::put_head(out, 1, length);
+    proto::put_bytes(out, 1, wire);
+    proto::put_bytes(out, 2, data);
+    out.put_slice(&[0x1a, 0]);
+    proto::put_number(out, 4, u64::from(encoded));
+}
+
+fn put_missing(out: &mut BytesMut, wire: &[u8], status: &Status) {
+    let status = status_bytes(status);
+    proto::put_head(out, 1, field_bytes(wire.len()) + field_bytes(status.len()));
+    proto::put_bytes(out, 1, wire);
+    proto::put_bytes(out, 3, &status);
+}
+
+/// A blob that is read as a message of the library, such as a directory; `None` when it is missing.
+pub(crate) fn parsed<M: prost::Message + Default>(
+    partition: &super::instances::Partition<'_>,
+    digest: &Digest,
+    moment: u64,
+) -> Result<Option<M>, Status> {
+    if digest.is_empty() {
+        return Ok(Some(M::default()));
+    }
+    if digest.size > BATCH_BYTES * 4 {
+        return Err(Status::invalid_argument(format!("{digest} is too large for a directory")));
+    }
+    let Some((bytes, _)) = fetch(partition, digest, moment, false)? else { return Ok(None) };
+    match M::decode(bytes) {
+        Ok(message) => Ok(Some(message)),
+        Err(_) => Err(Status::failed_precondition(format!("{digest} is no directory"))),
+    }
+}
+
+/// What is announced of batches.
+pub(crate) const COMPRESSORS: [re::compressor::Value; 2] =
+    [re::compressor::Value::Identity, re::compressor::Value::Zstd];

@@ -1,0 +1,283 @@
+//! Results of actions: served only while everything that they name is there.
+
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::Status;
+
+use super::blobs::parsed;
+use super::grpc;
+use super::instances::Partition;
+use super::proto::{self, Fields, Value};
+use super::service::{self, Answered, Call};
+use super::store::{Content, Kind};
+use crate::digest::{Digest, Function};
+use crate::wire::re;
+
+/// Bytes that are put into an answer so that the client need not ask for them.
+const INLINE_BYTES: u64 = 1 << 20;
+/// Directories of one result that are looked at.
+const DIRECTORIES: usize = 100_000;
+
+/// `GetActionResult`.
+pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
+    let (mut instance, mut action, mut function) = ("", None, Function::Sha256);
+    let mut inline = false;
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Bytes(bytes)) => instance = proto::text(bytes)?,
+            (2, Value::Bytes(bytes)) => action = Some(bytes),
+            (3 | 4, Value::Number(number)) => inline |= number != 0,
+            (5, Value::Bytes(_)) => inline = true,
+            (6, Value::Number(number)) => function = proto::function(number)?,
+            _ => {}
+        }
+    }
+    let action = action.ok_or(crate::digest::DigestError::Absent)?;
+    let action = proto::digest(function, action)?;
+    let partition = call.partition(instance)?;
+    let found = complete(&partition, &action)?;
+    call.found(Kind::Result, u64::from(found.is_some()), u64::from(found.is_none()));
+    let Some(result) = found else {
+        return Err(Status::not_found(format!("there is no result of {action}")));
+    };
+    call.shared().metrics.sized(Kind::Result, false, result.len() as u64);
+    call.bytes(0, result.len() as u64);
+    if inline {
+        let request = re::GetActionResultRequest::decode(message.clone());
+        let request = request.map_err(|_| proto::Malformed)?;
+        return inlined(&partition, &request, function, &result);
+    }
+    let mut answer = grpc::message(result.len());
+    answer.extend_from_slice(&result);
+    Ok(grpc::unary(answer))
+}
+
+/// The result of an action as it is stored, if all that it names is there.
+pub(crate) fn complete(
+    partition: &Partition<'_>,
+    action: &Digest,
+) -> Result<Option<Bytes>, Status> {
+    let key = partition.result(action);
+    let moment = partition.store.moment();
+    let Some(entry) = partition.store.get(&key, moment) else { return Ok(None) };
+    let Some(result) = partition.store.read(&key, entry)? else { return Ok(None) };
+    let mut check = Check { partition, function: action.function, moment, directories: 0 };
+    Ok(check.result(&result)?.then_some(result))
+}
+
+/// Looks whether what a result names is there, and uses it now.
+struct Check<'a> {
+    partition: &'a Partition<'a>,
+    function: Function,
+    moment: u64,
+    directories: usize,
+}
+
+impl Check<'_> {
+    fn result(&mut self, result: &[u8]) -> Result<bool, Status> {
+        for field in Fields(result) {
+            let there = match field? {
+                // A file's digest is its second field.
+                (2, Value::Bytes(file)) => self.field(file, 2)?,
+                (3, Value::Bytes(directory)) => self.directory(directory)?,
+                // Standard output and standard error.
+                (6 | 8, Value::Bytes(digest)) => self.there(digest)?,
+                _ => true,
+            };
+            if !there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn there(&self, digest: &[u8]) -> Result<bool, Status> {
+        let digest = proto::digest(self.function, digest)?;
+        let found = || service::entry(self.partition, &digest, self.moment).is_some();
+        Ok(digest.is_empty() || found())
+    }
+
+    /// Whether the digests in field `number` of `bytes` are there.
+    fn field(&self, bytes: &[u8], number: u32) -> Result<bool, Status> {
+        for field in Fields(bytes) {
+            if let (found, Value::Bytes(digest)) = field?
+                && found == number
+                && !self.there(digest)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn directory(&mut self, bytes: &[u8]) -> Result<bool, Status> {
+        for field in Fields(bytes) {
+            let there = match field? {
+                (3, Value::Bytes(tree)) => {
+                    let tree = proto::digest(self.function, tree)?;
+                    self.tree(&tree)?
+                }
+                (5, Value::Bytes(root)) => {
+                    let root = proto::digest(self.function, root)?;
+                    self.below(root)?
+                }
+                _ => true,
+            };
+            if !there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn tree(&mut self, digest: &Digest) -> Result<bool, Status> {
+        let found = parsed::<re::Tree>(self.partition, digest, self.moment)?;
+        let Some(tree) = found else { return Ok(false) };
+        let all = tree.root.iter().chain(&tree.children);
+        for file in all.flat_map(|directory| &directory.files) {
+            let digest = Digest::required(self.function, file.digest.as_ref())?;
+            let found = service::entry(self.partition, &digest, self.moment);
+            if found.is_none() && !digest.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a directory and all below it is there.
+    fn below(&mut self, root: Digest) -> Result<bool, Status> {
+        let mut seen = std::collections::HashSet::from([root]);
+        let mut left = vec![root];
+        while let Some(digest) = left.pop() {
+            self.directories += 1;
+            if self.directories > DIRECTORIES {
+                return Err(Status::resource_exhausted("the result has too many directories"));
+            }
+            let found = parsed::<re::Directory>(self.partition, &digest, self.moment)?;
+            let Some(directory) = found else { return Ok(false) };
+            for file in &directory.files {
+                let digest = Digest::required(self.function, file.digest.as_ref())?;
+                let found = service::entry(self.partition, &digest, self.moment);
+                if found.is_none() && !digest.is_empty() {
+                    return Ok(false);
+                }
+            }
+            for child in &directory.directories {
+                let digest = Digest::required(self.function, child.digest.as_ref())?;
+                if seen.insert(digest) {
+                    left.push(digest);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A result with the contents that the client asked to have in it, as far as they are small.
+fn inlined(
+    partition: &Partition<'_>,
+    request: &re::GetActionResultRequest,
+    function: Function,
+    result: &Bytes,
+) -> Answered {
+    let damaged = |_| Status::data_loss("the stored result is no message");
+    let mut result = re::ActionResult::decode(result.clone()).map_err(damaged)?;
+    let mut left = INLINE_BYTES;
+    let mut content = |digest: Option<&re::Digest>| -> Result<Vec<u8>, Status> {
+        let Some(digest) = digest else { return Ok(Vec::new()) };
+        let digest = Digest::from_wire(function, digest)?;
+        if digest.size > left {
+            return Ok(Vec::new());
+        }
+        let moment = partition.store.moment();
+        let found = super::read::whole(partition, &digest, moment)?;
+        left -= found.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        Ok(found.map(|bytes| bytes.to_vec()).unwrap_or_default())
+    };
+    if request.inline_stdout && result.stdout_raw.is_empty() {
+        result.stdout_raw = content(result.stdout_digest.as_ref())?;
+    }
+    if request.inline_stderr && result.stderr_raw.is_empty() {
+        result.stderr_raw = content(result.stderr_digest.as_ref())?;
+    }
+    for file in &mut result.output_files {
+        if file.contents.is_empty() && request.inline_output_files.contains(&file.path) {
+            file.contents = content(file.digest.as_ref())?;
+        }
+    }
+    Ok(grpc::encoded(&result))
+}
+
+/// `UpdateActionResult`.
+pub(crate) fn update(call: &Call, message: &Bytes) -> Answered {
+    call.may_write()?;
+    if call.shared().read_only_results {
+        return Err(Status::permission_denied("results of actions cannot be changed here"));
+    }
+    let (mut instance, mut action, mut result, mut function) = ("", None, None, Function::Sha256);
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Bytes(bytes)) => instance = proto::text(bytes)?,
+            (2, Value::Bytes(bytes)) => action = Some(bytes),
+            (3, Value::Bytes(bytes)) => result = Some(bytes),
+            (5, Value::Number(number)) => function = proto::function(number)?,
+            _ => {}
+        }
+    }
+    let action = action.ok_or(crate::digest::DigestError::Absent)?;
+    let action = proto::digest(function, action)?;
+    let result = result.ok_or_else(|| Status::invalid_argument("there is no result"))?;
+    let partition = call.partition(instance)?;
+    keep(call, &partition, &action, proto::shared(message, result))?;
+    let mut answer = grpc::message(result.len());
+    answer.extend_from_slice(result);
+    Ok(grpc::unary(answer))
+}
+
+/// Keeps the result of an action, if it is one, and did not fail.
+pub(crate) fn keep(
+    call: &Call,
+    partition: &Partition<'_>,
+    action: &Digest,
+    result: Bytes,
+) -> Result<(), Status> {
+    readable(action.function, &result)?;
+    if !partition.store.is_small(result.len() as u64) {
+        return Err(Status::invalid_argument("a result of so many bytes is not kept"));
+    }
+    call.shared().metrics.sized(Kind::Result, true, result.len() as u64);
+    let content = Content::plain(partition.result(action), result);
+    Ok(partition.store.put(call.lane(), &content)?)
+}
+
+/// Refuses what is no result, or that of an action that failed.
+pub(crate) fn readable(function: Function, result: &[u8]) -> Result<(), Status> {
+    for field in Fields(result) {
+        match field? {
+            (2, Value::Bytes(file)) => {
+                for field in Fields(file) {
+                    if let (2, Value::Bytes(digest)) = field? {
+                        proto::digest(function, digest)?;
+                    }
+                }
+            }
+            (3, Value::Bytes(directory)) => {
+                for field in Fields(directory) {
+                    if let (3 | 5, Value::Bytes(digest)) = field? {
+                        proto::digest(function, digest)?;
+                    }
+                }
+            }
+            (4, Value::Number(code)) if code != 0 => {
+                return Err(Status::invalid_argument(
+                    "the result of an action that failed is not kept",
+                ));
+            }
+            (6 | 8, Value::Bytes(digest)) => {
+                proto::digest(function, digest)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

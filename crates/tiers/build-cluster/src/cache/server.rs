@@ -1,0 +1,256 @@
+//! The running cache: stores, network threads, housekeeping.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kendall_tier::{Clock, Instruments, PageResponse, Routes};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{oneshot, watch};
+
+use super::grpc::Budget;
+use super::instances::Instances;
+use super::metrics::{self, Metrics};
+use super::page;
+use super::service::{Service, Shared};
+use super::store::{Store, StoreError, StoreOptions};
+use super::uploads::Uploads;
+use crate::instruments::Families;
+use crate::listen::{ListenError, ListenOptions, Listener};
+
+/// Bytes of unfinished requests that are held at most.
+const HELD_BYTES: usize = 512 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How the cache runs.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// How it listens.
+    pub listen: ListenOptions,
+    /// Folder of what is kept.
+    pub data: PathBuf,
+    /// Most bytes on disk, without instances of their own.
+    pub quota: u64,
+    /// Instances with a store and a quota each; empty for one store that serves every name.
+    pub instances: BTreeMap<String, u64>,
+    /// Network threads.
+    pub threads: usize,
+    /// Refuses to change results of actions, whoever asks.
+    pub read_only_results: bool,
+}
+
+/// The cache cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system gives no threads.
+    #[error("cannot start the network threads")]
+    Threads(#[source] io::Error),
+}
+
+/// A running cache.
+#[derive(Debug)]
+pub struct Cache {
+    address: SocketAddr,
+    instruments: Instruments,
+    families: Families,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    network: JoinHandle<io::Result<()>>,
+    threads: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    housekeeping: Vec<JoinHandle<()>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Cache {
+    /// Opens the stores and serves.
+    ///
+    /// # Errors
+    /// [`CacheError`]: an address taken, a folder that cannot be used.
+    pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, CacheError> {
+        let listener = Listener::bind(options.listen.clone())?;
+        let address = listener.address();
+        let instances = open(options)?;
+        let families = Families::new();
+        for (name, store) in instances.stores() {
+            metrics::describe(&families, name, store);
+        }
+        let instruments = Instruments::new(metrics::layout(), clock.clone());
+        instruments.set_workers(u32::try_from(options.threads).unwrap_or(u32::MAX));
+        let budget = Budget::new(HELD_BYTES);
+        let shared = Arc::new(Shared {
+            instances,
+            uploads: Uploads::new(&budget),
+            budget,
+            metrics: Metrics::new(&families),
+            clock,
+            read_only_results: options.read_only_results,
+        });
+        let (stop, stopping) = watch::channel(false);
+        let mut threads = Vec::new();
+        let mut services = Vec::new();
+        for lane in 0..options.threads.max(1) {
+            let (handle, end, thread) = network_thread(lane)?;
+            services.push((handle, Service::new(&shared, lane, instruments.recorder())));
+            threads.push((end, thread));
+        }
+        let counted = instruments.clone();
+        let runtime = current_thread()?;
+        let network = spawn("accept".into(), move || {
+            runtime.block_on(listener.serve(services, counted, stopping))
+        })?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let housekeeping = keep_house(&shared, &stopped)?;
+        Ok(Self {
+            address,
+            instruments,
+            families,
+            shared,
+            stop,
+            network,
+            threads,
+            housekeeping,
+            stopped,
+        })
+    }
+
+    /// The address for clients, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// What its page shows: labelled metrics, and the status for people at `/`.
+    #[must_use]
+    pub fn routes(&self) -> Routes {
+        let (families, shared) = (self.families.clone(), Arc::clone(&self.shared));
+        let ages = Arc::clone(&self.shared);
+        Routes::new().with_metrics(move || families.text() + &eviction_ages(&ages)).with(
+            "GET",
+            "/",
+            move |_| PageResponse::html(page::page(&shared)),
+        )
+    }
+
+    /// Stops: no new connection, what was accepted is answered, and the index is written down.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        match self.network.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the network side failed"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        self.stopped.store(true, Ordering::SeqCst);
+        for (end, thread) in self.threads {
+            // An error means that it has ended already.
+            end.send(()).unwrap_or_default();
+            join(thread);
+        }
+        self.housekeeping.into_iter().for_each(join);
+        for (_, store) in self.shared.instances.stores() {
+            store.close();
+        }
+    }
+}
+
+fn join(thread: JoinHandle<()>) {
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn open(options: &CacheOptions) -> Result<Instances, StoreError> {
+    let lanes = options.threads.max(1);
+    if options.instances.is_empty() {
+        let store = StoreOptions { folder: options.data.clone(), quota: options.quota, lanes };
+        return Ok(Instances::Shared(Store::open(&store)?));
+    }
+    let mut stores = BTreeMap::new();
+    for (name, quota) in &options.instances {
+        // Names may hold what folders may not.
+        let folder = options.data.join(crate::digest::hex(name.as_bytes()) + "-instance");
+        let store = Store::open(&StoreOptions { folder, quota: *quota, lanes })?;
+        stores.insert(name.clone(), store);
+    }
+    Ok(Instances::Named(stores))
+}
+
+fn current_thread() -> Result<Runtime, CacheError> {
+    Builder::new_current_thread().enable_all().build().map_err(CacheError::Threads)
+}
+
+fn spawn<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, CacheError> {
+    std::thread::Builder::new().name(name).spawn(body).map_err(CacheError::Threads)
+}
+
+/// A thread with a runtime of its own: what a connection needs never leaves its core.
+fn network_thread(
+    lane: usize,
+) -> Result<(Handle, oneshot::Sender<()>, JoinHandle<()>), CacheError> {
+    let runtime = current_thread()?;
+    let handle = runtime.handle().clone();
+    let (end, ended) = oneshot::channel();
+    let thread = spawn(format!("network-{lane}"), move || {
+        // The sender is kept until the stop; dropped, it means the same.
+        runtime.block_on(async move { drop(ended.await) });
+    })?;
+    Ok((handle, end, thread))
+}
+
+/// A thread a store that makes room ahead of need, and one that remembers each second.
+fn keep_house(
+    shared: &Arc<Shared>,
+    stopped: &Arc<AtomicBool>,
+) -> Result<Vec<JoinHandle<()>>, CacheError> {
+    let mut threads = Vec::new();
+    for (_, store) in shared.instances.stores() {
+        let (store, stopped) = (store.clone(), Arc::clone(stopped));
+        threads.push(spawn("housekeeper".into(), move || {
+            store.keep_house(&|| stopped.load(Ordering::SeqCst));
+        })?);
+    }
+    let (shared, stopped) = (Arc::clone(shared), Arc::clone(stopped));
+    threads.push(spawn("history".into(), move || {
+        while !stopped.load(Ordering::SeqCst) {
+            shared.metrics.remember(&shared.instances.stores(), shared.clock.now_ns());
+            std::thread::sleep(SECOND);
+        }
+    })?);
+    Ok(threads)
+}
+
+/// Ages at eviction, as Prometheus text: absent before the first eviction.
+fn eviction_ages(shared: &Shared) -> String {
+    let mut text = String::from(
+        "# HELP kendall_cache_eviction_age_seconds How long ago that was used which was evicted \
+         last.\n# TYPE kendall_cache_eviction_age_seconds gauge\n",
+    );
+    for (name, store) in shared.instances.stores() {
+        if let Some(age) = shared.metrics.eviction_age(name, store, &shared.clock) {
+            let name = name.replace('\\', "\\\\").replace('"', "\\\"");
+            text.push_str(&format!(
+                "kendall_cache_eviction_age_seconds{{instance=\"{name}\"}} {age}\n"
+            ));
+        }
+    }
+    text
+}
