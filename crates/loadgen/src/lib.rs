@@ -15,6 +15,7 @@ pub mod memcached;
 mod pace;
 pub mod queue;
 pub mod random;
+pub mod reapi;
 mod recorder;
 pub mod result;
 mod tasks;

@@ -6,6 +6,7 @@ mod human;
 mod live;
 mod memcached;
 mod queue;
+mod reapi;
 mod summary;
 
 use clap::Subcommand;
@@ -28,6 +29,7 @@ enum Protocol {
     Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
     Queue(Box<queue::LoadQueue>),
+    Reapi(Box<reapi::LoadReapi>),
 }
 
 impl Load {
@@ -36,6 +38,7 @@ impl Load {
             Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
             Protocol::Queue(load) => load.run(),
+            Protocol::Reapi(load) => load.run(),
         }
     }
 }

@@ -1,0 +1,72 @@
+//! `kendall load reapi`.
+
+use kendall_loadgen::reapi::{self, ReapiLoadError, ReapiPlan};
+use kendall_units::parse_share;
+
+use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+
+/// Loads a build cache
+///
+/// A stock of blobs and results of actions is stored first. A read asks for one of the stock as
+/// often as the hit ratio says; what comes back is checked. A write stores a blob that is new.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    kendall load reapi 127.0.0.1:9092 --mix get --clients 16 --duration 10s\n  \
+    kendall load reapi 127.0.0.1:9092 --mix cold --blob-size exponential:20KiB --rate 500/s\n  \
+    kendall load reapi 127.0.0.1:9092 --mix batch-read=1 --batch 50 --hit-ratio 90%")]
+pub(crate) struct LoadReapi {
+    /// Caches that serve the same content, such as fronts; the clients are spread over them
+    #[arg(required = true, value_name = "HOST:PORT")]
+    targets: Vec<String>,
+
+    /// `cold` and `warm` as Bazel 4 makes them of an action, `get` (ByteStream reads), `put`
+    /// (ByteStream writes), or weights of find-missing, get-result, put-result, batch-read,
+    /// batch-update, read, write
+    #[arg(long, default_value = "warm", value_name = "MIX")]
+    mix: String,
+
+    /// Length of blobs: `64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, `pareto:1KiB,1.5`
+    #[arg(long, default_value = "1KiB", value_name = "DISTRIBUTION")]
+    blob_size: String,
+
+    /// Digests or blobs of one batch
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+
+    /// Blobs, and results, that are stored first
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    stock: u32,
+
+    /// How often a read asks for one that is there
+    #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = parse_share)]
+    hit_ratio: f64,
+
+    /// Instance name
+    #[arg(long, default_value = "", value_name = "NAME")]
+    instance: String,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LoadReapi {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:9092")?)?;
+        let reapi = ReapiPlan {
+            mix: ReapiPlan::parse_mix(&self.mix).map_err(refuse)?,
+            blob_size: ReapiPlan::parse_size(&self.blob_size).map_err(refuse)?,
+            batch: usize::try_from(self.batch).unwrap_or(usize::MAX),
+            stock: u64::from(self.stock),
+            hit_ratio: self.hit_ratio,
+            instance: self.instance,
+        };
+        let stop = stop_at_a_signal()?;
+        let result = reapi::run(&plan, &reapi, &stop, &mut self.common.progress());
+        let result = result.map_err(|error| match error {
+            ReapiLoadError::Load(error) => load_error(error),
+            refused @ ReapiLoadError::Refused { .. } => exit_with(Exit::NotReady, refused),
+        })?;
+        self.common.print(&result)
+    }
+}

@@ -1,0 +1,390 @@
+//! What the load stores before it begins, and how its requests are written.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bazel_remote_apis::build::bazel::remote::execution::v2 as re;
+use bazel_remote_apis::google::bytestream as bs;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message;
+use rand::Rng as _;
+use sha2::Digest as _;
+use tokio::task::LocalSet;
+
+use super::call::{Answer, Connection};
+use super::{ReapiLoadError, ReapiOperation, ReapiPlan, path};
+use crate::driver::{ErrorKind, Reply};
+use crate::load::LoadPlan;
+use crate::random::{Purpose, Random, stream};
+
+/// Bytes of one message of an upload: what Bazel's and Go's clients stay below.
+const STEP: usize = 1 << 20;
+/// Bytes of one batch of the filling.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// The stock: blobs by their numbers.
+#[derive(Debug)]
+pub(super) struct Stock {
+    pub(super) plan: ReapiPlan,
+    seed: u64,
+    digests: Vec<re::Digest>,
+}
+
+/// Makes the stock, and stores it at each target.
+pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, ReapiLoadError> {
+    let mut stock = Stock { plan: reapi.clone(), seed: plan.seed, digests: Vec::new() };
+    for number in 0..reapi.stock {
+        let digest = stock.digest_of(&stock.content(number));
+        stock.digests.push(digest);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(crate::load::LoadError::Thread)?;
+    let mut targets = plan.targets.clone();
+    targets.sort_unstable();
+    targets.dedup();
+    let limit = Duration::from_nanos(plan.timeout_ns);
+    let filling = async {
+        for target in targets {
+            let connection = Connection::new(target);
+            connection.open_within(limit).await?;
+            fill(&stock, &connection, target).await?;
+        }
+        Ok::<(), ReapiLoadError>(())
+    };
+    LocalSet::new().block_on(&runtime, filling)?;
+    Ok(stock)
+}
+
+async fn fill(
+    stock: &Stock,
+    connection: &Connection,
+    target: SocketAddr,
+) -> Result<(), ReapiLoadError> {
+    let refused = |said: String| ReapiLoadError::Refused { target, said };
+    let store = |operation: ReapiOperation, body: Bytes| async move {
+        match connection.call(path(operation), body).await {
+            Ok(Answer::Messages(messages)) => Ok(messages),
+            Ok(Answer::Refused(code)) => Err(refused(format!("gRPC status {code}"))),
+            Err(kind) => Err(refused(kind.name().to_owned())),
+        }
+    };
+    let reads = |mix: &[(ReapiOperation, f64)], some: &[ReapiOperation]| {
+        mix.iter().any(|(operation, _)| some.contains(operation))
+    };
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for number in 0..stock.plan.stock {
+        let size = stock.size(number);
+        if size > BATCH_BYTES {
+            store(ReapiOperation::Write, stock.write(number)).await?;
+            continue;
+        }
+        bytes += size + 128;
+        batch.push(number);
+        if bytes >= BATCH_BYTES || number + 1 == stock.plan.stock {
+            let answer = store(ReapiOperation::BatchUpdate, stock.batch_update(&batch)).await?;
+            batch_done(&answer, batch.len()).map_err(|kind| refused(kind.name().to_owned()))?;
+            batch.clear();
+            bytes = 0;
+        }
+    }
+    if !batch.is_empty() {
+        let answer = store(ReapiOperation::BatchUpdate, stock.batch_update(&batch)).await?;
+        batch_done(&answer, batch.len()).map_err(|kind| refused(kind.name().to_owned()))?;
+    }
+    if reads(&stock.plan.mix, &[ReapiOperation::GetResult]) {
+        for number in 0..stock.plan.stock {
+            store(ReapiOperation::PutResult, stock.put_result(number, number)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A message with its prefix.
+fn framed(out: &mut BytesMut, message: &impl Message) {
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
+    message.encode(out).expect("a growing buffer takes all");
+}
+
+fn one(message: &impl Message) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.encoded_len() + 5);
+    framed(&mut out, message);
+    out.freeze()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Stock {
+    /// Draws that belong to one blob.
+    fn random(&self, number: u64) -> Random {
+        stream(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15), Purpose::Sizes, 0)
+    }
+
+    /// The length of a blob. It holds its number at least.
+    fn size(&self, number: u64) -> usize {
+        let size = self.plan.blob_size.sample(&mut self.random(number));
+        usize::try_from(kendall_units::whole_u64(size)).unwrap_or(usize::MAX).max(8)
+    }
+
+    /// A blob: its number, and noise.
+    fn content(&self, number: u64) -> Vec<u8> {
+        let size = self.size(number);
+        let mut content = Vec::with_capacity(size + 8);
+        content.extend(number.to_le_bytes());
+        let mut random = self.random(number ^ 1 << 62);
+        while content.len() < size {
+            content.extend(random.next_u64().to_le_bytes());
+        }
+        content.truncate(size);
+        content
+    }
+
+    fn digest_of(&self, content: &[u8]) -> re::Digest {
+        let hash = hex(sha2::Sha256::digest(content).as_slice());
+        re::Digest { hash, size_bytes: i64::try_from(content.len()).unwrap_or(i64::MAX) }
+    }
+
+    /// The digest of one of the stock, or of what nobody stored.
+    fn digest(&self, pick: Option<u64>, fresh: impl Fn() -> u64) -> re::Digest {
+        let kept = pick.and_then(|number| self.digests.get(usize::try_from(number).ok()?));
+        kept.cloned().unwrap_or_else(|| {
+            let mut hash = [0; 32];
+            for word in hash.chunks_exact_mut(8) {
+                word.copy_from_slice(&fresh().to_le_bytes());
+            }
+            re::Digest { hash: hex(&hash), size_bytes: 1000 }
+        })
+    }
+
+    /// The digest of an action.
+    fn action(&self, number: u64) -> re::Digest {
+        let name = format!("action {} {number}", self.seed);
+        self.digest_of(name.as_bytes())
+    }
+
+    pub(super) fn find_missing(&self, picks: &[Option<u64>], fresh: impl Fn() -> u64) -> Bytes {
+        one(&re::FindMissingBlobsRequest {
+            instance_name: self.plan.instance.clone(),
+            blob_digests: picks.iter().map(|pick| self.digest(*pick, &fresh)).collect(),
+            digest_function: 0,
+        })
+    }
+
+    pub(super) fn batch_read(&self, picks: &[Option<u64>], fresh: impl Fn() -> u64) -> Bytes {
+        one(&re::BatchReadBlobsRequest {
+            instance_name: self.plan.instance.clone(),
+            digests: picks.iter().map(|pick| self.digest(*pick, &fresh)).collect(),
+            ..Default::default()
+        })
+    }
+
+    pub(super) fn batch_update(&self, numbers: &[u64]) -> Bytes {
+        let requests = numbers
+            .iter()
+            .map(|number| {
+                let data = self.content(*number);
+                let digest = Some(self.digest_of(&data));
+                re::batch_update_blobs_request::Request { digest, data, compressor: 0 }
+            })
+            .collect();
+        one(&re::BatchUpdateBlobsRequest {
+            instance_name: self.plan.instance.clone(),
+            requests,
+            digest_function: 0,
+        })
+    }
+
+    fn named(&self, digest: &re::Digest) -> String {
+        let blob = format!("blobs/{}/{}", digest.hash, digest.size_bytes);
+        match self.plan.instance.as_str() {
+            "" => blob,
+            instance => format!("{instance}/{blob}"),
+        }
+    }
+
+    pub(super) fn read(&self, pick: Option<u64>, fresh: impl Fn() -> u64) -> Bytes {
+        let resource_name = self.named(&self.digest(pick, fresh));
+        one(&bs::ReadRequest { resource_name, read_offset: 0, read_limit: 0 })
+    }
+
+    pub(super) fn write(&self, number: u64) -> Bytes {
+        let content = self.content(number);
+        let digest = self.digest_of(&content);
+        let blob = format!("blobs/{}/{}", digest.hash, digest.size_bytes);
+        let name = match self.plan.instance.as_str() {
+            "" => format!("uploads/{number:x}/{blob}"),
+            instance => format!("{instance}/uploads/{number:x}/{blob}"),
+        };
+        let mut out = BytesMut::with_capacity(content.len() + 300);
+        let count = content.len().div_ceil(STEP);
+        for (index, part) in content.chunks(STEP).enumerate() {
+            let offset = i64::try_from(index * STEP).unwrap_or(i64::MAX);
+            framed(
+                &mut out,
+                &bs::WriteRequest {
+                    resource_name: if index == 0 { name.clone() } else { String::new() },
+                    write_offset: offset,
+                    finish_write: index + 1 == count,
+                    data: part.to_vec(),
+                },
+            );
+        }
+        out.freeze()
+    }
+
+    pub(super) fn get_result(&self, number: u64) -> Bytes {
+        one(&re::GetActionResultRequest {
+            instance_name: self.plan.instance.clone(),
+            action_digest: Some(self.action(number)),
+            ..Default::default()
+        })
+    }
+
+    /// The result of an action with two outputs, which are of the stock.
+    pub(super) fn put_result(&self, number: u64, output: u64) -> Bytes {
+        let outputs = [output, (output + 1) % self.plan.stock.max(1)];
+        let files = outputs
+            .iter()
+            .filter_map(|number| self.digests.get(usize::try_from(*number).ok()?))
+            .enumerate()
+            .map(|(index, digest)| re::OutputFile {
+                path: format!("bazel-out/k8-fastbuild/bin/package/output-{index}.o"),
+                digest: Some(digest.clone()),
+                ..Default::default()
+            })
+            .collect();
+        one(&re::UpdateActionResultRequest {
+            instance_name: self.plan.instance.clone(),
+            action_digest: Some(self.action(number)),
+            action_result: Some(re::ActionResult { output_files: files, ..Default::default() }),
+            ..Default::default()
+        })
+    }
+
+    /// Whether `content` is blob `number`: as long, and begins with its number.
+    fn check(&self, number: u64, length: usize, first: &[u8]) -> Result<(), ErrorKind> {
+        let kept = usize::try_from(number).ok().and_then(|number| self.digests.get(number));
+        let size = kept.map(|digest| digest.size_bytes);
+        let right =
+            size == i64::try_from(length).ok() && first.get(..8) == Some(&number.to_le_bytes());
+        if right { Ok(()) } else { Err(ErrorKind::WrongValue) }
+    }
+
+    pub(super) fn check_stream(&self, messages: &[Bytes], number: u64) -> Result<(), ErrorKind> {
+        let mut length = 0;
+        let mut first = Vec::new();
+        for message in messages {
+            let data = bs::ReadResponse::decode(message.clone()).map_err(|_| ErrorKind::Garbage)?;
+            length += data.data.len();
+            if first.len() < 8 {
+                first.extend(data.data.iter().take(8));
+            }
+        }
+        self.check(number, length, &first)
+    }
+
+    pub(super) fn check_batch(
+        &self,
+        messages: &[Bytes],
+        picks: &[Option<u64>],
+    ) -> Result<Reply, ErrorKind> {
+        let [message] = messages else { return Err(ErrorKind::Garbage) };
+        let answer = re::BatchReadBlobsResponse::decode(message.clone());
+        let answer = answer.map_err(|_| ErrorKind::Garbage)?;
+        if answer.responses.len() != picks.len() {
+            return Err(ErrorKind::Garbage);
+        }
+        let mut reply = Reply::default();
+        for (one, pick) in answer.responses.iter().zip(picks) {
+            if one.status.as_ref().is_some_and(|status| status.code != 0) {
+                reply.misses += 1;
+                continue;
+            }
+            let number = pick.ok_or(ErrorKind::WrongValue)?;
+            self.check(number, one.data.len(), &one.data)?;
+            reply.hits += 1;
+        }
+        Ok(reply)
+    }
+}
+
+/// Whether a batch was stored, all of it.
+pub(super) fn batch_done(messages: &[Bytes], count: usize) -> Result<Reply, ErrorKind> {
+    let [message] = messages else { return Err(ErrorKind::Garbage) };
+    let answer = re::BatchUpdateBlobsResponse::decode(message.clone());
+    let answer = answer.map_err(|_| ErrorKind::Garbage)?;
+    let stored = |one: &re::batch_update_blobs_response::Response| {
+        one.status.as_ref().is_none_or(|status| status.code == 0)
+    };
+    if answer.responses.len() == count.max(1) && answer.responses.iter().all(stored) {
+        Ok(Reply::default())
+    } else {
+        Err(ErrorKind::ServerError)
+    }
+}
+
+/// How many digests are missing.
+pub(super) fn count_missing(messages: &[Bytes]) -> Result<usize, ErrorKind> {
+    let [message] = messages else { return Err(ErrorKind::Garbage) };
+    let answer = re::FindMissingBlobsResponse::decode(message.clone());
+    Ok(answer.map_err(|_| ErrorKind::Garbage)?.missing_blob_digests.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reapi::ReapiPlan;
+
+    fn stock() -> Stock {
+        let plan = ReapiPlan {
+            mix: ReapiPlan::parse_mix("warm").unwrap(),
+            blob_size: ReapiPlan::parse_size("uniform:10B..3KiB").unwrap(),
+            batch: 3,
+            stock: 5,
+            hit_ratio: 1.0,
+            instance: String::new(),
+        };
+        let mut stock = Stock { plan, seed: 1, digests: Vec::new() };
+        for number in 0..5 {
+            let digest = stock.digest_of(&stock.content(number));
+            stock.digests.push(digest);
+        }
+        stock
+    }
+
+    #[test]
+    fn a_blob_is_right_only_under_its_own_number() {
+        let stock = stock();
+        let content = stock.content(3);
+        assert_eq!(stock.size(3), content.len());
+        let message = |data: Vec<u8>| Bytes::from(bs::ReadResponse { data }.encode_to_vec());
+        let halves = [message(content[..5].to_vec()), message(content[5..].to_vec())];
+        assert_eq!(stock.check_stream(&halves, 3), Ok(()));
+        assert_eq!(stock.check_stream(&halves, 2), Err(ErrorKind::WrongValue));
+        assert_eq!(stock.check_stream(&halves[..1], 3), Err(ErrorKind::WrongValue));
+    }
+
+    #[test]
+    fn a_batch_counts_what_is_there_and_what_is_not() {
+        use re::batch_read_blobs_response::Response;
+        let stock = stock();
+        let there = |number| Response { data: stock.content(number), ..Default::default() };
+        let gone = Response {
+            status: Some(bazel_remote_apis::google::rpc::Status { code: 5, ..Default::default() }),
+            ..Default::default()
+        };
+        let batch = |responses: Vec<Response>| {
+            [Bytes::from(re::BatchReadBlobsResponse { responses }.encode_to_vec())]
+        };
+        let answer = batch(vec![there(1), gone.clone(), gone]);
+        let reply = stock.check_batch(&answer, &[Some(1), None, Some(2)]).unwrap();
+        assert_eq!((reply.hits, reply.misses), (1, 2));
+        let answer = batch(vec![there(1)]);
+        assert_eq!(stock.check_batch(&answer, &[None]), Err(ErrorKind::WrongValue));
+    }
+}
