@@ -90,6 +90,25 @@ fn main() {
     measure("Linearizer, 20 classes, 50 stations", 940.0, || {
         linearizer(&many, nine).expect("a closed network")
     });
+    // The published demands repeat every eleven; these do not, and iterations settle far later.
+    let mut state = 1_u64;
+    let mut random = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        f64::from(u32::try_from(state >> 32).unwrap_or(0)) / 2.0_f64.powi(32)
+    };
+    let irregular = Network {
+        classes: many.classes.clone(),
+        resources: (0..50)
+            .map(|_| Resource::queue(&(0..20).map(|_| 0.1 * random()).collect::<Vec<f64>>()))
+            .collect(),
+    };
+    measure("Bard–Schweitzer, the same with random demands", 1.0, || {
+        schweitzer(&irregular, nine).expect("a closed network")
+    });
+    measure("Linearizer, the same with random demands", 940.0, || {
+        linearizer(&irregular, nine).expect("a closed network")
+    });
     let multi = Network {
         classes: vec![closed(1_000)],
         resources: vec![

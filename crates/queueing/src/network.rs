@@ -3,6 +3,7 @@
 //! A [`Network`] is what product-form theory needs: service demands, not service times and visits.
 //! `Model` is turned into one by the solver choice (`solver.rs`); it can also be made by hand.
 
+mod accelerate;
 mod approximate;
 mod bounds;
 mod convolution;
@@ -20,7 +21,9 @@ pub use bounds::{
     multi_class_bounds, open_bounds, proportional_bounds,
 };
 pub use convolution::{convolution, normalization_constants};
-pub use fork_join::{ForkJoin, fork_join, fork_join_unequal, harmonic, order_statistic_factor};
+pub use fork_join::{
+    ForkJoin, fork_join, fork_join_general, fork_join_unequal, harmonic, order_statistic_factor,
+};
 pub use layers::{FlowEquivalent, flow_equivalent, pool_rates};
 pub use mva::{MvaStep, mva_exact, mva_series};
 pub use open::{mixed, open};

@@ -115,6 +115,21 @@ impl Complex {
         Self::new(self.re * by, self.im * by)
     }
 
+    /// e^z.
+    pub(crate) fn exp(self) -> Self {
+        let length = self.re.exp();
+        // A real argument stays real also where e^z is infinite.
+        if self.im == 0.0 {
+            return Self::new(length, 0.0);
+        }
+        Self::new(length * self.im.cos(), length * self.im.sin())
+    }
+
+    /// ln z, principal branch.
+    pub(crate) fn ln(self) -> Self {
+        Self::new(self.re.hypot(self.im).ln(), self.im.atan2(self.re))
+    }
+
     /// z^x for a real exponent, principal branch.
     pub(crate) fn power(self, x: f64) -> Self {
         let length = self.re.hypot(self.im).powf(x);

@@ -14,6 +14,10 @@ use crate::network::{
 use crate::station::{GgmFormula, StationError, StationSolution};
 use chains::Chained;
 
+/// Last change of an iteration from which its answer carries a caveat: beyond the digits that are
+/// printed.
+const UNSETTLED: f64 = 1e-8;
+
 /// How a model is solved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Solver {
@@ -152,6 +156,11 @@ pub enum Caveat {
         /// Which pool.
         pool: String,
     },
+    /// An iteration was stopped while its numbers still changed a little.
+    Unsettled {
+        /// Largest relative change of a throughput in the last round.
+        change: f64,
+    },
     /// A resource is nearly saturated: small errors of the inputs become large ones.
     NearSaturation {
         /// Where.
@@ -185,6 +194,10 @@ impl std::fmt::Display for Caveat {
             Self::FlowEquivalent { pool } => {
                 write!(f, "`{pool}` is solved as a flow-equivalent server")
             }
+            Self::Unsettled { change } => write!(
+                f,
+                "the iteration was stopped while throughputs still changed by {change:.1e} a round"
+            ),
             Self::NearSaturation { station, utilization } => write!(
                 f,
                 "`{station}` is {:.1} % busy: small errors of the inputs become large ones",
@@ -359,6 +372,19 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
         if station.fork.is_some() && station.servers > 1 {
             return needs("fork-join with several servers a branch", station);
         }
+        // The iterations for closed classes know exponential branches only, and the shape of
+        // service may double or halve what a fork-join takes.
+        let closed = model.classes.iter().any(|class| !class.is_open());
+        let mut services = station.demands.iter().flatten().map(|demand| &demand.service);
+        if station.fork.is_some()
+            && closed
+            && services.any(|service| service.mean() > 0.0 && !service.is_exponential())
+        {
+            return needs(
+                "fork-join with other than exponential service beside closed classes",
+                station,
+            );
+        }
     }
     for class in &model.classes {
         if let crate::model::Workload::Open { batch, .. } = &class.workload
@@ -380,12 +406,16 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     let failed = |source| SolveError::Network { names: names.clone(), source };
     let mut solved = by(&chained.network, solver).map_err(failed)?;
     let mut caveats = chained.caveats(model);
+    let product_form = caveats.is_empty();
+    if let Some((_, change)) = solved.iterations.filter(|(_, change)| *change > UNSETTLED) {
+        caveats.push(Caveat::Unsettled { change });
+    }
     if caveats.iter().any(|c| matches!(c, Caveat::NotProductForm { .. })) {
         chained.correct_open(model, &mut solved, &mut caveats)?;
         if solved.accuracy == Accuracy::Exact {
             solved.accuracy = Accuracy::Approximation;
         }
-    } else if !caveats.is_empty() && solved.accuracy == Accuracy::Exact {
+    } else if !product_form && solved.accuracy == Accuracy::Exact {
         solved.accuracy = Accuracy::Approximation;
     }
     Ok(chained.solution(model, &solved, caveats))

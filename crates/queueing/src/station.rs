@@ -13,6 +13,7 @@ mod impatient;
 mod law;
 mod markov;
 mod priority;
+mod transform;
 mod unequal;
 
 pub use birth_death::{BirthDeath, birth_death};

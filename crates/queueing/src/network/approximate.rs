@@ -2,13 +2,22 @@
 
 use kendall_units::exact_f64;
 
+use super::accelerate::Anderson;
 use super::fork_join::order_statistic_factor;
 use super::{Accuracy, Kind, Network, NetworkError, NetworkSolution, Resource};
 
 /// Most rounds of an iteration.
 const MOST_ROUNDS: u32 = 200_000;
+/// Rounds before an iteration is accelerated: most are done by then.
+const PLAIN_ROUNDS: u32 = 30;
+/// Steps that an accelerated iteration remembers.
+const REMEMBERED: usize = 6;
 /// Most rounds of Linearizer's corrections.
 const MOST_OUTER: u32 = 200;
+/// Rounds of Linearizer's corrections before they are accelerated: Chandy and Neuse take three.
+const PLAIN_OUTER: u32 = 3;
+/// Most corrections that are remembered for acceleration, with [`REMEMBERED`] steps of them 100 MB.
+const MOST_REMEMBERED: usize = 1_000_000;
 /// Relative change of throughputs that is let pass after them.
 const SETTLED: f64 = 1e-6;
 /// Most elementary steps of all rounds.
@@ -150,54 +159,86 @@ impl Reduced {
         tolerance: f64,
         core: &mut Core,
     ) -> Result<(u32, f64), NetworkError> {
-        let width = self.queues;
-        let mut totals = vec![0.0; width];
-        for row in core.number.chunks_exact(width.max(1)) {
-            for (total, q) in totals.iter_mut().zip(row) {
-                *total += q;
-            }
-        }
-        let mut residence = vec![0.0; width];
+        let mut totals = self.totals(core);
+        let mut residence = vec![0.0; self.queues];
         let work = exact_f64(self.demands.len().max(1));
         let mut change = f64::INFINITY;
+        let mut anderson = Anderson::new(REMEMBERED);
+        let mut before = Vec::new();
         for round in 1..=MOST_ROUNDS {
-            change = 0.0_f64;
-            for (class, n) in populations.iter().enumerate() {
-                let range = class * width..(class + 1) * width;
-                let (row, found) = (&self.demands[range.clone()], &corrections[range.clone()]);
-                let number = &mut core.number[range];
-                if *n <= 0.0 {
-                    for (total, q) in totals.iter_mut().zip(number) {
-                        *total -= *q;
-                        *q = 0.0;
-                    }
-                    core.throughput[class] = 0.0;
-                    continue;
-                }
-                let share = 1.0 / n;
-                let mut sum = self.pauses[class];
-                for k in 0..width {
-                    let seen = (totals[k] - number[k] * share + found[k]).max(0.0);
-                    residence[k] = row[k] * (1.0 + seen);
-                    sum += residence[k];
-                }
-                let x = n / sum;
-                for k in 0..width {
-                    let next = x * residence[k];
-                    totals[k] += next - number[k];
-                    number[k] = next;
-                }
-                change = change.max((x - core.throughput[class]).abs() / x);
-                core.throughput[class] = x;
+            let accelerated = round > PLAIN_ROUNDS;
+            if accelerated {
+                before.clone_from(&core.number);
             }
+            change = self.sweep(populations, corrections, core, &mut totals, &mut residence);
             if change <= tolerance {
                 return Ok((round, change));
+            }
+            if accelerated {
+                anderson.step(&before, &mut core.number);
+                for q in &mut core.number {
+                    *q = q.max(0.0);
+                }
+                totals = self.totals(core);
             }
             if f64::from(round) * work > MOST_WORK {
                 return Err(NetworkError::NotSettled { solver, rounds: round, change });
             }
         }
         Err(NetworkError::NotSettled { solver, rounds: MOST_ROUNDS, change })
+    }
+
+    /// Number at each queue, all classes together.
+    fn totals(&self, core: &Core) -> Vec<f64> {
+        let mut totals = vec![0.0; self.queues];
+        for row in core.number.chunks_exact(self.queues.max(1)) {
+            for (total, q) in totals.iter_mut().zip(row) {
+                *total += q;
+            }
+        }
+        totals
+    }
+
+    /// One round over all classes; gives the largest relative change of a throughput.
+    fn sweep(
+        &self,
+        populations: &[f64],
+        corrections: &[f64],
+        core: &mut Core,
+        totals: &mut [f64],
+        residence: &mut [f64],
+    ) -> f64 {
+        let width = self.queues;
+        let mut change = 0.0_f64;
+        for (class, n) in populations.iter().enumerate() {
+            let range = class * width..(class + 1) * width;
+            let (row, found) = (&self.demands[range.clone()], &corrections[range.clone()]);
+            let number = &mut core.number[range];
+            if *n <= 0.0 {
+                for (total, q) in totals.iter_mut().zip(number) {
+                    *total -= *q;
+                    *q = 0.0;
+                }
+                core.throughput[class] = 0.0;
+                continue;
+            }
+            let share = 1.0 / n;
+            let mut sum = self.pauses[class];
+            for k in 0..width {
+                let seen = (totals[k] - number[k] * share + found[k]).max(0.0);
+                residence[k] = row[k] * (1.0 + seen);
+                sum += residence[k];
+            }
+            let x = n / sum;
+            for k in 0..width {
+                let next = x * residence[k];
+                totals[k] += next - number[k];
+                number[k] = next;
+            }
+            change = change.max((x - core.throughput[class]).abs() / x);
+            core.throughput[class] = x;
+        }
+        change
     }
 
     fn expand(&self, network: &Network, solver: &'static str, core: &Core) -> NetworkSolution {
@@ -303,44 +344,44 @@ impl Reduced {
         }
         let (mut rounds, _, mut full) = self.settle(solver, tolerance)?;
         let mut reduced: Vec<Core> = vec![full.clone(); classes];
-        // Δ[i][c·K + k]: change of the share of class c at queue k without one of class i.
-        let mut delta = vec![vec![0.0; size]; classes];
+        // Δ[i·C·K + c·K + k]: change of the share of class c at queue k without one of class i.
+        let mut delta = vec![0.0; size * classes];
         let mut change = f64::INFINITY;
         let mut last = f64::INFINITY;
+        let mut anderson =
+            Anderson::new(if delta.len() > MOST_REMEMBERED { 0 } else { REMEMBERED });
         // With few customers in several classes the corrections may swing; then they are damped.
         let mut damping = 1.0_f64;
+        let mut settled = 0;
         for outer in 0..MOST_OUTER {
             let before = full.throughput.clone();
-            for (without, core) in reduced.iter_mut().enumerate() {
-                if self.populations[without] < 1.0 {
-                    continue;
-                }
-                let mut populations = self.populations.clone();
-                populations[without] -= 1.0;
-                let found = self.corrections(&populations, &delta);
-                rounds += self.rounds(solver, &populations, &found, tolerance, core)?.0;
-                let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
-                for (at, change) in delta[without].iter_mut().enumerate() {
-                    let class = at / width;
-                    let next = share(core.number[at], populations[class])
-                        - share(full.number[at], self.populations[class]);
-                    *change += damping * (next - *change);
-                }
-            }
-            let found = self.corrections(&self.populations, &delta);
-            rounds += self.rounds(solver, &self.populations, &found, tolerance, &mut full)?.0;
+            // As exact as the corrections themselves are by now, and a hundred times more.
+            let inner = (change * 1e-2).clamp(tolerance, 1e-5);
+            let found = self.corrections(&delta);
+            rounds += self.rounds(solver, &self.populations, &found, inner, &mut full)?.0;
             change = before
                 .iter()
                 .zip(&full.throughput)
                 .map(|(a, b)| if *b > 0.0 { (a - b).abs() / b } else { 0.0 })
                 .fold(0.0, f64::max);
-            if change < damping * tolerance.max(1e-9) {
+            // Twice: once may be by chance, or because `inner` was wide.
+            settled = if change < damping * tolerance.max(1e-9) { settled + 1 } else { 0 };
+            if settled == 2 {
                 return Ok((rounds, change, full));
             }
-            if outer > 5 && change > 0.7 * last {
+            if outer > 15 && change > 2.0 * last {
                 damping = (damping * 0.7).max(0.05);
             }
             last = change;
+            let mut next = delta.clone();
+            rounds += self.correct(solver, inner, (&found, &full), &mut reduced, &mut next)?;
+            for (next, start) in next.iter_mut().zip(&delta) {
+                *next = start + damping * (*next - start);
+            }
+            if outer >= PLAIN_OUTER {
+                anderson.step(&delta, &mut next);
+            }
+            delta = next;
         }
         if change < SETTLED {
             return Ok((rounds, change, full));
@@ -348,15 +389,66 @@ impl Reduced {
         Err(NetworkError::NotSettled { solver, rounds, change })
     }
 
+    /// Solves with one customer less of each class by the Δ in `delta`, and leaves there the Δ that
+    /// follow. `found` are the corrections with all customers.
+    fn correct(
+        &self,
+        solver: &'static str,
+        tolerance: f64,
+        (found, full): (&[f64], &Core),
+        reduced: &mut [Core],
+        delta: &mut [f64],
+    ) -> Result<u32, NetworkError> {
+        let (width, size) = (self.queues, self.demands.len());
+        let mut rounds = 0;
+        if width == 0 {
+            return Ok(0);
+        }
+        for (without, core) in reduced.iter_mut().enumerate() {
+            if self.populations[without] < 1.0 {
+                continue;
+            }
+            let mut populations = self.populations.clone();
+            populations[without] -= 1.0;
+            // One customer of the class less, also among those that every class finds.
+            let mut found = found.to_vec();
+            for (class, row) in found.chunks_exact_mut(width).enumerate() {
+                let from = class * size + without * width;
+                for (cell, change) in row.iter_mut().zip(&delta[from..from + width]) {
+                    *cell -= change;
+                }
+            }
+            rounds += self.rounds(solver, &populations, &found, tolerance, core)?.0;
+        }
+        let share = |number: f64, n: f64| if n > 0.0 { number / n } else { 0.0 };
+        for (without, core) in reduced.iter().enumerate() {
+            if self.populations[without] < 1.0 {
+                continue;
+            }
+            let changes = &mut delta[without * size..(without + 1) * size];
+            for (at, change) in changes.iter_mut().enumerate() {
+                let class = at / width;
+                let n = self.populations[class];
+                let left = if class == without { n - 1.0 } else { n };
+                *change = share(core.number[at], left) - share(full.number[at], n);
+            }
+        }
+        Ok(rounds)
+    }
+
     /// Σ_j n_j·Δ_jk(i) − Δ_ik(i) for an arrival of class i.
-    fn corrections(&self, populations: &[f64], delta: &[Vec<f64>]) -> Vec<f64> {
-        let width = self.queues;
-        let mut found = vec![0.0; self.demands.len()];
-        for (class, changes) in delta.iter().enumerate() {
-            let row = &mut found[class * width..(class + 1) * width];
-            for (other, n) in populations.iter().enumerate() {
-                let weight = if other == class { n - 1.0 } else { *n };
-                for (cell, change) in row.iter_mut().zip(&changes[other * width..]) {
+    fn corrections(&self, delta: &[f64]) -> Vec<f64> {
+        let (width, size) = (self.queues, self.demands.len());
+        let mut found = vec![0.0; size];
+        if width == 0 {
+            return found;
+        }
+        for (class, row) in found.chunks_exact_mut(width).enumerate() {
+            let changes = &delta[class * size..(class + 1) * size];
+            for (other, changes) in changes.chunks_exact(width).enumerate() {
+                let n = self.populations[other];
+                let weight = if other == class { n - 1.0 } else { n };
+                for (cell, change) in row.iter_mut().zip(changes) {
                     *cell += weight * change;
                 }
             }

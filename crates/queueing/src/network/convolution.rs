@@ -20,11 +20,12 @@ pub fn normalization_constants(network: &Network) -> Result<Vec<f64>, NetworkErr
     network.check()?;
     network.refuse_fork_join(SOLVER)?;
     let single = Single::new(network)?;
-    let base = single.base();
-    Ok(single
+    let mut g = single
         .load_dependent()
         .into_iter()
-        .fold(base, |g, index| convolve(&g, &single.factors(&network.resources[index]))))
+        .fold(single.delays(), |g, i| convolve(&g, &single.factors(&network.resources[i])));
+    single.add_queues(&mut g, &single.queues());
+    Ok(g)
 }
 
 /// Exact solution of a closed network by convolution: single servers, delays, several servers and
@@ -108,7 +109,11 @@ impl<'a> Single<'a> {
         };
         let n = exact_f64(population);
         let dependent = network.resources.iter().filter(|r| r.is_load_dependent()).count();
-        let steps = n * exact_f64(network.resources.len()) + 1.5 * n * n * exact_f64(dependent);
+        // Adding a single server takes a logarithm and an exponential for each population, about
+        // fifteen steps of the others, and leaving out each of them in turn log₂ K times as many.
+        let stations = exact_f64(network.resources.len());
+        let steps =
+            15.0 * n * stations * (2.0 + stations.log2()) + 1.5 * n * n * exact_f64(dependent);
         if steps > MOST_STEPS || n > 2e7 {
             return Err(NetworkError::TooLarge { solver: SOLVER, steps, limit: MOST_STEPS });
         }
@@ -123,8 +128,8 @@ impl<'a> Single<'a> {
             .collect()
     }
 
-    /// All delays and single servers: O(N) each.
-    fn base(&self) -> Vec<f64> {
+    /// Think time and all delays.
+    fn delays(&self) -> Vec<f64> {
         let delays = self.network.resources.iter().filter(|r| r.is_delay());
         let pause = self.think_time + delays.map(|r| r.demands[0]).sum::<f64>();
         let mut g = Vec::with_capacity(self.population + 1);
@@ -134,15 +139,42 @@ impl<'a> Single<'a> {
             log += (pause / exact_f64(n)).ln();
             g.push(log);
         }
-        for resource in &self.network.resources {
-            if matches!(resource.kind, Kind::Queue) && resource.demands[0] > 0.0 {
-                let demand = resource.demands[0].ln();
-                for n in 1..g.len() {
-                    g[n] = log_add(g[n], g[n - 1] + demand);
-                }
+        g
+    }
+
+    /// Single servers that are visited.
+    fn queues(&self) -> Vec<usize> {
+        let resources = self.network.resources.iter().enumerate();
+        resources
+            .filter(|(_, r)| matches!(r.kind, Kind::Queue) && r.demands[0] > 0.0)
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    fn add_queues(&self, g: &mut [f64], queues: &[usize]) {
+        for index in queues {
+            let demand = self.network.resources[*index].demands[0].ln();
+            for n in 1..g.len() {
+                g[n] = log_add(g[n], g[n - 1] + demand);
             }
         }
-        g
+    }
+
+    /// For each of `queues`, G of everything but it, from `g`, which has none of them: half of them
+    /// are added for the other half, and so on, O(N·K·log K) in all.
+    fn without_each(&self, g: &[f64], queues: &[usize], each: &mut impl FnMut(usize, &[f64])) {
+        if let [only] = queues {
+            each(*only, g);
+            return;
+        }
+        let (left, right) = queues.split_at(queues.len() / 2);
+        for (kept, added) in [(left, right), (right, left)] {
+            if !kept.is_empty() {
+                let mut more = g.to_vec();
+                self.add_queues(&mut more, added);
+                self.without_each(&more, kept, each);
+            }
+        }
     }
 
     /// ln(D^n/Π_{j≤n} α(j)).
@@ -163,22 +195,26 @@ impl<'a> Single<'a> {
         let dependent = self.load_dependent();
         let factors: Vec<Vec<f64>> =
             dependent.iter().map(|i| self.factors(&self.network.resources[*i])).collect();
-        // before[i]: all but the load-dependent ones from the i-th on.
-        let mut before = vec![self.base()];
+        // before[i]: the delays and the load-dependent ones up to the i-th.
+        let mut before = vec![self.delays()];
         for list in &factors {
             before.push(convolve(&before[before.len() - 1], list));
         }
-        let g = before[before.len() - 1].clone();
+        let queues = self.queues();
+        let slow = &before[before.len() - 1];
+        let mut g = slow.clone();
+        self.add_queues(&mut g, &queues);
         let resources = &self.network.resources;
         let throughput = if n == 0 { 0.0 } else { (g[n - 1] - g[n]).exp() };
         let mut numbers = vec![0.0; resources.len()];
         let mut marginals = vec![None; resources.len()];
         let mut after: Option<Vec<f64>> = None;
         for (position, index) in dependent.iter().enumerate().rev() {
-            let without = match &after {
+            let mut without = match &after {
                 None => before[position].clone(),
                 Some(after) => convolve(&before[position], after),
             };
+            self.add_queues(&mut without, &queues);
             let list: Vec<f64> =
                 (0..=n).map(|j| (factors[position][j] + without[n - j] - g[n]).exp()).collect();
             numbers[*index] = list.iter().enumerate().map(|(j, p)| exact_f64(j) * p).sum();
@@ -189,17 +225,18 @@ impl<'a> Single<'a> {
             });
         }
         for (index, resource) in resources.iter().enumerate() {
-            let demand = resource.demands[0];
-            match resource.kind {
-                Kind::Delay => numbers[index] = throughput * demand,
-                Kind::Queue if demand > 0.0 => {
-                    let (number, list) = fixed_rate(&g, n, demand.ln());
-                    numbers[index] = number;
-                    marginals[index] = Some(list);
-                }
-                _ => {}
+            if resource.is_delay() {
+                numbers[index] = throughput * resource.demands[0];
             }
         }
+        // P(j) = D^j·G₋(N−j)/G(N), where G₋ is without this server: far out, the difference of
+        // P(at least j) and P(at least j + 1) would be their rounding.
+        self.without_each(slow, &queues, &mut |index, without| {
+            let demand = resources[index].demands[0].ln();
+            numbers[index] = mean_at_fixed_rate(&g, demand);
+            let p = |j: usize| (exact_f64(j) * demand + without[n - j] - g[n]).exp();
+            marginals[index] = Some((0..=n).map(p).collect());
+        });
         let residence = numbers
             .iter()
             .map(|q| vec![if throughput > 0.0 { q / throughput } else { 0.0 }])
@@ -213,7 +250,7 @@ impl<'a> Single<'a> {
         );
         for (index, resource) in resources.iter().enumerate() {
             if let (Kind::LoadDependent(_), Some(list)) = (&resource.kind, &marginals[index]) {
-                solution.utilization[index] = vec![1.0 - list[0]];
+                solution.utilization[index] = vec![list[1..].iter().rev().sum()];
             }
         }
         solution.marginals = marginals;
@@ -221,15 +258,10 @@ impl<'a> Single<'a> {
     }
 }
 
-/// Mean number and marginal probabilities at a single server: P(at least j) = D^j·G(N−j)/G(N).
-fn fixed_rate(g: &[f64], n: usize, ln_demand: f64) -> (f64, Vec<f64>) {
-    let at_least: Vec<f64> =
-        (0..=n).map(|j| (exact_f64(j) * ln_demand + g[n - j] - g[n]).exp()).collect();
-    let number = at_least[1..].iter().rev().sum();
-    let list = (0..=n)
-        .map(|j| (at_least[j] - at_least.get(j + 1).copied().unwrap_or(0.0)).max(0.0))
-        .collect();
-    (number, list)
+/// Mean number at a single server: Σ P(at least j), with P(at least j) = D^j·G(N−j)/G(N).
+fn mean_at_fixed_rate(g: &[f64], ln_demand: f64) -> f64 {
+    let n = g.len() - 1;
+    (1..=n).rev().map(|j| (exact_f64(j) * ln_demand + g[n - j] - g[n]).exp()).sum()
 }
 
 /// What is known of the resources while they are worked through.

@@ -3,9 +3,12 @@
 use kendall_units::exact_f64;
 
 use super::{
-    Kind, Load, Network, NetworkError, NetworkSolution, Resource, convolution,
+    Kind, Load, MOST_STEPS, Network, NetworkError, NetworkSolution, Resource, convolution,
     normalization_constants,
 };
+
+/// Probability below which a number inside a pool is not worth a solution of its own.
+const LEAST_WEIGHT: f64 = 1e-13;
 
 /// A part of a network seen from outside: how fast it works with n customers in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,10 +128,17 @@ fn spread_inside(
     found: &mut LayerNumbers,
 ) -> Result<(), NetworkError> {
     let most = u64::try_from(inside.len() - 1).unwrap_or(u64::MAX);
+    // Every number inside is a network of its own: n² for each layer that depends on it.
+    let sums = |p: &(usize, &f64)| exact_f64(p.0).powi(2);
+    let counted = inside.iter().enumerate().filter(|(_, p)| **p >= LEAST_WEIGHT);
+    let steps = 1.5 * exact_f64(layers.len()) * counted.map(|p| sums(&p)).sum::<f64>();
+    if steps > MOST_STEPS {
+        return Err(NetworkError::TooLarge { solver: "layers", steps, limit: MOST_STEPS });
+    }
     let resources =
         layers.iter().map(|layer| layer.seen_from_above(most)).collect::<Result<Vec<_>, _>>()?;
     for (n, p) in inside.iter().enumerate().skip(1) {
-        if *p < 1e-13 {
+        if *p < LEAST_WEIGHT {
             continue;
         }
         let population = u64::try_from(n).unwrap_or(u64::MAX);

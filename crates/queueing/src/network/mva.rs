@@ -81,6 +81,7 @@ pub fn mva_series(network: &Network) -> Result<Vec<MvaStep>, NetworkError> {
             instead: "`normalization_constants`",
         });
     }
+    affordable(steps(network, exact_f64(population)))?;
     let mut steps = Vec::new();
     recursion(network, population, think_time, |population, throughput, response| {
         steps.push(MvaStep { population, throughput, system_response: response });
@@ -122,11 +123,13 @@ fn single(network: &Network) -> Result<NetworkSolution, NetworkError> {
     let Load::Closed { population, think_time } = network.classes[0] else {
         return Err(NetworkError::Empty { what: "closed classes" });
     };
-    let steps = exact_f64(population) * exact_f64(network.resources.len());
-    if steps > MOST_STEPS {
-        return Err(NetworkError::TooLarge { solver: SOLVER, steps, limit: MOST_STEPS });
-    }
-    let (before, throughput) = recursion(network, population, think_time, |_, _, _| {});
+    let (before, throughput) = match affordable(steps(network, exact_f64(population))) {
+        Ok(()) => recursion(network, population, think_time, |_, _, _| {}),
+        // Too many customers to step through, unless it saturates long before.
+        Err(error) => Saturating::new(network, think_time)
+            .and_then(|saturating| saturating.solve(population))
+            .ok_or(error)?,
+    };
     let mut queue = before.iter();
     let residence = network
         .resources
@@ -147,6 +150,99 @@ fn single(network: &Network) -> Result<NetworkSolution, NetworkError> {
         solution.system_response = vec![0.0];
     }
     Ok(solution)
+}
+
+/// One step for each customer and resource; a customer by itself costs a division and a chain of
+/// additions, about eight steps more.
+fn steps(network: &Network, customers: f64) -> f64 {
+    customers * (exact_f64(network.resources.len()) + 8.0)
+}
+
+fn affordable(steps: f64) -> Result<(), NetworkError> {
+    if steps > MOST_STEPS {
+        return Err(NetworkError::TooLarge { solver: SOLVER, steps, limit: MOST_STEPS });
+    }
+    Ok(())
+}
+
+/// A network with one bottleneck, by what it lacks to saturation: i, the idle share of the
+/// bottleneck, and eₖ, how far each other queue is below its limit Lₖ = Dₖ/(D − Dₖ). The recursion
+/// of mean value analysis becomes
+///
+/// i(n) = (Z·i + Σ(D − Dₖ)·eₖ)/(n·D + the same), eₖ(n) = Dₖ/D·(i(n)·(1 + Lₖ) + (1 − i(n))·eₖ),
+///
+/// in which all terms are positive and fall to 0: from there on nothing changes but the queue at the
+/// bottleneck.
+struct Saturating {
+    /// Index of the bottleneck among the queues.
+    bottleneck: usize,
+    demand: f64,
+    /// Z and the demands at delays.
+    pause: f64,
+    /// Demands of all queues.
+    queues: Vec<f64>,
+}
+
+/// Share of its start below which what lacks to saturation is nothing to an `f64`.
+const SATURATED: f64 = 1e-17;
+
+impl Saturating {
+    fn new(network: &Network, think_time: f64) -> Option<Self> {
+        let queues: Vec<f64> =
+            network.resources.iter().filter(|r| !r.is_delay()).map(|r| r.demands[0]).collect();
+        let bottleneck =
+            queues.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(index, _)| index)?;
+        let demand = queues[bottleneck];
+        let delays = network.resources.iter().filter(|r| r.is_delay());
+        let pause = think_time + delays.map(|r| r.demands[0]).sum::<f64>();
+        let saturating = Self { bottleneck, demand, pause, queues };
+        // About where it saturates, and how many customers more the next busiest queue takes.
+        let next = saturating.others().map(|(_, d)| d).fold(0.0, f64::max);
+        let total = saturating.pause + saturating.queues.iter().sum::<f64>();
+        let customers = total / demand + 40.0 / (demand / next).ln();
+        (next < demand && affordable(steps(network, customers)).is_ok()).then_some(saturating)
+    }
+
+    fn others(&self) -> impl Iterator<Item = (usize, f64)> {
+        let queues = self.queues.iter().copied().enumerate();
+        queues.filter(|(index, _)| *index != self.bottleneck)
+    }
+
+    /// As [`recursion`]: queue lengths at N−1 and the throughput at N; `None` where it does not
+    /// saturate within the steps that are allowed.
+    fn solve(&self, population: u64) -> Option<(Vec<f64>, f64)> {
+        let limits: Vec<f64> = self.queues.iter().map(|d| d / (self.demand - d)).collect();
+        let mut lacking = limits.clone();
+        let mut idle = 1.0;
+        let most = MOST_STEPS / (exact_f64(self.queues.len()) + 8.0);
+        for n in 1..population {
+            let n = exact_f64(n);
+            if n > most {
+                return None;
+            }
+            let mut lack = self.pause * idle;
+            for (k, d) in self.others() {
+                lack += (self.demand - d) * lacking[k];
+            }
+            idle = lack / n.mul_add(self.demand, lack);
+            let mut widest = idle;
+            for (k, d) in self.others() {
+                let e = &mut lacking[k];
+                *e = d / self.demand * (idle * (1.0 + limits[k]) + (1.0 - idle) * *e);
+                if limits[k] > 0.0 {
+                    widest = widest.max(*e / limits[k]);
+                }
+            }
+            if widest < SATURATED {
+                let mut numbers = limits;
+                numbers[self.bottleneck] = 0.0;
+                let elsewhere = self.pause / self.demand + numbers.iter().sum::<f64>();
+                numbers[self.bottleneck] = exact_f64(population - 1) - elsewhere;
+                return Some((numbers, 1.0 / self.demand));
+            }
+        }
+        None
+    }
 }
 
 /// The lattice of all populations up to N, stepped through slab by slab.

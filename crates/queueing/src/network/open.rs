@@ -4,8 +4,8 @@ use kendall_units::exact_f64;
 
 use super::fork_join::fork_join;
 use super::{
-    Accuracy, Kind, Load, Network, NetworkError, NetworkSolution, Resource, convolution,
-    linearizer, mva_exact, schweitzer,
+    Accuracy, Kind, Load, MOST_STEPS, MultiServer, Network, NetworkError, NetworkSolution,
+    Resource, convolution, linearizer, mva_exact, schweitzer,
 };
 use crate::station::{BirthDeath, StationError, birth_death, mmm};
 
@@ -160,13 +160,19 @@ pub(super) fn closed(network: &Network) -> Result<NetworkSolution, NetworkError>
         Err(NetworkError::TooLarge { .. }) => {}
         other => return other,
     }
-    if dependent {
-        return schweitzer(network, iteration);
-    }
     match linearizer(network, iteration) {
-        Err(NetworkError::TooLarge { .. } | NetworkError::NotSettled { .. }) => {
-            schweitzer(network, iteration)
-        }
+        Err(
+            NetworkError::TooLarge { .. }
+            | NetworkError::NotSettled { .. }
+            | NetworkError::Unsupported { .. },
+        ) => {}
+        other => return other,
+    }
+    match schweitzer(network, iteration) {
+        Err(NetworkError::NotSettled { .. }) if dependent => schweitzer(
+            network,
+            super::Iteration { multi_server: MultiServer::Seidmann, ..iteration },
+        ),
         other => other,
     }
 }
@@ -195,17 +201,23 @@ fn left_over(
     }
     // Speed with n closed customers: f(n−1)/f(n), f(n) = Σ_j (n+j choose j)·a^j/Πα.
     let mut list = Vec::new();
-    let mut last = open_sum(resource, a, 0)?.0;
+    let (mut last, _, mut terms) = open_sum(resource, a, 0)?;
     for n in 1..=customers.max(1) {
-        let next = open_sum(resource, a, n)?.0;
+        let (next, _, more) = open_sum(resource, a, n)?;
+        terms += more + n;
+        // Near saturation each sum is long: what all of them take is known after the first few.
+        let steps = exact_f64(terms) / exact_f64(n) * exact_f64(customers);
+        if n >= 8 && steps > MOST_STEPS {
+            return Err(NetworkError::TooLarge { solver: "mixed", steps, limit: MOST_STEPS });
+        }
         list.push((last - next).exp());
         last = next;
     }
     Ok(Resource { kind: Kind::LoadDependent(list), demands })
 }
 
-/// ln f(n), and the mean number of open customers beside n closed ones.
-fn open_sum(resource: &Resource, a: f64, n: u64) -> Result<(f64, f64), NetworkError> {
+/// ln f(n), the mean number of open customers beside n closed ones, and how many terms it took.
+fn open_sum(resource: &Resource, a: f64, n: u64) -> Result<(f64, f64, u64), NetworkError> {
     let mut front = 0.0;
     for j in 1..=n {
         front -= resource.multiplier(j).ln();
@@ -223,7 +235,7 @@ fn open_sum(resource: &Resource, a: f64, n: u64) -> Result<(f64, f64), NetworkEr
             scale -= shrink.ln();
         }
         if ratio < 1.0 && term * exact_f64(j) < 1e-17 * (1.0 - ratio) * sum.min(first_moment) {
-            return Ok((front + sum.ln() + scale, first_moment / sum));
+            return Ok((front + sum.ln() + scale, first_moment / sum, j));
         }
     }
     Err(NetworkError::TooLarge { solver: "mixed", steps: exact_f64(MOST_TERMS), limit: 5e6 })
@@ -276,9 +288,16 @@ fn open_beside(
         return Ok(open_sum(resource, a, n)?.1);
     };
     let mut mean = 0.0;
+    let mut terms = 0;
     for (p, n) in marginal.iter().zip(0_u64..) {
         if *p > 1e-15 {
-            mean += p * open_sum(resource, a, n)?.1;
+            let (_, beside, more) = open_sum(resource, a, n)?;
+            mean += p * beside;
+            terms += more + n;
+            if exact_f64(terms) > MOST_STEPS {
+                let steps = exact_f64(terms);
+                return Err(NetworkError::TooLarge { solver: "mixed", steps, limit: MOST_STEPS });
+            }
         }
     }
     Ok(mean)

@@ -5,7 +5,7 @@ use crate::Distribution;
 use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
 use crate::network::{
     Kind, Load, Network, NetworkSolution, Resource, asymptotic_bounds, bottleneck,
-    multi_class_bounds,
+    fork_join_general, multi_class_bounds,
 };
 use crate::station::{GgmFormula, ggm};
 
@@ -95,7 +95,27 @@ impl Chained {
             if is_product_form(station, row) || !station.rate_multipliers.is_empty() {
                 continue;
             }
-            let Some(wait) = self.mgm_wait(model, index, solved)? else { continue };
+            let Some((rate, service_time)) = self.mixture(model, index, solved)? else { continue };
+            let wait = match station.fork {
+                // What it takes longer than the service of one branch.
+                Some(fork) => {
+                    let names = vec![station.name.clone()];
+                    let failed = |source| SolveError::Network { names, source };
+                    fork_join_general(rate, &service_time, fork.branches, fork.needed)
+                        .map_err(failed)?
+                        .response_time
+                        - service_time.mean()
+                }
+                None => {
+                    let failed =
+                        |source| SolveError::Station { station: station.name.clone(), source };
+                    let gap = Distribution::Exponential { mean_s: 1.0 / rate };
+                    ggm(&gap, &service_time, station.servers, GgmFormula::Best)
+                        .map_err(failed)?
+                        .waiting_time
+                        .mean
+                }
+            };
             for (position, chain) in self.chains.iter().enumerate() {
                 let residence: f64 =
                     chain.iter().map(|c| row[*c] * (service(station, *c) + wait)).sum();
@@ -111,15 +131,18 @@ impl Chained {
         Ok(())
     }
 
-    /// Wait at a FCFS station with the mixture of the classes' service times.
-    fn mgm_wait(
+    /// Arrival rate of all classes at a station, and the mixture of their service times: the
+    /// distribution itself where one class comes, else its first two moments.
+    fn mixture(
         &self,
         model: &Model,
         index: usize,
         solved: &NetworkSolution,
-    ) -> Result<Option<f64>, SolveError> {
+    ) -> Result<Option<(f64, Distribution)>, SolveError> {
         let station = &model.stations[index];
         let (mut rate, mut first, mut second) = (0.0, 0.0, 0.0);
+        let mut only = None;
+        let mut coming = 0;
         for (position, chain) in self.chains.iter().enumerate() {
             for class in chain {
                 let Some(demand) = station.demand_at(*class) else { continue };
@@ -128,19 +151,25 @@ impl Chained {
                 rate += x;
                 first += x * mean;
                 second += x * mean * mean * (1.0 + demand.service.scv());
+                if x > 0.0 {
+                    coming += 1;
+                    only = Some(&demand.service);
+                }
             }
         }
         if rate <= 0.0 || first <= 0.0 {
             return Ok(None);
         }
+        if let Some(service) = only.filter(|_| coming == 1) {
+            return Ok(Some((rate, service.clone())));
+        }
         let mean = first / rate;
-        let failed = |source| SolveError::Station { station: station.name.clone(), source };
-        let service =
-            Distribution::general(mean, (second / rate / (mean * mean) - 1.0).max(0.0), None)
-                .map_err(|error| failed(error.into()))?;
-        let gap = Distribution::Exponential { mean_s: 1.0 / rate };
-        let solution = ggm(&gap, &service, station.servers, GgmFormula::Best).map_err(failed)?;
-        Ok(Some(solution.waiting_time.mean))
+        let failed = |error: crate::DistributionError| SolveError::Station {
+            station: station.name.clone(),
+            source: error.into(),
+        };
+        let scv = (second / rate / (mean * mean) - 1.0).max(0.0);
+        Ok(Some((rate, Distribution::general(mean, scv, None).map_err(failed)?)))
     }
 
     /// Back from chains to classes.
@@ -284,7 +313,11 @@ pub(super) fn is_product_form(station: &Station, visits: &[f64]) -> bool {
         return true;
     }
     if station.fork.is_some() {
-        return true; // has an accuracy of its own
+        // Exponential branches have formulas, and an accuracy, of their own.
+        let mut visited = station.demands.iter().zip(visits).filter(|(_, v)| **v > 0.0);
+        return visited.all(|(demand, _)| {
+            demand.as_ref().is_none_or(|d| d.service.is_exponential() || d.service.mean() <= 0.0)
+        });
     }
     let mut first: Option<f64> = None;
     for (demand, visits) in station.demands.iter().zip(visits) {

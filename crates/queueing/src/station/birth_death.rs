@@ -26,8 +26,15 @@ pub struct BirthDeath<'a> {
 /// # Source
 /// Local balance, p(n+1)·µ(n+1) = p(n)·λ(n): [Jain91 §31.1].
 pub fn birth_death(process: &BirthDeath<'_>) -> Result<Vec<f64>, StationError> {
+    solved(process).map(|solved| solved.0)
+}
+
+/// The probabilities, and ln P(0), which a number can hold where P(0) itself is too small.
+pub(super) fn solved(process: &BirthDeath<'_>) -> Result<(Vec<f64>, f64), StationError> {
     let mut logs = vec![0.0_f64];
     let mut top = 0.0_f64;
+    // What the running sum of logarithms has lost to rounding, after Kahan.
+    let mut lost = 0.0_f64;
     let limit = process.last.unwrap_or(MOST_STATES).min(MOST_STATES);
     let mut n = 0_u64;
     loop {
@@ -50,7 +57,10 @@ pub fn birth_death(process: &BirthDeath<'_>) -> Result<Vec<f64>, StationError> {
             let expected = "above 0 in every state that can be reached";
             return Err(StationError::Number { name: "departure rate", value: death, expected });
         }
-        let next = logs[logs.len() - 1] + (birth / death).ln();
+        let last = logs[logs.len() - 1];
+        let step = (birth / death).ln() - lost;
+        let next = last + step;
+        lost = (next - last) - step;
         top = top.max(next);
         logs.push(next);
         n += 1;
@@ -65,7 +75,8 @@ pub fn birth_death(process: &BirthDeath<'_>) -> Result<Vec<f64>, StationError> {
     for p in &mut states {
         *p /= sum;
     }
-    Ok(states)
+    let ln_p0 = if states[0] > 1e-290 { states[0].ln() } else { -top - sum.ln() };
+    Ok((states, ln_p0))
 }
 
 /// Replaces exponentials of long sums of logarithms by products of ratios from the mode, which
@@ -123,7 +134,11 @@ pub(super) fn number_moments(states: &[f64], servers: u64) -> (Moments, Moments)
 
 impl Station {
     /// All metrics from the probabilities of the states; `births` weighs what arrivals find.
-    pub(super) fn solution(&self, states: &[f64], births: &dyn Fn(u64) -> f64) -> StationSolution {
+    pub(super) fn solution(
+        &self,
+        (states, ln_p0): (&[f64], f64),
+        births: &dyn Fn(u64) -> f64,
+    ) -> StationSolution {
         let m = exact_f64(self.servers);
         let (number, number_waiting) = number_moments(states, self.servers);
         // What arrivals find: states weighted by their arrival rates.
@@ -157,7 +172,7 @@ impl Station {
             offered_load: self.lambda / self.service_rate,
             utilization: busy / m,
             p0: Some(p0),
-            ln_p0: Some(p0.ln()),
+            ln_p0: Some(ln_p0),
             p_queueing: Some(
                 found.iter().zip(0_u64..).filter(|(_, n)| *n >= self.servers).map(|(p, _)| p).sum(),
             ),

@@ -86,9 +86,10 @@ fn exact_limit() -> u64 {
 fn states(lambda: f64, service: &Distribution, capacity: u64) -> Option<Vec<f64>> {
     let rho = lambda * service.mean();
     let last = usize::try_from(capacity).ok()?;
-    if rho < 0.999 {
-        // With T = P(at least B) without a limit nothing cancels, however small the loss is.
-        let endless = embedded_states(lambda, service)?;
+    // With T = P(at least B) without a limit nothing cancels, however small the loss is.
+    if rho < 0.999
+        && let Some(endless) = embedded_states(lambda, service)
+    {
         let beyond = endless.at_least(capacity);
         let norm = 1.0 / (1.0 - rho * beyond);
         let mut states: Vec<f64> = endless.first(capacity).into_iter().map(|p| p * norm).collect();

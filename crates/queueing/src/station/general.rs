@@ -3,7 +3,8 @@
 use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector};
 
-use super::law::{StateLaw, TimeLaw, service_transform};
+use super::law::{StateLaw, TimeLaw};
+use super::transform::{residual_gap, residual_of_constant, service_transform};
 use super::{
     Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, positive, servers_of,
     stable,
@@ -30,9 +31,7 @@ const MOST_DETERMINISTIC_SERVERS: u64 = 200;
 /// # Source
 /// [Jain91 table 31.5]; variance of wait [Kleinrock75 §5.7].
 pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution, StationError> {
-    let (lambda, mean, second) = checked(arrival_rate, service)?;
-    let rho = lambda * mean;
-    let idle = 1.0 - rho;
+    let Load { lambda, mean, second, rho, idle } = checked(arrival_rate, service)?;
     let third = service.moment(3);
     let wait = lambda * second / (2.0 * idle);
     let var_wait = third.map(|third| lambda * third / (3.0 * idle) + wait * wait);
@@ -60,7 +59,7 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
         number_waiting: Moments { mean: queue, variance: var_queue },
         response_time: Moments { mean: mean + wait, variance: var_response },
         waiting_time: Moments { mean: wait, variance: var_wait },
-        busy_period: Some(busy_period(lambda, mean, second)),
+        busy_period: Some(busy_period(lambda, mean, second, idle)),
         states: embedded_states(lambda, service),
         response_law,
         waiting_law,
@@ -68,18 +67,37 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
     })
 }
 
-fn checked(rate: f64, service: &Distribution) -> Result<(f64, f64, f64), StationError> {
-    let lambda = positive("arrival rate", rate)?;
-    let mean = positive("mean service time", service.mean())?;
-    stable(lambda * mean, 1, lambda)?;
-    let second = mean * mean * (1.0 + service.scv());
-    positive("second moment of service time", second)?;
-    Ok((lambda, mean, second))
+/// What M/G/1 needs to know of its load.
+struct Load {
+    lambda: f64,
+    mean: f64,
+    second: f64,
+    rho: f64,
+    /// 1 − ρ, with one rounding only: near saturation everything is divided by it.
+    idle: f64,
 }
 
-fn busy_period(lambda: f64, mean: f64, second: f64) -> BusyPeriod {
+fn checked(rate: f64, service: &Distribution) -> Result<Load, StationError> {
+    let lambda = positive("arrival rate", rate)?;
+    let mean = positive("mean service time", service.mean())?;
     let rho = lambda * mean;
-    let idle = 1.0 - rho;
+    stable(rho, 1, lambda)?;
+    let idle = idle_share(lambda, mean);
+    if idle <= 0.0 {
+        stable(1.0, 1, lambda)?;
+    }
+    let second = mean * mean * (1.0 + service.scv());
+    positive("second moment of service time", second)?;
+    Ok(Load { lambda, mean, second, rho, idle })
+}
+
+/// 1 − λ·S: the product is not rounded before it is taken from 1.
+fn idle_share(lambda: f64, mean: f64) -> f64 {
+    (-lambda).mul_add(mean, 1.0)
+}
+
+fn busy_period(lambda: f64, mean: f64, second: f64, idle: f64) -> BusyPeriod {
+    let rho = lambda * mean;
     let duration = mean / idle;
     let served = 1.0 / idle;
     BusyPeriod {
@@ -97,7 +115,7 @@ fn laws(
     let mean = service.mean();
     let rho = lambda * mean;
     if service.is_exponential() {
-        let rate = 1.0 / mean - lambda;
+        let rate = idle_share(lambda, mean) / mean;
         return (
             Some(TimeLaw::Exponential { weight: rho, rate }),
             Some(TimeLaw::Exponential { weight: 1.0, rate }),
@@ -131,21 +149,13 @@ fn deterministic_law(
     states: &StateLaw,
     and_service: bool,
 ) -> TimeLaw {
-    let mut waiting = Vec::new();
-    let mut n = servers;
-    while waiting.len() < 200_000 {
-        let above = states.at_least(n + 1);
-        waiting.push(1.0 - above);
-        if above < 1e-17 {
-            break;
-        }
-        n += 1;
-    }
+    let (above, gap) = states.tails(servers + 1);
     TimeLaw::DeterministicService {
         arrival_rate: lambda,
         service_time: d,
         servers,
-        waiting,
+        above,
+        gap,
         and_service,
     }
 }
@@ -192,28 +202,30 @@ pub(super) fn arrivals_in_service(
 }
 
 /// States of M/G/1 by a recursion that only adds: balance of the flow across each level of the
-/// chain embedded at departures.
+/// chain embedded at departures. The geometric tail takes over where its ratio, which is known
+/// from the transform of service, is reached; `None` when the table ends before.
 ///
 /// # Source
-/// The stable form of the M/G/1 recursion, \[Ramaswami88\].
+/// The stable form of the M/G/1 recursion, \[Ramaswami88\]; decay: [Tijms03 §9.2.3].
 pub(super) fn embedded_states(lambda: f64, service: &Distribution) -> Option<StateLaw> {
-    let rho = lambda * service.mean();
+    let idle = idle_share(lambda, service.mean());
     if service.is_exponential() {
-        return Some(StateLaw::new(vec![1.0 - rho], rho));
+        return Some(StateLaw::with_tail(vec![idle], idle));
     }
     let arrivals = arrivals_in_service(lambda, service, MOST_EMBEDDED)?;
     let first = arrivals[0];
     if first < 1e-290 {
         return None;
     }
+    let decay = decay_rate(lambda, service)?;
+    let gap = decay / (lambda + decay);
     // above[n] = P(more than n arrivals), from the far end, so that nothing cancels.
     let mut above = vec![0.0; MOST_EMBEDDED];
     for n in (0..MOST_EMBEDDED - 1).rev() {
         above[n] = above[n + 1] + arrivals[n + 1];
     }
-    let mut table = vec![1.0 - rho];
-    let mut ratio = 0.0;
-    let mut steady = 0;
+    let mut table = vec![idle];
+    let mut settled = 0;
     for n in 0..MOST_EMBEDDED - 1 {
         let mut sum = table[0] * above[n];
         for j in 1..=n {
@@ -221,15 +233,51 @@ pub(super) fn embedded_states(lambda: f64, service: &Distribution) -> Option<Sta
         }
         let next = sum / first;
         let last = table[table.len() - 1];
-        let now = if last > 0.0 { next / last } else { 0.0 };
-        steady = if (now - ratio).abs() < 1e-14 { steady + 1 } else { 0 };
-        ratio = now;
         table.push(next);
-        if steady >= 5 || next < 1e-300 {
-            break;
+        if next < 1e-300 {
+            return Some(StateLaw::with_tail(table, gap));
+        }
+        // Each ratio carries the rounding of a few operations.
+        settled = if (next / last - (1.0 - gap)).abs() < 4e-15 { settled + 1 } else { 0 };
+        if settled >= 3 {
+            return Some(StateLaw::with_tail(table, gap));
         }
     }
-    (ratio < 1.0).then(|| StateLaw::new(table, ratio))
+    None
+}
+
+/// θ in P(W > t) ~ C·e^(−θt), from λ·(B*(−θ) − 1) = θ. With the residual life of service this is
+/// r*(−θ) − 1 = (1 − ρ)/ρ, in which nothing cancels near saturation.
+///
+/// # Source
+/// Lundberg's equation, [Tijms03 §9.2.3].
+pub(super) fn decay_rate(lambda: f64, service: &Distribution) -> Option<f64> {
+    let mean = service.mean();
+    let idle = idle_share(lambda, mean);
+    let wanted = idle / (lambda * mean);
+    // r*(−θ) is convex: its tangent at 0 gives the upper end, unless its pole comes before.
+    let tangent = 2.0 * wanted / (mean * (1.0 + service.scv()));
+    let pole = match service {
+        Distribution::Exponential { mean_s } => 1.0 / mean_s,
+        Distribution::Erlang { stages, mean_s } => f64::from(*stages) / mean_s,
+        Distribution::Gamma { mean_s, scv } => 1.0 / (mean_s * scv),
+        Distribution::Hyperexponential { means_s, .. } => {
+            1.0 / means_s.iter().copied().fold(0.0, f64::max)
+        }
+        _ => f64::INFINITY,
+    };
+    let above =
+        |theta: f64| residual_gap(service, Complex::new(-theta, 0.0)).map(|gap| -gap.re >= wanted);
+    above(tangent.min(pole) / 2.0)?;
+    let (mut low, mut high) = (0.0, tangent.min(pole));
+    for _ in 0..400 {
+        let middle = f64::midpoint(low, high);
+        if high - low <= 2e-16 * high || middle <= low || middle >= high {
+            break;
+        }
+        if above(middle)? { high = middle } else { low = middle }
+    }
+    Some(f64::midpoint(low, high))
 }
 
 /// M/D/1.
@@ -264,20 +312,26 @@ pub fn mdm(
     let a = lambda * d;
     stable(a, servers, lambda)?;
     let m = exact_f64(servers);
-    let states = deterministic_states(a, servers)?;
-    let (mut number, mut queue, mut second) = (0.0, 0.0, 0.0);
-    let mut n = 0;
-    loop {
-        let p = states.probability(n);
+    let slack = (-lambda).mul_add(d, m);
+    if slack <= 0.0 {
+        stable(m, servers, lambda)?;
+    }
+    let (table, gap) = deterministic_states(a, slack, servers)?;
+    let (mut queue, mut second) = (0.0, 0.0);
+    for (p, n) in table.iter().zip(0_u64..) {
         let x = exact_f64(n);
-        number += p * x;
         second += p * x * x;
         queue += p * (x - m).max(0.0);
-        if n > servers && states.at_least(n + 1) * x * x < 1e-16 * second {
-            break;
-        }
-        n += 1;
     }
+    // Behind the table a geometric tail, summed in closed form: near saturation it is nearly all.
+    let last = exact_f64(table.len() - 1);
+    let (tau, rest) = (1.0 - gap, table[table.len() - 1]);
+    let (sum, first_moment) = (rest * tau / gap, rest * tau / (gap * gap));
+    queue += (last - m) * sum + first_moment;
+    second +=
+        last * last * sum + 2.0 * last * first_moment + rest * tau * (1.0 + tau) / gap.powi(3);
+    let number = a + queue;
+    let states = StateLaw::with_tail(table, gap);
     let waits = states.at_least(servers);
     let wait = queue / lambda;
     let law = |and_service| Some(deterministic_law(lambda, d, servers, &states, and_service));
@@ -293,7 +347,7 @@ pub fn mdm(
         ln_p0: Some(states.probability(0).ln()),
         p_queueing: Some(waits),
         loss_probability: 0.0,
-        number: Moments::new(a + queue, second - number * number),
+        number: Moments::new(number, second - number * number),
         number_waiting: Moments::mean_only(queue),
         response_time: Moments::mean_only(d + wait),
         waiting_time: Moments::mean_only(wait),
@@ -305,10 +359,12 @@ pub fn mdm(
     })
 }
 
-/// States of M/D/m: dense equations up to where only the geometric tail is left.
-fn deterministic_states(a: f64, servers: u64) -> Result<StateLaw, StationError> {
+/// States of M/D/m: dense equations up to where only the geometric tail is left. Gives the table
+/// and 1 less the ratio of the tail.
+fn deterministic_states(a: f64, slack: f64, servers: u64) -> Result<(Vec<f64>, f64), StationError> {
     let m = usize::try_from(servers).unwrap_or(usize::MAX);
-    let tail = deterministic_tail(a, exact_f64(servers));
+    let gap = deterministic_gap(a, slack);
+    let tail = 1.0 - gap;
     let size = 3 * m + 120;
     let (first, window) = poisson_window(a);
     let arrivals = |n: i64| -> f64 {
@@ -329,34 +385,36 @@ fn deterministic_states(a: f64, servers: u64) -> Result<StateLaw, StationError> 
             power *= tail;
         }
     }
-    // One equation is spare: the sum of all is 1.
+    // One equation is spare. In its place the mean number of idle servers, m − a: all of it
+    // shrinks with 1 − ρ alike, where the sum of all probabilities would hang on the tail alone.
     for j in 0..size {
-        matrix[(size - 1, j)] = if j == size - 1 { 1.0 / (1.0 - tail) } else { 1.0 };
+        matrix[(size - 1, j)] = if j < m { exact_f64(m - j) } else { 0.0 };
     }
     let mut right = DVector::<f64>::zeros(size);
-    right[size - 1] = 1.0;
+    right[size - 1] = slack;
     let solved = matrix.lu().solve(&right).ok_or(StationError::Number {
         name: "utilization",
         value: a / exact_f64(servers),
         expected: "a little further from 1: the state equations are singular",
     })?;
-    Ok(StateLaw::new(solved.iter().map(|p| p.max(0.0)).collect(), tail))
+    Ok((solved.iter().map(|p| p.max(0.0)).collect(), gap))
 }
 
-/// τ = 1/z for the root z > 1 of a·(z − 1) = m·ln z.
-fn deterministic_tail(a: f64, m: f64) -> f64 {
-    // In y = ln z: a·(e^y − 1) − m·y has one positive root, beyond ln(m/a).
-    let f = |y: f64| a * y.exp_m1() - m * y;
-    let mut low = (m / a).ln();
-    let mut high = 2.0 * low + 1e-12;
-    while f(high) < 0.0 {
-        high *= 1.5;
-    }
-    for _ in 0..200 {
+/// 1 − τ, where τ = 1/z for the root z > 1 of a·(z − 1) = m·ln z, from m − a.
+fn deterministic_gap(a: f64, slack: f64) -> f64 {
+    // In y = ln z: (e^y − 1)/y − 1 = (m − a)/a, convex with slope ½ at 0.
+    let wanted = slack / a;
+    let excess = |y: f64| -residual_of_constant(Complex::new(-y, 0.0)).re;
+    let (mut low, mut high) = (0.0, 2.0 * wanted);
+    for _ in 0..400 {
         let middle = f64::midpoint(low, high);
-        if f(middle) < 0.0 { low = middle } else { high = middle }
+        if high - low <= 2e-16 * high || middle <= low || middle >= high {
+            break;
+        }
+        // Far out e^y is infinite, or no number.
+        if excess(middle) < wanted { low = middle } else { high = middle }
     }
-    (-f64::midpoint(low, high)).exp()
+    -(-f64::midpoint(low, high)).exp_m1()
 }
 
 /// M/G/1 with processor sharing: all customers share the server alike. The mean response depends
@@ -368,9 +426,7 @@ fn deterministic_tail(a: f64, m: f64) -> f64 {
 /// # Source
 /// [Kleinrock76 §4.4]; variance for exponential service: Coffman, Muntz, Trotter 1970 \[CMT70\].
 pub fn mg1_ps(arrival_rate: f64, service: &Distribution) -> Result<StationSolution, StationError> {
-    let (lambda, mean, second) = checked(arrival_rate, service)?;
-    let rho = lambda * mean;
-    let idle = 1.0 - rho;
+    let Load { lambda, mean, second, rho, idle } = checked(arrival_rate, service)?;
     let response = mean / idle;
     let var_response =
         service.is_exponential().then(|| response * response * (2.0 + rho) / (2.0 - rho));
@@ -391,8 +447,8 @@ pub fn mg1_ps(arrival_rate: f64, service: &Distribution) -> Result<StationSoluti
         number_waiting: Moments::mean_only(rho * rho / idle),
         response_time: Moments { mean: response, variance: var_response },
         waiting_time: Moments::mean_only(wait),
-        busy_period: Some(busy_period(lambda, mean, second)),
-        states: Some(StateLaw::new(vec![idle], rho)),
+        busy_period: Some(busy_period(lambda, mean, second, idle)),
+        states: Some(StateLaw::with_tail(vec![idle], idle)),
         response_law: None,
         waiting_law: None,
         more: vec![("slowdown", 1.0 / idle)],
@@ -438,24 +494,18 @@ pub fn gm1(
     let lambda = 1.0 / gap;
     let rho = lambda / mu;
     stable(rho, 1, lambda)?;
-    let no_transform = StationError::Number {
+    // 1 − ρ = (µ·gap − 1)/(µ·gap), rounded once.
+    let idle = mu.mul_add(gap, -1.0) / (mu * gap);
+    if idle <= 0.0 {
+        stable(1.0, 1, lambda)?;
+    }
+    let delta = no_wait_probability(interarrival, mu, idle).ok_or(StationError::Number {
         name: "inter-arrival distribution (scv)",
         value: interarrival.scv(),
         expected: "one with a Laplace transform: use `ggm`",
-    };
-    let transform = |s: f64| real_transform(interarrival, s);
-    if transform(mu).is_none() {
-        return Err(no_transform);
-    }
-    // δ = 1 − σ: A*(µδ) − 1 + δ is negative below the root and positive above it.
-    let excess = |delta: f64| transform(mu * delta).unwrap_or(0.0) - 1.0 + delta;
-    let (mut low, mut high) = (1e-14, 1.0);
-    for _ in 0..200 {
-        let middle = f64::midpoint(low, high);
-        if excess(middle) < 0.0 { low = middle } else { high = middle }
-    }
-    let delta = f64::midpoint(low, high);
-    let sigma = 1.0 - delta;
+    })?;
+    let sigma = if delta > 0.5 { wait_probability(interarrival, mu, delta) } else { 1.0 - delta };
+    let delta = if delta > 0.5 { 1.0 - sigma } else { delta };
     let rate = mu * delta;
     let queue = rho * sigma / delta;
     Ok(StationSolution {
@@ -466,11 +516,11 @@ pub fn gm1(
         throughput: lambda,
         offered_load: rho,
         utilization: rho,
-        p0: Some(1.0 - rho),
-        ln_p0: Some((1.0 - rho).ln()),
+        p0: Some(idle),
+        ln_p0: Some(idle.ln()),
         p_queueing: Some(sigma),
         loss_probability: 0.0,
-        number: Moments::new(rho / delta, rho * (1.0 + sigma - rho) / (delta * delta)),
+        number: Moments::new(rho / delta, rho * (sigma + idle) / (delta * delta)),
         number_waiting: Moments::new(
             queue,
             rho * sigma * (1.0 + sigma) / (delta * delta) - queue * queue,
@@ -478,11 +528,42 @@ pub fn gm1(
         response_time: Moments::new(1.0 / rate, 1.0 / (rate * rate)),
         waiting_time: Moments::new(sigma / rate, sigma * (2.0 - sigma) / (rate * rate)),
         busy_period: None,
-        states: Some(StateLaw::new(vec![1.0 - rho, rho * delta], sigma)),
+        states: Some(StateLaw::with_tail(vec![idle, rho * delta], delta)),
         response_law: Some(TimeLaw::Exponential { weight: 1.0, rate }),
         waiting_law: Some(TimeLaw::Exponential { weight: sigma, rate }),
         more: vec![("sigma", sigma), ("interarrival_time_scv", interarrival.scv())],
     })
+}
+
+/// δ = 1 − σ. With the residual life of the gap, A*(µδ) = 1 − δ is 1 − r*(µδ) = 1 − ρ, whose left
+/// side rises with δ and is computed without cancelling: near saturation δ itself is what is
+/// small.
+fn no_wait_probability(interarrival: &Distribution, mu: f64, idle: f64) -> Option<f64> {
+    let enough = |delta: f64| {
+        residual_gap(interarrival, Complex::new(mu * delta, 0.0)).map(|gap| gap.re >= idle)
+    };
+    enough(1.0)?;
+    // 1 − r*(s) is concave: its tangent at 0 gives the lower end.
+    let steepest = mu * interarrival.mean() * (1.0 + interarrival.scv()) / 2.0;
+    let (mut low, mut high) = ((0.5 * idle / steepest).min(1.0).ln(), 0.0_f64);
+    for _ in 0..70 {
+        let middle = f64::midpoint(low, high);
+        if enough(middle.exp())? { high = middle } else { low = middle }
+    }
+    Some(f64::midpoint(low, high).exp())
+}
+
+/// σ where hardly anybody waits: there σ is what is small, and σ ← A*(µ − µσ) keeps its figures.
+fn wait_probability(interarrival: &Distribution, mu: f64, delta: f64) -> f64 {
+    let mut sigma = 1.0 - delta;
+    for _ in 0..200 {
+        let next = real_transform(interarrival, mu * (1.0 - sigma)).unwrap_or(sigma);
+        if (next - sigma).abs() <= 1e-16 * next {
+            return next;
+        }
+        sigma = next;
+    }
+    sigma
 }
 
 fn real_transform(distribution: &Distribution, s: f64) -> Option<f64> {

@@ -2,7 +2,7 @@
 
 use kendall_units::exact_f64;
 
-use super::birth_death::{BirthDeath, birth_death, number_moments};
+use super::birth_death::{BirthDeath, number_moments, solved};
 use super::law::StateLaw;
 use super::{Accuracy, Moments, StationError, StationSolution, positive, servers_of};
 use crate::model::Balking;
@@ -95,7 +95,8 @@ impl Rates {
             let n = exact_f64(n);
             mu * n.min(m) + self.theta * (n - m).max(0.0)
         };
-        let states = birth_death(&BirthDeath { births: &births, deaths: &deaths, last: capacity })?;
+        let process = BirthDeath { births: &births, deaths: &deaths, last: capacity };
+        let (states, ln_p0) = solved(&process)?;
         let (number, number_waiting) = number_moments(&states, servers);
         let accepted: f64 = states
             .iter()
@@ -124,7 +125,7 @@ impl Rates {
             offered_load: lambda / mu,
             utilization: busy / m,
             p0: Some(states[0]),
-            ln_p0: Some(states[0].ln()),
+            ln_p0: Some(ln_p0),
             p_queueing: Some(queueing),
             loss_probability: 1.0 - throughput / lambda,
             number,

@@ -2,6 +2,7 @@
 
 use kendall_units::exact_f64;
 
+use super::transform::residual_gap;
 use crate::Distribution;
 use crate::numeric::{Complex, falls_to, invert_laplace, one_minus_exp_over, poisson_window};
 
@@ -9,15 +10,22 @@ use crate::numeric::{Complex, falls_to, invert_laplace, one_minus_exp_over, pois
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateLaw {
     table: Vec<f64>,
-    /// p(n+1)/p(n) from the last entry of the table on; 0 when nothing follows.
-    ratio: f64,
+    /// 1 − p(n+1)/p(n) from the last entry of the table on; 1 when nothing follows. Near
+    /// saturation the ratio itself has lost what matters.
+    gap: f64,
 }
 
 impl StateLaw {
     /// From the probabilities of 0, 1, … and the ratio with which they go on.
     #[must_use]
     pub fn new(table: Vec<f64>, ratio: f64) -> Self {
-        Self { table, ratio }
+        Self { table, gap: 1.0 - ratio }
+    }
+
+    /// From the probabilities of 0, 1, … and 1 less the ratio with which they go on.
+    #[must_use]
+    pub fn with_tail(table: Vec<f64>, gap: f64) -> Self {
+        Self { table, gap }
     }
 
     /// P(n).
@@ -32,7 +40,7 @@ impl StateLaw {
     /// P(at least n).
     #[must_use]
     pub fn at_least(&self, n: u64) -> f64 {
-        let beyond = self.last() / (1.0 - self.ratio);
+        let beyond = self.last() / self.gap;
         match usize::try_from(n) {
             Ok(index) if index < self.table.len() => {
                 let rest: f64 = self.table[index..self.table.len() - 1].iter().rev().sum();
@@ -40,6 +48,23 @@ impl StateLaw {
             }
             _ => beyond * self.decay(n),
         }
+    }
+
+    /// P(at least n), P(at least n + 1), … up to where only the geometric tail is left, and 1 less
+    /// the ratio with which that goes on. Never empty.
+    pub(super) fn tails(&self, n: u64) -> (Vec<f64>, f64) {
+        let from = usize::try_from(n).unwrap_or(usize::MAX);
+        if from >= self.table.len() {
+            return (vec![self.at_least(n)], self.gap);
+        }
+        let mut sum = self.last() / self.gap;
+        let mut list = vec![sum.min(1.0)];
+        for p in self.table[from..self.table.len() - 1].iter().rev() {
+            sum += p;
+            list.push(sum.min(1.0));
+        }
+        list.reverse();
+        (list, self.gap)
     }
 
     /// P(at most n).
@@ -57,11 +82,11 @@ impl StateLaw {
     /// `None` for 0 or less with an infinite tail.
     #[must_use]
     pub fn exceeded_with(&self, probability: f64) -> Option<u64> {
-        let beyond = self.last() / (1.0 - self.ratio);
+        let beyond = self.last() / self.gap;
         let end = exact_f64(self.table.len());
         if beyond > probability {
             // beyond·ratio^(n+1−(len−1)) ≤ probability.
-            let steps = ((probability / beyond).ln() / self.ratio.ln()).ceil();
+            let steps = ((probability / beyond).ln() / (-self.gap).ln_1p()).ceil();
             return (steps.is_finite() && steps < 1e15)
                 .then(|| kendall_units::whole_u64(end - 2.0 + steps.max(1.0)));
         }
@@ -87,7 +112,7 @@ impl StateLaw {
 
     fn decay(&self, n: u64) -> f64 {
         let steps = exact_f64(n) - (exact_f64(self.table.len()) - 1.0);
-        if self.ratio == 0.0 { 0.0 } else { self.ratio.powf(steps) }
+        geometric(self.gap, steps)
     }
 }
 
@@ -128,8 +153,10 @@ pub enum TimeLaw {
         service_time: f64,
         /// m.
         servers: u64,
-        /// P(at most i waiting), from i = 0.
-        waiting: Vec<f64>,
+        /// P(more than i waiting), from i = 0.
+        above: Vec<f64>,
+        /// 1 less the ratio with which they go on.
+        gap: f64,
         /// Whether D is added: the response time.
         and_service: bool,
     },
@@ -187,14 +214,15 @@ impl TimeLaw {
                 arrival_rate,
                 service_time,
                 servers,
-                waiting,
+                above,
+                gap,
                 and_service,
             } => {
                 let t = if *and_service { t - service_time } else { t };
                 if t < 0.0 {
                     return 1.0;
                 }
-                1.0 - deterministic_cdf(*arrival_rate, *service_time, *servers, waiting, t)
+                deterministic_survival((*arrival_rate, *service_time, *servers), above, *gap, t)
             }
             Self::PollaczekKhinchine { arrival_rate, service, and_service } => {
                 khinchine_survival(*arrival_rate, service, *and_service, t)
@@ -260,60 +288,71 @@ fn stages_survival(mean: f64, tails: &[f64], ratio: f64) -> f64 {
         .min(1.0)
 }
 
-/// P(W ≤ t) of M/D/m. For (k−1)·D ≤ t < k·D, a sum over Poisson probabilities of the arrivals in
-/// k·D − t, in which all terms are positive, where the older formula of Erlang alternates.
+/// ratio^steps from 1 − ratio.
+fn geometric(gap: f64, steps: f64) -> f64 {
+    if gap >= 1.0 {
+        0.0
+    } else if gap > 0.01 {
+        // Here 1 − gap keeps its figures, and the power has one rounding where the other has two.
+        (1.0 - gap).powf(steps)
+    } else {
+        (steps * (-gap).ln_1p()).exp()
+    }
+}
+
+/// P(W > t) of M/D/m, of which λ, D and m are given. For (k−1)·D ≤ t < k·D, a sum over Poisson
+/// probabilities of the arrivals in k·D − t, in which all terms are positive, where the older
+/// formula of Erlang alternates.
 ///
 /// # Source
 /// Franx 2001 (`docs/references.md`, \[Franx01\]).
-fn deterministic_cdf(arrival_rate: f64, d: f64, servers: u64, waiting: &[f64], t: f64) -> f64 {
+fn deterministic_survival(
+    (arrival_rate, d, servers): (f64, f64, u64),
+    above: &[f64],
+    gap: f64,
+    t: f64,
+) -> f64 {
     let k = (t / d).floor() + 1.0;
     let rest = (k * d - t).max(0.0);
     let top = k * exact_f64(servers) - 1.0;
+    let end = exact_f64(above.len()) - 1.0;
     let (first, terms) = poisson_window(arrival_rate * rest);
     let mut sum = 0.0;
     for (p, j) in terms.iter().zip(first..) {
-        let index = top - exact_f64(j);
-        if index < 0.0 {
-            break;
-        }
-        let index = usize::try_from(kendall_units::whole_u64(index)).unwrap_or(usize::MAX);
-        sum += p * waiting.get(index).copied().unwrap_or(1.0);
+        let waiting = top - exact_f64(j);
+        let more = if waiting < 0.0 {
+            1.0
+        } else if waiting <= end {
+            above[usize::try_from(kendall_units::whole_u64(waiting)).unwrap_or(0)]
+        } else {
+            above[above.len() - 1] * geometric(gap, waiting - end)
+        };
+        sum += p * more;
     }
     sum.clamp(0.0, 1.0)
 }
 
-/// Laplace transform of the distributions that have a smooth one.
-pub(crate) fn service_transform(service: &Distribution, s: Complex) -> Option<Complex> {
-    let one = Complex::new(1.0, 0.0);
-    let stage = |mean: f64| one.over(one.plus(s.scaled(mean)));
-    Some(match service {
-        Distribution::Exponential { mean_s } => stage(*mean_s),
-        Distribution::Erlang { stages, mean_s } => {
-            stage(mean_s / f64::from(*stages)).power(f64::from(*stages))
-        }
-        Distribution::Gamma { mean_s, scv } => stage(mean_s * scv).power(1.0 / scv),
-        Distribution::Hyperexponential { probabilities, means_s } => probabilities
-            .iter()
-            .zip(means_s)
-            .map(|(p, mean)| stage(*mean).scaled(*p))
-            .fold(Complex::new(0.0, 0.0), Complex::plus),
-        _ => return None,
-    })
-}
-
+/// P(W > t), or P(R > t), of M/G/1. With q = 1 − r*, r* the transform of the residual life of
+/// service, the wait has the transform (1 − ρ)/((1 − ρ) + ρ·q), in which nothing cancels at any
+/// load.
 fn khinchine_survival(lambda: f64, service: &Distribution, and_service: bool, t: f64) -> f64 {
-    let rho = lambda * service.mean();
+    let mean = service.mean();
+    let rho = lambda * mean;
+    let idle = (-lambda).mul_add(mean, 1.0);
     if t == 0.0 {
         return if and_service { 1.0 } else { rho };
     }
     let one = Complex::new(1.0, 0.0);
-    // Transform of the survival function: (1 − W*(s))/s.
     let transform = |s: Complex| {
-        let b = service_transform(service, s).unwrap_or(one);
-        let below = s.plus(Complex::new(-lambda, 0.0)).plus(b.scaled(lambda));
-        let wait = s.scaled(1.0 - rho).over(below);
-        let time = if and_service { wait.times(b) } else { wait };
-        one.plus(time.scaled(-1.0)).over(s)
+        let q = residual_gap(service, s).unwrap_or(one);
+        let below = one.over(q.scaled(rho).plus(Complex::new(idle, 0.0)));
+        // (1 − W*)/s, and for the response W*·(1 − B*)/s = W*·E[S]·r* more.
+        let wait = q.scaled(rho).times(below).over(s);
+        if !and_service {
+            return wait;
+        }
+        let residual = one.plus(q.scaled(-1.0));
+        wait.plus(residual.times(below).scaled(idle * mean))
     };
     invert_laplace(transform, t).clamp(0.0, 1.0)
 }

@@ -2,7 +2,7 @@
 
 use kendall_units::exact_f64;
 
-use super::birth_death::{BirthDeath, Station, birth_death};
+use super::birth_death::{BirthDeath, Station, solved};
 use super::law::{StateLaw, TimeLaw};
 use super::{
     Accuracy, BusyPeriod, MOST_LISTED, MOST_STATES, Moments, StationError, StationSolution,
@@ -87,7 +87,7 @@ pub fn mmm(
         response_time: Moments::new(response, 1.0 / (mu * mu) + var_wait),
         waiting_time: Moments::new(wait, var_wait),
         busy_period: Some(mmm_busy_period(lambda, mu, servers, ln_p0)),
-        states: (servers <= MOST_LISTED).then(|| mmm_states(a, servers, ln_p0, c * idle)),
+        states: (servers <= MOST_LISTED).then(|| mmm_states(a, servers, ln_p0, (c * idle, idle))),
         response_law: Some(response_law),
         waiting_law: Some(TimeLaw::Exponential { weight: c, rate: slack }),
         more: vec![("waiting_time_of_those_that_wait_s", 1.0 / slack)],
@@ -135,7 +135,7 @@ fn ln_state_sum(a: f64, servers: u64, idle: f64) -> f64 {
 }
 
 /// P(0..=m) from the mode outward, with the last one from Erlang C, which is the most exact.
-fn mmm_states(a: f64, servers: u64, ln_p0: f64, p_m: f64) -> StateLaw {
+fn mmm_states(a: f64, servers: u64, ln_p0: f64, (p_m, idle): (f64, f64)) -> StateLaw {
     let size = usize::try_from(servers).unwrap_or(usize::MAX);
     let mut table = vec![0.0; size + 1];
     let mode = usize::try_from(kendall_units::whole_u64(a).min(servers)).unwrap_or(size);
@@ -156,7 +156,7 @@ fn mmm_states(a: f64, servers: u64, ln_p0: f64, p_m: f64) -> StateLaw {
             }
         }
     }
-    StateLaw::new(table, a / exact_f64(servers))
+    StateLaw::with_tail(table, idle)
 }
 
 fn exact_u64(n: usize) -> u64 {
@@ -319,13 +319,13 @@ pub fn mmmk(
     }
     at_most("capacity", capacity, MOST_STATES)?;
     let m = exact_f64(servers);
-    let solved = birth_death(&BirthDeath {
+    let (states, ln_p0) = solved(&BirthDeath {
         births: &|_| lambda,
         deaths: &|n| mu * exact_f64(n).min(m),
         last: Some(capacity),
     })?;
     let station = Station { servers, service_rate: mu, lambda, losses_at: Some(capacity) };
-    let mut solution = station.solution(&solved, &|_| lambda);
+    let mut solution = station.solution((&states, ln_p0), &|_| lambda);
     solution.notation = notation("M", "M", servers, Some(capacity));
     solution.method = "M/M/m/B [Jain91 table 31.3]";
     Ok(solution)
@@ -382,7 +382,7 @@ pub fn finite_population(
     }
     let m = exact_f64(servers);
     let births = |n: u64| lambda * exact_f64(population - n);
-    let solved = birth_death(&BirthDeath {
+    let (states, ln_p0) = solved(&BirthDeath {
         births: &births,
         deaths: &|n| mu * exact_f64(n).min(m),
         last: Some(last),
@@ -394,7 +394,7 @@ pub fn finite_population(
         lambda: offered,
         losses_at: (last < population).then_some(last),
     };
-    let mut solution = station.solution(&solved, &births);
+    let mut solution = station.solution((&states, ln_p0), &births);
     solution.notation = format!(
         "M/M/{servers}/{}/{population}",
         capacity.map_or("∞".to_owned(), |capacity| capacity.to_string())
