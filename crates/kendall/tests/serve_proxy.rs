@@ -230,10 +230,77 @@ fn pymemcache_fails_nothing_that_a_plain_server_passes() {
     }
 }
 
+#[test]
+fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
+    let (_server, server) = memcached();
+    let (_standby, standby) = memcached();
+    let path = std::env::temp_dir().join(format!("kendall-proxy-{}.sock", std::process::id()));
+    let (weighted, standby) = (format!("{server}:3"), standby.to_string());
+    let flags = [
+        ["--threads", "2"],
+        ["--listen-unix", path.to_str().unwrap()],
+        ["--server", &weighted],
+        ["--failover", &standby],
+        ["--hash-tag", "{}"],
+        ["--placement", "hash"],
+    ];
+    let (_process, listen, metrics) = proxy(server, &flags.concat());
+    set_and_get(listen);
+    page(metrics, "/health");
+    let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    client.write_all(b"get k\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "VALUE k 0 1\r\nv\r\nEND\r\n");
+    for (flag, wrong) in [("--server", "127.0.0.1:1:0"), ("--server", "unix:"), ("--hash-tag", "{")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_kendall"))
+            .args(["serve", "proxy", "--listen", "127.0.0.1:0", flag, wrong])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flag} {wrong}");
+    }
+}
+
 /// Resident memory of a process.
 fn resident_bytes(id: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn memory_of_large_requests_that_were_never_finished_is_given_back() {
+    let (_server, server) = memcached();
+    for mode in MODES {
+        let (process, listen, metrics) = proxy(server, &mode);
+        set_and_get(listen);
+        let before = resident_bytes(process.0.id());
+        let mut request = b"set k 0 0 500000\r\n".to_vec();
+        request.resize(490_000, b'x');
+        let streams: Vec<TcpStream> = (0..300)
+            .map(|_| {
+                let mut stream = TcpStream::connect(listen).unwrap();
+                stream.write_all(&request).unwrap();
+                stream
+            })
+            .collect();
+        let begun = Instant::now();
+        let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        wait("the requests to be read", &|| {
+            let snapshot: serde_json::Value =
+                serde_json::from_str(&page(metrics, "/snapshot")).unwrap();
+            snapshot["bytes_in"].as_u64().unwrap() > 300 * 490_000
+        });
+        assert!(resident_bytes(process.0.id()) > before + (100 << 20), "nothing was held");
+        drop(streams);
+        wait("the memory", &|| resident_bytes(process.0.id()) < before + (16 << 20));
+        set_and_get(listen);
+    }
 }
 
 #[test]

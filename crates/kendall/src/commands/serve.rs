@@ -79,14 +79,6 @@ pub(crate) struct TierFlags {
     pub(crate) format: Format,
 }
 
-/// The backends of a tier that has some.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServerFlags {
-    /// A backend; repeat it for each
-    #[arg(long = "server", value_name = "HOST:PORT", required = true, value_parser = address)]
-    pub(crate) servers: Vec<SocketAddr>,
-}
-
 /// A `HOST:PORT`, its name resolved.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let form = "write it as HOST:PORT, such as 127.0.0.1:11211";

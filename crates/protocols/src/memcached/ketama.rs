@@ -33,11 +33,34 @@ impl Ring {
     /// number.
     #[must_use]
     pub fn new(servers: &[(&str, u16)], is_live: impl Fn(usize) -> bool) -> Self {
+        let name = |(host, port): &(&str, u16)| {
+            if *port == DEFAULT_PORT { (*host).to_owned() } else { format!("{host}:{port}") }
+        };
+        let names: Vec<String> = servers.iter().map(name).collect();
+        let equal: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        Self::weighted(&equal, is_live)
+    }
+
+    /// No point, and so no server for any key.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { points: Vec::new() }
+    }
+
+    /// The circle of those servers, given as the name that its points are made of and the weight,
+    /// that `is_live` accepts by their number.
+    ///
+    /// A server has as many points as its share of the weights has in the sum of all: 160 times the
+    /// number of servers, in fours, rounded down with the libraries' single precision.
+    #[must_use]
+    pub fn weighted(servers: &[(&str, u32)], is_live: impl Fn(usize) -> bool) -> Self {
+        let live = || servers.iter().enumerate().filter(|(server, _)| is_live(*server));
+        let (count, total) = live().fold((0_u32, 0_u64), |(count, total), (_, (_, weight))| {
+            (count + 1, total + u64::from(*weight))
+        });
         let mut points = Vec::with_capacity(servers.len() * HASHES * POINTS_OF_A_HASH);
-        for (server, (host, port)) in servers.iter().enumerate().filter(|(s, _)| is_live(*s)) {
-            let name =
-                if *port == DEFAULT_PORT { (*host).to_owned() } else { format!("{host}:{port}") };
-            for hash in 0..HASHES {
+        for (server, (name, weight)) in live() {
+            for hash in 0..hashes(*weight, total, count) {
                 let digest = Md5::digest(format!("{name}-{hash}"));
                 let (quarters, _) = digest.as_slice().as_chunks::<4>();
                 points.extend(quarters.iter().map(|bytes| (u32::from_le_bytes(*bytes), server)));
@@ -55,6 +78,20 @@ impl Ring {
         let at = self.points.partition_point(|point| point.0 < hash);
         self.points.get(at).or_else(|| self.points.first()).map(|point| point.1)
     }
+}
+
+/// Hashes of a server, each of four points.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the libraries compute it so, and a server of theirs must get the same points"
+)]
+fn hashes(weight: u32, total: u64, count: u32) -> usize {
+    let share = weight as f32 / total as f32;
+    let points = share * (HASHES * POINTS_OF_A_HASH) as f32 / POINTS_OF_A_HASH as f32;
+    let rounded = f64::from(points * count as f32) + 0.000_000_000_1;
+    (rounded as f32).floor() as usize
 }
 
 #[cfg(test)]

@@ -353,7 +353,11 @@ impl Line<'_> {
             && signed(time.of(self.buffer)).is_some()
             && (store != Store::Cas || unsigned(unique.of(self.buffer)).is_some());
         let bytes = value_bytes(length.of(self.buffer));
-        let (true, Some(bytes)) = (valid, bytes) else { return self.refuse(answer(BAD_FORMAT)) };
+        let Some(bytes) = bytes else { return self.refuse(answer(BAD_FORMAT)) };
+        if !valid {
+            // The value must not be taken for commands. Servers before 1.6.40 do.
+            return self.swallow(answer(BAD_FORMAT), bytes + 2, None);
+        }
         if bytes > limits.value_bytes {
             let forget = (store == Store::Set).then_some(key);
             return self.swallow(answer(TOO_LARGE), bytes + 2, forget);
@@ -385,16 +389,16 @@ impl Line<'_> {
             return self.refuse(ERROR);
         }
         let key = tokens.spans[1];
-        if key.len() > KEY_BYTES || tokens.count == 2 {
-            return self.refuse(BAD_FORMAT);
+        let length = tokens.spans[2];
+        let bytes = (tokens.count > 2).then(|| value_bytes(length.of(self.buffer))).flatten();
+        let Some(bytes) = bytes else { return self.refuse(BAD_FORMAT) };
+        if key.len() > KEY_BYTES {
+            return self.swallow(BAD_FORMAT, bytes + 2, None);
         }
         if tokens.count > META_TOKENS {
-            return self.refuse(b"CLIENT_ERROR options flags too long\r\n");
+            let answer = b"CLIENT_ERROR options flags too long\r\n";
+            return self.swallow(answer, bytes + 2, None);
         }
-        let length = tokens.spans[2];
-        let Some(bytes) = value_bytes(length.of(self.buffer)) else {
-            return self.refuse(BAD_FORMAT);
-        };
         if bytes > limits.value_bytes {
             return self.swallow(TOO_LARGE, bytes + 2, Some(key));
         }

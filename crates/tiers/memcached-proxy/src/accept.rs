@@ -5,10 +5,11 @@ use kendall_protocols::memcached::{BINARY_REQUEST, Command, Parsed, Refusal, Req
 use crate::client::{Client, Waits};
 use crate::dispatch::is_exclusive;
 use crate::engine::Engine;
-use crate::options::{ANSWERS_ADMIT, KEEP_BYTES, Mode, REQUESTS_TOTAL};
+use crate::options::{ANSWERS_ADMIT, BULK_BYTES, Mode, REQUESTS_TOTAL, TURN_REQUESTS};
 use crate::report;
-use crate::request::{Entry, is_read};
-use crate::socket::{self, Moved};
+use crate::request::{Entry, has_values, is_read};
+use crate::requests::Place;
+use crate::socket::Moved;
 
 const QUEUE_FULL: &[u8] = b"SERVER_ERROR request queue is full\r\n";
 
@@ -17,123 +18,71 @@ impl Engine {
         let Some(client) = self.clients.get_mut(index) else { return };
         if !client.takes_input() {
             // A connection that broke: a write says so, and then nothing is expected from it.
-            return self.client_is_dirty(index);
+            return self.clients.mark_dirty(index);
         }
-        let count = match socket::read(&client.socket, scratch) {
+        let count = match client.stream.read(scratch) {
             Moved::Bytes(count) => count,
             Moved::Later => return,
             Moved::Closed => {
                 client.ended = true;
-                self.progress += 1;
-                self.client_is_dirty(index);
+                self.tools.progress += 1;
+                self.clients.mark_dirty(index);
                 return;
             }
         };
-        self.progress += 1;
-        self.now_ns = self.clock.now_ns();
-        client.read_ns = self.now_ns;
-        self.recorder.bytes_in(count as u64);
+        self.tools.progress += 1;
+        client.read_ns = self.tools.look();
+        self.tools.recorder.bytes_in(count as u64);
         let bytes = &scratch[..count];
         if !client.greeted {
             client.greeted = true;
             if bytes[0] == BINARY_REQUEST {
                 // The binary protocol is not spoken here.
-                self.recorder.outcome(report::CLIENT_ERRORS, 1);
+                self.tools.recorder.outcome(report::CLIENT_ERRORS, 1);
                 return self.close_client(index);
             }
         }
         if client.input.is_empty() {
             let consumed = self.feed(index, bytes);
-            self.keep_input(index, &bytes[consumed..]);
+            self.clients.keep_input(index, &bytes[consumed..]);
         } else {
-            client.input.extend_from_slice(bytes);
-            self.request_bytes += count;
+            self.clients.extend_input(index, bytes);
             self.feed_input(index);
         }
-        let Some(client) = self.clients.get_mut(index) else { return };
-        if !client.takes_input() && client.wants_read {
-            let write = client.wants_write;
-            self.watch_client(index, false, write);
-        }
+        self.check_request_memory(index);
+        self.clients.watch_input(index, &mut self.tools);
     }
 
     /// Looks at a client's input again.
     pub(crate) fn client_resumed(&mut self, index: usize) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        client.resuming = false;
         self.feed_input(index);
-        let Some(client) = self.clients.get_mut(index) else { return };
-        if client.takes_input() && !client.wants_read {
-            let write = client.wants_write;
-            self.watch_client(index, true, write);
-        }
+        self.clients.watch_input(index, &mut self.tools);
         if self.clients.get(index).is_some_and(Client::is_over) {
             self.close_client(index);
         }
     }
 
-    /// Has a client's input looked at again when what it waited for may have come: to be called
-    /// when one of its requests was answered, and when it took answers.
-    #[inline]
-    pub(crate) fn client_may_go_on(&mut self, index: usize) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        let may = match client.waits {
-            Waits::Bytes => false,
-            Waits::Order => true,
-            Waits::Room => !client.is_full(),
-        };
-        if may && !client.resuming {
-            client.resuming = true;
-            self.resuming.push(index);
-        }
-    }
-
-    /// Lets connections go on that waited for a client to read.
-    pub(crate) fn release_conns(&mut self, index: usize) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        if !client.holds.is_empty() && client.buffered < ANSWERS_ADMIT {
-            let holds = std::mem::take(&mut client.holds);
-            self.released.extend(holds);
-            self.holding.retain(|held| *held != index);
-        }
-    }
-
     fn feed_input(&mut self, index: usize) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        let input = std::mem::take(&mut client.input);
-        self.request_bytes -= input.len().min(self.request_bytes);
+        let Some(input) = self.clients.take_input(index) else { return };
         let consumed = self.feed(index, &input);
         if consumed == 0 {
-            if let Some(client) = self.clients.get_mut(index) {
-                self.request_bytes += input.len();
-                client.input = input;
-            }
+            self.clients.return_input(index, input);
         } else {
-            self.keep_input(index, &input[consumed..]);
+            self.clients.keep_input(index, &input[consumed..]);
         }
-        self.check_request_memory(index);
-    }
-
-    fn keep_input(&mut self, index: usize, rest: &[u8]) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        if rest.is_empty() {
-            if client.input.capacity() > 0 {
-                client.input = Vec::new();
-            }
-            return;
-        }
-        self.request_bytes += rest.len();
-        let mut input = Vec::with_capacity(rest.len().max(client.needed.min(KEEP_BYTES)));
-        input.extend_from_slice(rest);
-        client.input = input;
     }
 
     /// Closes a client whose unfinished request would take the memory of all others.
     fn check_request_memory(&mut self, index: usize) {
-        if self.request_bytes > REQUESTS_TOTAL {
-            self.recorder.limit_hit(report::REQUEST_MEMORY);
+        if self.clients.request_bytes() > self.share(REQUESTS_TOTAL) {
+            self.tools.recorder.limit_hit(report::REQUEST_MEMORY);
             self.close_client(index);
         }
+    }
+
+    /// This thread's share of what all threads may hold.
+    pub(crate) fn share(&self, total: usize) -> usize {
+        total / self.options.threads.max(1) as usize
     }
 
     /// Takes the requests that `bytes` begins with, as far as the client may have them now; says
@@ -143,6 +92,7 @@ impl Engine {
         if let Some(client) = self.clients.get_mut(index) {
             client.waits = Waits::Bytes;
         }
+        let mut taken = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
             let Some(client) = self.clients.get_mut(index) else { return bytes.len() };
@@ -150,18 +100,16 @@ impl Engine {
                 let dropped = client.swallow.min(rest.len());
                 client.swallow -= dropped;
                 at += dropped;
+                self.tools.progress += 1;
                 continue;
             }
+            if client.closing {
+                return bytes.len();
+            }
             if client.is_full() {
-                if client.closing {
-                    return bytes.len();
-                }
-                let limit = if client.buffered > ANSWERS_ADMIT {
-                    report::CLIENT_ANSWERS
-                } else {
-                    report::CLIENT_REQUESTS
-                };
-                self.recorder.limit_hit(limit);
+                let behind = client.buffered > ANSWERS_ADMIT;
+                let limit = if behind { report::CLIENT_ANSWERS } else { report::CLIENT_REQUESTS };
+                self.tools.recorder.limit_hit(limit);
                 client.waits = Waits::Room;
                 break;
             }
@@ -169,62 +117,90 @@ impl Engine {
                 break;
             }
             client.needed = 0;
-            match parse(rest, &self.limits) {
-                Parsed::Incomplete(needed) => {
-                    client.needed = needed;
-                    break;
-                }
-                Parsed::Close => {
-                    self.recorder.outcome(report::CLIENT_ERRORS, 1);
-                    client.closing = true;
-                    self.client_is_dirty(index);
-                    return bytes.len();
-                }
-                Parsed::Refusal(refusal) => {
-                    if refusal.forget.is_some() && !self.may_start(index, false, false) {
-                        self.wait_for_order(index);
-                        break;
-                    }
-                    self.refuse(index, &refusal, rest);
-                    at += refusal.consumed;
-                }
-                Parsed::Request(request) => {
-                    let exclusive = is_exclusive(self, &request);
-                    if !self.may_start(index, is_read(&request), exclusive) {
-                        self.wait_for_order(index);
-                        break;
-                    }
-                    self.take(index, request, &rest[..request.consumed], exclusive);
-                    at += request.consumed;
-                }
+            if taken == TURN_REQUESTS {
+                self.clients.go_on_later(index);
+                break;
+            }
+            taken += 1;
+            match self.feed_one(index, rest) {
+                Some(consumed) => at += consumed,
+                None => break,
             }
         }
         at
     }
 
-    fn wait_for_order(&mut self, index: usize) {
-        if let Some(client) = self.clients.get_mut(index) {
-            client.waits = Waits::Order;
+    /// Takes the request that `bytes` begins with; says how many bytes it is. `None` when it must
+    /// wait, or is not whole.
+    fn feed_one(&mut self, index: usize, bytes: &[u8]) -> Option<usize> {
+        let parsed = parse(bytes, &self.limits);
+        let waits = match parsed {
+            Parsed::Incomplete(needed) => {
+                self.clients.get_mut(index)?.needed = needed;
+                return None;
+            }
+            Parsed::Close => {
+                self.tools.recorder.outcome(report::CLIENT_ERRORS, 1);
+                self.clients.get_mut(index)?.closing = true;
+                self.clients.mark_dirty(index);
+                return Some(bytes.len());
+            }
+            Parsed::Refusal(refusal) if refusal.forget.is_some() => {
+                self.must_wait(index, false, false)
+            }
+            Parsed::Refusal(_) => None,
+            Parsed::Request(request) => {
+                let exclusive = is_exclusive(self, &request);
+                self.must_wait(index, is_read(&request), exclusive)
+                    .or_else(|| self.has_no_window(index, &request))
+            }
+        };
+        if let Some(waits) = waits {
+            self.clients.get_mut(index)?.waits = waits;
+            return None;
+        }
+        self.tools.progress += 1;
+        match parsed {
+            Parsed::Refusal(refusal) => {
+                self.refuse(index, &refusal, bytes);
+                Some(refusal.consumed)
+            }
+            Parsed::Request(request) => {
+                let exclusive = is_exclusive(self, &request);
+                self.take(index, request, &bytes[..request.consumed], exclusive);
+                Some(request.consumed)
+            }
+            Parsed::Incomplete(_) | Parsed::Close => None,
         }
     }
 
-    /// Whether a request may be taken while the client's earlier ones are not answered yet:
-    /// workers would let it overtake them, so reads wait for writes and writes for all. Shared
-    /// connections keep the order by themselves, but for requests that go to several servers one
-    /// after the other.
-    fn may_start(&self, index: usize, reads: bool, exclusive: bool) -> bool {
-        let Some(client) = self.clients.get(index) else { return false };
-        if client.exclusive {
-            return false;
+    /// Whether a request must wait for the client's earlier ones: workers would let it overtake
+    /// them, so reads wait for writes and writes for all. Shared connections keep the order by
+    /// themselves, but for requests that go to several servers one after the other.
+    fn must_wait(&self, index: usize, reads: bool, exclusive: bool) -> Option<Waits> {
+        let client = self.clients.get(index)?;
+        let may_start = if client.exclusive {
+            false
+        } else if exclusive {
+            client.reads + client.writes == 0
+        } else if !self.requests.have_workers() {
+            true
+        } else if reads {
+            client.writes == 0
+        } else {
+            client.reads + client.writes == 0
+        };
+        (!may_start).then_some(Waits::Order)
+    }
+
+    /// Whether its answer, as far as is known, would be more than the client may have under way.
+    fn has_no_window(&mut self, index: usize, request: &Request) -> Option<Waits> {
+        let client = self.clients.get(index)?;
+        let full = has_values(request) && !client.has_window(client.expects(request.keys));
+        if full {
+            self.tools.recorder.limit_hit(report::CLIENT_ANSWERS);
         }
-        if exclusive {
-            return client.reads + client.writes == 0;
-        }
-        match self.options.mode {
-            Mode::Pipelined { .. } => true,
-            Mode::Workers(_) if reads => client.writes == 0,
-            Mode::Workers(_) => client.reads + client.writes == 0,
-        }
+        full.then_some(Waits::Room)
     }
 
     fn take(&mut self, index: usize, request: Request, bytes: &[u8], exclusive: bool) {
@@ -233,78 +209,68 @@ impl Engine {
         match request.command {
             Command::Quit => {
                 client.closing = true;
-                return self.client_is_dirty(index);
+                return self.clients.mark_dirty(index);
             }
             Command::MetaNoop => return self.answer_locally(index, b"MN\r\n"),
             _ => {}
         }
-        self.recorder.arrived(kind);
+        self.tools.recorder.arrived(kind);
         let mut entry = Entry::new(index, client.generation, kind, client.read_ns);
         entry.is_read = is_read(&request);
         entry.parsed = Some(request);
+        if has_values(&request) {
+            entry.reserved = client.expects(request.keys);
+            client.reserve(entry.reserved);
+        }
+        if client.pending.is_empty() {
+            // Only now: over two connections its requests could overtake each other.
+            client.is_bulk = client.usual_answer() >= BULK_BYTES;
+        }
         if entry.is_read {
             client.reads += 1;
         } else {
             client.writes += 1;
         }
         client.exclusive = exclusive;
-        let id = self.entries.insert(entry);
+        let id = self.requests.insert(entry);
         client.pending.push_back(id);
         self.start(index, id, bytes);
     }
 
     /// Gives a request to a worker, or to the connections that are shared, or to the queue.
     fn start(&mut self, index: usize, id: usize, bytes: &[u8]) {
-        match self.options.mode {
-            Mode::Pipelined { .. } => {
-                let lane = index % self.lanes;
-                self.recorder.workers_busy.add(self.now_ns, 1);
-                self.dispatch(id, lane, bytes);
-            }
-            Mode::Workers(_) => {
-                // A worker is taken only when nobody waits before this request; one that is
-                // popped and not used would never work again.
-                let lane = if self.queue.is_empty() { self.idle.pop() } else { None };
-                if let Some(lane) = lane {
-                    self.recorder.workers_busy.add(self.now_ns, 1);
-                    self.dispatch(id, lane, bytes);
-                } else if self.queue.len() < self.options.queue_length {
-                    self.recorder.queue_length.add(self.now_ns, 1);
-                    if let Some(entry) = self.entries.get_mut(id) {
-                        entry.bytes.extend_from_slice(bytes);
-                    }
-                    self.queue.push_back(id);
-                } else {
-                    self.recorder.limit_hit(report::REQUEST_QUEUE);
-                    self.finish_with(id, QUEUE_FULL);
-                }
+        let is_bulk = self.clients.get(index).is_some_and(|client| client.is_bulk);
+        let shared = match self.options.mode {
+            Mode::Pipelined { .. } => self.servers.shared_lane(index, is_bulk),
+            Mode::Workers(_) => 0,
+        };
+        match self.requests.place(id, shared, bytes, &mut self.tools) {
+            Place::Lane(lane) => self.dispatch(id, lane, bytes),
+            Place::Queue => {}
+            Place::Full => {
+                self.tools.recorder.limit_hit(report::REQUEST_QUEUE);
+                self.finish_with(id, QUEUE_FULL);
             }
         }
     }
 
     /// Lets workers without a request take those that wait.
     pub(crate) fn fill_workers(&mut self) {
-        while !self.queue.is_empty() {
-            let Some(lane) = self.idle.pop() else { return };
-            let Some(id) = self.queue.pop_front() else { return };
-            self.recorder.queue_length.subtract(self.now_ns, 1);
-            let Some(entry) = self.entries.get_mut(id) else { continue };
-            let waits = |client: &Client| client.generation == entry.generation && !client.gone;
-            if entry.is_read && !self.clients.get(entry.client).is_some_and(waits) {
+        while let Some(id) = self.requests.next_waiting(&mut self.tools) {
+            let Some(entry) = self.requests.get(id) else { continue };
+            if entry.is_read && !self.clients.takes_answers(entry.client, entry.generation) {
                 // Nobody waits for what it would read.
-                self.idle.push(lane);
                 self.finish(id);
                 continue;
             }
-            self.recorder.workers_busy.add(self.now_ns, 1);
-            entry.dequeued_ns = self.now_ns;
-            let bytes = std::mem::take(&mut entry.bytes);
-            self.dispatch(id, lane, &bytes);
+            if let Some((worker, bytes)) = self.requests.assign(id, &mut self.tools) {
+                self.dispatch(id, worker, &bytes);
+            }
         }
     }
 
     fn refuse(&mut self, index: usize, refusal: &Refusal, bytes: &[u8]) {
-        self.recorder.outcome(report::CLIENT_ERRORS, 1);
+        self.tools.recorder.outcome(report::CLIENT_ERRORS, 1);
         let Some(client) = self.clients.get_mut(index) else { return };
         client.swallow = refusal.swallow;
         let Some(key) = refusal.forget else {
@@ -317,29 +283,26 @@ impl Engine {
         let Parsed::Request(request) = parse(&delete, &self.limits) else {
             return self.answer_locally(index, refusal.answer);
         };
-        self.recorder.arrived(report::OTHER);
+        self.tools.recorder.arrived(report::OTHER);
         let mut entry = Entry::new(index, client.generation, report::OTHER, client.read_ns);
         entry.parsed = Some(request);
         entry.instead = Some(refusal.answer);
         client.writes += 1;
-        let id = self.entries.insert(entry);
+        let id = self.requests.insert(entry);
         client.pending.push_back(id);
         self.start(index, id, &delete);
     }
 
     /// Answers without asking a server, in its turn.
     fn answer_locally(&mut self, index: usize, answer: &'static [u8]) {
-        self.recorder.arrived(report::OTHER);
+        self.tools.recorder.arrived(report::OTHER);
         let Some(client) = self.clients.get_mut(index) else { return };
         let mut entry = Entry::new(index, client.generation, report::OTHER, client.read_ns);
         entry.done = true;
         entry.reply.extend_from_slice(answer);
-        if !client.gone {
-            client.buffered += answer.len();
-            self.answer_bytes += answer.len();
-        }
-        let id = self.entries.insert(entry);
+        let id = self.requests.insert(entry);
         client.pending.push_back(id);
+        self.clients.count_answer(index, answer.len());
         self.advance(index);
     }
 }

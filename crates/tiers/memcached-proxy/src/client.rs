@@ -1,11 +1,13 @@
 //! One client's connection.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
-use kendall_tier::{Moments, RequestType};
-
-use crate::options::{ANSWERS_ADMIT, CLIENT_REQUESTS, KEEP_BYTES, READ_BYTES};
+use crate::options::{
+    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, READ_BYTES,
+};
+use crate::poller::{Interest, Watched};
+use crate::request::Done;
+use crate::socket::{Moved, Stream};
 
 /// What a client's input waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +18,14 @@ pub(crate) enum Waits {
     Order,
     /// Fewer unanswered requests, or answers that the client takes.
     Room,
+    /// The next turn: it had its share of this one.
+    Turn,
 }
 
 /// A client that is connected. Idle, it holds no buffer.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) socket: OwnedFd,
+    pub(crate) stream: Stream,
     pub(crate) generation: u64,
     /// What was read and is no whole request yet, or waits for the client's earlier ones.
     pub(crate) input: Vec<u8>,
@@ -29,20 +33,28 @@ pub(crate) struct Client {
     pub(crate) needed: usize,
     /// Bytes that follow and are dropped: a value that was refused.
     pub(crate) swallow: usize,
-    pub(crate) out: Vec<u8>,
-    pub(crate) out_start: usize,
+    out: Vec<u8>,
+    out_start: usize,
     /// Bytes of answers so far: put into `out`, and written.
-    pub(crate) appended: u64,
-    pub(crate) written: u64,
+    appended: u64,
+    written: u64,
     /// Requests in order, until their answer is whole and in `out`.
     pub(crate) pending: VecDeque<usize>,
     /// Ends of answers in `out`.
-    pub(crate) marks: VecDeque<Mark>,
+    marks: VecDeque<(u64, Done)>,
     /// Bytes of answers that it has not taken, in `out` and with its requests.
     pub(crate) buffered: usize,
     /// Reads and writes in service or waiting for a worker.
     pub(crate) reads: usize,
     pub(crate) writes: usize,
+    /// Bytes that the answers to those are thought to have.
+    reserved: usize,
+    /// Bytes that the answer for one key is thought to have: the largest of late.
+    expected: usize,
+    /// An answer was seen.
+    is_known: bool,
+    /// Its requests go over connections of their own, as their answers are large.
+    pub(crate) is_bulk: bool,
     /// A request that goes to one server first and then to the others is under way.
     pub(crate) exclusive: bool,
     /// It sent a byte.
@@ -53,33 +65,22 @@ pub(crate) struct Client {
     pub(crate) gone: bool,
     /// It is closed once it has its answers.
     pub(crate) closing: bool,
-    pub(crate) dirty: bool,
     pub(crate) waits: Waits,
+    /// It waits in the list of those that are looked at.
+    pub(crate) dirty: bool,
     /// It waits in the list of those whose input is looked at again.
     pub(crate) resuming: bool,
-    pub(crate) wants_read: bool,
-    pub(crate) wants_write: bool,
-    /// The system reports its events.
-    pub(crate) watched: bool,
+    pub(crate) interest: Interest,
+    pub(crate) watched: Watched,
     /// When the latest bytes were read.
     pub(crate) read_ns: u64,
-    /// Connections to servers that wait for it to read.
-    pub(crate) holds: Vec<usize>,
-    pub(crate) held_since_ns: u64,
-}
-
-/// The end of an answer, and the request's moments so far.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
-    pub(crate) end: u64,
-    pub(crate) request: RequestType,
-    pub(crate) moments: Moments,
 }
 
 impl Client {
-    pub(crate) fn new(socket: OwnedFd, generation: u64) -> Self {
+    /// A new one. Nothing is known of its answers, so the first may have `value_bytes`.
+    pub(crate) fn new(stream: Stream, generation: u64, value_bytes: usize) -> Self {
         Self {
-            socket,
+            stream,
             generation,
             input: Vec::new(),
             needed: 0,
@@ -93,32 +94,49 @@ impl Client {
             buffered: 0,
             reads: 0,
             writes: 0,
+            reserved: 0,
+            expected: value_bytes,
+            is_known: false,
+            is_bulk: false,
             exclusive: false,
             greeted: false,
             ended: false,
             gone: false,
             closing: false,
-            dirty: false,
             waits: Waits::Bytes,
+            dirty: false,
             resuming: false,
-            wants_read: true,
-            wants_write: false,
-            watched: true,
+            interest: Interest { read: false, write: false },
+            watched: Watched::default(),
             read_ns: 0,
-            holds: Vec::new(),
-            held_since_ns: 0,
         }
     }
 
     /// Puts bytes of an answer behind those before it.
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        if self.gone {
-            return;
-        }
         self.out.extend_from_slice(bytes);
         self.appended += bytes.len() as u64;
         self.buffered += bytes.len();
+    }
+
+    /// The answer to a request ends here.
+    pub(crate) fn end_answer(&mut self, done: Done) {
+        self.marks.push_back((self.appended, done));
+    }
+
+    /// Whether the end of an answer was written.
+    #[inline]
+    pub(crate) fn has_ended_answer(&self) -> bool {
+        self.marks.front().is_some_and(|mark| mark.0 <= self.written)
+    }
+
+    /// The next request whose answer was written.
+    pub(crate) fn next_ended_answer(&mut self) -> Option<Done> {
+        if !self.has_ended_answer() {
+            return None;
+        }
+        self.marks.pop_front().map(|mark| mark.1)
     }
 
     /// Whether it may not have another request now.
@@ -126,11 +144,53 @@ impl Client {
         self.closing || self.pending.len() >= CLIENT_REQUESTS || self.buffered > ANSWERS_ADMIT
     }
 
+    /// Bytes that the answer for so many keys is thought to have.
+    pub(crate) fn expects(&self, keys: usize) -> usize {
+        keys.max(1).saturating_mul(self.expected.max(EXPECTED_LEAST))
+    }
+
+    /// Whether it may have a request with such an answer beside those that are not answered yet.
+    /// One it may always have.
+    pub(crate) fn has_window(&self, bytes: usize) -> bool {
+        self.reserved == 0
+            || self.reserved.saturating_add(self.buffered).saturating_add(bytes) <= CLIENT_WINDOW
+    }
+
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.reserved += bytes;
+    }
+
+    /// An answer for one key has at least so many bytes.
+    #[inline]
+    pub(crate) fn expect_at_least(&mut self, bytes: usize) {
+        self.expected = self.expected.max(bytes);
+    }
+
+    /// A request was answered, with so many bytes a key.
+    pub(crate) fn answered(&mut self, reserved: usize, bytes: usize) {
+        self.reserved -= reserved.min(self.reserved);
+        if reserved > 0 {
+            let fading = if self.is_known { self.expected - self.expected / 8 } else { 0 };
+            self.expected = bytes.max(fading);
+            self.is_known = true;
+        }
+    }
+
+    /// Bytes of its answers of late, a key.
+    pub(crate) fn usual_answer(&self) -> usize {
+        if self.is_known { self.expected } else { 0 }
+    }
+
     /// Whether more input would be of use.
     pub(crate) fn takes_input(&self) -> bool {
         !self.ended
             && !self.closing
             && (self.input.len() < READ_BYTES || self.input.len() < self.needed)
+    }
+
+    /// Room for input of which the first bytes are there.
+    pub(crate) fn first_room(&self) -> usize {
+        self.needed.min(KEEP_BYTES)
     }
 
     /// Whether it has all that it will get, and all that it sent was carried out or is under way.
@@ -154,11 +214,21 @@ impl Client {
 
     /// Whether it has all its answers.
     fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.out_start == self.out.len()
+        self.pending.is_empty() && !self.has_output()
     }
 
-    /// Takes note of written bytes; an empty buffer that grew large is given back.
-    pub(crate) fn wrote(&mut self, bytes: usize) {
+    /// Whether it has to get something.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.out_start < self.out.len()
+    }
+
+    /// Writes at most so many bytes of what it has to get. An empty buffer that grew large is given
+    /// back.
+    pub(crate) fn write(&mut self, most: usize) -> Moved {
+        let end = self.out.len().min(self.out_start.saturating_add(most));
+        let moved = self.stream.write(&self.out[self.out_start..end]);
+        let Moved::Bytes(bytes) = moved else { return moved };
         self.out_start += bytes;
         self.written += bytes as u64;
         self.buffered -= bytes;
@@ -173,5 +243,6 @@ impl Client {
             self.out.drain(..self.out_start);
             self.out_start = 0;
         }
+        moved
     }
 }

@@ -1,11 +1,12 @@
 //! One connection to a server.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use kendall_protocols::memcached::Framing;
 
 use crate::options::{KEEP_BYTES, READ_BYTES};
+use crate::poller::{Interest, Watched};
+use crate::socket::{Moved, Stream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnState {
@@ -43,19 +44,25 @@ pub(crate) struct InFlight {
     pub(crate) sent_ns: u64,
 }
 
+impl InFlight {
+    pub(crate) fn new(request: usize, role: Role, framing: Framing) -> Self {
+        Self { request, role, framing, end: 0, sent_ns: 0 }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) server: usize,
     pub(crate) generation: u64,
     pub(crate) state: ConnState,
-    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) stream: Option<Stream>,
     pub(crate) out: Vec<u8>,
-    pub(crate) out_start: usize,
-    pub(crate) appended: u64,
-    pub(crate) written: u64,
+    out_start: usize,
+    appended: u64,
+    written: u64,
     pub(crate) queue: VecDeque<InFlight>,
     /// How many of the queue are written whole.
-    pub(crate) sent: usize,
+    sent: usize,
     pub(crate) input: Vec<u8>,
     /// Bytes of a value that are still to come.
     pub(crate) data_left: usize,
@@ -68,10 +75,8 @@ pub(crate) struct Conn {
     /// When the server last showed life, or was first asked after a silence.
     pub(crate) progress_ns: u64,
     pub(crate) dirty: bool,
-    pub(crate) held: bool,
-    pub(crate) wants_write: bool,
-    /// The system reports its events.
-    pub(crate) watched: bool,
+    pub(crate) interest: Interest,
+    pub(crate) watched: Watched,
 }
 
 impl Conn {
@@ -80,7 +85,7 @@ impl Conn {
             server,
             generation: 0,
             state: ConnState::Closed,
-            socket: None,
+            stream: None,
             out: Vec::new(),
             out_start: 0,
             appended: 0,
@@ -94,9 +99,8 @@ impl Conn {
             reply: Vec::new(),
             progress_ns: 0,
             dirty: false,
-            held: false,
-            wants_write: false,
-            watched: false,
+            interest: Interest { read: false, write: false },
+            watched: Watched::default(),
         }
     }
 
@@ -106,6 +110,37 @@ impl Conn {
         let generation = self.generation + 1;
         *self = Self { generation, dirty: self.dirty, ..Self::new(self.server) };
         queue
+    }
+
+    /// Takes note of a request whose `bytes` are in `out`.
+    pub(crate) fn push(&mut self, flight: InFlight, bytes: usize, now_ns: u64) {
+        if self.queue.is_empty() {
+            self.progress_ns = now_ns;
+        }
+        self.appended += bytes as u64;
+        self.queue.push_back(InFlight { end: self.appended, ..flight });
+    }
+
+    /// The reply to the first request is whole.
+    pub(crate) fn pop(&mut self) {
+        self.queue.pop_front();
+        self.sent = self.sent.saturating_sub(1);
+        self.data_left = 0;
+        self.ends_with_data = false;
+    }
+
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.out_start < self.out.len()
+    }
+
+    /// Writes what there is room for.
+    #[inline]
+    pub(crate) fn write(&mut self) -> Moved {
+        match &mut self.stream {
+            Some(stream) => stream.write(&self.out[self.out_start..]),
+            None => Moved::Closed,
+        }
     }
 
     /// Takes note of written bytes, and of the requests that are written whole.

@@ -4,7 +4,7 @@ use kendall_protocols::memcached::{
     Command, Framing, LINE_BYTES, Request, Span, Store, keys, tokens, unsigned,
 };
 
-use crate::conn::{ConnState, InFlight, Role};
+use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
 use crate::options::Placement;
 use crate::report;
@@ -20,7 +20,7 @@ const GAT_KEYS_BYTES: usize = LINE_BYTES - 64;
 pub(crate) fn is_exclusive(engine: &Engine, request: &Request) -> bool {
     request.unique.is_some()
         && engine.options.placement == Placement::Replicate
-        && engine.live.len() > 1
+        && engine.servers.live().len() > 1
         && request.command != Command::MetaGet
 }
 
@@ -43,11 +43,11 @@ fn framing(request: &Request) -> Framing {
 impl Engine {
     /// Sends a request to the servers that must see it.
     pub(crate) fn dispatch(&mut self, id: usize, lane: usize, bytes: &[u8]) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         entry.lane = Some(lane);
         let Some(request) = entry.parsed else { return };
-        if self.live.is_empty() {
-            self.recorder.outcome(report::NO_BACKEND, 1);
+        if self.servers.live().is_empty() {
+            self.tools.recorder.outcome(report::NO_BACKEND, 1);
             return self.finish_with(id, NO_SERVER);
         }
         match self.options.placement {
@@ -57,19 +57,19 @@ impl Engine {
     }
 
     fn dispatch_replicated(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let first = self.live[0];
-        let alone = self.live.len() == 1;
+        let first = self.servers.live()[0];
+        let alone = self.servers.live().len() == 1;
         match request.command {
             Command::Get if self.options.shard_multigets && request.keys > 1 && !alone => {
-                let parts = self.shards(request.keys);
+                let parts = self.servers.shards(request.keys);
                 self.send_parts(id, lane, request, bytes, parts);
             }
             Command::Get | Command::Version => {
-                let server = self.next_server();
+                let server = self.servers.next_in_turn();
                 self.send_read(id, lane, server, request, bytes);
             }
             Command::MetaGet if !request.writes && !request.shows_unique => {
-                let server = self.next_server();
+                let server = self.servers.next_in_turn();
                 self.send_read(id, lane, server, request, bytes);
             }
             Command::Gets | Command::Stats | Command::MetaDebug => {
@@ -83,13 +83,13 @@ impl Engine {
             }
             _ if alone => self.send(id, lane, first, Role::Relay, request, bytes),
             Command::Gat | Command::Gats | Command::MetaGet => {
-                for server in self.live.clone() {
+                for server in self.servers.live().to_vec() {
                     let role = if server == first { Role::Relay } else { Role::Discard };
                     self.send(id, lane, server, role, request, bytes);
                 }
             }
             _ if is_exclusive(self, request) => {
-                if let Some(entry) = self.entries.get_mut(id) {
+                if let Some(entry) = self.requests.get_mut(id) {
                     entry.stage = Stage::First;
                     entry.bytes.clear();
                     entry.bytes.extend_from_slice(bytes);
@@ -97,19 +97,19 @@ impl Engine {
                 self.send(id, lane, first, Role::Collect, request, bytes);
             }
             _ => {
-                let servers = self.live.clone();
+                let servers = self.servers.live().to_vec();
                 self.send_to_all(id, lane, &servers, request, bytes);
             }
         }
     }
 
     fn dispatch_hashed(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let first = self.live[0];
+        let first = self.servers.live()[0];
         match request.command {
             Command::Get | Command::Gets | Command::Gat | Command::Gats
                 if request.keys > 1 || bytes.len() > LINE_BYTES =>
             {
-                let parts = self.placed(request, bytes);
+                let parts = self.servers.placed(request, bytes);
                 if let [only] = parts.as_slice()
                     && bytes.len() <= LINE_BYTES
                 {
@@ -119,55 +119,17 @@ impl Engine {
                 self.send_parts(id, lane, request, bytes, parts);
             }
             Command::FlushAll | Command::Verbosity | Command::Admin => {
-                let servers = self.live.clone();
+                let servers = self.servers.live().to_vec();
                 self.send_to_all(id, lane, &servers, request, bytes);
             }
             Command::Stats | Command::Version => {
                 self.send(id, lane, first, Role::Relay, request, bytes);
             }
             _ => {
-                let key = request.key.of(bytes);
-                let server = self.ring.as_ref().and_then(|ring| ring.server(key)).unwrap_or(first);
+                let server = self.servers.of_key(request.key.of(bytes));
                 self.send(id, lane, server, Role::Relay, request, bytes);
             }
         }
-    }
-
-    /// The next server in turn.
-    fn next_server(&mut self) -> usize {
-        self.turn = self.turn.wrapping_add(1);
-        self.live[self.turn % self.live.len()]
-    }
-
-    /// Splits keys as evenly as can be over the servers, each a run of the client's keys. Which
-    /// server gets the first run changes from request to request.
-    fn shards(&mut self, keys: usize) -> Vec<Part> {
-        let servers = self.live.len().min(keys);
-        self.turn = self.turn.wrapping_add(1);
-        let mut parts = Vec::with_capacity(servers);
-        let mut from = 0;
-        for shard in 0..servers {
-            let count = keys / servers + usize::from(shard < keys % servers);
-            let server = self.live[(self.turn + shard) % self.live.len()];
-            let keys = (from..from + count).collect();
-            parts.push(Part { server, keys, ..Part::default() });
-            from += count;
-        }
-        parts
-    }
-
-    /// The keys of a request by the server that holds them.
-    fn placed(&self, request: &Request, bytes: &[u8]) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
-        for (number, key) in keys(request, bytes).enumerate() {
-            let placed = self.ring.as_ref().and_then(|ring| ring.server(key));
-            let server = placed.unwrap_or(self.live[0]);
-            match parts.iter_mut().find(|part| part.server == server) {
-                Some(part) => part.keys.push(number),
-                None => parts.push(Part { server, keys: vec![number], ..Part::default() }),
-            }
-        }
-        parts
     }
 
     fn send_read(
@@ -178,8 +140,8 @@ impl Engine {
         request: &Request,
         bytes: &[u8],
     ) {
-        if self.live.len() > 1
-            && let Some(entry) = self.entries.get_mut(id)
+        if self.servers.live().len() > 1
+            && let Some(entry) = self.requests.get_mut(id)
         {
             // Kept, so that it can be asked elsewhere.
             entry.bytes.clear();
@@ -197,7 +159,7 @@ impl Engine {
         bytes: &[u8],
     ) {
         let role = if servers.len() == 1 { Role::Relay } else { Role::Collect };
-        if let Some(entry) = self.entries.get_mut(id) {
+        if let Some(entry) = self.requests.get_mut(id) {
             // All at once, so that a server that fails at once does not end the request.
             entry.waiting += servers.len();
         }
@@ -220,7 +182,7 @@ impl Engine {
 
     /// A `gat` line that a server would not take in one piece: several, one after the other.
     fn send_long_gat(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let server = self.live[0];
+        let server = self.servers.live()[0];
         let mut parts = vec![Part { server, ..Part::default() }];
         let mut length = 0;
         for (number, key) in keys(request, bytes).enumerate() {
@@ -233,7 +195,7 @@ impl Engine {
                 part.keys.push(number);
             }
         }
-        let others: Vec<usize> = self.live[1..].to_vec();
+        let others: Vec<usize> = self.servers.live()[1..].to_vec();
         for server in others {
             for part in &parts {
                 let line = part_line(request, bytes, &part.keys);
@@ -252,30 +214,33 @@ impl Engine {
         bytes: &[u8],
         parts: Vec<Part>,
     ) {
-        let lines: Vec<(usize, usize, Vec<u8>)> = parts
+        let lines: Vec<(usize, Line)> = parts
             .iter()
-            .map(|part| (part.server, part.keys.len(), part_line(request, bytes, &part.keys)))
+            .map(|part| {
+                let bytes = part_line(request, bytes, &part.keys);
+                (part.server, Line { keys: part.keys.len(), bytes })
+            })
             .collect();
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         entry.bytes.clear();
         entry.bytes.extend_from_slice(bytes);
         entry.gather = Some(Box::new(Gather { parts, ..Gather::default() }));
         entry.waiting += lines.len();
-        for (number, (server, keys, line)) in lines.into_iter().enumerate() {
-            self.send_line(id, lane, server, Role::Gather(number), Framing::Values, keys, &line);
+        for (number, (server, line)) in lines.into_iter().enumerate() {
+            self.send_line(id, lane, server, number, &line);
         }
     }
 
     /// Asks another server for a part that one could not give.
     pub(crate) fn send_part_again(&mut self, id: usize, number: usize, server: usize) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         let (Some(lane), Some(gather)) = (entry.lane, entry.gather.as_mut()) else { return };
         let part = &mut gather.parts[number];
         part.server = server;
         let request = again(&entry.bytes, &self.limits);
-        let line = part_line(&request, &entry.bytes, &part.keys);
-        let keys = part.keys.len();
-        self.send_line(id, lane, server, Role::Gather(number), Framing::Values, keys, &line);
+        let bytes = part_line(&request, &entry.bytes, &part.keys);
+        let line = Line { keys: part.keys.len(), bytes };
+        self.send_line(id, lane, server, number, &line);
     }
 
     #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
@@ -288,7 +253,7 @@ impl Engine {
         request: &Request,
         bytes: &[u8],
     ) {
-        if let Some(entry) = self.entries.get_mut(id) {
+        if let Some(entry) = self.requests.get_mut(id) {
             entry.waiting += 1;
         }
         self.send_counted(id, lane, server, role, request, bytes);
@@ -305,78 +270,27 @@ impl Engine {
         request: &Request,
         bytes: &[u8],
     ) {
-        let origin = self.origin(server);
-        let stage = self.entries.get(id).map_or(Stage::Only, |entry| entry.stage);
-        let conn = lane * self.backends.len() + server;
-        if !self.ready(conn) {
-            return self.part_failed(id, role, server, false, crate::health::REFUSED);
-        }
-        let out = &mut self.conns[conn].out;
-        let before = out.len();
-        write_request(out, request, bytes, origin, stage);
-        let added = self.conns[conn].out.len() - before;
-        self.push(conn, id, role, framing(request), request.keys.max(1), added);
+        let origin = self.servers.origin(server);
+        let stage = self.requests.get(id).map_or(Stage::Only, |entry| entry.stage);
+        let conn = self.servers.number(lane, server);
+        let flight = InFlight::new(id, role, framing(request));
+        let write = |out: &mut Vec<u8>| write_request(out, request, bytes, origin, stage);
+        self.servers.send(conn, flight, request.keys.max(1), write, &mut self.tools);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
-    fn send_line(
-        &mut self,
-        id: usize,
-        lane: usize,
-        server: usize,
-        role: Role,
-        framing: Framing,
-        keys: usize,
-        line: &[u8],
-    ) {
-        let conn = lane * self.backends.len() + server;
-        if !self.ready(conn) {
-            return self.part_failed(id, role, server, false, crate::health::REFUSED);
-        }
-        self.conns[conn].out.extend_from_slice(line);
-        self.push(conn, id, role, framing, keys, line.len());
+    /// Sends one part of a multi-get.
+    fn send_line(&mut self, id: usize, lane: usize, server: usize, part: usize, line: &Line) {
+        let conn = self.servers.number(lane, server);
+        let flight = InFlight::new(id, Role::Gather(part), Framing::Values);
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(&line.bytes);
+        self.servers.send(conn, flight, line.keys, write, &mut self.tools);
     }
+}
 
-    /// Takes note of a request whose bytes are in a connection's buffer.
-    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
-    pub(crate) fn push(
-        &mut self,
-        index: usize,
-        request: usize,
-        role: Role,
-        framing: Framing,
-        keys: usize,
-        bytes: usize,
-    ) {
-        let conn = &mut self.conns[index];
-        if conn.queue.is_empty() {
-            conn.progress_ns = self.now_ns;
-        }
-        conn.appended += bytes as u64;
-        let end = conn.appended;
-        conn.queue.push_back(InFlight { request, role, framing, end, sent_ns: 0 });
-        self.in_flight += 1;
-        if role != Role::Probe {
-            self.recorder.backend_sent(conn.server, keys as u64);
-        }
-        self.conn_is_dirty(index);
-    }
-
-    /// Whether a connection takes requests; opens it when it is closed.
-    fn ready(&mut self, conn: usize) -> bool {
-        if self.conns[conn].state == ConnState::Closed {
-            self.open(conn);
-        }
-        self.conns[conn].state != ConnState::Closed
-    }
-
-    pub(crate) fn origin(&self, server: usize) -> Origin {
-        Origin {
-            servers: self.backends.len() as u64,
-            server: server as u64,
-            incarnation: self.backends[server].incarnation,
-        }
-    }
+/// A part of a multi-get as a server shall see it.
+struct Line {
+    keys: usize,
+    bytes: Vec<u8>,
 }
 
 /// The line of a part of a multi-get.

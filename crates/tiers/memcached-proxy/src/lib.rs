@@ -1,6 +1,6 @@
 //! The memcached middleware: clients speak the text protocol and do not know that it is there.
 //!
-//! One network thread reads requests of any number of clients and never blocks. In worker mode
+//! A network thread reads requests of any number of clients and never blocks. In worker mode
 //! at most as many requests as there are workers are in service, the others wait in a bounded
 //! queue, and each worker owns one connection to every server for its whole life. In pipelined
 //! mode requests of many clients share few connections.
@@ -10,21 +10,29 @@
 
 mod accept;
 mod client;
+mod clients;
 mod conn;
 mod dispatch;
+mod door;
 mod engine;
 mod health;
+mod memory;
 #[cfg(test)]
 mod model;
 mod options;
+mod poller;
+mod proxy;
 mod pulse;
 mod replies;
 mod report;
 mod request;
+mod requests;
+mod servers;
 mod slab;
 mod socket;
+mod tools;
 mod unique;
 
-pub use engine::{Proxy, StartError};
-pub use options::{Mode, Options, Placement};
+pub use options::{Address, Mode, Options, Placement, Server};
+pub use proxy::{Proxy, StartError};
 pub use pulse::Pulse;

@@ -1,16 +1,13 @@
 //! From the servers' bytes to answers.
 
 use kendall_protocols::memcached::{Command, Element, Framing, Span, Status, element, whole};
-use kendall_tier::{Exchange, Moments};
 
-use crate::client::Mark;
-use crate::conn::{ConnState, InFlight, Role};
+use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
-use crate::health::{CLOSED, NOISE};
-use crate::options::{ANSWERS_PAUSE, ANSWERS_PAUSE_TIGHT, ANSWERS_TOTAL, GATHER_BYTES, Placement};
+use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, GATHER_BYTES, Placement};
 use crate::report;
 use crate::request::{Stage, again, rank};
-use crate::socket::{self, Moved};
+use crate::servers::{Lost, NOISE};
 
 const DISAGREE: &[u8] = b"SERVER_ERROR servers disagree\r\n";
 const GATHER_LIMIT: &[u8] = b"SERVER_ERROR answer too large to put together\r\n";
@@ -25,48 +22,9 @@ struct Seen {
 }
 
 impl Engine {
-    /// Writes what a server has to get.
-    pub(crate) fn write_conn(&mut self, index: usize) {
-        let conn = &mut self.conns[index];
-        conn.dirty = false;
-        if conn.state != ConnState::Open {
-            return;
-        }
-        let mut blocked = false;
-        while conn.out_start < conn.out.len() {
-            let Some(socket) = &conn.socket else { return };
-            match socket::write(socket, &conn.out[conn.out_start..]) {
-                Moved::Bytes(count) => {
-                    self.progress += 1;
-                    self.now_ns = self.clock.now_ns();
-                    conn.wrote(count, self.now_ns);
-                }
-                Moved::Later => {
-                    blocked = true;
-                    break;
-                }
-                Moved::Closed => return self.conn_failed(index, CLOSED),
-            }
-        }
-        if conn.wants_write != blocked {
-            let read = !conn.held;
-            if !self.watch_conn(index, read, blocked) {
-                self.conn_failed(index, CLOSED);
-            }
-        }
-    }
-
     pub(crate) fn conn_readable(&mut self, index: usize, scratch: &mut [u8]) {
-        let conn = &mut self.conns[index];
-        let Some(socket) = &conn.socket else { return };
-        let count = match socket::read(socket, scratch) {
-            Moved::Bytes(count) => count,
-            Moved::Later => return,
-            Moved::Closed => return self.conn_failed(index, CLOSED),
-        };
-        self.progress += 1;
-        self.now_ns = self.clock.now_ns();
-        conn.progress_ns = self.now_ns;
+        let Some(count) = self.servers.read(index, scratch, &mut self.tools) else { return };
+        let conn = self.servers.conn_mut(index);
         if conn.input.is_empty() {
             self.read_replies(index, &scratch[..count]);
         } else {
@@ -76,54 +34,37 @@ impl Engine {
         }
     }
 
-    /// A client has read what held this connection up.
-    pub(crate) fn conn_released(&mut self, index: usize) {
-        let conn = &mut self.conns[index];
-        if !conn.held {
-            return;
-        }
-        conn.held = false;
-        conn.progress_ns = self.now_ns;
-        let input = std::mem::take(&mut conn.input);
-        let write = conn.wants_write;
-        if !self.watch_conn(index, true, write) {
-            return self.conn_failed(index, CLOSED);
-        }
-        self.read_replies(index, &input);
-    }
-
     /// Takes the replies that `bytes` begins with, and keeps what is no whole element yet.
     fn read_replies(&mut self, index: usize, bytes: &[u8]) {
-        let generation = self.conns[index].generation;
+        let generation = self.servers.conn(index).generation;
         let mut at = 0;
-        while at < bytes.len() && !self.conns[index].held {
-            let Some(head) = self.conns[index].queue.front().copied() else {
-                return self.conn_failed(index, NOISE);
+        while at < bytes.len() {
+            let Some(head) = self.servers.conn(index).queue.front().copied() else {
+                return self.servers.fail(index, NOISE, &mut self.tools);
             };
             let Some(seen) = self.read_reply(index, &head, &bytes[at..]) else {
-                return self.conn_failed(index, NOISE);
+                return self.servers.fail(index, NOISE, &mut self.tools);
             };
             at += seen.bytes;
-            if self.conns[index].generation != generation {
+            if self.servers.conn(index).generation != generation {
                 return;
             }
             match seen.ended {
                 Some(status) => self.reply_ended(index, &head, status),
                 None if seen.bytes == 0 => break,
-                None => self.hold_if_behind(index, &head),
+                None => {}
             }
-            if self.conns[index].generation != generation {
+            if self.servers.conn(index).generation != generation {
                 return;
             }
         }
-        self.conns[index].input.extend_from_slice(&bytes[at..]);
+        self.servers.conn_mut(index).input.extend_from_slice(&bytes[at..]);
     }
 
     /// Takes as much of one reply as there is. `None` when it is no reply.
     fn read_reply(&mut self, index: usize, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
-        let server = self.conns[index].server;
-        let origin = self.origin(server);
-        let shows_unique = self.entries.get(head.request).is_some_and(|entry| {
+        let origin = self.servers.origin(self.servers.conn(index).server);
+        let shows_unique = self.requests.get(head.request).is_some_and(|entry| {
             entry.parsed.is_some_and(|request| {
                 request.shows_unique || matches!(request.command, Command::Gets | Command::Gats)
             })
@@ -133,7 +74,7 @@ impl Engine {
         let mut at = 0;
         let mut ended = None;
         while at < bytes.len() && ended.is_none() {
-            let conn = &mut self.conns[index];
+            let conn = self.servers.conn_mut(index);
             if conn.data_left > 0 {
                 let taken = conn.data_left.min(bytes.len() - at);
                 conn.data_left -= taken;
@@ -191,7 +132,7 @@ impl Engine {
         }
         let Role::Gather(_) = head.role else { return false };
         if status != Status::End
-            && let Some(entry) = self.entries.get_mut(head.request)
+            && let Some(entry) = self.requests.get_mut(head.request)
             && let Some(gather) = &mut entry.gather
         {
             gather.error.get_or_insert_with(|| line.to_vec());
@@ -205,15 +146,17 @@ impl Engine {
         }
         match head.role {
             Role::Relay => self.emit(head.request, bytes),
-            Role::Collect | Role::Follow => self.conns[index].reply.extend_from_slice(bytes),
+            Role::Collect | Role::Follow => {
+                self.servers.conn_mut(index).reply.extend_from_slice(bytes)
+            }
             Role::Discard | Role::Probe => {}
             Role::Gather(number) => {
-                let Some(entry) = self.entries.get_mut(head.request) else { return };
+                let Some(entry) = self.requests.get_mut(head.request) else { return };
                 let Some(gather) = &mut entry.gather else { return };
                 gather.bytes += bytes.len();
                 if gather.bytes > GATHER_BYTES {
                     if gather.error.is_none() {
-                        self.recorder.limit_hit(report::GATHERED_ANSWER);
+                        self.tools.recorder.limit_hit(report::GATHERED_ANSWER);
                     }
                     gather.error.get_or_insert_with(|| GATHER_LIMIT.to_vec());
                     gather.parts[number].data = Vec::new();
@@ -227,7 +170,7 @@ impl Engine {
 
     /// A value of a part of a multi-get begins: finds which of the client's keys it belongs to.
     fn begin_block(&mut self, id: usize, number: usize, key: &[u8]) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         let (Some(request), Some(gather)) = (entry.parsed, entry.gather.as_mut()) else { return };
         let part = &mut gather.parts[number];
         let wanted = &part.keys[part.next.min(part.keys.len())..];
@@ -255,76 +198,66 @@ impl Engine {
 
     /// Puts bytes behind those that the client gets for this request.
     fn emit(&mut self, id: usize, bytes: &[u8]) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         if entry.instead.is_some() || entry.is_silent() {
             return;
         }
-        let is_its = |client: &&mut crate::client::Client| {
-            client.generation == entry.generation && !client.gone
-        };
-        let Some(client) = self.clients.get_mut(entry.client).filter(is_its) else { return };
-        entry.begun = true;
-        self.answer_bytes += bytes.len();
-        if client.pending.front() == Some(&id) {
-            client.append(bytes);
-            let index = entry.client;
-            self.client_is_dirty(index);
-        } else {
-            entry.reply.extend_from_slice(bytes);
-            client.buffered += bytes.len();
+        entry.answered += bytes.len();
+        let index = entry.client;
+        let Some(client) = self.clients.of(index, entry.generation) else { return };
+        if entry.reserved > 0 && entry.answered > entry.reserved {
+            client.expect_at_least(entry.answered_a_key());
         }
+        entry.begun = true;
+        if client.pending.front() == Some(&id) {
+            self.clients.append(index, bytes);
+        } else {
+            if !client.gone {
+                entry.reply.extend_from_slice(bytes);
+            }
+            self.clients.count_answer(index, bytes.len());
+        }
+        self.check_answer_memory(index);
     }
 
-    /// Lets a server wait for a client that is behind in reading.
-    fn hold_if_behind(&mut self, index: usize, head: &InFlight) {
-        if head.role != Role::Relay {
-            return;
-        }
-        let Some(entry) = self.entries.get(head.request) else { return };
-        let (owner, generation) = (entry.client, entry.generation);
-        let limit =
-            if self.answer_bytes > ANSWERS_TOTAL { ANSWERS_PAUSE_TIGHT } else { ANSWERS_PAUSE };
-        let Some(client) = self.clients.get_mut(owner) else { return };
-        if client.generation != generation || client.buffered <= limit {
-            return;
-        }
-        if client.holds.is_empty() {
-            client.held_since_ns = self.now_ns;
-            self.holding.push(owner);
-            self.recorder.limit_hit(report::CLIENT_ANSWERS);
-        }
-        client.holds.push(index);
-        let conn = &mut self.conns[index];
-        conn.held = true;
-        let write = conn.wants_write;
-        if !self.watch_conn(index, false, write) {
-            self.conn_failed(index, CLOSED);
+    /// Closes a client that leaves so many answers unread that the memory of all would go to it.
+    fn check_answer_memory(&mut self, index: usize) {
+        let value_bytes = self.options.value_bytes;
+        let most = self.share(ANSWERS_TOTAL.max(16 * value_bytes));
+        let of_one = ANSWERS_CLIENT.max(8 * value_bytes).min(most);
+        let has_too_much = self.clients.get(index).is_some_and(|c| c.buffered > of_one);
+        let closed = if has_too_much {
+            Some(index)
+        } else if self.clients.answer_bytes() > most {
+            self.clients.furthest_behind()
+        } else {
+            None
+        };
+        if let Some(behind) = closed {
+            self.tools.recorder.limit_hit(report::CLIENT_STALLED);
+            self.close_client(behind);
         }
     }
 
     fn reply_ended(&mut self, index: usize, head: &InFlight, status: Status) {
-        let conn = &mut self.conns[index];
-        conn.queue.pop_front();
-        conn.sent = conn.sent.saturating_sub(1);
+        let conn = self.servers.conn_mut(index);
         let server = conn.server;
         let found = std::mem::take(&mut conn.found);
-        conn.data_left = 0;
-        conn.ends_with_data = false;
         let reply = std::mem::take(&mut conn.reply);
+        self.servers.replied(index);
         // A quiet command ends with its mark; what stands before it is the answer.
         let quiet_answer = head.framing == Framing::Quiet && !reply.is_empty();
         let status = if quiet_answer { Status::of(&reply) } else { status };
-        self.in_flight -= 1;
-        self.backends[server].failures = 0;
         if head.role == Role::Probe {
-            return self.readmit(server);
+            return self.servers.readmit(server, &mut self.tools);
         }
-        let sent_ns = if head.sent_ns == 0 { self.now_ns } else { head.sent_ns };
-        self.recorder.backend_answered(server, self.now_ns.saturating_sub(sent_ns));
+        let now_ns = self.tools.now_ns;
+        let sent_ns = if head.sent_ns == 0 { now_ns } else { head.sent_ns };
+        self.tools.recorder.backend_answered(server, now_ns.saturating_sub(sent_ns));
         if status == Status::ServerError {
-            self.recorder.outcome(report::SERVER_ERRORS, 1);
+            self.tools.recorder.outcome(report::SERVER_ERRORS, 1);
         }
-        let Some(entry) = self.entries.get_mut(head.request) else { return };
+        let Some(entry) = self.requests.get_mut(head.request) else { return };
         entry.sent_ns = entry.sent_ns.max(sent_ns);
         if matches!(head.role, Role::Relay | Role::Gather(_)) {
             self.count_keys(head, status, found);
@@ -333,7 +266,7 @@ impl Engine {
         if head.role == Role::Collect || follows {
             self.vote(head.request, server, status, &reply);
             // Its memory is of use for the next reply.
-            let conn = &mut self.conns[index];
+            let conn = self.servers.conn_mut(index);
             conn.reply = reply;
             conn.reply.clear();
         }
@@ -341,7 +274,7 @@ impl Engine {
     }
 
     fn count_keys(&mut self, head: &InFlight, status: Status, found: u64) {
-        let Some(entry) = self.entries.get(head.request) else { return };
+        let Some(entry) = self.requests.get(head.request) else { return };
         let Some(request) = entry.parsed else { return };
         match (request.command, status) {
             (Command::Get | Command::Gets | Command::Gat | Command::Gats, Status::End) => {
@@ -349,18 +282,18 @@ impl Engine {
                     (Role::Gather(part), Some(gather)) => gather.parts[part].keys.len(),
                     _ => request.keys,
                 };
-                self.recorder.outcome(report::HITS, found);
-                self.recorder.outcome(report::MISSES, (keys as u64).saturating_sub(found));
+                self.tools.recorder.outcome(report::HITS, found);
+                self.tools.recorder.outcome(report::MISSES, (keys as u64).saturating_sub(found));
             }
-            (Command::MetaGet, Status::Success) => self.recorder.outcome(report::HITS, 1),
-            (Command::MetaGet, Status::Miss) => self.recorder.outcome(report::MISSES, 1),
+            (Command::MetaGet, Status::Success) => self.tools.recorder.outcome(report::HITS, 1),
+            (Command::MetaGet, Status::Miss) => self.tools.recorder.outcome(report::MISSES, 1),
             _ => {}
         }
     }
 
     /// Takes one of several answers that must agree.
     fn vote(&mut self, id: usize, server: usize, status: Status, reply: &[u8]) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         let new = (rank(status), server);
         match entry.verdict.rank {
             None => {
@@ -383,23 +316,24 @@ impl Engine {
         }
     }
 
-    /// A server did not answer its part of a request. `torn` says that it broke off within a
-    /// value that is with the client already.
-    pub(crate) fn part_failed(
-        &mut self,
-        id: usize,
-        role: Role,
-        server: usize,
-        torn: bool,
-        why: &'static [u8],
-    ) {
+    /// Deals with requests that servers did not answer.
+    pub(crate) fn take_losses(&mut self) {
+        while let Some(lost) = self.servers.next_lost() {
+            self.tools.progress += 1;
+            self.part_failed(&lost);
+        }
+    }
+
+    /// A server did not answer its part of a request.
+    fn part_failed(&mut self, lost: &Lost) {
+        let Lost { request: id, role, server, torn, why } = *lost;
         if role == Role::Probe {
             return;
         }
-        self.recorder.backend_failed(server);
-        let elsewhere = self.live.iter().copied().find(|other| *other != server);
+        self.tools.recorder.backend_failed(server);
+        let elsewhere = self.servers.live().iter().copied().find(|other| *other != server);
         let replicated = self.options.placement == Placement::Replicate;
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         match role {
             Role::Relay => {
                 let kept = !entry.bytes.is_empty() && entry.is_read && replicated;
@@ -408,13 +342,13 @@ impl Engine {
                     entry.retried = true;
                     entry.waiting -= 1;
                     let bytes = std::mem::take(&mut entry.bytes);
-                    self.recorder.outcome(report::RETRIES, 1);
+                    self.tools.recorder.outcome(report::RETRIES, 1);
                     let request = again(&bytes, &self.limits);
                     return self.send(id, lane, other, Role::Relay, &request, &bytes);
                 }
                 if torn {
                     let (index, generation) = (entry.client, entry.generation);
-                    if self.clients.get(index).is_some_and(|c| c.generation == generation) {
+                    if self.clients.of(index, generation).is_some() {
                         self.close_client(index);
                     }
                 } else {
@@ -431,7 +365,7 @@ impl Engine {
                     part.data.clear();
                     part.blocks.clear();
                     part.next = 0;
-                    self.recorder.outcome(report::RETRIES, 1);
+                    self.tools.recorder.outcome(report::RETRIES, 1);
                     return self.send_part_again(id, number, other);
                 }
                 gather.error.get_or_insert_with(|| why.to_vec());
@@ -443,12 +377,12 @@ impl Engine {
 
     /// One server has done its part.
     fn part_ended(&mut self, id: usize) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         entry.waiting = entry.waiting.saturating_sub(1);
         if entry.waiting > 0 {
             return;
         }
-        entry.received_ns = self.now_ns;
+        entry.received_ns = self.tools.now_ns;
         if entry.stage == Stage::First && entry.verdict.rank.is_some_and(|rank| rank.0 == 4) {
             return self.second_stage(id);
         }
@@ -458,7 +392,7 @@ impl Engine {
             let vote = std::mem::take(&mut entry.vote);
             let succeeded = entry.verdict.rank.is_some_and(|rank| rank.0 == 4);
             if entry.verdict.disagree && succeeded {
-                self.recorder.outcome(report::SERVERS_DISAGREE, 1);
+                self.tools.recorder.outcome(report::SERVERS_DISAGREE, 1);
                 self.emit(id, DISAGREE);
             } else {
                 self.emit(id, &vote);
@@ -469,8 +403,8 @@ impl Engine {
 
     /// The server that decides agreed: the others follow.
     fn second_stage(&mut self, id: usize) {
-        let others: Vec<usize> = self.live.iter().skip(1).copied().collect();
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let others: Vec<usize> = self.servers.live().iter().skip(1).copied().collect();
+        let Some(entry) = self.requests.get_mut(id) else { return };
         let Some(lane) = entry.lane else { return };
         entry.stage = Stage::Second;
         let bytes = std::mem::take(&mut entry.bytes);
@@ -491,7 +425,7 @@ impl Engine {
 
     /// Writes the answer of a multi-get in the order of the client's keys.
     fn put_together(&mut self, id: usize) {
-        let Some(entry) = self.entries.get_mut(id) else { return };
+        let Some(entry) = self.requests.get_mut(id) else { return };
         let Some(gather) = entry.gather.take() else { return };
         if let Some(error) = &gather.error {
             return self.emit(id, error);
@@ -519,59 +453,53 @@ impl Engine {
     /// The answer is whole: the client gets it in its turn, and the worker is free once the turn's
     /// answers are written.
     pub(crate) fn finish(&mut self, id: usize) {
-        if let Some(instead) = self.entries.get_mut(id).and_then(|entry| entry.instead.take()) {
+        if let Some(instead) = self.requests.get_mut(id).and_then(|entry| entry.instead.take()) {
             self.emit(id, instead);
         }
-        let Some(entry) = self.entries.get_mut(id) else { return };
-        self.progress += 1;
-        entry.done = true;
-        self.freed.extend(entry.lane.take());
+        self.tools.progress += 1;
+        self.requests.ends(id);
+        let Some(entry) = self.requests.get(id) else { return };
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
-        match self.clients.get_mut(index).filter(|client| client.generation == generation) {
+        let (reserved, answered) = (entry.reserved, entry.answered_a_key());
+        match self.clients.of(index, generation) {
             Some(client) => {
                 if is_read {
                     client.reads -= 1;
                 } else {
                     client.writes -= 1;
                 }
+                client.answered(reserved, answered);
                 client.exclusive = false;
                 self.advance(index);
             }
             None => {
-                self.entries.remove(id);
+                self.requests.remove(id);
             }
         }
     }
 
     /// Moves whole answers to the client, in the order of its requests.
     pub(crate) fn advance(&mut self, index: usize) {
-        let Some(client) = self.clients.get_mut(index) else { return };
-        while let Some(id) = client.pending.front().copied() {
-            let Some(entry) = self.entries.get_mut(id) else { break };
-            if !entry.reply.is_empty() {
-                // Counted as buffered when it came.
-                if !client.gone {
-                    client.buffered -= entry.reply.len();
-                }
-                client.append(&entry.reply);
-                entry.reply = Vec::new();
+        while let Some(client) = self.clients.get(index)
+            && let Some(id) = client.pending.front().copied()
+        {
+            let Some(entry) = self.requests.get_mut(id) else { break };
+            let is_done = entry.done;
+            let reply = std::mem::take(&mut entry.reply);
+            let done = entry.done();
+            if !reply.is_empty() {
+                self.clients.append_counted(index, &reply);
             }
-            if !entry.done {
+            if !is_done {
                 break;
             }
-            let backend = (entry.sent_ns > 0)
-                .then_some(Exchange { sent_ns: entry.sent_ns, received_ns: entry.received_ns });
-            let moments = Moments {
-                arrived_ns: entry.arrived_ns,
-                dequeued_ns: entry.dequeued_ns,
-                backend,
-                replied_ns: 0,
-            };
-            client.marks.push_back(Mark { end: client.appended, request: entry.kind, moments });
-            client.pending.pop_front();
-            self.entries.remove(id);
+            self.clients.end_answer(index, done);
+            if let Some(client) = self.clients.get_mut(index) {
+                client.pending.pop_front();
+            }
+            self.requests.remove(id);
         }
-        self.client_is_dirty(index);
-        self.client_may_go_on(index);
+        self.clients.mark_dirty(index);
+        self.clients.may_go_on(index);
     }
 }

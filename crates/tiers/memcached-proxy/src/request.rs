@@ -1,7 +1,7 @@
 //! A request between its client and the servers.
 
 use kendall_protocols::memcached::{Command, Parsed, Request, Status};
-use kendall_tier::RequestType;
+use kendall_tier::{Exchange, Moments, RequestType};
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ pub(crate) struct Entry {
     pub(crate) reply: Vec<u8>,
     /// Whether bytes of the answer went to the client already.
     pub(crate) begun: bool,
+    /// Bytes of the answer so far, whether somebody takes them or not.
+    pub(crate) answered: usize,
+    /// Bytes that its answer was thought to have when it was taken.
+    pub(crate) reserved: usize,
     pub(crate) retried: bool,
     pub(crate) done: bool,
     pub(crate) is_read: bool,
@@ -98,6 +102,8 @@ impl Entry {
             stage: Stage::Only,
             reply: Vec::new(),
             begun: false,
+            answered: 0,
+            reserved: 0,
             retried: false,
             done: false,
             is_read: false,
@@ -108,10 +114,43 @@ impl Entry {
         }
     }
 
+    /// What is counted of it once its answer is written.
+    pub(crate) fn done(&self) -> Done {
+        let backend = (self.sent_ns > 0)
+            .then_some(Exchange { sent_ns: self.sent_ns, received_ns: self.received_ns });
+        let moments = Moments {
+            arrived_ns: self.arrived_ns,
+            dequeued_ns: self.dequeued_ns,
+            backend,
+            replied_ns: 0,
+        };
+        Done { request: self.kind, moments }
+    }
+
+    /// Bytes of its answer a key.
+    pub(crate) fn answered_a_key(&self) -> usize {
+        self.answered / self.parsed.map_or(1, |request| request.keys.max(1))
+    }
+
     /// Whether the client wants no answer.
     pub(crate) fn is_silent(&self) -> bool {
         self.parsed.is_some_and(|request| request.noreply)
     }
+}
+
+/// A request whose answer is whole, and its moments so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) request: RequestType,
+    pub(crate) moments: Moments,
+}
+
+/// Whether the answer to a request has values, which may be large.
+pub(crate) fn has_values(request: &Request) -> bool {
+    matches!(
+        request.command,
+        Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::MetaGet
+    )
 }
 
 /// Whether a request only reads, so that it may overtake other reads of its client, and may be

@@ -1,13 +1,18 @@
 //! Sockets that never block.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path as FilePath, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
-    getsockname, listen, recv, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, connect, getsockname, listen, recv, send, socket_with, sockopt,
 };
+
+use crate::options::Address;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -25,8 +30,61 @@ pub(crate) enum Moved {
     Closed,
 }
 
+/// A connection, to a client or to a server.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: OwnedFd,
+}
+
+impl Stream {
+    pub(crate) fn plain(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Whether a connection that was under way is made.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(sockopt::socket_error(&self.socket), Ok(Ok(())))
+    }
+
+    #[inline]
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Moved {
+        match recv(&self.socket, buffer, RecvFlags::empty()) {
+            Ok((0, _)) => Moved::Closed,
+            Ok((count, _)) => Moved::Bytes(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
+            Err(_) => Moved::Closed,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
+        match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(count) => Moved::Bytes(count),
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
+            Err(_) => Moved::Closed,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket in the file system, which is taken away when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Path(PathBuf);
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        // One that somebody took away already leaves nothing behind.
+        std::fs::remove_file(&self.0).unwrap_or_default();
+    }
+}
+
 pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let socket = stream(address)?;
+    let socket = tcp(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
@@ -34,49 +92,61 @@ pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     Ok((socket, SocketAddr::try_from(real).unwrap_or(address)))
 }
 
+/// Listens at a path. A socket on which nobody listens any more is replaced; anything else is not.
+pub(crate) fn unix_listener(path: &FilePath) -> io::Result<(OwnedFd, Path)> {
+    let address = SocketAddrUnix::new(path)?;
+    let left_over = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if left_over {
+        let probe = unix()?;
+        if connect(&probe, &address) == Err(Errno::CONNREFUSED) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    let socket = unix()?;
+    bind(&socket, &address)?;
+    let path = Path(path.to_owned());
+    listen(&socket, BACKLOG)?;
+    Ok((socket, path))
+}
+
 pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     let socket = accept_with(listener, FLAGS)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
+    // A socket in the file system has no such delay.
+    sockopt::set_tcp_nodelay(&socket, true).or_else(|error| match error {
+        Errno::OPNOTSUPP | Errno::NOPROTOOPT => Ok(()),
+        error => Err(error),
+    })?;
     Ok(socket)
 }
 
 /// A connection, and whether it is made already; if not, it is writable when it is made or has
 /// failed.
-pub(crate) fn connecting(address: SocketAddr) -> Result<(OwnedFd, bool), Errno> {
-    let socket = stream(address)?;
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    match connect(&socket, &address) {
+pub(crate) fn connecting(address: &Address) -> Result<(OwnedFd, bool), Errno> {
+    let (socket, connected) = match address {
+        Address::Tcp(address) => {
+            let socket = tcp(*address)?;
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            let connected = connect(&socket, address);
+            (socket, connected)
+        }
+        Address::Unix(path) => {
+            let socket = unix()?;
+            let connected = connect(&socket, &SocketAddrUnix::new(path.as_path())?);
+            (socket, connected)
+        }
+    };
+    match connected {
         Ok(()) => Ok((socket, true)),
         Err(Errno::INPROGRESS) => Ok((socket, false)),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a connection that was under way is made.
-pub(crate) fn is_connected(socket: &OwnedFd) -> bool {
-    matches!(sockopt::socket_error(socket), Ok(Ok(())))
-}
-
-#[inline]
-pub(crate) fn read(socket: &OwnedFd, buffer: &mut [u8]) -> Moved {
-    match recv(socket, buffer, RecvFlags::empty()) {
-        Ok((0, _)) => Moved::Closed,
-        Ok((count, _)) => Moved::Bytes(count),
-        Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
-        Err(_) => Moved::Closed,
-    }
-}
-
-#[inline]
-pub(crate) fn write(socket: &OwnedFd, bytes: &[u8]) -> Moved {
-    match send(socket, bytes, SendFlags::NOSIGNAL) {
-        Ok(count) => Moved::Bytes(count),
-        Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
-        Err(_) => Moved::Closed,
-    }
-}
-
-fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
+fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     socket_with(family, SocketType::STREAM, FLAGS, None)
+}
+
+fn unix() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
 }

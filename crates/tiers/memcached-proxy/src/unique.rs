@@ -6,12 +6,35 @@
 //! matches: the client is told `EXISTS`, never a wrong `STORED`. One server that never failed
 //! shows its uniques unchanged.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Bits for the unique and the server.
 const NUMBER_BITS: u32 = 48;
 const NUMBERS: u64 = 1 << NUMBER_BITS;
 
 /// A unique that no item has.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// How often a connection to each server broke. Network threads share it, so that a unique that one
+/// of them showed is known to the others.
+#[derive(Debug, Clone)]
+pub(crate) struct Incarnations(Arc<[AtomicU64]>);
+
+impl Incarnations {
+    pub(crate) fn new(servers: usize) -> Self {
+        Self((0..servers).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, server: usize) -> u64 {
+        self.0[server].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn next(&self, server: usize) {
+        self.0[server].fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Where uniques come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -66,7 +66,7 @@ fn command(chance: &mut Chance) -> Vec<u8> {
         29 => format!("{}\r\n", chance.pick(&["get", "gat", "gat 0", "touch a", "incr a", "ms a"])),
         30 => format!("{} {key}\n", chance.pick(&["get", "delete", "mg"])),
         31 => format!("get {key}\0{other}\r\n"),
-        32 => format!("set {} 0 0 1\r\n", "k".repeat(251)),
+        32 => format!("set {} 0 0 x\r\n", "k".repeat(251)),
         _ => format!(
             "{} {}\r\n",
             chance.pick(&["shutdown", "mg", "md", "touch", "delete"]),
@@ -84,8 +84,13 @@ fn store(chance: &mut Chance, key: &str, noreply: &str) -> Vec<u8> {
     } else {
         value.len().to_string()
     };
-    let flags = if chance.below(12) == 0 { *chance.pick(&NUMBERS) } else { "5" };
-    let unique = if verb == "cas" { format!(" {}", chance.pick(&NUMBERS)) } else { String::new() };
+    // With a length that is one, servers differ on what follows other faults: from 1.6.40 the value
+    // is swallowed, as the proxy does, and before it was taken for commands.
+    let has_length = length.trim_start_matches('+').bytes().all(|byte| byte.is_ascii_digit());
+    let others: &[&str] =
+        if has_length && !length.is_empty() { &["0", "1", "7", "4294967"] } else { &NUMBERS };
+    let flags = if chance.below(12) == 0 { *chance.pick(others) } else { "5" };
+    let unique = if verb == "cas" { format!(" {}", chance.pick(others)) } else { String::new() };
     let mut command = format!("{verb} {key} {flags} 0 {length}{unique}{noreply}\r\n").into_bytes();
     command.extend_from_slice(&value);
     command.extend_from_slice(if chance.below(20) == 0 { b"xx" } else { b"\r\n" });

@@ -40,13 +40,38 @@ fn malformed_requests_get_the_protocols_errors() {
         assert_eq!(client.line(format!("get a {long}\r\n")), bad_format);
         assert_eq!(client.line(format!("delete {long}\r\n")), bad_format);
         assert_eq!(client.line("set k 0 0 -1\r\n"), bad_format);
-        assert_eq!(client.line("set k x 0 1\r\n"), bad_format);
+        assert_eq!(client.line("set k x 0 1\r\na\r\n"), bad_format);
         assert_eq!(client.line("set k 0 0 1\r\nabc"), "CLIENT_ERROR bad data chunk");
         assert_eq!(client.line("\r\n"), "ERROR");
         assert_eq!(client.line("no such command\r\n"), "ERROR");
         let large = format!("set k 0 0 2000000\r\n{}\r\n", "x".repeat(2_000_000));
         assert_eq!(client.line(large), "SERVER_ERROR object too large for cache");
         assert_eq!(client.line("mn\r\n"), "MN");
+    }
+}
+
+/// As memcached does from 1.6.40 on: what was meant as a value is no command.
+#[test]
+fn the_value_behind_a_malformed_storage_line_is_swallowed() {
+    for mode in MODES {
+        let server = Memcached::start();
+        let proxy = Running::start(options(&[&server], mode));
+        let mut client = Client::connect(proxy.address);
+        client.set("kept", "yes");
+        let value = "delete kept";
+        let long = "k".repeat(251);
+        let lines = [
+            format!("set k x 0 {}", value.len()),
+            format!("set k 0 x {}", value.len()),
+            format!("set {long} 0 0 {}", value.len()),
+            format!("cas k 0 0 {} x", value.len()),
+            format!("ms {long} {}", value.len()),
+        ];
+        for line in lines {
+            let answer = client.line(format!("{line}\r\n{value}\r\n"));
+            assert_eq!(answer, "CLIENT_ERROR bad command line format", "{line}");
+        }
+        assert_eq!(client.values("get kept\r\n"), "VALUE kept 0 3\r\nyes\r\nEND\r\n");
     }
 }
 

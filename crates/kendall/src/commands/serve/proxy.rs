@@ -1,14 +1,15 @@
 //! `kendall serve proxy`: the memcached middleware.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use kendall_memcached_proxy::{Mode, Options, Placement, Proxy as Middleware};
+use kendall_memcached_proxy::{Address, Mode, Options, Placement, Proxy as Middleware, Server};
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::{parse_bytes, parse_seconds};
 
-use super::{Running, ServerFlags, TierFlags};
+use super::{Running, TierFlags, address};
 use crate::exit::{Exit, exit_with};
 use crate::output;
 
@@ -25,8 +26,27 @@ pub(crate) struct Proxy {
     #[command(flatten)]
     tier: TierFlags,
 
-    #[command(flatten)]
-    servers: ServerFlags,
+    /// A server; repeat it for each. With a weight, it holds so many times as many keys as one
+    /// without (--placement hash)
+    #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]", required = true,
+        value_parser = server)]
+    servers: Vec<Server>,
+
+    /// A server that stands in for those that are ejected, instead of the ones left
+    #[arg(long, value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]", value_parser = server)]
+    failover: Vec<Server>,
+
+    /// A socket in the file system for clients of this machine, besides --listen
+    #[arg(long, value_name = "PATH")]
+    listen_unix: Option<PathBuf>,
+
+    /// Network threads; workers, the queue and clients are divided among them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: u32,
+
+    /// The two marks around the part of a key that places it, such as {} (--placement hash)
+    #[arg(long, value_name = "MARKS", value_parser = hash_tag)]
+    hash_tag: Option<[u8; 2]>,
 
     /// Requests in service at once; each worker has a connection of its own to every server
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -52,7 +72,7 @@ pub(crate) struct Proxy {
     #[arg(long, default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
-    /// Failures in a row after which a server is asked no more
+    /// Failures in a row after which a server is ejected
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     eject_after: u32,
 
@@ -98,8 +118,9 @@ impl Proxy {
             .map_err(|error| exit_with(Exit::NotReady, error))?;
         let instruments = middleware.instruments().clone();
         let listen = vec![middleware.address()];
-        let pulse = middleware.pulse();
-        let routes = Routes::new().healthy_while(move || pulse.beats_within(STUCK_AFTER));
+        let pulses = middleware.pulses();
+        let beats = move || pulses.iter().all(|pulse| pulse.beats_within(STUCK_AFTER));
+        let routes = Routes::new().healthy_while(beats);
         let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
         let asked = stop.clone();
         let (ended, end) = sync_channel(1);
@@ -139,9 +160,52 @@ impl Proxy {
             value_bytes: self.max_value,
             queue_length: self.queue,
             connections: self.max_clients,
-            ..Options::new(self.tier.listen, self.servers.servers.clone())
+            listen: self.tier.listen,
+            listen_unix: self.listen_unix.clone(),
+            servers: self.servers.clone(),
+            failover: self.failover.clone(),
+            hash_tag: self.hash_tag,
+            threads: self.threads,
         }
     }
+}
+
+/// `HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without.
+fn server(text: &str) -> Result<Server, String> {
+    let (place, weight) = match text.rsplit_once(':') {
+        Some((place, weight)) if has_port(place) => {
+            let weight = weight.parse::<u32>().ok().filter(|weight| (1..=10_000).contains(weight));
+            (place, weight.ok_or_else(|| "a weight is a number from 1 to 10000".to_owned())?)
+        }
+        _ => (text, 1),
+    };
+    let address = match place.strip_prefix("unix:") {
+        Some("") => return Err("a path is missing; write it as unix:/run/memcached.sock".into()),
+        Some(path) => Address::Unix(path.into()),
+        None => Address::Tcp(address(place)?),
+    };
+    Ok(Server { address, weight })
+}
+
+/// Whether what stands before the last colon is whole by itself, so that a weight follows.
+fn has_port(place: &str) -> bool {
+    if let Some(path) = place.strip_prefix("unix:") {
+        return !path.is_empty();
+    }
+    // The colons of an IPv6 address stand in brackets.
+    let behind_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+    behind_host.contains(':')
+}
+
+fn hash_tag(text: &str) -> Result<[u8; 2], String> {
+    let marks: Option<[u8; 2]> = text.as_bytes().try_into().ok();
+    marks
+        .filter(u8_pair_is_plain)
+        .ok_or_else(|| format!("`{text}` is not two marks; write them like `{{}}`"))
+}
+
+fn u8_pair_is_plain(marks: &[u8; 2]) -> bool {
+    marks.iter().all(u8::is_ascii_graphic)
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

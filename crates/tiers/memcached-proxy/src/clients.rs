@@ -1,0 +1,342 @@
+//! All clients of one network thread: their sockets, what they sent and have to get, and who of
+//! them is looked at next.
+
+use crate::client::{Client, Waits};
+use crate::options::{TURN_WRITE_BYTES, TURN_WRITES};
+use crate::poller::{Interest, Source};
+use crate::request::Done;
+use crate::slab::Slab;
+use crate::socket::{Moved, Stream};
+use crate::tools::Tools;
+
+/// Clients that something is to be done for, each at most once.
+#[derive(Debug, Default)]
+struct Work {
+    /// They have to get answers, or may be over.
+    dirty: Vec<usize>,
+    /// Their input is looked at again.
+    resuming: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Clients {
+    slab: Slab<Client>,
+    generation: u64,
+    now: Work,
+    /// For the next turn: they had their share of this one.
+    next: Work,
+    /// Bytes of answers and of unfinished requests that all clients leave with the proxy.
+    answer_bytes: usize,
+    request_bytes: usize,
+    /// The most that both were together since memory was last given back.
+    peak: usize,
+}
+
+impl Clients {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slab: Slab::new(),
+            generation: 0,
+            now: Work { dirty: Vec::new(), resuming: Vec::new() },
+            next: Work { dirty: Vec::new(), resuming: Vec::new() },
+            answer_bytes: 0,
+            request_bytes: 0,
+            peak: 0,
+        }
+    }
+
+    /// Takes a new one.
+    pub(crate) fn add(&mut self, stream: Stream, value_bytes: usize, tools: &mut Tools) {
+        tools.progress += 1;
+        self.generation += 1;
+        let client = Client::new(stream, self.generation, value_bytes);
+        let index = self.slab.insert(client);
+        tools.look();
+        tools.recorder.connections.add(tools.now_ns, 1);
+        self.watch(index, Interest { read: true, write: false }, tools);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(crate) fn indices(&self) -> Vec<usize> {
+        self.slab.indices()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&Client> {
+        self.slab.get(index)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Client> {
+        self.slab.get_mut(index)
+    }
+
+    /// The client that a request is of, unless it was forgotten meanwhile.
+    #[inline]
+    pub(crate) fn of(&mut self, index: usize, generation: u64) -> Option<&mut Client> {
+        self.slab.get_mut(index).filter(|client| client.generation == generation)
+    }
+
+    /// Whether somebody would get an answer.
+    pub(crate) fn takes_answers(&self, index: usize, generation: u64) -> bool {
+        self.slab.get(index).is_some_and(|c| c.generation == generation && !c.gone)
+    }
+
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.request_bytes
+    }
+
+    /// Whether more than `much` was held and little is now: the memory can go back to the system.
+    pub(crate) fn have_shrunk(&self, much: usize) -> bool {
+        self.peak > much && self.held() < self.peak / 4
+    }
+
+    /// The memory went back to the system.
+    pub(crate) fn gave_back(&mut self) {
+        self.peak = self.held();
+    }
+
+    fn held(&self) -> usize {
+        self.request_bytes + self.answer_bytes
+    }
+
+    /// Who leaves the most answers unread.
+    pub(crate) fn furthest_behind(&self) -> Option<usize> {
+        let indices = self.slab.indices().into_iter();
+        indices.max_by_key(|index| self.slab.get(*index).map_or(0, |client| client.buffered))
+    }
+
+    /// Takes a client's input out to be looked at.
+    pub(crate) fn take_input(&mut self, index: usize) -> Option<Vec<u8>> {
+        let client = self.slab.get_mut(index)?;
+        let input = std::mem::take(&mut client.input);
+        self.request_bytes -= input.len();
+        Some(input)
+    }
+
+    /// Puts it back as it was.
+    pub(crate) fn return_input(&mut self, index: usize, input: Vec<u8>) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        self.request_bytes += input.len();
+        client.input = input;
+    }
+
+    /// Keeps bytes that are no whole request, or wait for their turn.
+    pub(crate) fn keep_input(&mut self, index: usize, rest: &[u8]) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        if rest.is_empty() {
+            client.input = Vec::new();
+            return;
+        }
+        let mut input = Vec::with_capacity(rest.len().max(client.first_room()));
+        input.extend_from_slice(rest);
+        self.return_input(index, input);
+    }
+
+    /// Puts bytes behind those that are kept.
+    pub(crate) fn extend_input(&mut self, index: usize, bytes: &[u8]) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        client.input.extend_from_slice(bytes);
+        self.request_bytes += bytes.len();
+    }
+
+    /// Puts bytes of an answer behind those before it, unless nobody takes them.
+    #[inline]
+    pub(crate) fn append(&mut self, index: usize, bytes: &[u8]) {
+        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
+        client.append(bytes);
+        self.answer_bytes += bytes.len();
+        if !client.dirty {
+            client.dirty = true;
+            self.now.dirty.push(index);
+        }
+    }
+
+    /// Takes note of an answer that waits for those before it.
+    pub(crate) fn count_answer(&mut self, index: usize, bytes: usize) {
+        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
+        client.buffered += bytes;
+        self.answer_bytes += bytes;
+    }
+
+    /// An answer that waited has its turn.
+    pub(crate) fn append_counted(&mut self, index: usize, bytes: &[u8]) {
+        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
+        client.buffered -= bytes.len();
+        client.append(bytes);
+        self.mark_dirty(index);
+    }
+
+    /// Marks the end of an answer, and with it of its request.
+    pub(crate) fn end_answer(&mut self, index: usize, done: Done) {
+        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
+        client.end_answer(done);
+    }
+
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, index: usize) {
+        if let Some(client) = self.slab.get_mut(index)
+            && !client.dirty
+        {
+            client.dirty = true;
+            self.now.dirty.push(index);
+        }
+    }
+
+    /// Has a client's input looked at again when what it waited for may have come: to be called
+    /// when one of its requests was answered, and when it took answers.
+    #[inline]
+    pub(crate) fn may_go_on(&mut self, index: usize) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        let may = match client.waits {
+            Waits::Bytes | Waits::Turn => false,
+            Waits::Order => true,
+            Waits::Room => !client.is_full(),
+        };
+        if may && !client.resuming {
+            client.resuming = true;
+            self.now.resuming.push(index);
+        }
+    }
+
+    /// Has a client's input looked at again in the next turn.
+    pub(crate) fn go_on_later(&mut self, index: usize) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        client.waits = Waits::Turn;
+        if !client.resuming {
+            client.resuming = true;
+            self.next.resuming.push(index);
+        }
+    }
+
+    pub(crate) fn take_resuming(&mut self) -> Vec<usize> {
+        for index in &self.now.resuming {
+            if let Some(client) = self.slab.get_mut(*index) {
+                client.resuming = false;
+            }
+        }
+        std::mem::take(&mut self.now.resuming)
+    }
+
+    #[inline]
+    pub(crate) fn next_dirty(&mut self) -> Option<usize> {
+        self.now.dirty.pop()
+    }
+
+    /// Whether there is something to do in this turn.
+    #[inline]
+    pub(crate) fn have_work(&self) -> bool {
+        !self.now.dirty.is_empty() || !self.now.resuming.is_empty()
+    }
+
+    /// Whether the next turn has something to do.
+    pub(crate) fn have_work_later(&self) -> bool {
+        self.have_work() || !self.next.dirty.is_empty() || !self.next.resuming.is_empty()
+    }
+
+    /// A new turn: everybody has a share again.
+    pub(crate) fn begin_turn(&mut self) {
+        self.peak = self.peak.max(self.held());
+        self.now.dirty.append(&mut self.next.dirty);
+        self.now.resuming.append(&mut self.next.resuming);
+    }
+
+    /// Writes what a client has to get, at most its share of the turn; says whether it is over.
+    pub(crate) fn write(&mut self, index: usize, tools: &mut Tools) -> bool {
+        let Some(client) = self.slab.get_mut(index) else { return false };
+        client.dirty = false;
+        let (mut blocked, mut moved, mut left) = (false, false, TURN_WRITE_BYTES);
+        let mut writes = 0;
+        while client.has_output() {
+            if left == 0 || writes == TURN_WRITES {
+                client.dirty = true;
+                self.next.dirty.push(index);
+                break;
+            }
+            writes += 1;
+            match client.write(left) {
+                Moved::Bytes(count) => {
+                    moved = true;
+                    left -= count.min(left);
+                    tools.progress += 1;
+                    tools.recorder.bytes_out(count as u64);
+                    self.answer_bytes -= count;
+                }
+                Moved::Later => {
+                    blocked = true;
+                    break;
+                }
+                Moved::Closed => {
+                    // It takes no answers any more. What it sent is carried out all the same.
+                    moved = true;
+                    tools.progress += 1;
+                    self.answer_bytes -= client.buffered;
+                    client.forget_answers();
+                }
+            }
+        }
+        if client.has_ended_answer() {
+            tools.look();
+            while let Some(done) = client.next_ended_answer() {
+                let mut moments = done.moments;
+                moments.replied_ns = tools.now_ns;
+                tools.recorder.completed(done.request, &moments);
+            }
+        }
+        if client.is_over() {
+            return true;
+        }
+        let wanted = Interest { read: client.takes_input(), write: blocked };
+        if client.interest != wanted && !self.watch(index, wanted, tools) {
+            return true;
+        }
+        if moved {
+            self.may_go_on(index);
+        }
+        false
+    }
+
+    /// Tells the system which events of a client matter now; says whether it could be told.
+    fn watch(&mut self, index: usize, wanted: Interest, tools: &mut Tools) -> bool {
+        let Some(client) = self.slab.get_mut(index) else { return false };
+        tools.progress += 1;
+        client.interest = wanted;
+        let source = Source::Client { generation: client.generation, index };
+        let told = tools.poller.watch(&client.stream, &mut client.watched, source, wanted);
+        if told.is_err() {
+            // It is closed at the next look.
+            client.ended = true;
+            client.closing = true;
+            client.gone = true;
+            self.mark_dirty(index);
+        }
+        told.is_ok()
+    }
+
+    /// Has a client's input read, or not, as it has room.
+    pub(crate) fn watch_input(&mut self, index: usize, tools: &mut Tools) {
+        let Some(client) = self.slab.get(index) else { return };
+        let wanted = Interest { read: client.takes_input(), ..client.interest };
+        if client.interest != wanted {
+            self.watch(index, wanted, tools);
+        }
+    }
+
+    /// Forgets a client, and gives its requests that were not answered.
+    pub(crate) fn remove(&mut self, index: usize, tools: &mut Tools) -> Option<Client> {
+        let client = self.slab.remove(index)?;
+        tools.progress += 1;
+        self.answer_bytes -= client.buffered;
+        self.request_bytes -= client.input.len();
+        tools.look();
+        tools.recorder.connections.subtract(tools.now_ns, 1);
+        Some(client)
+    }
+}

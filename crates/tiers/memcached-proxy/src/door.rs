@@ -1,0 +1,114 @@
+//! Where clients come in.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::poller::Poller;
+use crate::report;
+use crate::socket;
+use crate::tools::Tools;
+
+/// How long new connections are left alone when the system has no descriptor for them.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// The sockets that are listened on, which the network threads share.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listeners: Vec<Arc<OwnedFd>>,
+    is_open: bool,
+    /// When it opens again after the system was out of descriptors; 0 when it need not.
+    opens_ns: u64,
+    /// Connections taken at once: few where other threads take some too.
+    at_once: usize,
+}
+
+impl Door {
+    pub(crate) fn new(
+        listeners: Vec<Arc<OwnedFd>>,
+        at_once: usize,
+        poller: &Poller,
+    ) -> Result<Self, Errno> {
+        for listener in &listeners {
+            poller.listen(listener, true)?;
+        }
+        Ok(Self { listeners, is_open: true, opens_ns: 0, at_once })
+    }
+
+    /// The connections that wait, as many as there is room for.
+    pub(crate) fn accept(&mut self, room: usize, tools: &mut Tools) -> Vec<OwnedFd> {
+        let mut accepted = Vec::new();
+        if !self.is_open {
+            return accepted;
+        }
+        for number in 0..self.listeners.len() {
+            for _ in 0..self.at_once {
+                if accepted.len() >= room {
+                    tools.recorder.limit_hit(report::CONNECTIONS);
+                    self.close(tools);
+                    return accepted;
+                }
+                match socket::accept(&self.listeners[number]) {
+                    Ok(socket) => accepted.push(socket),
+                    Err(Errno::AGAIN) => break,
+                    // Of that one client.
+                    Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+                    Err(_) => {
+                        // No descriptor, no memory: the listener stays readable, and nobody may
+                        // ever close.
+                        tools.recorder.limit_hit(report::CONNECTIONS);
+                        self.close(tools);
+                        self.opens_ns = tools.look() + PAUSE_NS;
+                        return accepted;
+                    }
+                }
+            }
+        }
+        accepted
+    }
+
+    /// Leaves new connections in the system's queue.
+    fn close(&mut self, tools: &mut Tools) {
+        tools.progress += 1;
+        for listener in &self.listeners {
+            // One that could not be taken out is not accepted from all the same.
+            tools.poller.listen(listener, false).unwrap_or_default();
+        }
+        self.is_open = false;
+    }
+
+    /// There is room again.
+    pub(crate) fn open(&mut self, tools: &mut Tools) {
+        self.opens_ns = 0;
+        if self.is_open {
+            return;
+        }
+        tools.progress += 1;
+        self.is_open = true;
+        for listener in &self.listeners {
+            if tools.poller.listen(listener, true).is_err() {
+                self.is_open = false;
+                self.opens_ns = tools.now_ns + PAUSE_NS;
+            }
+        }
+    }
+
+    /// Opens when the pause is over.
+    pub(crate) fn tick(&mut self, tools: &mut Tools) {
+        if self.waits() && tools.now_ns >= self.opens_ns {
+            self.open(tools);
+        }
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.opens_ns > 0
+    }
+
+    /// Nobody comes in any more.
+    pub(crate) fn shut(&mut self, tools: &mut Tools) {
+        self.close(tools);
+        self.listeners = Vec::new();
+        self.opens_ns = 0;
+    }
+}

@@ -1,0 +1,167 @@
+//! The proxy: its listeners, and the threads that serve.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kendall_tier::{Clock, Instruments, Stop};
+
+use crate::engine::{Engine, Shared};
+use crate::options::{Mode, Options};
+use crate::pulse::Pulse;
+use crate::report;
+use crate::socket;
+use crate::unique::Incarnations;
+
+/// The proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken or not ours.
+    #[error("cannot listen at {address}; choose another with --listen HOST:PORT")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The path is taken, or cannot be made.
+    #[error("cannot listen at {}; choose another with --listen-unix PATH", path.display())]
+    ListenUnix {
+        /// The path asked for.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gives no descriptor.
+    #[error("cannot make the event queue")]
+    Events(#[source] io::Error),
+}
+
+/// A proxy that listens.
+#[derive(Debug)]
+pub struct Proxy {
+    engines: Vec<Engine>,
+    address: SocketAddr,
+    instruments: Instruments,
+    path: Option<socket::Path>,
+}
+
+impl Proxy {
+    /// Listens, and connects to the servers. A server that cannot be reached is probed until it
+    /// can.
+    ///
+    /// # Errors
+    /// [`StartError`] when the address cannot be used or the system is out of descriptors.
+    pub fn bind(options: Options, clock: Clock) -> Result<Self, StartError> {
+        kendall_tier::raise_descriptor_limit();
+        let address = options.listen;
+        let (listener, address) = socket::listener(address)
+            .map_err(|error| StartError::Listen { address, source: error.into() })?;
+        let mut listeners = vec![Arc::new(listener)];
+        let mut path = None;
+        if let Some(wanted) = &options.listen_unix {
+            let (listener, made) = socket::unix_listener(wanted)
+                .map_err(|source| StartError::ListenUnix { path: wanted.clone(), source })?;
+            listeners.push(Arc::new(listener));
+            path = Some(made);
+        }
+        let all = options.servers.iter().chain(&options.failover);
+        let backends: Vec<String> = all.map(|server| server.address.to_string()).collect();
+        let incarnations = Incarnations::new(backends.len());
+        let instruments = Instruments::new(report::layout(backends), clock.clone());
+        if let Mode::Workers(workers) = options.mode {
+            instruments.set_workers(workers);
+        }
+        let shared = Shared { clock, listeners, incarnations };
+        let engines = shares(&options)
+            .into_iter()
+            .map(|share| Engine::new(Arc::new(share), &shared, instruments.recorder()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| StartError::Events(error.into()))?;
+        Ok(Self { engines, address, instruments, path })
+    }
+
+    /// Where clients connect, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// Shows of each network thread whether it works on something and does not come to an end of
+    /// it.
+    #[must_use]
+    pub fn pulses(&self) -> Vec<Pulse> {
+        self.engines.iter().map(Engine::pulse).collect()
+    }
+
+    /// Serves until the stop is asked for, and then until every request that was read is
+    /// answered.
+    ///
+    /// # Errors
+    /// When waiting for events fails, or a thread cannot be started.
+    pub fn run(mut self, stop: &Stop) -> io::Result<()> {
+        for engine in &self.engines {
+            stop.register(engine.waker());
+        }
+        let Some((first, others)) = self.engines.split_first_mut() else { return Ok(()) };
+        let ended: io::Result<()> = std::thread::scope(|scope| {
+            let mut started = Vec::new();
+            for (number, engine) in others.iter_mut().enumerate() {
+                let thread = std::thread::Builder::new().name(format!("network-{}", number + 2));
+                let spawned = thread.spawn_scoped(scope, || {
+                    let ended = engine.run(stop);
+                    // One that ends by itself must not leave the others alone with its clients.
+                    stop.request();
+                    ended
+                });
+                started.push(spawned.inspect_err(|_| stop.request())?);
+            }
+            let ended = first.run(stop);
+            stop.request();
+            for thread in started {
+                match thread.join() {
+                    Ok(ended) => ended?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok(ended?)
+        });
+        // What it leaves behind in the file system is taken away.
+        drop(self.path.take());
+        ended
+    }
+}
+
+/// The options of each network thread: workers, queue and clients are divided among them, and none
+/// goes without.
+fn shares(options: &Options) -> Vec<Options> {
+    let threads = options.threads.max(1);
+    let share = |total: usize, number: u32| {
+        let (total, threads, number) = (total as u64, u64::from(threads), u64::from(number));
+        let share = total / threads + u64::from(number < total % threads);
+        usize::try_from(share).unwrap_or(usize::MAX)
+    };
+    (0..threads)
+        .map(|number| Options {
+            mode: match options.mode {
+                Mode::Workers(workers) => {
+                    let workers = share(workers as usize, number).max(1);
+                    Mode::Workers(u32::try_from(workers).unwrap_or(u32::MAX))
+                }
+                pipelined @ Mode::Pipelined { .. } => pipelined,
+            },
+            queue_length: share(options.queue_length, number),
+            connections: share(options.connections, number).max(1),
+            ..options.clone()
+        })
+        .collect()
+}

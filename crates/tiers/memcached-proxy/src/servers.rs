@@ -1,0 +1,501 @@
+//! The servers, the connections to them, and which of them a key is asked of.
+
+use kendall_protocols::memcached::{Framing, Request, Ring, keys};
+
+use crate::conn::{Conn, ConnState, InFlight, Role};
+use crate::options::{Address, Mode, Options, Placement};
+use crate::poller::{Interest, Source};
+use crate::report;
+use crate::request::Part;
+use crate::socket::{self, Moved, Stream};
+use crate::tools::Tools;
+use crate::unique::{Incarnations, Origin};
+
+/// Why a server did not answer, in words for the client.
+pub(crate) const REFUSED: &[u8] = b"SERVER_ERROR backend refused the connection\r\n";
+pub(crate) const CLOSED: &[u8] = b"SERVER_ERROR backend closed the connection\r\n";
+pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent what is no reply\r\n";
+pub(crate) const TIMED_OUT: &[u8] = b"SERVER_ERROR backend timed out\r\n";
+pub(crate) const EJECTED: &[u8] = b"SERVER_ERROR backend was ejected\r\n";
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Backend {
+    pub(crate) address: Address,
+    weight: u32,
+    /// It is asked only for what the others cannot be asked for.
+    is_failover: bool,
+    pub(crate) is_live: bool,
+    /// Failures since it last answered.
+    pub(crate) failures: u32,
+    pub(crate) probe_at_ns: u64,
+}
+
+/// A request that a server did not answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lost {
+    pub(crate) request: usize,
+    pub(crate) role: Role,
+    pub(crate) server: usize,
+    /// The server broke off within a value that is with the client already.
+    pub(crate) torn: bool,
+    pub(crate) why: &'static [u8],
+}
+
+/// How the servers are used: what the options say of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) placement: Placement,
+    pub(crate) hash_tag: Option<[u8; 2]>,
+    pub(crate) timeout_ns: u64,
+    pub(crate) eject_after: u32,
+    pub(crate) probe_every_ns: u64,
+    /// Connections that were closed are opened before they are needed.
+    pub(crate) keeps_open: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// By lane, then by server; behind them one a server for probes.
+    conns: Vec<Conn>,
+    lanes: usize,
+    /// Of shared lanes, those for large answers: so many, behind the others.
+    bulk_lanes: usize,
+    pub(crate) backends: Vec<Backend>,
+    /// Servers that are asked.
+    live: Vec<usize>,
+    ring: Ring,
+    failover_ring: Ring,
+    pub(crate) policy: Policy,
+    incarnations: Incarnations,
+    turn: usize,
+    dirty: Vec<usize>,
+    lost: Vec<Lost>,
+    in_flight: usize,
+}
+
+impl Servers {
+    /// Those of the options, and begins to connect.
+    pub(crate) fn new(options: &Options, incarnations: Incarnations, tools: &mut Tools) -> Self {
+        let main = options.servers.iter().map(|server| (server, false));
+        let failover = options.failover.iter().map(|server| (server, true));
+        let backends: Vec<Backend> = main
+            .chain(failover)
+            .map(|(server, is_failover)| Backend {
+                address: server.address.clone(),
+                weight: server.weight,
+                is_failover,
+                is_live: true,
+                failures: 0,
+                probe_at_ns: 0,
+            })
+            .collect();
+        let (lanes, bulk_lanes) = match options.mode {
+            Mode::Workers(workers) => (workers.max(1) as usize, 0),
+            Mode::Pipelined { connections } => {
+                (2 * connections.max(1) as usize, connections.max(1) as usize)
+            }
+        };
+        let nanoseconds =
+            |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let count = backends.len();
+        let mut servers = Self {
+            conns: (0..(lanes + 1) * count).map(|conn| Conn::new(conn % count)).collect(),
+            lanes,
+            bulk_lanes,
+            backends,
+            live: Vec::new(),
+            ring: Ring::empty(),
+            failover_ring: Ring::empty(),
+            policy: Policy {
+                placement: options.placement,
+                hash_tag: options.hash_tag,
+                timeout_ns: nanoseconds(options.timeout),
+                eject_after: options.eject_after,
+                probe_every_ns: nanoseconds(options.probe_every),
+                keeps_open: matches!(options.mode, Mode::Workers(_)),
+            },
+            incarnations,
+            turn: 0,
+            dirty: Vec::new(),
+            lost: Vec::new(),
+            in_flight: 0,
+        };
+        servers.changed();
+        for conn in 0..(lanes - bulk_lanes) * count {
+            servers.open(conn, tools);
+        }
+        servers
+    }
+
+    /// Takes note of which servers are asked.
+    pub(crate) fn changed(&mut self) {
+        let live = |failover: bool| -> Vec<usize> {
+            let asked = |backend: &Backend| backend.is_live && backend.is_failover == failover;
+            (0..self.backends.len()).filter(|s| asked(&self.backends[*s])).collect()
+        };
+        let mut now = live(false);
+        if self.policy.placement == Placement::Hash || now.is_empty() {
+            now.extend(live(true));
+        }
+        self.live = now;
+        if self.policy.placement == Placement::Hash {
+            let points: Vec<(String, u32)> =
+                self.backends.iter().map(|b| (b.address.point_name(), b.weight)).collect();
+            let names: Vec<(&str, u32)> = points.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+            let has_failover = self.backends.iter().any(|backend| backend.is_failover);
+            // Without other servers to ask, the keys of one that is ejected go to those left.
+            self.ring = Ring::weighted(&names, |server| {
+                let backend = &self.backends[server];
+                !backend.is_failover && (backend.is_live || has_failover)
+            });
+            self.failover_ring = Ring::weighted(&names, |server| {
+                let backend = &self.backends[server];
+                backend.is_failover && backend.is_live
+            });
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.backends.len()
+    }
+
+    pub(crate) fn live(&self) -> &[usize] {
+        &self.live
+    }
+
+    pub(crate) fn all_live(&self) -> bool {
+        self.backends.iter().all(|backend| backend.is_live)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// The shared lane of a client.
+    pub(crate) fn shared_lane(&self, client: usize, is_bulk: bool) -> usize {
+        let plain = self.lanes - self.bulk_lanes;
+        if is_bulk && self.bulk_lanes > 0 {
+            plain + client % self.bulk_lanes
+        } else {
+            client % plain
+        }
+    }
+
+    /// The next server in turn.
+    pub(crate) fn next_in_turn(&mut self) -> usize {
+        self.turn = self.turn.wrapping_add(1);
+        self.live[self.turn % self.live.len()]
+    }
+
+    /// Splits keys as evenly as can be over the servers, each a run of the client's keys. Which
+    /// server gets the first run changes from request to request.
+    pub(crate) fn shards(&mut self, keys: usize) -> Vec<Part> {
+        let servers = self.live.len().min(keys);
+        self.turn = self.turn.wrapping_add(1);
+        let mut parts = Vec::with_capacity(servers);
+        let mut from = 0;
+        for shard in 0..servers {
+            let count = keys / servers + usize::from(shard < keys % servers);
+            let server = self.live[(self.turn + shard) % self.live.len()];
+            let keys = (from..from + count).collect();
+            parts.push(Part { server, keys, ..Part::default() });
+            from += count;
+        }
+        parts
+    }
+
+    /// The server that holds a key, or stands in for the one that does.
+    pub(crate) fn of_key(&self, key: &[u8]) -> usize {
+        let first = self.live[0];
+        let key = self.policy.hash_tag.map_or(key, |tag| tagged(key, tag));
+        let Some(server) = self.ring.server(key) else { return first };
+        if self.backends[server].is_live {
+            return server;
+        }
+        self.failover_ring.server(key).unwrap_or(first)
+    }
+
+    /// The keys of a request by the server that holds them.
+    pub(crate) fn placed(&self, request: &Request, bytes: &[u8]) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for (number, key) in keys(request, bytes).enumerate() {
+            let server = self.of_key(key);
+            match parts.iter_mut().find(|part| part.server == server) {
+                Some(part) => part.keys.push(number),
+                None => parts.push(Part { server, keys: vec![number], ..Part::default() }),
+            }
+        }
+        parts
+    }
+
+    pub(crate) fn origin(&self, server: usize) -> Origin {
+        Origin {
+            servers: self.backends.len() as u64,
+            server: server as u64,
+            incarnation: self.incarnations.of(server),
+        }
+    }
+
+    pub(crate) fn number(&self, lane: usize, server: usize) -> usize {
+        lane * self.backends.len() + server
+    }
+
+    pub(crate) fn conn(&self, index: usize) -> &Conn {
+        &self.conns[index]
+    }
+
+    pub(crate) fn conn_mut(&mut self, index: usize) -> &mut Conn {
+        &mut self.conns[index]
+    }
+
+    /// Begins to connect. A refusal at once counts as a failure.
+    fn open(&mut self, index: usize, tools: &mut Tools) {
+        let server = self.conns[index].server;
+        match socket::connecting(&self.backends[server].address) {
+            Ok((socket, made)) => {
+                let conn = &mut self.conns[index];
+                conn.stream = Some(Stream::plain(socket));
+                conn.state = if made { ConnState::Open } else { ConnState::Connecting };
+                conn.progress_ns = tools.now_ns;
+                if !self.watch(index, Interest { read: true, write: !made }, tools) {
+                    self.fail(index, REFUSED, tools);
+                }
+            }
+            Err(_) => self.count_failure(index, tools),
+        }
+    }
+
+    /// A connection that was under way is made, or is not.
+    pub(crate) fn connected(&mut self, index: usize, tools: &mut Tools) {
+        let made = self.conns[index].stream.as_ref().is_some_and(Stream::is_connected);
+        if !made {
+            return self.fail(index, REFUSED, tools);
+        }
+        self.conns[index].state = ConnState::Open;
+        if self.watch(index, Interest { read: true, write: false }, tools) {
+            self.mark_dirty(index);
+        } else {
+            self.fail(index, REFUSED, tools);
+        }
+    }
+
+    /// Whether a connection takes requests; opens it when it is closed.
+    fn is_ready(&mut self, index: usize, tools: &mut Tools) -> bool {
+        if self.conns[index].state == ConnState::Closed {
+            self.open(index, tools);
+        }
+        self.conns[index].state != ConnState::Closed
+    }
+
+    /// Has `write` put a request into a connection's buffer, and awaits the reply. Where there is no
+    /// connection the request is lost.
+    pub(crate) fn send(
+        &mut self,
+        index: usize,
+        flight: InFlight,
+        keys: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+        tools: &mut Tools,
+    ) {
+        if !self.is_ready(index, tools) {
+            let server = self.conns[index].server;
+            let (request, role) = (flight.request, flight.role);
+            return self.lost.push(Lost { request, role, server, torn: false, why: REFUSED });
+        }
+        let conn = &mut self.conns[index];
+        let before = conn.out.len();
+        write(&mut conn.out);
+        let bytes = conn.out.len() - before;
+        conn.push(flight, bytes, tools.now_ns);
+        self.in_flight += 1;
+        if flight.role != Role::Probe {
+            tools.recorder.backend_sent(conn.server, keys as u64);
+        }
+        self.mark_dirty(index);
+    }
+
+    /// Writes what a server has to get.
+    pub(crate) fn write(&mut self, index: usize, tools: &mut Tools) {
+        let conn = &mut self.conns[index];
+        conn.dirty = false;
+        if conn.state != ConnState::Open {
+            return;
+        }
+        let mut blocked = false;
+        while conn.has_output() {
+            match conn.write() {
+                Moved::Bytes(count) => {
+                    tools.progress += 1;
+                    conn.wrote(count, tools.look());
+                }
+                Moved::Later => {
+                    blocked = true;
+                    break;
+                }
+                Moved::Closed => return self.fail(index, CLOSED, tools),
+            }
+        }
+        let wanted = Interest { read: true, write: blocked };
+        if conn.interest != wanted && !self.watch(index, wanted, tools) {
+            self.fail(index, CLOSED, tools);
+        }
+    }
+
+    /// Reads what a server sent; says how much. `None` when there is nothing or nobody.
+    pub(crate) fn read(
+        &mut self,
+        index: usize,
+        scratch: &mut [u8],
+        tools: &mut Tools,
+    ) -> Option<usize> {
+        let conn = &mut self.conns[index];
+        match conn.stream.as_mut()?.read(scratch) {
+            Moved::Bytes(count) => {
+                tools.progress += 1;
+                conn.progress_ns = tools.look();
+                Some(count)
+            }
+            Moved::Later => None,
+            Moved::Closed => {
+                self.fail(index, CLOSED, tools);
+                None
+            }
+        }
+    }
+
+    /// A reply is whole.
+    pub(crate) fn replied(&mut self, index: usize) {
+        let conn = &mut self.conns[index];
+        conn.pop();
+        self.in_flight -= 1;
+        self.backends[conn.server].failures = 0;
+    }
+
+    fn watch(&mut self, index: usize, wanted: Interest, tools: &mut Tools) -> bool {
+        let conn = &mut self.conns[index];
+        tools.progress += 1;
+        conn.interest = wanted;
+        let Some(stream) = &conn.stream else { return false };
+        let source = Source::Conn { generation: conn.generation, index };
+        tools.poller.watch(stream, &mut conn.watched, source, wanted).is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, index: usize) {
+        if !self.conns[index].dirty {
+            self.conns[index].dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn next_dirty(&mut self) -> Option<usize> {
+        self.dirty.pop()
+    }
+
+    #[inline]
+    pub(crate) fn next_lost(&mut self) -> Option<Lost> {
+        self.lost.pop()
+    }
+
+    #[inline]
+    pub(crate) fn have_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.lost.is_empty()
+    }
+
+    /// Closes a connection that broke; what was in flight on it is lost.
+    pub(crate) fn fail(&mut self, index: usize, why: &'static [u8], tools: &mut Tools) {
+        let conn = &mut self.conns[index];
+        let (server, was_open) = (conn.server, conn.state == ConnState::Open);
+        let torn = conn.data_left > 0;
+        let queue = conn.reset();
+        tools.progress += 1;
+        self.in_flight -= queue.len();
+        if was_open {
+            // What the server counted before may start anew.
+            self.incarnations.next(server);
+        }
+        if self.is_probe(index) {
+            self.backends[server].probe_at_ns = tools.now_ns + self.policy.probe_every_ns;
+            return;
+        }
+        if why == TIMED_OUT {
+            tools.recorder.outcome(report::BACKEND_TIMEOUTS, 1);
+        } else if !queue.is_empty() {
+            tools.recorder.outcome(report::BACKEND_FAILURES, 1);
+        }
+        let had_requests = !queue.is_empty();
+        // Taken from the end, so that the first request is the first to be told.
+        for (number, flight) in queue.into_iter().enumerate().rev() {
+            let (request, role, torn) = (flight.request, flight.role, number == 0 && torn);
+            self.lost.push(Lost { request, role, server, torn, why });
+        }
+        // A server may close a connection that is idle.
+        if why != EJECTED && (had_requests || !was_open) {
+            self.count_failure(index, tools);
+        }
+    }
+
+    pub(crate) fn is_probe(&self, index: usize) -> bool {
+        index >= self.lanes * self.backends.len()
+    }
+
+    /// Opens a connection for a probe, and asks whether the server lives.
+    pub(crate) fn probe(&mut self, server: usize, question: &[u8], tools: &mut Tools) {
+        let index = self.number(self.lanes, server);
+        if self.conns[index].state != ConnState::Closed {
+            return;
+        }
+        let flight = InFlight::new(usize::MAX, Role::Probe, Framing::Line);
+        self.send(index, flight, 0, |out| out.extend_from_slice(question), tools);
+        // One that could not be sent is repeated later; nobody waits for it.
+        self.lost.retain(|lost| lost.role != Role::Probe);
+    }
+
+    pub(crate) fn close_probe(&mut self, server: usize) {
+        let index = self.number(self.lanes, server);
+        self.conns[index].reset();
+    }
+
+    /// Opens every connection of a server that is closed.
+    pub(crate) fn open_all(&mut self, server: usize, tools: &mut Tools) {
+        for lane in 0..self.lanes {
+            let index = self.number(lane, server);
+            if self.conns[index].state == ConnState::Closed && self.backends[server].is_live {
+                self.open(index, tools);
+            }
+        }
+    }
+}
+
+/// The part of a key that places it: what stands between the two marks, if they are there and
+/// something is between them.
+fn tagged(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
+    let Some(from) = key.iter().position(|byte| *byte == open) else { return key };
+    let rest = &key[from + 1..];
+    match rest.iter().position(|byte| *byte == close) {
+        Some(0) | None => key,
+        Some(length) => &rest[..length],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_places_a_key_and_one_without_a_whole_tag_is_placed_by_itself() {
+        let part = |key: &'static str| tagged(key.as_bytes(), *b"{}");
+        assert_eq!(part("user:{42}:name"), b"42");
+        assert_eq!(part("{42}:{7}"), b"42");
+        assert_eq!(part("plain"), b"plain");
+        assert_eq!(part("{}x"), b"{}x");
+        assert_eq!(part("{x"), b"{x");
+        assert_eq!(part("}x{y}"), b"y");
+    }
+}

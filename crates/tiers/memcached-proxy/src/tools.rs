@@ -1,0 +1,32 @@
+//! What all parts of the engine use.
+
+use kendall_tier::{Clock, Recorder};
+
+use crate::poller::Poller;
+
+/// The clock, the counters and the system's events.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    clock: Clock,
+    /// The latest look at the clock.
+    pub(crate) now_ns: u64,
+    pub(crate) recorder: Recorder,
+    pub(crate) poller: Poller,
+    /// Grows whenever something came closer to its end: bytes moved, a request was answered, a
+    /// connection opened or closed, an interest in events changed.
+    pub(crate) progress: u64,
+}
+
+impl Tools {
+    pub(crate) fn new(clock: Clock, recorder: Recorder, poller: Poller) -> Self {
+        let now_ns = clock.now_ns();
+        Self { clock, now_ns, recorder, poller, progress: 0 }
+    }
+
+    /// Looks at the clock.
+    #[inline]
+    pub(crate) fn look(&mut self) -> u64 {
+        self.now_ns = self.clock.now_ns();
+        self.now_ns
+    }
+}
