@@ -35,7 +35,10 @@ pub(crate) struct Kendall {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one value a process, read once")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one value a process, read once; it hangs on all flags"
+)]
 enum Command {
     Demo(demo::Demo),
     Run(run::RunCommand),

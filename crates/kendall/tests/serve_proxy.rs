@@ -252,10 +252,24 @@ fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "VALUE k 0 1\r\nv\r\nEND\r\n");
-    for (flag, wrong) in [("--server", "127.0.0.1:1:0"), ("--server", "unix:"), ("--hash-tag", "{")]
-    {
+    for (flag, wrong) in [
+        ("--server", "127.0.0.1:1:0"),
+        ("--server", "unix:"),
+        ("--hash-tag", "{"),
+        ("--tls-cert", "without-a-key.pem"),
+        ("--server-ca", "/no/such/file.pem"),
+    ] {
         let output = Command::new(env!("CARGO_BIN_EXE_kendall"))
-            .args(["serve", "proxy", "--listen", "127.0.0.1:0", flag, wrong])
+            .args([
+                "serve",
+                "proxy",
+                "--listen",
+                "127.0.0.1:0",
+                "--server",
+                "127.0.0.1:1",
+                flag,
+                wrong,
+            ])
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(2), "{flag} {wrong}");

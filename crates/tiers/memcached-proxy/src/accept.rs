@@ -22,7 +22,14 @@ impl Engine {
         }
         let count = match client.stream.read(scratch) {
             Moved::Bytes(count) => count,
-            Moved::Later => return,
+            Moved::Later => {
+                if client.stream.is_encrypted() {
+                    // A step of the handshake, after which it may be written to.
+                    self.tools.progress += 1;
+                    self.clients.mark_dirty(index);
+                }
+                return;
+            }
             Moved::Closed => {
                 client.ended = true;
                 self.tools.progress += 1;
@@ -32,6 +39,7 @@ impl Engine {
         };
         self.tools.progress += 1;
         client.read_ns = self.tools.look();
+        client.ended |= client.stream.has_ended();
         self.tools.recorder.bytes_in(count as u64);
         let bytes = &scratch[..count];
         if !client.greeted {
@@ -51,6 +59,9 @@ impl Engine {
         }
         self.check_request_memory(index);
         self.clients.watch_input(index, &mut self.tools);
+        if self.clients.get(index).is_some_and(|client| client.stream.is_encrypted()) {
+            self.clients.mark_dirty(index);
+        }
     }
 
     /// Looks at a client's input again.

@@ -214,7 +214,7 @@ impl Client {
 
     /// Whether it has all its answers.
     fn is_settled(&self) -> bool {
-        self.pending.is_empty() && !self.has_output()
+        self.pending.is_empty() && !self.has_output() && !self.stream.has_backlog()
     }
 
     /// Whether it has to get something.

@@ -254,6 +254,11 @@ impl Clients {
         client.dirty = false;
         let (mut blocked, mut moved, mut left) = (false, false, TURN_WRITE_BYTES);
         let mut writes = 0;
+        if client.stream.has_backlog() && !client.has_output() && !client.stream.flush() {
+            client.ended = true;
+            self.answer_bytes -= client.buffered;
+            client.forget_answers();
+        }
         while client.has_output() {
             if left == 0 || writes == TURN_WRITES {
                 client.dirty = true;
@@ -270,7 +275,7 @@ impl Clients {
                     self.answer_bytes -= count;
                 }
                 Moved::Later => {
-                    blocked = true;
+                    blocked = client.stream.waits_for_room();
                     break;
                 }
                 Moved::Closed => {
@@ -282,6 +287,7 @@ impl Clients {
                 }
             }
         }
+        blocked |= client.stream.has_backlog() && !client.gone;
         if client.has_ended_answer() {
             tools.look();
             while let Some(done) = client.next_ended_answer() {
@@ -331,7 +337,8 @@ impl Clients {
 
     /// Forgets a client, and gives its requests that were not answered.
     pub(crate) fn remove(&mut self, index: usize, tools: &mut Tools) -> Option<Client> {
-        let client = self.slab.remove(index)?;
+        let mut client = self.slab.remove(index)?;
+        client.stream.close();
         tools.progress += 1;
         self.answer_bytes -= client.buffered;
         self.request_bytes -= client.input.len();

@@ -7,16 +7,34 @@ use rustix::io::Errno;
 
 use crate::poller::Poller;
 use crate::report;
-use crate::socket;
+use crate::socket::{self, Stream};
+use crate::tls::{ClientTls, Tls};
 use crate::tools::Tools;
 
 /// How long new connections are left alone when the system has no descriptor for them.
 const PAUSE_NS: u64 = 100_000_000;
 
+/// A socket that is listened on, and whether its clients speak TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct Listener {
+    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) tls: Option<ClientTls>,
+}
+
+impl Listener {
+    /// The connection of a client that came in. `None` where TLS cannot be spoken.
+    fn stream(&self, socket: OwnedFd) -> Option<Stream> {
+        match &self.tls {
+            None => Some(Stream::new(socket, None)),
+            Some(tls) => Some(Stream::new(socket, Some(Tls::accepting(&tls.0)?))),
+        }
+    }
+}
+
 /// The sockets that are listened on, which the network threads share.
 #[derive(Debug)]
 pub(crate) struct Door {
-    listeners: Vec<Arc<OwnedFd>>,
+    listeners: Vec<Listener>,
     is_open: bool,
     /// When it opens again after the system was out of descriptors; 0 when it need not.
     opens_ns: u64,
@@ -26,18 +44,18 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(
-        listeners: Vec<Arc<OwnedFd>>,
+        listeners: Vec<Listener>,
         at_once: usize,
         poller: &Poller,
     ) -> Result<Self, Errno> {
         for listener in &listeners {
-            poller.listen(listener, true)?;
+            poller.listen(&listener.socket, true)?;
         }
         Ok(Self { listeners, is_open: true, opens_ns: 0, at_once })
     }
 
     /// The connections that wait, as many as there is room for.
-    pub(crate) fn accept(&mut self, room: usize, tools: &mut Tools) -> Vec<OwnedFd> {
+    pub(crate) fn accept(&mut self, room: usize, tools: &mut Tools) -> Vec<Stream> {
         let mut accepted = Vec::new();
         if !self.is_open {
             return accepted;
@@ -49,8 +67,9 @@ impl Door {
                     self.close(tools);
                     return accepted;
                 }
-                match socket::accept(&self.listeners[number]) {
-                    Ok(socket) => accepted.push(socket),
+                let listener = &self.listeners[number];
+                match socket::accept(&listener.socket) {
+                    Ok(socket) => accepted.extend(listener.stream(socket)),
                     Err(Errno::AGAIN) => break,
                     // Of that one client.
                     Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
@@ -73,7 +92,7 @@ impl Door {
         tools.progress += 1;
         for listener in &self.listeners {
             // One that could not be taken out is not accepted from all the same.
-            tools.poller.listen(listener, false).unwrap_or_default();
+            tools.poller.listen(&listener.socket, false).unwrap_or_default();
         }
         self.is_open = false;
     }
@@ -87,7 +106,7 @@ impl Door {
         tools.progress += 1;
         self.is_open = true;
         for listener in &self.listeners {
-            if tools.poller.listen(listener, true).is_err() {
+            if tools.poller.listen(&listener.socket, true).is_err() {
                 self.is_open = false;
                 self.opens_ns = tools.now_ns + PAUSE_NS;
             }

@@ -14,14 +14,13 @@ use rustix::io::Errno;
 
 use crate::clients::Clients;
 use crate::conn::ConnState;
-use crate::door::Door;
+use crate::door::{Door, Listener};
 use crate::memory;
 use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS, TRIM_BYTES};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};
 use crate::pulse::Pulse;
 use crate::requests::Requests;
 use crate::servers::Servers;
-use crate::socket::Stream;
 use crate::tools::Tools;
 use crate::unique::Incarnations;
 
@@ -66,7 +65,7 @@ impl Room {
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
-    pub(crate) listeners: Vec<Arc<std::os::fd::OwnedFd>>,
+    pub(crate) listeners: Vec<Listener>,
     pub(crate) incarnations: Incarnations,
 }
 
@@ -251,9 +250,8 @@ impl Engine {
 
     fn accept(&mut self) {
         let room = self.options.connections.saturating_sub(self.clients.len());
-        for socket in self.door.accept(room, &mut self.tools) {
-            let value_bytes = self.options.value_bytes;
-            self.clients.add(Stream::plain(socket), value_bytes, &mut self.tools);
+        for stream in self.door.accept(room, &mut self.tools) {
+            self.clients.add(stream, self.options.value_bytes, &mut self.tools);
         }
     }
 

@@ -30,9 +30,11 @@ mod requests;
 mod servers;
 mod slab;
 mod socket;
+mod tls;
 mod tools;
 mod unique;
 
 pub use options::{Address, Mode, Options, Placement, Server};
 pub use proxy::{Proxy, StartError};
 pub use pulse::Pulse;
+pub use tls::{ClientTls, ServerTls, TlsError};

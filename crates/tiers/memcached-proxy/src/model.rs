@@ -17,6 +17,7 @@ use kendall_tier::{Clock, Instruments, ManualClock};
 use rustix::event::Timespec;
 use rustix::net::sockopt::set_socket_linger;
 
+use crate::door::Listener;
 use crate::engine::{Engine, Room, Shared};
 use crate::options::{ANSWERS_ADMIT, Mode, Options, Placement, READ_BYTES};
 use crate::report;
@@ -308,7 +309,7 @@ impl World {
         let faults = chance.one_in(2) || options.queue_length == 3;
         let shared = Shared {
             clock: Clock::manual(&clock),
-            listeners: vec![Arc::new(listener)],
+            listeners: vec![Listener { socket: Arc::new(listener), tls: None }],
             incarnations: Incarnations::new(count),
         };
         let engine = Engine::new(Arc::new(options), &shared, instruments.recorder()).unwrap();

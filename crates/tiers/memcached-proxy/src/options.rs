@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::{ClientTls, ServerTls};
+
 /// The port that ketama's libraries leave out of a server's name.
 const DEFAULT_PORT: u16 = 11211;
 
@@ -86,6 +88,10 @@ pub struct Options {
     pub failover: Vec<Server>,
     /// With [`Placement::Hash`], the marks around the part of a key that places it.
     pub hash_tag: Option<[u8; 2]>,
+    /// TLS for clients that connect to `listen`.
+    pub client_tls: Option<ClientTls>,
+    /// TLS to servers that have a port.
+    pub server_tls: Option<ServerTls>,
     /// Network threads. Workers, the queue and clients are divided among them.
     pub threads: u32,
     /// Workers or pipelining.
@@ -118,6 +124,8 @@ impl Options {
             servers: servers.into_iter().map(Server::from).collect(),
             failover: Vec::new(),
             hash_tag: None,
+            client_tls: None,
+            server_tls: None,
             threads: 1,
             mode: Mode::Workers(64),
             placement: Placement::Replicate,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kendall_tier::{Clock, Instruments, Stop};
 
+use crate::door::Listener;
 use crate::engine::{Engine, Shared};
 use crate::options::{Mode, Options};
 use crate::pulse::Pulse;
@@ -60,12 +61,13 @@ impl Proxy {
         let address = options.listen;
         let (listener, address) = socket::listener(address)
             .map_err(|error| StartError::Listen { address, source: error.into() })?;
-        let mut listeners = vec![Arc::new(listener)];
+        let tls = options.client_tls.clone();
+        let mut listeners = vec![Listener { socket: Arc::new(listener), tls }];
         let mut path = None;
         if let Some(wanted) = &options.listen_unix {
             let (listener, made) = socket::unix_listener(wanted)
                 .map_err(|source| StartError::ListenUnix { path: wanted.clone(), source })?;
-            listeners.push(Arc::new(listener));
+            listeners.push(Listener { socket: Arc::new(listener), tls: None });
             path = Some(made);
         }
         let all = options.servers.iter().chain(&options.failover);

@@ -1,6 +1,7 @@
 //! The servers, the connections to them, and which of them a key is asked of.
 
 use kendall_protocols::memcached::{Framing, Request, Ring, keys};
+use rustls::pki_types::ServerName;
 
 use crate::conn::{Conn, ConnState, InFlight, Role};
 use crate::options::{Address, Mode, Options, Placement};
@@ -8,6 +9,7 @@ use crate::poller::{Interest, Source};
 use crate::report;
 use crate::request::Part;
 use crate::socket::{self, Moved, Stream};
+use crate::tls::{ServerTls, Tls};
 use crate::tools::Tools;
 use crate::unique::{Incarnations, Origin};
 
@@ -68,6 +70,7 @@ pub(crate) struct Servers {
     failover_ring: Ring,
     pub(crate) policy: Policy,
     incarnations: Incarnations,
+    tls: Option<ServerTls>,
     turn: usize,
     dirty: Vec<usize>,
     lost: Vec<Lost>,
@@ -116,6 +119,7 @@ impl Servers {
                 keeps_open: matches!(options.mode, Mode::Workers(_)),
             },
             incarnations,
+            tls: options.server_tls.clone(),
             turn: 0,
             dirty: Vec::new(),
             lost: Vec::new(),
@@ -258,8 +262,18 @@ impl Servers {
         let server = self.conns[index].server;
         match socket::connecting(&self.backends[server].address) {
             Ok((socket, made)) => {
+                let tls = match (&self.tls, &self.backends[server].address) {
+                    (Some(tls), Address::Tcp(address)) => {
+                        let tls = Tls::connecting(tls, ServerName::from(address.ip()));
+                        if tls.is_none() {
+                            return self.count_failure(index, tools);
+                        }
+                        tls
+                    }
+                    _ => None,
+                };
                 let conn = &mut self.conns[index];
-                conn.stream = Some(Stream::plain(socket));
+                conn.stream = Some(Stream::new(socket, tls));
                 conn.state = if made { ConnState::Open } else { ConnState::Connecting };
                 conn.progress_ns = tools.now_ns;
                 if !self.watch(index, Interest { read: true, write: !made }, tools) {
@@ -334,11 +348,17 @@ impl Servers {
                     conn.wrote(count, tools.look());
                 }
                 Moved::Later => {
-                    blocked = true;
+                    blocked = conn.stream.as_ref().is_some_and(Stream::waits_for_room);
                     break;
                 }
                 Moved::Closed => return self.fail(index, CLOSED, tools),
             }
+        }
+        if let Some(stream) = conn.stream.as_mut().filter(|stream| stream.is_encrypted()) {
+            if !stream.flush() {
+                return self.fail(index, CLOSED, tools);
+            }
+            blocked |= stream.has_backlog();
         }
         let wanted = Interest { read: true, write: blocked };
         if conn.interest != wanted && !self.watch(index, wanted, tools) {
@@ -360,7 +380,14 @@ impl Servers {
                 conn.progress_ns = tools.look();
                 Some(count)
             }
-            Moved::Later => None,
+            Moved::Later => {
+                if conn.stream.as_ref().is_some_and(Stream::is_encrypted) {
+                    // A step of the handshake, after which it may be written to.
+                    tools.progress += 1;
+                    self.mark_dirty(index);
+                }
+                None
+            }
             Moved::Closed => {
                 self.fail(index, CLOSED, tools);
                 None

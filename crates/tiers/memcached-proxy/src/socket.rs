@@ -13,6 +13,7 @@ use rustix::net::{
 };
 
 use crate::options::Address;
+use crate::tls::Tls;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -34,11 +35,50 @@ pub(crate) enum Moved {
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: OwnedFd,
+    tls: Option<Box<Tls>>,
 }
 
 impl Stream {
-    pub(crate) fn plain(socket: OwnedFd) -> Self {
-        Self { socket }
+    pub(crate) fn new(socket: OwnedFd, tls: Option<Tls>) -> Self {
+        Self { socket, tls: tls.map(Box::new) }
+    }
+
+    /// Whether it is encrypted: then a read may allow a write.
+    #[inline]
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether the other side ended behind the bytes that were read last.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_ended())
+    }
+
+    /// Whether bytes that were taken wait for the socket to be writable.
+    #[inline]
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_backlog())
+    }
+
+    /// Writes what was taken and waits; says whether the socket still takes something.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> bool {
+        self.tls.as_mut().is_none_or(|tls| tls.flush(&self.socket))
+    }
+
+    /// Whether a write that came back with [`Moved::Later`] waits for the socket to be writable, and
+    /// not for what the other side has to say first.
+    #[inline]
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.has_backlog())
+    }
+
+    /// Says good-bye where that is the custom.
+    pub(crate) fn close(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&self.socket);
+        }
     }
 
     /// Whether a connection that was under way is made.
@@ -48,6 +88,9 @@ impl Stream {
 
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Moved {
+        if let Some(tls) = &mut self.tls {
+            return tls.read(&self.socket, buffer);
+        }
         match recv(&self.socket, buffer, RecvFlags::empty()) {
             Ok((0, _)) => Moved::Closed,
             Ok((count, _)) => Moved::Bytes(count),
@@ -58,6 +101,9 @@ impl Stream {
 
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
+        if let Some(tls) = &mut self.tls {
+            return tls.write(&self.socket, bytes);
+        }
         match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
             Ok(count) => Moved::Bytes(count),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Later,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use kendall_memcached_proxy::{Address, Mode, Options, Placement, Proxy as Middleware, Server};
+use kendall_memcached_proxy::{
+    Address, ClientTls, Mode, Options, Placement, Proxy as Middleware, Server, ServerTls, TlsError,
+};
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::{parse_bytes, parse_seconds};
 
@@ -39,6 +41,26 @@ pub(crate) struct Proxy {
     /// A socket in the file system for clients of this machine, besides --listen
     #[arg(long, value_name = "PATH")]
     listen_unix: Option<PathBuf>,
+
+    /// Certificate chain (PEM) for clients of --listen: they speak TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Authority (PEM) whose certificate every client must show
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Authority (PEM) of the servers' certificates: servers with a port are spoken to with TLS
+    #[arg(long, value_name = "FILE")]
+    server_ca: Option<PathBuf>,
+
+    /// Name in the servers' certificates; their address without it
+    #[arg(long, value_name = "NAME", requires = "server_ca")]
+    server_name: Option<String>,
 
     /// Network threads; workers, the queue and clients are divided among them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -114,7 +136,8 @@ enum PlacementName {
 impl Proxy {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let middleware = Middleware::bind(self.options(), Clock::monotonic())
+        let options = self.options().map_err(|error| exit_with(Exit::Refused, error))?;
+        let middleware = Middleware::bind(options, Clock::monotonic())
             .map_err(|error| exit_with(Exit::NotReady, error))?;
         let instruments = middleware.instruments().clone();
         let listen = vec![middleware.address()];
@@ -143,8 +166,20 @@ impl Proxy {
         running.finish().map(|done| if exit == Exit::Done { done } else { exit })
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> Result<Options, TlsError> {
+        let client_tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                Some(ClientTls::from_files(certificate, key, self.tls_client_ca.as_deref())?)
+            }
+            _ => None,
+        };
+        let server_tls = match &self.server_ca {
+            Some(authority) => Some(ServerTls::from_files(authority, self.server_name.as_deref())?),
+            None => None,
+        };
+        Ok(Options {
+            client_tls,
+            server_tls,
             mode: match self.mode {
                 ModeName::Worker => Mode::Workers(self.workers),
                 ModeName::Pipelined => Mode::Pipelined { connections: self.connections },
@@ -166,7 +201,7 @@ impl Proxy {
             failover: self.failover.clone(),
             hash_tag: self.hash_tag,
             threads: self.threads,
-        }
+        })
     }
 }
 
