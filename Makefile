@@ -7,7 +7,7 @@ KENDALL = target/release/kendall
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store report
 
-.PHONY: help demo test quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue
+.PHONY: help demo test quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -65,3 +65,6 @@ bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 
 bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall --bench queue
+
+bench-build: build ## prints the build cache's cost beside bazel-remote (BAZEL_REMOTE=PATH; 10 minutes)
+	scripts/bench-build $(if $(BAZEL_REMOTE),--bazel-remote $(BAZEL_REMOTE))

@@ -123,7 +123,7 @@ pub(crate) struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// The quota without the room that moving needs.
+    /// The quota without the room that moving and sealing need.
     limit: u64,
     quota: u64,
     segment_bytes: u64,
@@ -185,16 +185,18 @@ impl Store {
     pub(crate) fn open(options: &StoreOptions) -> Result<Self, StoreError> {
         let lanes = options.lanes.max(1);
         // A segment a lane is open, and one is being moved to: they must fit many times.
-        let share = options.quota / (8 * (lanes as u64 + 1));
+        let share = options.quota / (16 * (lanes as u64 + 1));
         let segment_bytes = share.min(SEGMENT_BYTES);
         if segment_bytes < SMALLEST_SEGMENT {
-            let least = SMALLEST_SEGMENT * 8 * (lanes as u64 + 1);
+            let least = SMALLEST_SEGMENT * 16 * (lanes as u64 + 1);
             return Err(StoreError::Quota { quota: options.quota, least, lanes });
         }
         let lock = recover::lock(&options.folder)?;
         let inner = Inner {
             folder: options.folder.clone(),
-            limit: options.quota - segment_bytes,
+            // What is being moved is there twice for a while; and when a segment is sealed, the heads
+            // of its records come to it, which are as long as it is where contents are empty.
+            limit: options.quota - segment_bytes * (lanes as u64 + 2),
             quota: options.quota,
             segment_bytes,
             small: SMALL.min(segment_bytes / 8),

@@ -178,7 +178,7 @@ impl Lane {
             slices.extend(record.content.bytes.iter().map(|part| IoSlice::new(part)));
             slices.push(IoSlice::new(&record.table));
         }
-        record::write_all_at(&open.segment.file, &mut slices, u64::from(open.offset))?;
+        open.write(&mut slices)?;
         for (record, head) in records.iter().zip(&heads) {
             places.push(open.note(head, record.head.record_bytes()));
         }
@@ -189,7 +189,7 @@ impl Lane {
     pub(super) fn append_raw(&mut self, inner: &Inner, record: &[u8]) -> io::Result<Place> {
         let bytes = record.len() as u64;
         let open = self.room(inner, bytes)?;
-        open.segment.file.write_all_at(record, u64::from(open.offset))?;
+        open.write(&mut [IoSlice::new(record)])?;
         Ok(open.note(&record[..HEAD], bytes))
     }
 
@@ -249,6 +249,17 @@ impl Open {
         let mut segments = inner.segments.write().unwrap_or_else(PoisonError::into_inner);
         segments.insert(number, Arc::clone(&segment));
         Ok(Self { segment, offset: 0, heads: Vec::new(), folder: inner.folder.clone() })
+    }
+
+    /// Writes behind the last record. What a full disk let through of a write that failed is cut
+    /// off: a content must never lie where a record is looked for.
+    fn write(&self, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let offset = u64::from(self.offset);
+        record::write_all_at(&self.segment.file, slices, offset).inspect_err(|_| {
+            if let Err(error) = self.segment.file.set_len(offset) {
+                tracing::error!(%error, "a write that failed cannot be cut off");
+            }
+        })
     }
 
     fn note(&mut self, head: &[u8], bytes: u64) -> Place {

@@ -152,10 +152,28 @@ fn the_quota_holds_at_every_moment_and_the_least_recently_used_go() {
     assert_eq!(store.bytes()[0], disk(folder.path()));
 }
 
+/// The heads of a segment of empty contents are as long as the segment.
+#[test]
+fn the_quota_holds_also_where_contents_are_next_to_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota = 4 << 20;
+    let options = StoreOptions { folder: folder.path().to_owned(), quota, lanes: 2 };
+    let store = Store::open(&options).unwrap();
+    for number in 0..600_u32 {
+        let contents: Vec<Content> = (0..100).map(|n| content(number * 100 + n, 4)).collect();
+        store.put_all(number as usize, &contents).unwrap();
+        if number % 20 == 0 {
+            assert!(disk(folder.path()) <= quota, "{}", disk(folder.path()));
+        }
+    }
+    assert!(store.counts().evicted.get() > 0);
+    assert_eq!(store.bytes()[0], disk(folder.path()));
+}
+
 #[test]
 fn what_is_alive_moves_on_when_its_segment_is_mostly_dead() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&options(folder.path(), 4 << 20)).unwrap();
+    let store = Store::open(&options(folder.path(), 8 << 20)).unwrap();
     // One of ten is used again and again: it survives in segments of which the rest dies.
     let warm: Vec<Content> = (0..40).map(|n| content(1_000_000 + n, 20_000)).collect();
     for round in 0..400_u32 {

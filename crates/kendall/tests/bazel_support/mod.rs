@@ -1,0 +1,202 @@
+//! A workspace that the Bazel of Debian builds without a network: C++ with a test, and twenty-one
+//! generated files.
+//!
+//! That Bazel looks for its rules in repositories that it would fetch. Those are stood in for by
+//! folders whose rules are the ones built into it.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The rules that each repository gives on.
+const RULES: [(&str, &str, &[&str]); 3] = [
+    (
+        "rules_cc",
+        "cc",
+        &[
+            "cc_binary",
+            "cc_import",
+            "cc_library",
+            "cc_proto_library",
+            "cc_test",
+            "cc_toolchain",
+            "cc_toolchain_suite",
+            "objc_library",
+        ],
+    ),
+    (
+        "rules_java",
+        "java",
+        &[
+            "java_binary",
+            "java_import",
+            "java_library",
+            "java_proto_library",
+            "java_runtime",
+            "java_toolchain",
+        ],
+    ),
+    ("rules_proto", "proto", &["proto_lang_toolchain", "proto_library"]),
+];
+
+/// Generated files besides the one made of all of them.
+pub const GENERATED: usize = 20;
+
+/// A folder with the workspace, and a Bazel of its own that builds it.
+pub struct Workspace {
+    folder: tempfile::TempDir,
+}
+
+/// What a build said it did.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Built {
+    /// Processes that ran on this machine.
+    pub local: usize,
+    /// Actions that were answered from the cache.
+    pub hits: usize,
+    /// Actions that were executed elsewhere.
+    pub remote: usize,
+}
+
+/// Whether Bazel is installed; says so when it is not.
+pub fn installed() -> bool {
+    let there = Command::new("bazel-bootstrap").arg("--version").output().is_ok()
+        || Path::new("/usr/share/bazel/tools/platforms").exists();
+    if !there {
+        println!("SKIPPED: bazel-bootstrap and bazel-platforms are not installed");
+    }
+    there
+}
+
+impl Workspace {
+    /// Writes it. Content differs by `seed`, so that two workspaces share no action.
+    pub fn new(seed: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for (name, package, rules) in RULES {
+            write(&root.join(name).join("WORKSPACE"), &format!("workspace(name = \"{name}\")\n"));
+            write(&root.join(name).join(package).join("BUILD"), "");
+            let given: String =
+                rules.iter().map(|rule| format!("{rule} = native.{rule}\n")).collect();
+            write(&root.join(name).join(package).join("defs.bzl"), &given);
+        }
+        let coverage = root.join("remote_coverage_tools");
+        write(&coverage.join("WORKSPACE"), "workspace(name = \"remote_coverage_tools\")\n");
+        write(&coverage.join("none.sh"), "exit 1\n");
+        write(
+            &coverage.join("BUILD"),
+            "package(default_visibility = [\"//visibility:public\"])\n\
+             filegroup(name = \"coverage_report_generator\", srcs = [\"none.sh\"])\n\
+             filegroup(name = \"lcov_merger\", srcs = [\"none.sh\"])\n",
+        );
+        sources(&root.join("main"), seed);
+        Self { folder }
+    }
+
+    /// Where the sources are.
+    pub fn sources(&self) -> std::path::PathBuf {
+        self.folder.path().join("main")
+    }
+
+    /// Runs Bazel with `arguments`, such as `test //...`.
+    pub fn bazel(&self, command: &str, arguments: &[&str]) -> Output {
+        let root = self.folder.path();
+        let mut bazel = Command::new("bazel");
+        bazel
+            .current_dir(root.join("main"))
+            .env("HOME", root)
+            .args(["--nohome_rc", "--host_jvm_args=-Xmx512m"])
+            .arg(format!("--output_user_root={}", root.join("output").display()))
+            .arg(command);
+        if command != "shutdown" {
+            for (name, ..) in RULES {
+                bazel.arg(format!("--override_repository={name}={}", root.join(name).display()));
+            }
+            let coverage = root.join("remote_coverage_tools");
+            bazel
+                .arg(format!("--override_repository=remote_coverage_tools={}", coverage.display()))
+                .arg("--override_repository=platforms=/usr/share/bazel/tools/platforms")
+                .args(["--curses=no", "--color=no"]);
+        }
+        bazel.args(arguments).output().unwrap()
+    }
+
+    /// Builds and tests everything; fails the test that asked when Bazel does.
+    pub fn test(&self, arguments: &[&str]) -> Built {
+        let output = self.bazel("test", &[arguments, &["//..."]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "bazel test {arguments:?}\n{said}");
+        built(&said)
+    }
+
+    /// Removes what was built.
+    pub fn clean(&self) {
+        let output = self.bazel("clean", &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        self.bazel("shutdown", &[]);
+        // Bazel makes what it built unwritable.
+        let folder = self.folder.path().join("output");
+        Command::new("chmod").arg("-R").arg("u+w").arg(folder).output().unwrap();
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+fn sources(folder: &Path, seed: u32) {
+    write(&folder.join("WORKSPACE"), "workspace(name = \"main\")\n");
+    let mut build = String::from(
+        "cc_library(name = \"sum\", srcs = [\"sum.cc\"], hdrs = [\"sum.h\"])\n\
+         cc_binary(name = \"program\", srcs = [\"program.cc\"], deps = [\":sum\"])\n\
+         cc_test(name = \"sum_test\", size = \"small\", srcs = [\"sum_test.cc\"], deps = [\":sum\"])\n",
+    );
+    for number in 0..GENERATED {
+        build.push_str(&format!(
+            "genrule(name = \"g{number}\", outs = [\"g{number}.txt\"], \
+             cmd = \"echo {seed} {number} > $@\")\n"
+        ));
+    }
+    let parts: Vec<String> = (0..GENERATED).map(|number| format!("\":g{number}\"")).collect();
+    build.push_str(&format!(
+        "genrule(name = \"all\", srcs = [{}], outs = [\"all.txt\"], cmd = \"cat $(SRCS) > $@\")\n",
+        parts.join(", ")
+    ));
+    write(&folder.join("BUILD"), &build);
+    write(&folder.join("sum.h"), &format!("// {seed}\nint sum(int a, int b);\n"));
+    write(&folder.join("sum.cc"), "#include \"sum.h\"\nint sum(int a, int b) { return a + b; }\n");
+    write(
+        &folder.join("program.cc"),
+        "#include \"sum.h\"\n#include <cstdio>\nint main() { std::printf(\"%d\\n\", sum(1, 2)); }\n",
+    );
+    write(
+        &folder.join("sum_test.cc"),
+        "#include \"sum.h\"\nint main() { return sum(1, 2) == 3 ? 0 : 1; }\n",
+    );
+}
+
+/// Reads `INFO: 31 processes: 30 remote cache hit, 1 internal.`
+fn built(said: &str) -> Built {
+    let line = said.lines().find(|line| line.contains(" process")).unwrap_or_default();
+    let (_, counts) = line.rsplit_once(": ").unwrap_or_default();
+    let mut built = Built { local: 0, hits: 0, remote: 0 };
+    for count in counts.trim_end_matches('.').split(", ") {
+        let (number, kind) = count.split_once(' ').unwrap_or_default();
+        let number = number.parse().unwrap_or(0);
+        match kind {
+            "remote cache hit" => built.hits += number,
+            "remote" => built.remote += number,
+            "internal" => {}
+            _ => built.local += number,
+        }
+    }
+    built
+}

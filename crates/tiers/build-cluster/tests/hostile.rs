@@ -1,0 +1,143 @@
+//! Clients that mean no good: each is refused in bounds, and others are served meanwhile.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kendall_build_cluster::cache::Cache;
+use kendall_build_cluster::digest::Function;
+use kendall_tier::Clock;
+use support::{block_on, client, content, options, start};
+
+/// The gRPC status of a raw body at a path.
+async fn raw(cache: &Cache, path: &str, body: Vec<u8>) -> Option<i32> {
+    let stream = tokio::net::TcpStream::connect(cache.address()).await.unwrap();
+    let (mut sender, driver) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    let driving = tokio::task::LocalSet::new();
+    let body = Full::new(Bytes::from(body));
+    let request = Request::post(format!("http://x{path}"))
+        .header("content-type", "application/grpc")
+        .body(body)
+        .unwrap();
+    driving.spawn_local(driver);
+    driving
+        .run_until(async {
+            let response = sender.send_request(request).await.unwrap();
+            let code = |headers: &hyper::HeaderMap| headers.get("grpc-status").cloned();
+            let early = code(response.headers());
+            let late = response.into_body().collect().await.ok();
+            let late = late.and_then(|body| body.trailers().and_then(code));
+            early.or(late).and_then(|value| value.to_str().ok()?.parse().ok())
+        })
+        .await
+}
+
+const CAS: &str = "/build.bazel.remote.execution.v2.ContentAddressableStorage";
+
+#[test]
+fn what_is_no_message_is_refused_with_a_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let find = format!("{CAS}/FindMissingBlobs");
+        let message = |bytes: &[u8]| {
+            let length = u32::try_from(bytes.len()).unwrap();
+            [&[0][..], &length.to_be_bytes(), bytes].concat()
+        };
+        // RESOURCE_EXHAUSTED for four gigabytes announced, and none is waited for.
+        assert_eq!(raw(&cache, &find, vec![0, 255, 255, 255, 255]).await, Some(8));
+        // UNIMPLEMENTED for compressed messages, and for methods that there are none.
+        assert_eq!(raw(&cache, &find, vec![1, 0, 0, 0, 0]).await, Some(12));
+        assert_eq!(raw(&cache, "/no.such.Service/Method", message(b"")).await, Some(12));
+        // INTERNAL where the request ends within its message, or before it.
+        assert_eq!(raw(&cache, &find, vec![0, 0, 0, 0, 9, 1]).await, Some(13));
+        assert_eq!(raw(&cache, &find, vec![]).await, Some(13));
+        // INVALID_ARGUMENT for noise.
+        for path in [
+            &find,
+            &format!("{CAS}/BatchUpdateBlobs"),
+            &format!("{CAS}/BatchReadBlobs"),
+            &format!("{CAS}/GetTree"),
+            "/build.bazel.remote.execution.v2.ActionCache/GetActionResult",
+            "/build.bazel.remote.execution.v2.ActionCache/UpdateActionResult",
+            "/build.bazel.remote.asset.v1.Push/PushBlob",
+            "/google.bytestream.ByteStream/Read",
+            "/google.bytestream.ByteStream/Write",
+        ] {
+            assert_eq!(raw(&cache, path, message(&[0xff; 40])).await, Some(3), "{path}");
+        }
+        let mut good = client(cache.address()).await;
+        assert_eq!(good.put(Function::Sha256, &[content(1, 10)]).await, [0]);
+    });
+    cache.stop();
+}
+
+#[test]
+fn connections_that_say_nothing_or_nonsense_make_room_for_those_that_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.connections = 8;
+    options.listen.patience = Duration::from_millis(300);
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    // A part of the words with which HTTP/2 begins, of a head of HTTP/1.1, noise, and nothing.
+    let words: [&[u8]; 4] = [b"PRI * HTTP/2.0\r\n", b"GET /cas", b"\x00\xff\x16\x03", b""];
+    let silent: Vec<TcpStream> = (0..200)
+        .map(|number| {
+            let mut stream = TcpStream::connect(cache.address()).unwrap();
+            stream.write_all(words[number % 4]).unwrap();
+            stream
+        })
+        .collect();
+    block_on(async {
+        let mut good = client(cache.address()).await;
+        let blob = content(1, 1000);
+        assert_eq!(good.put(Function::Sha256, std::slice::from_ref(&blob)).await, [0]);
+    });
+    // It ends them: a read comes to its end.
+    for mut stream in silent {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut said = Vec::new();
+        match stream.read_to_end(&mut said) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+    cache.stop();
+}
+
+#[test]
+fn uploads_that_are_never_finished_are_bounded_in_memory_and_leave_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let mut bad = client(cache.address()).await;
+        for number in 0..600_u32 {
+            // Announced as a megabyte; a few bytes come, and the stream ends.
+            let mut digest = Function::Sha256.digest(&number.to_le_bytes());
+            digest.size = 1_000_000;
+            let name = format!("uploads/{number}/{}", digest.resource());
+            let request = kendall_build_cluster::wire::bytestream::WriteRequest {
+                resource_name: name,
+                data: content(number, 100),
+                ..Default::default()
+            };
+            bad.bytes.write(tokio_stream::iter([request])).await.unwrap();
+        }
+        let mut good = client(cache.address()).await;
+        assert_eq!(good.put(Function::Sha256, &[content(7, 100)]).await, [0]);
+    });
+    let parts = || std::fs::read_dir(folder.path().join("files")).unwrap().count();
+    assert!(parts() <= 256, "no more than may be resumed: {}", parts());
+    cache.stop();
+    assert_eq!(parts(), 0, "and after a stop, none");
+}
