@@ -12,3 +12,4 @@ pub mod models;
 pub mod saturation;
 pub mod score;
 pub mod trend;
+pub mod twin;

@@ -120,7 +120,7 @@ pub fn fork_join(
 /// As [`fork_join`], and beyond 10,000 branches.
 ///
 /// # Source
-/// [NT88] for exponential service; independent branches are slower: Baccelli, Makowski, Shwartz
+/// \[NT88\] for exponential service; independent branches are slower: Baccelli, Makowski, Shwartz
 /// 1989. The interpolation is this project's own: `docs/models.md`.
 pub fn fork_join_general(
     arrival_rate: f64,

@@ -1,0 +1,594 @@
+//! From measured runs to a twin.
+
+use kendall_units::exact_f64;
+
+use super::demand::{self, Demand, Observed};
+use super::simulate::{Length, Simulated, simulate};
+use super::system::{System, SystemError, Workload};
+
+/// Rounds in which demands are fitted through the model.
+const ROUNDS: u32 = 4;
+/// Share of a correction that each round takes.
+const DAMPING: f64 = 0.5;
+/// Requests that a run is simulated for.
+const REQUESTS: f64 = 3_000.0;
+/// Foreign CPU of a run, in cores, from which it is left out: beyond it a run measures something
+/// else (26 % in throughput and a factor of four in response time were seen).
+pub const MOST_FOREIGN_CORES: f64 = 0.15;
+/// Spread of CPU time per request between runs, where none was repeated.
+const UNKNOWN_DRIFT: f64 = 0.1;
+/// Where fewer than this share of a pool's tokens is asked for, nobody waits.
+const LIGHT: f64 = 0.9;
+/// Longest time that an idle core may take to wake, in s: beyond it the model lacks something else.
+const MOST_WAKE_S: f64 = 500e-6;
+/// Relative error of the throughput, and of the response time, that a right structure may have
+/// beside drift.
+const FLOOR: (f64, f64) = (0.02, 0.06);
+
+/// What one process used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProcessUse {
+    /// CPU time of a request, in s.
+    pub cpu_s: f64,
+    /// Voluntary context switches of a request.
+    pub switches: f64,
+}
+
+/// A run as it was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredRun {
+    /// Structure at its configuration.
+    pub system: System,
+    /// Levels of what was varied, by name.
+    pub levels: Vec<(String, f64)>,
+    /// X, 1/s.
+    pub throughput_per_s: f64,
+    /// Mean response time, in s.
+    pub response_mean_s: f64,
+    /// Its 99th percentile, in s.
+    pub response_p99_s: Option<f64>,
+    /// By process of the system.
+    pub processes: Vec<ProcessUse>,
+    /// Mean number served together; 1 without batches.
+    pub batch: f64,
+    /// Mean time of the speed probe, in s.
+    pub probe_s: Option<f64>,
+    /// CPU that none of the processes used, in cores.
+    pub foreign_cores: f64,
+    /// Length of the run, in s.
+    pub measured_s: f64,
+}
+
+/// Runs that make no twin.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CalibrationError {
+    /// A structure makes no sense.
+    #[error("run {run}: {source}")]
+    System {
+        /// Which run, from 0.
+        run: usize,
+        /// Why.
+        source: SystemError,
+    },
+    /// Runs of different systems.
+    #[error(
+        "run {run} has other processes than the first: a twin is of one system; calibrate each by \
+         itself"
+    )]
+    Different {
+        /// Which run, from 0.
+        run: usize,
+    },
+    /// A number makes no sense.
+    #[error("run {run}: {what} is {value}; it must be a finite number above 0")]
+    Number {
+        /// Which run, from 0.
+        run: usize,
+        /// What.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// Too few to tell anything.
+    #[error(
+        "{usable} usable configurations of {configurations}: at least two are needed, one at light \
+         load and one near saturation"
+    )]
+    TooFew {
+        /// Configurations without foreign CPU.
+        usable: usize,
+        /// All of them.
+        configurations: usize,
+    },
+}
+
+/// How slow the machine is in a run, relative to the reference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Form {
+    /// By the speed probe.
+    Probe,
+    /// Always alike.
+    Flat,
+    /// 1 + ½·(1 − U): slower where cores are idle. Empirical.
+    Idle,
+    /// X^−0.2. Empirical.
+    Load,
+}
+
+/// Demands by one form of slowness.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fitted {
+    pub(super) form: Form,
+    pub(super) demands: Vec<Demand>,
+    /// Standard deviation of log(measured/fitted) of the CPU time of all processes together.
+    pub(super) residual: f64,
+    pub(super) wake_s: f64,
+    pub(super) commit_s: f64,
+    pub(super) p99: f64,
+}
+
+/// How well the calibrated structure gives back its own runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Misfit {
+    /// Root mean square of log(measured/modelled) throughput over the configurations.
+    pub throughput: f64,
+    /// The same of the mean response time.
+    pub response: f64,
+    /// Largest of the throughput, and at which levels.
+    pub worst: f64,
+    /// Levels of the worst.
+    pub at: Vec<(String, f64)>,
+    /// What a right structure would show, from the machine's drift.
+    pub expected: f64,
+    /// Whether the structure is contradicted by the runs it was calibrated on.
+    pub contradicted: bool,
+}
+
+/// A calibrated twin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Twin {
+    pub(super) configurations: Vec<MeasuredRun>,
+    pub(super) fitted: Vec<Fitted>,
+    pub(super) reference_throughput: f64,
+    pub(super) reference_probe_s: Option<f64>,
+    pub(super) tells_batches: bool,
+    /// Spread of CPU time per request between runs of one configuration, as the standard deviation
+    /// of its logarithm, slowness taken off.
+    pub drift: f64,
+    /// Spread of the machine's speed by the probe, likewise.
+    pub speed_spread: f64,
+    /// Whether `drift` is measured: some configuration was run twice.
+    pub drift_known: bool,
+    /// Runs left out because of foreign CPU, from 0.
+    pub left_out: Vec<usize>,
+    /// How well it gives back its own runs.
+    pub misfit: Misfit,
+    pub(super) seed: u64,
+}
+
+impl Twin {
+    /// Demands of the processes, by the first form of slowness.
+    #[must_use]
+    pub fn demands(&self) -> &[Demand] {
+        &self.fitted[0].demands
+    }
+
+    /// How slow the machine is where the speed probe takes `probe_s`, relative to the calibration runs;
+    /// `None` where these had no probe.
+    #[must_use]
+    pub fn slowness(&self, probe_s: f64) -> Option<f64> {
+        self.reference_probe_s.map(|reference| probe_s / reference)
+    }
+
+    /// Time that an idle core takes to wake, in s, by the first form of slowness.
+    #[must_use]
+    pub fn wake_s(&self) -> f64 {
+        self.fitted[0].wake_s
+    }
+}
+
+/// Fits a twin to measured runs.
+///
+/// Demands are fitted to what the operating system accounts for, then once more through the model, so
+/// that simulated wake-ups cost what the measured ones did; the time that an idle core takes to wake
+/// (or that a commit takes) from the response times of runs where nobody waits for a token.
+///
+/// # Errors
+/// [`CalibrationError`] when runs make no sense, or too few are usable.
+pub fn calibrate(runs: &[MeasuredRun], seed: u64) -> Result<Twin, CalibrationError> {
+    check(runs)?;
+    let left_out: Vec<usize> =
+        (0..runs.len()).filter(|i| runs[*i].foreign_cores > MOST_FOREIGN_CORES).collect();
+    let usable: Vec<&MeasuredRun> =
+        runs.iter().filter(|run| run.foreign_cores <= MOST_FOREIGN_CORES).collect();
+    let probes: Option<Vec<f64>> = usable.iter().map(|run| run.probe_s).collect();
+    let probes = probes.filter(|probes| !probes.is_empty());
+    let reference = Reference {
+        throughput: geometric_mean(usable.iter().map(|run| run.throughput_per_s)),
+        probe_s: probes.as_ref().map(|probes| geometric_mean(probes.iter().copied())),
+    };
+    let (drift, drift_known) = drift(&usable, &reference);
+    let configurations = merged(&usable, &reference);
+    if configurations.len() < 2 {
+        let all = merged(&runs.iter().collect::<Vec<_>>(), &reference).len();
+        let usable = configurations.len();
+        return Err(CalibrationError::TooFew { usable, configurations: all });
+    }
+    let forms: &[Form] = match reference.probe_s {
+        Some(_) => &[Form::Probe],
+        None => &[Form::Flat, Form::Idle, Form::Load],
+    };
+    let observed = observed(&usable, &reference, forms[0]);
+    let tells_batches = demand::fit(runs[0].processes.len(), &observed).tells_batches;
+    let fitted: Vec<Fitted> = forms
+        .iter()
+        .map(|form| fit_form(*form, &usable, &configurations, &reference, seed))
+        .collect();
+    let misfit = misfit(&fitted, &configurations, &reference, drift, seed);
+    let spread = probes.map_or(0.0, |probes| log_spread(&probes));
+    Ok(Twin {
+        configurations,
+        fitted,
+        reference_throughput: reference.throughput,
+        reference_probe_s: reference.probe_s,
+        tells_batches,
+        drift,
+        speed_spread: spread,
+        drift_known,
+        left_out,
+        misfit,
+        seed,
+    })
+}
+
+fn check(runs: &[MeasuredRun]) -> Result<(), CalibrationError> {
+    let Some(first) = runs.first() else {
+        return Err(CalibrationError::TooFew { usable: 0, configurations: 0 });
+    };
+    for (run, measured) in runs.iter().enumerate() {
+        measured.system.check().map_err(|source| CalibrationError::System { run, source })?;
+        let names = |system: &System| -> Vec<String> {
+            system.processes.iter().map(|process| process.name.clone()).collect()
+        };
+        if names(&measured.system) != names(&first.system)
+            || measured.processes.len() != first.system.processes.len()
+        {
+            return Err(CalibrationError::Different { run });
+        }
+        let positive = [
+            ("throughput", measured.throughput_per_s),
+            ("mean response time", measured.response_mean_s),
+            ("length", measured.measured_s),
+            ("probe", measured.probe_s.unwrap_or(1.0)),
+            ("CPU time of a request", measured.processes.iter().map(|p| p.cpu_s).sum()),
+        ];
+        for (what, value) in positive {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(CalibrationError::Number { run, what, value });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What slowness is relative to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reference {
+    pub(super) throughput: f64,
+    pub(super) probe_s: Option<f64>,
+}
+
+impl Reference {
+    /// h of a run at this throughput and utilization.
+    pub(super) fn slowness(
+        &self,
+        form: Form,
+        throughput: f64,
+        busy: f64,
+        probe_s: Option<f64>,
+    ) -> f64 {
+        match form {
+            Form::Probe => {
+                probe_s.zip(self.probe_s).map_or(1.0, |(probe, reference)| probe / reference)
+            }
+            Form::Flat => 1.0,
+            Form::Idle => 1.0 + 0.5 * (1.0 - busy.clamp(0.0, 1.0)),
+            Form::Load => (throughput / self.throughput).powf(-0.2),
+        }
+    }
+
+    fn of_run(&self, form: Form, run: &MeasuredRun) -> f64 {
+        self.slowness(form, run.throughput_per_s, busy(run), run.probe_s)
+    }
+}
+
+/// Busy share of all cores.
+fn busy(run: &MeasuredRun) -> f64 {
+    let cores: f64 = run.system.hosts.iter().map(|host| f64::from(host.cores)).sum();
+    run.processes.iter().map(|p| p.cpu_s).sum::<f64>() * run.throughput_per_s / cores
+}
+
+fn observed(runs: &[&MeasuredRun], reference: &Reference, form: Form) -> Vec<Observed> {
+    let of_run = |run: &&MeasuredRun| {
+        let slowness = reference.of_run(form, run);
+        let weight = busy(run).clamp(0.01, 1.0).sqrt();
+        let of_process = move |(process, used): (usize, &ProcessUse)| Observed {
+            process,
+            cpu_s: used.cpu_s,
+            switches: used.switches,
+            batch: 1.0,
+            slowness,
+            weight,
+        };
+        let batch = run.batch;
+        let list: Vec<Observed> = run.processes.iter().enumerate().map(of_process).collect();
+        list.into_iter().map(move |o| Observed { batch, ..o }).collect::<Vec<_>>()
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
+/// Runs of one configuration as one: geometric means, slowness taken off by the reference.
+fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
+    let mut groups: Vec<Vec<&MeasuredRun>> = Vec::new();
+    for run in runs {
+        match groups.iter_mut().find(|group| group[0].system == run.system) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    let one = |group: &Vec<&MeasuredRun>| {
+        let mean = |of: &dyn Fn(&MeasuredRun) -> f64| geometric_mean(group.iter().map(|r| of(r)));
+        let arithmetic = |of: &dyn Fn(&MeasuredRun) -> f64| {
+            group.iter().map(|r| of(r)).sum::<f64>() / exact_f64(group.len())
+        };
+        let p99: Option<Vec<f64>> = group.iter().map(|run| run.response_p99_s).collect();
+        let probes: Option<Vec<f64>> = group.iter().map(|run| run.probe_s).collect();
+        MeasuredRun {
+            throughput_per_s: mean(&|run| run.throughput_per_s),
+            response_mean_s: mean(&|run| run.response_mean_s),
+            response_p99_s: p99.map(|list| geometric_mean(list.into_iter())),
+            processes: (0..group[0].processes.len())
+                .map(|k| ProcessUse {
+                    cpu_s: arithmetic(&|run| run.processes[k].cpu_s),
+                    switches: arithmetic(&|run| run.processes[k].switches),
+                })
+                .collect(),
+            batch: arithmetic(&|run| run.batch),
+            probe_s: probes
+                .filter(|_| reference.probe_s.is_some())
+                .map(|list| geometric_mean(list.into_iter())),
+            measured_s: group.iter().map(|run| run.measured_s).sum(),
+            ..group[0].clone()
+        }
+    };
+    groups.iter().map(one).collect()
+}
+
+/// Pooled standard deviation of log(CPU per request, slowness taken off) within configurations.
+fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
+    let form = if reference.probe_s.is_some() { Form::Probe } else { Form::Flat };
+    let log = |run: &MeasuredRun| {
+        let all: f64 = run.processes.iter().map(|p| p.cpu_s).sum();
+        (all / reference.of_run(form, run)).ln()
+    };
+    let (mut squares, mut freedom) = (0.0, 0.0);
+    for (index, run) in runs.iter().enumerate() {
+        let same: Vec<f64> =
+            runs.iter().filter(|other| other.system == run.system).map(|r| log(r)).collect();
+        let first = runs.iter().position(|other| other.system == run.system);
+        if first == Some(index) && same.len() > 1 {
+            let n = exact_f64(same.len());
+            let mean = same.iter().sum::<f64>() / n;
+            squares += same.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+            freedom += n - 1.0;
+        }
+    }
+    if freedom > 0.0 { ((squares / freedom).sqrt(), true) } else { (UNKNOWN_DRIFT, false) }
+}
+
+fn log_spread(values: &[f64]) -> f64 {
+    let n = exact_f64(values.len());
+    let mean = values.iter().map(|v| v.ln()).sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v.ln() - mean).powi(2)).sum();
+    if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 }
+}
+
+pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value.ln();
+        count += 1.0;
+    }
+    if count > 0.0 { (sum / count).exp() } else { 1.0 }
+}
+
+/// Long enough for so many requests at this throughput.
+pub(super) fn length(throughput: f64, requests: f64) -> Length {
+    let measured_s = requests / throughput;
+    Length { warm_up_s: 0.25 * measured_s, measured_s }
+}
+
+/// The system with the commit time that was fitted, where none is known.
+pub(super) fn with_commit(system: &System, commit_s: f64) -> System {
+    let mut system = system.clone();
+    for commit in system.commits.iter_mut().filter(|commit| commit.time_s <= 0.0) {
+        commit.time_s = commit_s;
+    }
+    system
+}
+
+fn model(fitted: &Fitted, run: &MeasuredRun, reference: &Reference, seed: u64) -> Simulated {
+    let slowness = reference.of_run(fitted.form, run);
+    let system = with_commit(&run.system, fitted.commit_s);
+    let length = length(run.throughput_per_s, REQUESTS);
+    simulate(&system, &fitted.demands, (slowness, fitted.wake_s), length, seed)
+}
+
+fn fit_form(
+    form: Form,
+    runs: &[&MeasuredRun],
+    configurations: &[MeasuredRun],
+    reference: &Reference,
+    seed: u64,
+) -> Fitted {
+    let processes = configurations[0].processes.len();
+    let first = demand::fit(processes, &observed(runs, reference, form));
+    let mut fitted = Fitted {
+        form,
+        residual: residual(&first.demands, runs, reference, form),
+        demands: first.demands,
+        wake_s: 20e-6,
+        commit_s: 300e-6,
+        p99: 1.0,
+    };
+    let fits_commit = configurations[0].system.commits.iter().any(|commit| commit.time_s <= 0.0);
+    for round in 0..ROUNDS {
+        let modelled: Vec<Simulated> = configurations
+            .iter()
+            .zip(0_u64..)
+            .map(|(run, at)| model(&fitted, run, reference, seed + 1_000 * at + u64::from(round)))
+            .collect();
+        let last = round + 1 == ROUNDS;
+        for process in 0..processes {
+            correct(&mut fitted, process, configurations, &modelled, (reference, last));
+        }
+        if let Some(more) = missing_time(configurations, &modelled) {
+            if fits_commit {
+                fitted.commit_s = (fitted.commit_s + DAMPING * more.whole).max(0.0);
+            } else {
+                fitted.wake_s =
+                    (fitted.wake_s + DAMPING * more.for_each_visit).clamp(0.0, MOST_WAKE_S);
+            }
+        }
+    }
+    let ratios: Vec<f64> = configurations
+        .iter()
+        .zip(0_u64..)
+        .filter_map(|(run, at)| {
+            let modelled = model(&fitted, run, reference, seed + 77 + at);
+            Some(run.response_p99_s? / modelled.response_quantile_s(0.99)?)
+        })
+        .collect();
+    fitted.p99 = median(ratios).unwrap_or(1.0);
+    fitted
+}
+
+/// What the form of the demands leaves of the CPU time of a request, all processes together: errors
+/// of single processes cancel.
+fn residual(demands: &[Demand], runs: &[&MeasuredRun], reference: &Reference, form: Form) -> f64 {
+    let log = |run: &&MeasuredRun| {
+        let slowness = reference.of_run(form, run);
+        let pairs = demands.iter().zip(&run.processes).filter(|(_, used)| used.cpu_s > 0.0);
+        let fitted = pairs.map(|(demand, used)| demand.cpu_s(run.batch, used.switches, slowness));
+        let measured: f64 = run.processes.iter().map(|used| used.cpu_s).sum();
+        (measured / fitted.sum::<f64>()).ln()
+    };
+    let squares: f64 = runs.iter().map(|run| log(run).powi(2)).sum();
+    (squares / exact_f64(runs.len().max(1))).sqrt()
+}
+
+/// Moves the price of a switch of one process (and at the end, what that cannot do, its work) so
+/// that CPU time per request comes out right on average.
+fn correct(
+    fitted: &mut Fitted,
+    process: usize,
+    configurations: &[MeasuredRun],
+    modelled: &[Simulated],
+    (reference, last): (&Reference, bool),
+) {
+    let (mut error, mut slope, mut count) = (0.0, 0.0, 0.0);
+    for (run, modelled) in configurations.iter().zip(modelled) {
+        let measured = run.processes[process].cpu_s;
+        if measured > 0.0 && modelled.completions > 0 {
+            let slowness = reference.of_run(fitted.form, run);
+            error += 1.0 - modelled.cpu_s[process] / measured;
+            slope += modelled.switches[process] * slowness / measured;
+            count += 1.0;
+        }
+    }
+    if count <= 0.0 {
+        return;
+    }
+    let demand = &mut fitted.demands[process];
+    // A price that a few switches would have to carry alone is no price.
+    let most = 0.5 * (demand.switch_s + 5e-6);
+    let step = if slope > 0.0 { (DAMPING * error / slope).clamp(-most, most) } else { 0.0 };
+    if last {
+        let factor = (1.0 + error / count).clamp(0.5, 2.0);
+        *demand = demand.scaled(factor);
+    } else {
+        demand.switch_s = (demand.switch_s + step).max(0.0);
+    }
+}
+
+struct Missing {
+    whole: f64,
+    for_each_visit: f64,
+}
+
+/// Response time that the model lacks where nobody waits for a token.
+fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Option<Missing> {
+    let light: Vec<f64> = configurations
+        .iter()
+        .zip(modelled)
+        .filter(|(run, _)| is_light(run))
+        .map(|(run, modelled)| run.response_mean_s - modelled.response_mean_s)
+        .collect();
+    if light.is_empty() {
+        return None;
+    }
+    let whole = light.iter().sum::<f64>() / exact_f64(light.len());
+    let visits = f64::from(configurations[0].system.visits().max(1));
+    Some(Missing { whole, for_each_visit: whole / visits })
+}
+
+fn is_light(run: &MeasuredRun) -> bool {
+    let tokens =
+        run.system.pools.iter().map(|pool| f64::from(pool.tokens)).fold(f64::INFINITY, f64::min);
+    let present = match run.system.workload {
+        Workload::Closed { clients, .. } => f64::from(clients),
+        Workload::Open { .. } => run.throughput_per_s * run.response_mean_s,
+    };
+    present <= LIGHT * tokens && busy(run) < 0.6
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite() && *value > 0.0);
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    Some(values[last / 2].midpoint(values[last.div_ceil(2)]))
+}
+
+fn misfit(
+    fitted: &[Fitted],
+    configurations: &[MeasuredRun],
+    reference: &Reference,
+    drift: f64,
+    seed: u64,
+) -> Misfit {
+    let mut throughput = Vec::new();
+    let mut response = Vec::new();
+    for (run, at) in configurations.iter().zip(0_u64..) {
+        let modelled: Vec<Simulated> =
+            fitted.iter().map(|f| model(f, run, reference, seed + 500 + at)).collect();
+        let x = geometric_mean(modelled.iter().map(|m| m.throughput_per_s));
+        let r = geometric_mean(modelled.iter().map(|m| m.response_mean_s));
+        throughput.push((run.throughput_per_s / x).ln());
+        response.push((run.response_mean_s / r).ln());
+    }
+    let rms =
+        |list: &[f64]| (list.iter().map(|e| e * e).sum::<f64>() / exact_f64(list.len())).sqrt();
+    let worst = (0..throughput.len())
+        .max_by(|a, b| throughput[*a].abs().total_cmp(&throughput[*b].abs()))
+        .unwrap_or(0);
+    let expected = FLOOR.0.hypot(drift);
+    let slow = FLOOR.1.hypot(2.0 * drift);
+    Misfit {
+        throughput: rms(&throughput),
+        response: rms(&response),
+        worst: throughput[worst],
+        at: configurations[worst].levels.clone(),
+        expected,
+        contradicted: throughput[worst].abs() > 3.0 * expected || rms(&response) > 3.0 * slow,
+    }
+}

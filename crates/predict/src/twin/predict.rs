@@ -1,0 +1,598 @@
+//! What-if: a prediction, how sure it is and why not surer, and when there is none.
+
+use kendall_stats::distribution::t_two_sided;
+use kendall_units::exact_f64;
+use serde::Serialize;
+
+use super::analytic::{Curve, Solved, analytic, sweep};
+use super::calibrate::{Fitted, Form, Reference, Twin, length, with_commit};
+use super::demand::LEAST_BATCH;
+use super::simulate::{Chance, Simulated, simulate};
+use super::system::{System, SystemError, Workload};
+
+/// Draws from what is uncertain.
+const DRAWS: u32 = 16;
+/// Repetitions of the central prediction, which also tell what chance does.
+const CENTRAL: u32 = 5;
+/// Rounds over a slowness that depends on the load, and the share of each that is taken.
+const SLOWNESS_ROUNDS: u32 = 3;
+const SLOWNESS_SHARE: f64 = 0.6;
+/// Spread of the form of the demands itself, as σ of the logarithm.
+const FORM: f64 = 0.05;
+/// Spread of the times that an idle core takes to wake, and that a commit takes.
+const TIMES: f64 = 0.25;
+/// Least spread of throughput, mean response, p50, p90, p99 and utilizations, whatever the draws say.
+const FLOORS: [f64; 6] = [0.01, 0.03, 0.03, 0.06, 0.10, 0.02];
+/// How many times beyond what was measured a level may lie before the runs say nothing about it.
+const MOST_REACH: f64 = 8.0;
+/// Busy share from which something is called a bottleneck.
+const BUSY: f64 = 0.85;
+/// Requests of one simulation.
+const REQUESTS: (f64, f64) = (500.0, 3_000.0);
+/// Share of an open load below which what is served falls behind: five standard deviations of the
+/// arrivals of [`REQUESTS`].
+const LEAST_SERVED: f64 = 0.9;
+/// Confidence of the intervals.
+const CONFIDENCE: f64 = 0.95;
+
+/// A predicted number with its 95 % prediction interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// The prediction.
+    pub center: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// What makes most of its width.
+    pub why: Why,
+}
+
+impl Interval {
+    /// Whether `value` lies inside.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
+/// What an interval is wide for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// Demands are known from few runs.
+    Fit,
+    /// The machine's speed differs from run to run.
+    Drift,
+    /// A run of this length shows chance.
+    Chance,
+    /// The structure is not the system.
+    Model,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fit => "what the calibration leaves open",
+            Self::Drift => "the machine's drift between runs",
+            Self::Chance => "chance in a run of this length",
+            Self::Model => "the model's own error",
+        })
+    }
+}
+
+/// What is busiest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Bottleneck {
+    /// The cores of a host.
+    Host {
+        /// Its name.
+        name: String,
+    },
+    /// The tokens of a pool.
+    Pool {
+        /// Its name.
+        name: String,
+    },
+    /// The threads of a process.
+    Threads {
+        /// Its name.
+        name: String,
+    },
+    /// A commit.
+    Commit {
+        /// Its name.
+        name: String,
+    },
+    /// Nothing is busy: delays and think time bound the throughput.
+    Nothing,
+}
+
+/// How far a question lies from what was measured, in one level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Distance {
+    /// Which level.
+    pub level: String,
+    /// What is asked.
+    pub asked: f64,
+    /// Least and greatest that were measured.
+    pub measured: (f64, f64),
+}
+
+impl Distance {
+    /// Whether it lies outside of what was measured.
+    #[must_use]
+    pub fn extrapolates(&self) -> bool {
+        self.asked < self.measured.0 || self.asked > self.measured.1
+    }
+}
+
+/// A share of something in use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Share {
+    /// Of what.
+    pub name: String,
+    /// The share, 0 to 1.
+    pub share: Interval,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// X, 1/s.
+    pub throughput_per_s: Interval,
+    /// Mean response time, in s.
+    pub response_mean_s: Interval,
+    /// Median, in s.
+    pub response_p50_s: Interval,
+    /// 90th percentile, in s.
+    pub response_p90_s: Interval,
+    /// 99th percentile, in s.
+    pub response_p99_s: Interval,
+    /// Busy share of the cores, by host.
+    pub hosts: Vec<Share>,
+    /// Busy share of tokens, by pool (central prediction).
+    pub pools: Vec<(String, f64)>,
+    /// What is busiest.
+    pub bottleneck: Bottleneck,
+    /// How far it lies from what was measured.
+    pub distances: Vec<Distance>,
+    /// Throughput of the analysis, where it covers the structure.
+    pub analytic_throughput_per_s: Option<f64>,
+    /// Reasons to trust it less.
+    pub caveats: Vec<String>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// The structure asked about makes no sense.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// It has other processes than were calibrated.
+    #[error(
+        "the calibration knows nothing of the process `{name}`: run the system with it once at light \
+         load and once near saturation"
+    )]
+    UnknownProcess {
+        /// Its name.
+        name: String,
+    },
+    /// Batches were not measured.
+    #[error(
+        "batches of up to {asked} are asked for, and no calibration run served {LEAST_BATCH} or more \
+         together: work for a request and for a batch cannot be told apart. Run it once saturated with \
+         batches of {asked}"
+    )]
+    Batches {
+        /// Largest batch asked for.
+        asked: u32,
+    },
+    /// Too far from what was measured.
+    #[error(
+        "`{level}` = {asked} is more than {MOST_REACH} times beyond what was measured ({low} to \
+         {high}): run it once at {nearer} at least"
+    )]
+    TooFar {
+        /// Which level.
+        level: String,
+        /// What is asked.
+        asked: f64,
+        /// Least measured.
+        low: f64,
+        /// Greatest measured.
+        high: f64,
+        /// A level that would make it answerable.
+        nearer: f64,
+    },
+    /// It has no steady state.
+    #[error(
+        "no steady state: more arrives than can be served (about {most_per_s:.0}/s); ask for less"
+    )]
+    Overloaded {
+        /// What is served at most, roughly.
+        most_per_s: f64,
+    },
+}
+
+/// Metrics of one simulation, in logarithms: X, mean, p50, p90, p99, hosts.
+type Logs = Vec<f64>;
+
+impl Twin {
+    /// Predicts a configuration. `levels` are what it differs in from the calibration runs, for the
+    /// distance; `slowness` the machine's, relative to the calibration, where it is known (a probe
+    /// beside the run).
+    ///
+    /// # Errors
+    /// [`Refusal`] for what the calibration says nothing about.
+    pub fn predict(
+        &self,
+        question: &System,
+        levels: &[(String, f64)],
+        slowness: Option<f64>,
+    ) -> Result<Prediction, Refusal> {
+        question.check()?;
+        self.refuse(question, levels)?;
+        let mut all = Vec::new();
+        for (fitted, at) in self.fitted.iter().zip(0_u64..) {
+            let ask = Ask { twin: self, question, slowness, fitted };
+            for repeat in 0..CENTRAL {
+                all.push(ask.run((1.0, 1.0), self.seed + 10_000 * at + u64::from(repeat))?);
+            }
+        }
+        let logs: Vec<Logs> = all.iter().map(|(s, p99)| metrics(s, *p99)).collect();
+        let center = mean_of(&logs);
+        // What chance does to one run, by the repetitions within each form.
+        let chance = mean_of(&logs.chunks(CENTRAL as usize).map(variance_of).collect::<Vec<_>>());
+        let draws = self.draws(question, slowness)?;
+        let drawn = variance_of(&draws);
+        let between = variance_of(&logs.chunks(CENTRAL as usize).map(mean_of).collect::<Vec<_>>());
+        let spread = Spread { center, chance, drawn, between };
+        Ok(self.answer(question, levels, slowness, &all[0].0, &spread))
+    }
+
+    /// Solves a sweep by analysis, with the demands of the first form.
+    #[must_use]
+    pub fn sweep(&self, systems: &[(f64, System)]) -> Curve {
+        sweep(systems, &|x| self.cpu_s(x))
+    }
+
+    /// One configuration by analysis; `None` where it does not cover the structure.
+    #[must_use]
+    pub fn solve(&self, system: &System) -> Option<Solved> {
+        analytic(system, &|x| self.cpu_s(x)).ok()
+    }
+
+    /// CPU time of a request at throughput `x`, by process: falling with load as a power of it,
+    /// fitted to the configurations, and constant beyond their ends where that is more.
+    #[must_use]
+    pub fn cpu_s(&self, x: f64) -> Vec<f64> {
+        let of_process = |process: usize| {
+            let points: Vec<(f64, f64)> = self
+                .configurations
+                .iter()
+                .filter(|run| run.processes[process].cpu_s > 0.0)
+                .map(|run| (run.throughput_per_s.ln(), run.processes[process].cpu_s.ln()))
+                .collect();
+            falling(&points, x)
+        };
+        (0..self.configurations[0].processes.len()).map(of_process).collect()
+    }
+
+    fn refuse(&self, question: &System, levels: &[(String, f64)]) -> Result<(), Refusal> {
+        let known = &self.configurations[0].system.processes;
+        for process in &question.processes {
+            if !known.iter().any(|other| other.name == process.name) {
+                return Err(Refusal::UnknownProcess { name: process.name.clone() });
+            }
+        }
+        if question.processes.len() != known.len() {
+            let missing = known
+                .iter()
+                .find(|k| !question.processes.iter().any(|process| process.name == k.name));
+            let name =
+                missing.map_or_else(|| known[0].name.clone(), |process| process.name.clone());
+            return Err(Refusal::UnknownProcess { name });
+        }
+        let asked = question.largest_batch();
+        let measured = self.configurations.iter().map(|r| r.system.largest_batch()).max();
+        if !self.tells_batches && Some(asked) > measured && f64::from(asked) >= LEAST_BATCH {
+            return Err(Refusal::Batches { asked });
+        }
+        for distance in self.distances(levels) {
+            let (low, high) = distance.measured;
+            let (level, asked) = (distance.level, distance.asked);
+            if high > 0.0 && asked > MOST_REACH * high {
+                let nearer = asked / MOST_REACH;
+                return Err(Refusal::TooFar { level, asked, low, high, nearer });
+            }
+            if asked > 0.0 && low > MOST_REACH * asked {
+                let nearer = asked * MOST_REACH;
+                return Err(Refusal::TooFar { level, asked, low, high, nearer });
+            }
+        }
+        Ok(())
+    }
+
+    fn distances(&self, levels: &[(String, f64)]) -> Vec<Distance> {
+        let of_level = |(level, asked): &(String, f64)| {
+            let measured: Vec<f64> = self
+                .configurations
+                .iter()
+                .flat_map(|run| run.levels.iter().filter(|(name, _)| name == level))
+                .map(|(_, value)| *value)
+                .collect();
+            let low = measured.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = measured.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let measured = (low, high);
+            low.is_finite().then(|| Distance { level: level.clone(), asked: *asked, measured })
+        };
+        levels.iter().filter_map(of_level).collect()
+    }
+
+    /// σ of all demands together: fit with form, and drift. What runs of one configuration differ by
+    /// is drift, and no lack of fit.
+    fn spreads(&self, fitted: &Fitted, slowness: Option<f64>) -> (f64, f64) {
+        let lack = (fitted.residual.powi(2) - self.drift.powi(2)).max(0.0).sqrt();
+        // Without its speed known, a run is as fast as any other.
+        let speed = if slowness.is_none() { self.speed_spread } else { 0.0 };
+        (lack.hypot(FORM), self.drift.hypot(speed))
+    }
+
+    fn draws(&self, question: &System, slowness: Option<f64>) -> Result<Vec<Logs>, Refusal> {
+        let mut chance = Chance::new(self.seed ^ 0x5EED);
+        let mut draws = Vec::new();
+        for draw in 0..DRAWS {
+            let fitted = &self.fitted[draw as usize % self.fitted.len()];
+            let (fit, drift) = self.spreads(fitted, slowness);
+            let work = (fit.hypot(drift) * chance.normal()).exp();
+            let times = (TIMES * chance.normal()).exp();
+            let ask = Ask { twin: self, question, slowness, fitted };
+            let (simulated, p99) = ask.run((work, times), self.seed + 31 * u64::from(draw + 1))?;
+            draws.push(metrics(&simulated, p99));
+        }
+        Ok(draws)
+    }
+
+    fn answer(
+        &self,
+        question: &System,
+        levels: &[(String, f64)],
+        slowness: Option<f64>,
+        shown: &Simulated,
+        spread: &Spread,
+    ) -> Prediction {
+        let (fit, drift) = self.spreads(&self.fitted[0], slowness);
+        let beyond = |misfit: f64, expected: f64| (misfit * misfit - expected * expected).max(0.0);
+        let of_throughput = beyond(self.misfit.throughput, self.misfit.expected);
+        let of_response = beyond(self.misfit.response, 3.0 * self.misfit.expected);
+        let interval = |index: usize| {
+            let model = match index {
+                0 => of_throughput,
+                1..=4 => of_response,
+                _ => 0.0,
+            };
+            spread.interval(index, model, (fit, drift))
+        };
+        let hosts = question.hosts.iter().enumerate().map(|(at, host)| {
+            let mut share = interval(5 + at);
+            share.high = share.high.min(1.0);
+            share.center = share.center.min(1.0);
+            Share { name: host.name.clone(), share }
+        });
+        let pools = question.pools.iter().zip(&shown.pools);
+        let distances = self.distances(levels);
+        Prediction {
+            throughput_per_s: interval(0),
+            response_mean_s: interval(1),
+            response_p50_s: interval(2),
+            response_p90_s: interval(3),
+            response_p99_s: interval(4),
+            hosts: hosts.collect(),
+            pools: pools.map(|(pool, share)| (pool.name.clone(), *share)).collect(),
+            bottleneck: bottleneck(question, shown),
+            caveats: self.caveats(&distances),
+            distances,
+            analytic_throughput_per_s: self.solve(question).map(|solved| solved.throughput_per_s),
+        }
+    }
+
+    fn caveats(&self, distances: &[Distance]) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if self.misfit.contradicted {
+            caveats.push(format!(
+                "the structure is contradicted by the runs it was calibrated on: throughput is off by \
+                 {:+.0} % at the worst of them; something that bounds it is not in the model",
+                100.0 * self.misfit.worst.exp_m1()
+            ));
+        }
+        if !self.drift_known {
+            caveats.push(
+                "no configuration was run twice: the machine's drift is taken as 10 %".to_owned(),
+            );
+        }
+        for distance in distances.iter().filter(|distance| distance.extrapolates()) {
+            let Distance { level, asked, measured: (low, high) } = distance;
+            caveats.push(format!(
+                "`{level}` = {asked} lies outside of what was measured ({low} to {high})"
+            ));
+        }
+        if !self.left_out.is_empty() {
+            caveats.push(format!(
+                "{} calibration runs were left out: foreign processes used more than 0.15 of a core",
+                self.left_out.len()
+            ));
+        }
+        caveats
+    }
+}
+
+/// A question to one form of the demands.
+struct Ask<'a> {
+    twin: &'a Twin,
+    question: &'a System,
+    slowness: Option<f64>,
+    fitted: &'a Fitted,
+}
+
+impl Ask<'_> {
+    /// One simulated run with all demands and all times multiplied; and the correction of its p99.
+    fn run(&self, (work, times): (f64, f64), seed: u64) -> Result<(Simulated, f64), Refusal> {
+        let fitted = self.fitted;
+        let system = with_commit(self.question, fitted.commit_s * times);
+        // The calibration runs keep the order of processes; a question may not.
+        let known = &self.twin.configurations[0].system.processes;
+        let place = |name: &str| known.iter().position(|p| p.name == name).unwrap_or(0);
+        let demands: Vec<_> = self
+            .question
+            .processes
+            .iter()
+            .map(|process| fitted.demands[place(&process.name)].scaled(work))
+            .collect();
+        let wake = fitted.wake_s * times;
+        let run = |slowness: f64, requests: f64, throughput: f64| {
+            let length = length(throughput, requests);
+            simulate(&system, &demands, (slowness, wake), length, seed)
+        };
+        let reference = Reference {
+            throughput: self.twin.reference_throughput,
+            probe_s: self.twin.reference_probe_s,
+        };
+        let mut slowness = self.slowness.unwrap_or(1.0);
+        let mut throughput = reference.throughput;
+        let rounds = match fitted.form {
+            Form::Idle | Form::Load if self.slowness.is_none() => SLOWNESS_ROUNDS,
+            _ => 1,
+        };
+        for _ in 0..rounds {
+            let look = run(slowness, REQUESTS.0, throughput);
+            if look.overloaded {
+                return Err(Refusal::Overloaded { most_per_s: look.throughput_per_s });
+            }
+            throughput = look.throughput_per_s.max(1e-3 * throughput);
+            if self.slowness.is_none() {
+                let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
+                let pairs = look.hosts.iter().zip(&system.hosts);
+                let busy =
+                    pairs.map(|(busy, host)| busy * f64::from(host.cores)).sum::<f64>() / cores;
+                let next = reference.slowness(fitted.form, throughput, busy, None);
+                slowness *= (next / slowness).powf(SLOWNESS_SHARE);
+            }
+        }
+        let mean_length = self.twin.configurations.iter().map(|run| run.measured_s).sum::<f64>()
+            / exact_f64(self.twin.configurations.len());
+        let requests = (throughput * mean_length).clamp(REQUESTS.0, REQUESTS.1);
+        let simulated = run(slowness, requests, throughput);
+        // An open load of which so much is left undone piles up: its response time is a matter of
+        // how long one looks.
+        let behind = match system.workload {
+            Workload::Open { rate_per_s } => simulated.throughput_per_s < LEAST_SERVED * rate_per_s,
+            Workload::Closed { .. } => false,
+        };
+        if simulated.overloaded || simulated.completions == 0 || behind {
+            return Err(Refusal::Overloaded { most_per_s: simulated.throughput_per_s });
+        }
+        Ok((simulated, fitted.p99))
+    }
+}
+
+fn metrics(simulated: &Simulated, p99: f64) -> Logs {
+    let quantile = |p: f64| simulated.response_quantile_s(p).unwrap_or(0.0).max(1e-12).ln();
+    let mut logs = vec![
+        simulated.throughput_per_s.max(1e-12).ln(),
+        simulated.response_mean_s.max(1e-12).ln(),
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.99) + p99.ln(),
+    ];
+    logs.extend(simulated.hosts.iter().map(|busy| busy.max(1e-12).ln()));
+    logs
+}
+
+/// Centers and variances of the logarithms, by metric.
+struct Spread {
+    center: Logs,
+    /// Of repetitions that differ by chance alone.
+    chance: Logs,
+    /// Of the draws, which also have chance in them.
+    drawn: Logs,
+    /// Between forms of the demands.
+    between: Logs,
+}
+
+impl Spread {
+    fn interval(&self, index: usize, misfit: f64, (fit, drift): (f64, f64)) -> Interval {
+        let floor = FLOORS[index.min(FLOORS.len() - 1)].powi(2);
+        let variance = self.drawn[index].max(self.chance[index]) + floor + misfit;
+        let half = t_two_sided(CONFIDENCE, f64::from(DRAWS - 1)) * variance.sqrt();
+        let demands = (self.drawn[index] - self.chance[index]).max(0.0);
+        let share = drift * drift / (fit * fit + drift * drift);
+        let parts = [
+            (Why::Fit, demands * (1.0 - share)),
+            (Why::Drift, demands * share),
+            (Why::Chance, self.chance[index]),
+            (Why::Model, floor + misfit + self.between[index]),
+        ];
+        let most = parts.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(Why::Model, |p| p.0);
+        let center = self.center[index].exp();
+        Interval { center, low: center * (-half).exp(), high: center * half.exp(), why: most }
+    }
+}
+
+fn mean_of(list: &[Logs]) -> Logs {
+    let count = exact_f64(list.len().max(1));
+    (0..list[0].len()).map(|i| list.iter().map(|logs| logs[i]).sum::<f64>() / count).collect()
+}
+
+fn variance_of(list: &[Logs]) -> Logs {
+    let mean = mean_of(list);
+    let count = exact_f64(list.len());
+    if list.len() < 2 {
+        return vec![0.0; mean.len()];
+    }
+    let of = |i: usize| list.iter().map(|logs| (logs[i] - mean[i]).powi(2)).sum::<f64>();
+    (0..mean.len()).map(|i| of(i) / (count - 1.0)).collect()
+}
+
+/// exp(a − p·ln x) with 0 ≤ p ≤ 1 by least squares; beyond the ends of the points as at them.
+fn falling(points: &[(f64, f64)], x: f64) -> f64 {
+    if points.is_empty() {
+        return 0.0;
+    }
+    let n = exact_f64(points.len());
+    let mean_x = points.iter().map(|p| p.0).sum::<f64>() / n;
+    let mean_y = points.iter().map(|p| p.1).sum::<f64>() / n;
+    let sxx: f64 = points.iter().map(|p| (p.0 - mean_x).powi(2)).sum();
+    let sxy: f64 = points.iter().map(|p| (p.0 - mean_x) * (p.1 - mean_y)).sum();
+    let power = if sxx > 0.0 { (-sxy / sxx).clamp(0.0, 1.0) } else { 0.0 };
+    let low = points.iter().map(|p| p.0).fold(f64::INFINITY, f64::min);
+    let high = points.iter().map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
+    let at = if x > 0.0 { x.ln().clamp(low, high) } else { low };
+    (mean_y - power * (at - mean_x)).exp()
+}
+
+fn bottleneck(question: &System, shown: &Simulated) -> Bottleneck {
+    let hosts = question.hosts.iter().zip(&shown.hosts);
+    let pools = question.pools.iter().zip(&shown.pools);
+    let threads = question.processes.iter().zip(&shown.threads);
+    let commits = question.commits.iter().zip(&shown.commits);
+    let mut all: Vec<(f64, Bottleneck)> = Vec::new();
+    all.extend(hosts.map(|(h, share)| (*share, Bottleneck::Host { name: h.name.clone() })));
+    all.extend(pools.map(|(p, share)| (*share, Bottleneck::Pool { name: p.name.clone() })));
+    all.extend(threads.map(|(p, share)| (*share, Bottleneck::Threads { name: p.name.clone() })));
+    all.extend(commits.map(|(c, share)| (*share, Bottleneck::Commit { name: c.name.clone() })));
+    // A pool is full when what is held below it is: the cores come first where both are.
+    let most = all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let full_host = question
+        .hosts
+        .iter()
+        .zip(&shown.hosts)
+        .find(|(_, share)| **share > BUSY)
+        .map(|(host, _)| Bottleneck::Host { name: host.name.clone() });
+    match (full_host, most) {
+        (Some(host), _) => host,
+        (None, Some((share, what))) if share > BUSY => what,
+        _ => Bottleneck::Nothing,
+    }
+}

@@ -1,0 +1,271 @@
+//! The structure of a system at one configuration, and the work that a request is.
+
+/// A host whose cores all of its processes share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Processors.
+    pub cores: u32,
+    /// Speed of a core relative to those that were calibrated on: 2 does the work in half the time.
+    pub speed: f64,
+}
+
+/// A process: threads that share a queue of work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    /// Its name.
+    pub name: String,
+    /// Index of its host.
+    pub host: usize,
+    /// Threads that may work at the same time.
+    pub threads: u32,
+    /// How single pieces of its work vary.
+    pub spread: Spread,
+}
+
+/// How a time varies around its mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Spread {
+    /// Not at all.
+    Constant,
+    /// Exponentially.
+    Exponential,
+    /// Lognormally, with this squared coefficient of variation.
+    Lognormal {
+        /// Squared coefficient of variation.
+        scv: f64,
+    },
+}
+
+/// Tokens that are held while something else goes on: workers, connections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// How many tokens there are.
+    pub tokens: u32,
+    /// Most requests that one token serves together, of those that wait when it is free; 1 without
+    /// batches.
+    pub batch: u32,
+}
+
+/// A resource that serves all who wait when it begins, together: a commit, a flush.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Commit {
+    /// Its name.
+    pub name: String,
+    /// Time of one, in s.
+    pub time_s: f64,
+}
+
+/// One step of a request. Indices are those of [`System`]'s lists.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Processor time.
+    Work(Work),
+    /// Time that no processor is needed for, in s.
+    Delay(f64),
+    /// A token is held while the inner steps are done.
+    Hold {
+        /// Which pool.
+        pool: usize,
+        /// What is done meanwhile.
+        inside: Vec<Step>,
+    },
+    /// Waits for the next commit to end.
+    Commit(usize),
+}
+
+/// A visit to a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// Which process.
+    pub process: usize,
+    /// Share of the process's work for a request that this visit is; the shares of a process add
+    /// to 1.
+    pub share: f64,
+}
+
+/// What brings requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Workload {
+    /// Clients that think (exponentially), then wait for their answer.
+    Closed {
+        /// How many.
+        clients: u32,
+        /// Mean think time in s; 0 for none.
+        think_time_s: f64,
+    },
+    /// Poisson arrivals.
+    Open {
+        /// Requests per second.
+        rate_per_s: f64,
+    },
+}
+
+/// A system at one configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct System {
+    /// Hosts.
+    pub hosts: Vec<Host>,
+    /// Processes, the load generator and links included.
+    pub processes: Vec<Process>,
+    /// Pools.
+    pub pools: Vec<Pool>,
+    /// Commits.
+    pub commits: Vec<Commit>,
+    /// What a request does, in order.
+    pub steps: Vec<Step>,
+    /// What brings requests.
+    pub workload: Workload,
+}
+
+/// A structure that makes no sense.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SystemError {
+    /// Something is missing altogether.
+    #[error("the system has no {what}")]
+    Empty {
+        /// What.
+        what: &'static str,
+    },
+    /// An index points nowhere.
+    #[error("{what} {index} is not there: there are {count}")]
+    Missing {
+        /// What it should point to.
+        what: &'static str,
+        /// The index.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A number makes no sense.
+    #[error("{what} of `{name}` is {value}; it must be {expected}")]
+    Number {
+        /// Of what.
+        name: String,
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        expected: &'static str,
+    },
+}
+
+impl System {
+    /// Checks indices and numbers.
+    ///
+    /// # Errors
+    /// [`SystemError`] for the first that makes no sense.
+    pub fn check(&self) -> Result<(), SystemError> {
+        for (what, empty) in [
+            ("hosts", self.hosts.is_empty()),
+            ("processes", self.processes.is_empty()),
+            ("steps", self.steps.is_empty()),
+        ] {
+            if empty {
+                return Err(SystemError::Empty { what });
+            }
+        }
+        let number = |name: &str, what, value: f64, fits: bool, expected| {
+            if fits && value.is_finite() {
+                return Ok(());
+            }
+            Err(SystemError::Number { name: name.to_owned(), what, value, expected })
+        };
+        for host in &self.hosts {
+            number(&host.name, "cores", f64::from(host.cores), host.cores > 0, "1 or above")?;
+            number(&host.name, "speed", host.speed, host.speed > 0.0, "above 0")?;
+        }
+        for process in &self.processes {
+            reach("host", process.host, self.hosts.len())?;
+            let threads = f64::from(process.threads);
+            number(&process.name, "threads", threads, process.threads > 0, "1 or above")?;
+        }
+        for pool in &self.pools {
+            number(&pool.name, "tokens", f64::from(pool.tokens), pool.tokens > 0, "1 or above")?;
+            number(&pool.name, "batch", f64::from(pool.batch), pool.batch > 0, "1 or above")?;
+        }
+        for commit in &self.commits {
+            number(&commit.name, "time", commit.time_s, commit.time_s >= 0.0, "0 or above")?;
+        }
+        let (name, value, fits) = match self.workload {
+            Workload::Closed { clients, think_time_s } => {
+                number("clients", "number", f64::from(clients), clients > 0, "1 or above")?;
+                ("clients", think_time_s, think_time_s >= 0.0)
+            }
+            Workload::Open { rate_per_s } => ("arrivals", rate_per_s, rate_per_s > 0.0),
+        };
+        number(name, "time or rate", value, fits, "a finite time, or a rate above 0")?;
+        self.check_steps(&self.steps)
+    }
+
+    fn check_steps(&self, steps: &[Step]) -> Result<(), SystemError> {
+        for step in steps {
+            match step {
+                Step::Work(work) => reach("process", work.process, self.processes.len())?,
+                Step::Delay(time) if !(*time >= 0.0 && time.is_finite()) => {
+                    return Err(SystemError::Number {
+                        name: "delay".to_owned(),
+                        what: "time",
+                        value: *time,
+                        expected: "a finite time, 0 or above",
+                    });
+                }
+                Step::Delay(_) => {}
+                Step::Hold { pool, inside } => {
+                    reach("pool", *pool, self.pools.len())?;
+                    self.check_steps(inside)?;
+                }
+                Step::Commit(commit) => reach("commit", *commit, self.commits.len())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Time that a request spends in delays, in s.
+    #[must_use]
+    pub fn delay_s(&self) -> f64 {
+        delays(&self.steps)
+    }
+
+    /// Visits to processes that a request makes: each may wait for a core to wake up.
+    #[must_use]
+    pub fn visits(&self) -> u32 {
+        visits(&self.steps)
+    }
+
+    /// Most requests that are served together anywhere.
+    #[must_use]
+    pub fn largest_batch(&self) -> u32 {
+        self.pools.iter().map(|pool| pool.batch).max().unwrap_or(1)
+    }
+}
+
+fn reach(what: &'static str, index: usize, count: usize) -> Result<(), SystemError> {
+    if index < count { Ok(()) } else { Err(SystemError::Missing { what, index, count }) }
+}
+
+fn delays(steps: &[Step]) -> f64 {
+    steps
+        .iter()
+        .map(|step| match step {
+            Step::Delay(time) => *time,
+            Step::Hold { inside, .. } => delays(inside),
+            Step::Work(_) | Step::Commit(_) => 0.0,
+        })
+        .sum()
+}
+
+fn visits(steps: &[Step]) -> u32 {
+    steps
+        .iter()
+        .map(|step| match step {
+            Step::Work(_) => 1,
+            Step::Hold { inside, .. } => visits(inside),
+            Step::Delay(_) | Step::Commit(_) => 0,
+        })
+        .sum()
+}
