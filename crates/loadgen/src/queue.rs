@@ -12,8 +12,8 @@ mod call;
 mod client;
 mod content;
 mod conversation;
-mod said;
-mod taken;
+mod duplicates;
+mod refusals;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use crate::tasks;
 use call::Connection;
 pub use call::Refusal;
 pub use conversation::{Conversation, OPEN_CALLS};
-use said::Said;
-use taken::Taken;
+use duplicates::Taken;
+use refusals::Said;
 
 /// Requests of the preparation that are under way together.
 const TOGETHER: usize = 64;
@@ -142,7 +142,7 @@ pub enum QueuePlanError {
         text: String,
     },
     /// Not peers.
-    #[error("`{text}` says not who may take a message; write `any`, `next` or `random`")]
+    #[error("invalid value `{text}` for --peers: expected any, next or random")]
     Peers {
         /// What was written.
         text: String,

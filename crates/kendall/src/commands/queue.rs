@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use kendall_units::Seconds;
 use tokio::runtime::Runtime;
 
-use self::call::Caller;
+use self::call::{Caller, Way};
 use crate::exit::Exit;
 use crate::output::Format;
 
@@ -35,6 +35,31 @@ pub(crate) struct Queue {
     /// A middleware of the queue
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", env = "KENDALL_QUEUE_SERVER", global = true, value_parser = super::serve::address)]
     server: SocketAddr,
+
+    /// Token, where the middleware wants one
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "KENDALL_QUEUE_TOKEN",
+        hide_env_values = true,
+        global = true
+    )]
+    token: Option<String>,
+
+    /// Use TLS, with a middleware whose certificate stands for this name
+    #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME", global = true)]
+    tls_name: Option<String>,
+
+    /// PEM file with the certificate that the middleware's must come from; without it the system's are
+    /// trusted
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KENDALL_QUEUE_TLS_ROOT",
+        global = true,
+        requires = "tls_name"
+    )]
+    tls_root: Option<std::path::PathBuf>,
 
     /// Name of the client that asks
     #[arg(
@@ -337,8 +362,9 @@ impl Queue {
         let runtime: Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
+            let way = Way { token: self.token, tls_name: self.tls_name, tls_root: self.tls_root };
             let mut caller =
-                Caller::connect(self.server, self.client, self.timeout, self.format).await?;
+                Caller::connect(self.server, &way, self.client, self.timeout, self.format).await?;
             match self.command {
                 Command::Watch { queues, times } => watch::watch(caller, queues, times).await,
                 Command::Send(send) if send.lines => lines::send(caller, &send.queue).await,

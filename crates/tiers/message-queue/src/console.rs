@@ -27,11 +27,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tonic::{Code, Status};
 
-use self::access::Listener;
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
-use crate::operation::{Answer, Operation};
-use crate::service::{Service, checked_send};
+use crate::operation::{Answer, Operation, QueueChange};
+use crate::service::{Service, checked_queue, checked_send};
 
 const PAGE: &str = include_str!("console/page.html");
 const STYLE: &str = include_str!("console/page.css");
@@ -74,6 +73,26 @@ struct NewMessage {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedQueue {
+    name: String,
+    #[serde(default)]
+    max_deliveries: u32,
+    /// Name or id; empty for none.
+    #[serde(default)]
+    dead_letters: String,
+    #[serde(default)]
+    retention_ms: u64,
+    #[serde(default)]
+    archive_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pause {
+    paused: bool,
+}
+
+#[derive(Debug, Deserialize)]
 struct Deletion {
     #[serde(default)]
     with_messages: bool,
@@ -87,23 +106,25 @@ impl Console {
 
     /// Serves until it is dropped.
     pub(crate) async fn serve(self, listener: TcpListener) -> std::io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let address = listener.local_addr()?;
+        let (listener, address) = access::listener(listener)?;
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "the console can be reached from other hosts, without TLS");
         }
         let routes =
             self.routes().layer(middleware::from_fn_with_state(address, access::known_host));
-        axum::serve(Listener::new(listener), routes).await
+        access::serve(listener, routes).await;
+        Ok(())
     }
 
     fn routes(self) -> Router {
         let api = Router::new()
             .route("/overview", get(queries::overview))
             .route("/clients", get(queries::clients))
-            .route("/queues", get(queries::queues))
+            .route("/queues", get(queries::queues).post(create_queue))
             .route("/queues/{id}", delete(delete_queue))
             .route("/queues/{id}/purge", post(purge))
+            .route("/queues/{id}/pause", post(pause))
+            .route("/queues/{id}/redrive", post(redrive))
             .route("/messages", get(queries::messages).post(send))
             .route("/messages/{id}", get(queries::message).delete(delete_message))
             .fallback(nothing_there)
@@ -236,6 +257,48 @@ async fn delete_message(
     let Path(message) = message?;
     console.perform(Operation::DeleteMessage { message }).await?;
     Ok(Json(json!({ "message_id": message })))
+}
+
+async fn create_queue(
+    State(console): State<Console>,
+    new: Result<Json<NamedQueue>, JsonRejection>,
+) -> Answered {
+    let Json(new) = new?;
+    let letters = queries::id_of(&console, "queue", &new.dead_letters).await?;
+    let queue = checked_queue(kendall_protocols::queue::CreateQueueRequest {
+        name: new.name,
+        max_deliveries: new.max_deliveries,
+        dead_letter_queue_id: letters.and_then(|id| u64::try_from(id).ok()).unwrap_or_default(),
+        retention_ms: new.retention_ms,
+        archive_ms: new.archive_ms,
+    })?;
+    match console.perform(queue).await? {
+        Answer::Number(queue_id) => Ok(Json(json!({ "queue_id": queue_id }))),
+        _ => Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "no id".into())),
+    }
+}
+
+async fn pause(
+    State(console): State<Console>,
+    queue: Result<Path<i64>, PathRejection>,
+    how: Result<Json<Pause>, JsonRejection>,
+) -> Answered {
+    let (Path(queue), Json(Pause { paused })) = (queue?, how?);
+    let change = QueueChange { queue, paused: Some(paused), ..QueueChange::default() };
+    console.perform(Operation::ChangeQueue(Box::new(change))).await?;
+    Ok(Json(json!({ "queue_id": queue, "paused": paused })))
+}
+
+async fn redrive(
+    State(console): State<Console>,
+    queue: Result<Path<i64>, PathRejection>,
+) -> Answered {
+    let Path(queue) = queue?;
+    let operation = Operation::Redrive { queue, messages: Vec::new(), target: None };
+    match console.perform(operation).await? {
+        Answer::Number(moved) => Ok(Json(json!({ "moved": moved }))),
+        _ => Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "no count".into())),
+    }
 }
 
 async fn purge(

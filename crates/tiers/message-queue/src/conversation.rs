@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use crate::identity::not_allowed;
 use crate::operation::{Answer, Limits, Operation};
 use crate::refusal;
 use crate::service::{self, Service, Taking};
@@ -204,6 +205,8 @@ enum Begun {
 /// does not read replies is not read either.
 pub(crate) struct Conversation {
     service: Service,
+    /// The one client that the caller may be; `None`: any.
+    only: Option<i64>,
     calls: Option<Streaming<wire::Calls>>,
     /// Calls that were read and have not begun.
     backlog: std::vec::IntoIter<wire::Call>,
@@ -219,6 +222,7 @@ impl Conversation {
     pub(crate) fn new(
         service: Service,
         calls: Streaming<wire::Calls>,
+        only: Option<i64>,
         mut stopping: watch::Receiver<bool>,
     ) -> Self {
         let stopping = async move {
@@ -227,6 +231,7 @@ impl Conversation {
         };
         Self {
             service,
+            only,
             calls: Some(calls),
             backlog: Vec::new().into_iter(),
             open: 0,
@@ -235,6 +240,19 @@ impl Conversation {
             stopping: Box::pin(stopping),
             stopped: false,
         }
+    }
+
+    fn allows(&self, asked: &Asked) -> bool {
+        let client_id = match asked {
+            Asked::Send(request) => request.client_id,
+            Asked::Receive(request) => request.client_id,
+            Asked::Read(request) => request.client_id,
+            Asked::Lease(request) => request.client_id,
+            Asked::Acknowledge(request) => request.client_id,
+            Asked::ExtendLease(request) => request.client_id,
+            Asked::ReturnMessage(request) => request.client_id,
+        };
+        self.only.is_none_or(|only| only > 0 && i64::try_from(client_id) == Ok(only))
     }
 
     /// Reads calls and begins them, as many as may be open.
@@ -269,6 +287,9 @@ impl Conversation {
             let mut ticket =
                 Ticket { gathering, tag, kind, limits, removes: false, answered: false };
             let begun = match operation {
+                Some(asked) if !self.allows(&asked) => {
+                    Err(not_allowed("it is for another client, or for one that has not said hello"))
+                }
                 Some(asked) => self.service.begun(asked),
                 None => Err(Status::invalid_argument("a call has an operation")),
             };

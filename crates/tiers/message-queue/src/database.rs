@@ -37,6 +37,11 @@ const SETTINGS: &str = "-c enable_seqscan=off \
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
+/// How often PostgreSQL is asked at the start whether it lets anyone in, how many times at most (two
+/// minutes), and how many of them pass before it is said again.
+const RECOVERY_LOOK: Duration = Duration::from_millis(250);
+const RECOVERY_LOOKS: usize = 480;
+const RECOVERY_WORDS: usize = 40;
 /// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
 const RETRIES: u32 = 3;
 
@@ -221,23 +226,38 @@ impl Reach {
         self.config.connect(self.tls.clone()).await
     }
 
-    /// The same, driven by a task.
+    /// The same for a start, driven by a task; waits while PostgreSQL itself starts or recovers.
     async fn start(&self, tasks: &mut tokio::task::JoinSet<()>) -> Result<Client, DatabaseError> {
         let mut config = self.config.clone();
         config.application_name(schema::STARTING);
-        let (client, connection) = config.connect(self.tls.clone()).await.map_err(|error| {
+        let mut looks = tokio::time::interval(RECOVERY_LOOK);
+        for look in 0..RECOVERY_LOOKS {
+            looks.tick().await;
+            let error = match config.connect(self.tls.clone()).await {
+                Ok((client, connection)) => {
+                    tasks.spawn(async move {
+                        if let Err(error) = connection.await {
+                            tracing::debug!(%error, "the connection of the start ended");
+                        }
+                    });
+                    return Ok(client);
+                }
+                Err(error) => error,
+            };
+            if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) && look + 1 < RECOVERY_LOOKS {
+                if look % RECOVERY_WORDS == 0 {
+                    let said = error.as_db_error().map(|error| error.message().to_owned());
+                    tracing::warn!(said, "PostgreSQL does not let anyone in yet; waiting for it");
+                }
+                continue;
+            }
             let text = error.source().map(ToString::to_string).unwrap_or_default();
             if text.contains("CaUsedAsEndEntity") {
-                return DatabaseError::AuthorityAsServer(error);
+                return Err(DatabaseError::AuthorityAsServer(error));
             }
-            DatabaseError::Connect(error)
-        })?;
-        tasks.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "the connection of the start ended");
-            }
-        });
-        Ok(client)
+            return Err(DatabaseError::Connect(error));
+        }
+        unreachable!("the last look returns")
     }
 }
 

@@ -14,7 +14,7 @@
 //! first who comes back would be served alone otherwise, and many small batches cost more than few
 //! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +62,16 @@ pub(crate) struct Dispatcher {
     clock: Clock,
     capacity: usize,
     batch: usize,
+    /// What went through each queue.
+    through: Mutex<HashMap<i64, Through>>,
+}
+
+/// Messages that went through a queue, here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Through {
+    pub(crate) sent: u64,
+    /// Received or leased.
+    pub(crate) taken: u64,
 }
 
 #[derive(Debug)]
@@ -208,6 +218,7 @@ impl Dispatcher {
             clock: instruments.clock().clone(),
             capacity,
             batch,
+            through: Mutex::default(),
         })
     }
 
@@ -342,6 +353,30 @@ impl Dispatcher {
         answers.pop().unwrap_or_else(|| Err(Status::internal("an operation had no answer")))
     }
 
+    fn count_through(&self, operations: &[&Operation], answers: &[Result<Answer, Status>]) {
+        let mut through = self.through.lock().unwrap_or_else(PoisonError::into_inner);
+        for (operation, answer) in operations.iter().zip(answers) {
+            match (operation, answer) {
+                (Operation::Send(send), Ok(_)) => through.entry(send.queue).or_default().sent += 1,
+                (Operation::Take(take), Ok(Answer::Message(Some(_)))) => {
+                    through.entry(take.selector.queue).or_default().taken += 1;
+                }
+                (Operation::TakeOnce(take, ..), Ok(Answer::Messages(messages)))
+                    if !messages.is_empty() =>
+                {
+                    through.entry(take.selector.queue).or_default().taken += count(messages);
+                }
+                (Operation::DeleteQueue { queue, .. }, Ok(_)) => drop(through.remove(queue)),
+                _ => {}
+            }
+        }
+    }
+
+    /// What went through each queue.
+    pub(crate) fn through(&self) -> HashMap<i64, Through> {
+        self.through.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().requests
@@ -467,6 +502,7 @@ impl Dispatcher {
         for answer in &answers {
             recorder.outcome(outcome(answer), 1);
         }
+        self.count_through(&operations, &answers);
         let exchange = Exchange { sent_ns, received_ns };
         self.answer_all(batch, answers, (exchange, connected_ns), recorder);
     }

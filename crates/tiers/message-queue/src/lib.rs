@@ -14,8 +14,10 @@ mod conversation;
 mod database;
 mod dispatcher;
 mod health;
+mod identity;
 mod operation;
 mod private_postgres;
+mod queue_metrics;
 mod refusal;
 mod request_limits;
 mod server;
@@ -23,9 +25,10 @@ mod service;
 mod waiters;
 
 pub use database::DatabaseError;
+pub use identity::TokenError;
 pub use operation::Limits;
 pub use private_postgres::{PrivateOptions, PrivatePostgres, PrivatePostgresError, TcpAccess};
-pub use server::{Database, QueueOptions, Server, ServerError};
+pub use server::{Access, Database, QueueOptions, Server, ServerError};
 
 /// The service's client and server, made from the published description.
 pub mod wire {

@@ -203,7 +203,7 @@ pub(crate) struct NewQueue {
 }
 
 /// What shall change of a queue; 0 where it shall have none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QueueChange {
     pub(crate) queue: i64,
     pub(crate) name: Option<String>,

@@ -2,20 +2,25 @@
 //!
 //! It listens on a Unix socket only, in a folder that only its user may enter; the role that the
 //! queue uses is no superuser, and the one that made the cluster cannot log in any more. It is
-//! durable as PostgreSQL is by default, stops with the middleware, is started again when it ends
-//! before that, and goes on over the same data.
+//! durable as PostgreSQL is by default, stops with the middleware, however that ends, is started again
+//! when it ends before that, and resumes over the same data.
 
 mod keeper;
 
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{
+    CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat, openat, openat2,
+};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
 
 use self::keeper::Keeper;
@@ -58,6 +63,17 @@ pub enum PrivatePostgresError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// The folder holds something else, or is somebody else's.
+    #[error(
+        "{path} cannot be the folder of a private PostgreSQL: {why}; name a new folder, or an empty one of \
+         yours, with --data DIR"
+    )]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// What it is.
+        why: &'static str,
     },
     /// PostgreSQL will not run as root, and there is no other user to run it as.
     #[error(
@@ -140,6 +156,8 @@ pub struct TcpAccess {
 pub struct PrivatePostgres {
     keeper: Keeper,
     url: String,
+    /// The sockets' folder, where it had to be elsewhere.
+    _sockets: Option<tempfile::TempDir>,
 }
 
 /// All that it takes to start the server, once and again.
@@ -151,6 +169,14 @@ struct Launch {
     sockets: PathBuf,
     log: PathBuf,
     options: PrivateOptions,
+}
+
+/// What a folder that exists may hold.
+#[derive(Debug, Clone, Copy)]
+enum Contents {
+    /// A cluster of ours, or nothing.
+    OfACluster,
+    Any,
 }
 
 /// Who runs the server: this user, or, for root, the user `postgres`.
@@ -178,10 +204,9 @@ impl PrivatePostgres {
     ) -> Result<Self, PrivatePostgresError> {
         let programs = programs()?;
         let user = User::of_server()?;
-        let folder = user.folder(folder)?;
+        let folder = user.folder(folder, Contents::OfACluster)?;
         let data = folder.join("data");
-        let sockets = socket_folder(&folder);
-        user.folder(&sockets)?;
+        let (sockets, temporary) = user.socket_folder(&folder)?;
         if !data.join("PG_VERSION").exists() {
             make_cluster(&programs, user, &data, &sockets)?;
         }
@@ -191,13 +216,8 @@ impl PrivatePostgres {
         let port = options.port();
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let launch = Launch { programs, user, data, sockets, log, options: options.clone() };
-        let mut server = launch.start()?;
-        if let Err(error) = launch.wait_ready(&mut server) {
-            keeper::end(&mut server, Signal::QUIT, STOP);
-            return Err(error);
-        }
-        let keeper = Keeper::start(server, launch).map_err(PrivatePostgresError::Keeper)?;
-        Ok(Self { keeper, url })
+        let keeper = Keeper::start(launch)?;
+        Ok(Self { keeper, url, _sockets: temporary })
     }
 
     /// How to reach it.
@@ -284,19 +304,110 @@ impl User {
     }
 
     /// Makes a folder that only this user may enter, and gives its full path.
-    fn folder(self, path: &Path) -> Result<PathBuf, PrivatePostgresError> {
+    ///
+    /// One that exists must be ours or empty. What is changed is changed by its descriptor, and no
+    /// symbolic link is followed: not to another folder than the one that was looked at.
+    fn folder(self, path: &Path, contents: Contents) -> Result<PathBuf, PrivatePostgresError> {
         self.may_enter(path)?;
-        let failed = |source| PrivatePostgresError::Folder { path: path.to_owned(), source };
-        if !path.exists() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let failed =
+            |source: io::Error| PrivatePostgresError::Folder { path: path.to_owned(), source };
+        let system = |error: Errno| failed(error.into());
+        let whole = std::path::absolute(path).map_err(failed)?;
+        let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else {
+            let why = "it is no folder of its own";
+            return Err(PrivatePostgresError::NotOurs { path: whole, why });
+        };
+        fs::create_dir_all(parent).map_err(failed)?;
+        let parent = parent.canonicalize().map_err(failed)?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let above = openat2(CWD, &parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(system)?;
+        let existed = match mkdirat(&above, name, Mode::RWXU) {
+            Ok(()) => false,
+            Err(Errno::EXIST) => true,
+            Err(error) => return Err(system(error)),
+        };
+        let whole = parent.join(name);
+        let folder = match openat(&above, name, flags, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                let why = "it is a symbolic link, or no folder";
+                return Err(PrivatePostgresError::NotOurs { path: whole, why });
+            }
+            Err(error) => return Err(system(error)),
+        };
+        let about = fstat(&folder).map_err(system)?;
+        if existed {
+            self.refuse_foreign(&whole, &folder, about.st_uid, contents)?;
         }
         if let Some((uid, gid)) = self.switch
-            && fs::metadata(path).map_err(failed)?.uid() != uid
+            && about.st_uid != uid
         {
-            chown(path, Some(uid), Some(gid)).map_err(failed)?;
+            fchown(&folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(system)?;
         }
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        path.canonicalize().map_err(failed)
+        fchmod(&folder, Mode::RWXU).map_err(system)?;
+        Ok(whole)
+    }
+
+    /// Refuses a folder that is somebody else's, or that holds something else.
+    fn refuse_foreign(
+        self,
+        path: &Path,
+        folder: &OwnedFd,
+        owner: u32,
+        contents: Contents,
+    ) -> Result<(), PrivatePostgresError> {
+        let refused = |why| Err(PrivatePostgresError::NotOurs { path: path.to_owned(), why });
+        let server = self.switch.map_or(getuid().as_raw(), |(uid, _)| uid);
+        if owner != server && owner != getuid().as_raw() {
+            return refused("it belongs to another user");
+        }
+        if matches!(contents, Contents::Any) {
+            return Ok(());
+        }
+        let failed = |error: Errno| PrivatePostgresError::Folder {
+            path: path.to_owned(),
+            source: error.into(),
+        };
+        let mut cluster = false;
+        let mut foreign = false;
+        let mut empty = true;
+        for entry in Dir::read_from(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            match entry.file_name().to_bytes() {
+                b"." | b".." => continue,
+                b"data" => cluster = path.join("data/PG_VERSION").exists(),
+                // What a first start leaves that was cut off.
+                b"data.making" | b"socket" | b"postgres.log" => {}
+                _ => foreign = true,
+            }
+            empty = false;
+        }
+        match () {
+            () if empty => Ok(()),
+            () if owner != server => refused("it is not empty, and belongs to another user"),
+            () if cluster || !foreign => Ok(()),
+            () => refused("it is not empty, and holds no PostgreSQL of a queue"),
+        }
+    }
+
+    /// A folder for the sockets: in the data's folder, unless its path is too long for a socket; then a new
+    /// one, of a name that nobody can know before.
+    fn socket_folder(
+        self,
+        folder: &Path,
+    ) -> Result<(PathBuf, Option<tempfile::TempDir>), PrivatePostgresError> {
+        let beside = folder.join("socket");
+        if beside.as_os_str().len() <= SOCKET_FOLDER_BYTES {
+            return Ok((self.folder(&beside, Contents::Any)?, None));
+        }
+        let temporary = tempfile::Builder::new().prefix("kendall-queue-").tempdir();
+        let temporary = temporary.map_err(|source| PrivatePostgresError::Folder {
+            path: std::env::temp_dir(),
+            source,
+        })?;
+        let sockets = self.folder(temporary.path(), Contents::Any)?;
+        Ok((sockets, Some(temporary)))
     }
 
     fn command(self, program: PathBuf) -> Command {
@@ -342,19 +453,6 @@ fn version(folder: &Path) -> Option<u32> {
     let said = Command::new(folder.join("postgres")).arg("--version").output().ok()?;
     let text = String::from_utf8(said.stdout).ok()?;
     text.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok())
-}
-
-/// The data folder, unless its path is too long for a socket.
-fn socket_folder(folder: &Path) -> PathBuf {
-    let beside = folder.join("socket");
-    if beside.as_os_str().len() <= SOCKET_FOLDER_BYTES {
-        return beside;
-    }
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a: only to tell folders apart
-    for byte in folder.as_os_str().as_encoded_bytes() {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    }
-    std::env::temp_dir().join(format!("kendall-queue-{hash:016x}"))
 }
 
 fn make_cluster(
@@ -414,7 +512,20 @@ fn allow(
         // Nothing to write, which matters where the disk is full.
         return Ok(());
     }
-    fs::write(&hba, rules).map_err(|source| PrivatePostgresError::Folder { path: hba, source })
+    // The folder is another user's, where we are root.
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(no_links())
+        .open(&hba)
+        .and_then(|mut file| io::Write::write_all(&mut file, rules.as_bytes()));
+    written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })
+}
+
+/// Flags of `open` that refuse a symbolic link.
+fn no_links() -> i32 {
+    i32::try_from(OFlags::NOFOLLOW.bits()).expect("flags of open are an int")
 }
 
 fn run(mut command: Command, program: &str, input: &str) -> Result<(), PrivatePostgresError> {
@@ -484,9 +595,22 @@ fn runs_kendall(pid: i32) -> bool {
 impl Launch {
     fn start(&self) -> Result<Child, PrivatePostgresError> {
         let failed = |source| PrivatePostgresError::Folder { path: self.log.clone(), source };
-        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .custom_flags(no_links())
+            .open(&self.log);
         let log = log.map_err(failed)?;
-        let mut command = self.user.command(self.programs.join("postgres"));
+        let postgres = self.programs.join("postgres");
+        let mut command = match guard() {
+            // PostgreSQL stops when this process has gone without stopping it.
+            Some(guard) => {
+                let mut command = self.user.command(guard);
+                command.args(["--pdeathsig", "INT", "--"]).arg(postgres);
+                command
+            }
+            None => self.user.command(postgres),
+        };
         command
             .arg("-D")
             .arg(&self.data)
@@ -548,6 +672,15 @@ impl Launch {
         }
         words
     }
+}
+
+/// The program that has the kernel signal a process whose parent ends (util-linux, which every
+/// distribution has). Between fork and exec it would take unsafe code.
+fn guard() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
+    let mut places = std::env::split_paths(&path).chain(usual);
+    places.find_map(|folder| Some(folder.join("setpriv")).filter(|program| program.is_file()))
 }
 
 /// How large PostgreSQL's log may grow between two checkpoints, in MB: 2 GB, on a small disk an eighth

@@ -20,6 +20,8 @@ use tonic::codegen::{BoxFuture, Bytes, Service};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
+use crate::connection::{OpenRequest, Peer};
+use crate::identity::Tokens;
 use crate::refusal::detailed;
 
 /// Bytes of small messages, and of large ones, that may be under way at the same time.
@@ -33,6 +35,12 @@ const WHOLE: Duration = Duration::from_secs(30);
 const EARLY: Duration = Duration::from_millis(1);
 /// Where the client says how long it waits.
 const TIMEOUT_HEADER: &str = "grpc-timeout";
+/// Methods whose requests are streams.
+const STREAMS: [&str; 3] = [
+    "/kendall.queue.v1.MessageQueue/Converse",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
 /// Bytes before each gRPC message: a flag and its length.
 const PREFIX: usize = 5;
 
@@ -41,6 +49,8 @@ const PREFIX: usize = 5;
 pub(crate) struct RequestLimits<S> {
     service: S,
     under_way: Arc<UnderWay>,
+    /// Who may come in; anyone where there are none.
+    tokens: Option<Arc<Tokens>>,
 }
 
 /// Bytes of messages that have not come to their end.
@@ -52,7 +62,12 @@ struct UnderWay {
 
 impl<S> RequestLimits<S> {
     pub(crate) fn new(service: S) -> Self {
-        Self { service, under_way: Arc::default() }
+        Self { service, under_way: Arc::default(), tokens: None }
+    }
+
+    /// Lets in only those who have a token, if there are any.
+    pub(crate) fn for_holders(self, tokens: Option<Arc<Tokens>>) -> Self {
+        Self { tokens, ..self }
     }
 }
 
@@ -74,21 +89,61 @@ where
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Answered {
+    fn call(&mut self, mut request: Request<Body>) -> Answered {
+        if let Some(tokens) = &self.tokens {
+            match tokens.identify(request.headers()) {
+                Ok(identity) => drop(request.extensions_mut().insert(identity)),
+                Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
+            }
+        }
         let timeout = timeout(request.headers());
         let under_way = Arc::clone(&self.under_way);
-        let request = request.map(|body| Body::new(Held::new(body, under_way)));
+        // A stream of requests may be silent; what is asked once is asked at once.
+        let once = !STREAMS.contains(&request.uri().path());
+        let open = request.extensions().get::<Peer>().map(Peer::begin);
+        let request = request.map(|body| Body::new(Held::new(body, under_way, once)));
         let answered = self.service.call(request);
+        let answered = async move {
+            let answer = answered.await?;
+            Ok(with_reason(answer).map(|body| Body::new(Answering { body, _open: open })))
+        };
         Box::pin(async move {
-            let Some(timeout) = timeout else { return answered.await.map(with_reason) };
+            let Some(timeout) = timeout else { return answered.await };
             match tokio::time::timeout(timeout.saturating_sub(EARLY), answered).await {
-                Ok(answer) => answer.map(with_reason),
+                Ok(answer) => answer,
                 Err(_) => Ok(detailed(Status::deadline_exceeded(
                     "the client's deadline came first; what was asked may have happened or not",
                 ))
                 .into_http()),
             }
         })
+    }
+}
+
+/// An answer; as long as it goes out, its request is open.
+#[derive(Debug)]
+struct Answering {
+    body: Body,
+    _open: Option<OpenRequest>,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -127,6 +182,8 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
 struct Held {
     body: Body,
     under_way: Arc<UnderWay>,
+    /// Whether a message is to come that has not begun.
+    awaited: bool,
     /// Bytes of the message that is under way, as counted in `under_way`: small and large.
     small: usize,
     large: usize,
@@ -140,10 +197,11 @@ struct Held {
 }
 
 impl Held {
-    fn new(body: Body, under_way: Arc<UnderWay>) -> Self {
+    fn new(body: Body, under_way: Arc<UnderWay>, awaited: bool) -> Self {
         Self {
             body,
             under_way,
+            awaited,
             small: 0,
             large: 0,
             prefix: [0; PREFIX],
@@ -153,9 +211,9 @@ impl Held {
         }
     }
 
-    /// Whether a message has begun and not ended.
+    /// Whether a message has begun, or shall, and not ended.
     fn within(&self) -> bool {
-        self.lacking > 0 || self.prefix_bytes > 0
+        self.awaited || self.lacking > 0 || self.prefix_bytes > 0
     }
 
     /// Goes through the messages in `bytes`, and counts what is left under way.
@@ -177,6 +235,7 @@ impl Held {
                 if self.prefix_bytes == PREFIX {
                     let [_, a, b, c, d] = self.prefix;
                     self.prefix_bytes = 0;
+                    self.awaited = false;
                     self.lacking = usize::try_from(u32::from_be_bytes([a, b, c, d]))
                         .expect("a usize is no less than a u32");
                 }
@@ -264,7 +323,7 @@ mod tests {
     use super::*;
 
     fn held(under_way: &Arc<UnderWay>) -> Held {
-        Held::new(Body::empty(), Arc::clone(under_way))
+        Held::new(Body::empty(), Arc::clone(under_way), false)
     }
 
     fn counted(under_way: &UnderWay) -> [usize; 2] {
@@ -313,6 +372,14 @@ mod tests {
         bodies.clear();
         drop(small);
         assert_eq!(counted(&under_way), [0, 0], "what is gone leaves room");
+    }
+
+    #[test]
+    fn a_request_that_never_comes_is_awaited_for_a_while() {
+        let mut body = Held::new(Body::empty(), Arc::default(), true);
+        assert!(body.within());
+        body.count(&message(0)).unwrap();
+        assert!(!body.within());
     }
 
     #[derive(Clone)]

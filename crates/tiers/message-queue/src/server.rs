@@ -3,26 +3,33 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use crate::connection::Guarded;
+use crate::connection::{Connection, Connections, HANDSHAKE};
 use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, PoolOptions, Reach};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
+use crate::identity::{TokenError, Tokens};
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
+use crate::queue_metrics::QueueMetrics;
 use crate::request_limits::RequestLimits;
 use crate::service::Service;
 use crate::waiters::{self, Waiters};
@@ -84,6 +91,19 @@ pub struct QueueOptions {
     pub console: Option<SocketAddr>,
     /// Bounds that both tiers enforce.
     pub limits: Limits,
+    /// Who may come in.
+    pub access: Access,
+}
+
+/// Who may come in, and how they are sure of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// A file of tokens; without one anyone may be any client.
+    pub tokens: Option<PathBuf>,
+    /// The certificate and the key to show; without them nothing is encrypted.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// An address that other hosts reach is served without tokens or without TLS, too.
+    pub open_to_anyone: bool,
 }
 
 /// The middleware cannot start.
@@ -97,6 +117,28 @@ pub enum ServerError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// Other hosts could reach it, and be anyone.
+    #[error(
+        "{address} can be reached from other hosts, and {missing}: whoever reaches it could read and take all \
+         messages; give --tokens FILE, --tls-certificate FILE and --tls-key FILE, or say --open-to-anyone"
+    )]
+    Open {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// The tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
+    /// The certificate cannot be used.
+    #[error("cannot serve TLS: {path}: {what}")]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        what: String,
     },
     /// The system gives no threads.
     #[error("cannot start the network threads")]
@@ -119,6 +161,7 @@ pub struct Server {
     instruments: Instruments,
     address: SocketAddr,
     console: Option<String>,
+    queue_metrics: Arc<QueueMetrics>,
     dispatcher: Arc<Dispatcher>,
     waiters: Arc<Waiters>,
     workers: JoinSet<()>,
@@ -147,15 +190,11 @@ impl Server {
     /// # Errors
     /// [`ServerError`]: an address taken, a database that cannot be reached or used.
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
+        let entry = Entry::of(options)?;
         let (listener, address) = bind(options.listen)?;
         let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads)
-            .thread_name("network")
-            .enable_all()
-            .build()
-            .map_err(ServerError::Threads)?;
+        let runtime = network_threads(options.threads)?;
         let databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
         let instruments = Instruments::new(layout(&reach), clock.clone());
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
@@ -182,6 +221,12 @@ impl Server {
         background.spawn_on(listening, handle);
         background.spawn_on(keep_house(service.clone()), handle);
         background.spawn_on(Arc::clone(&dispatcher).put_back_again(), handle);
+        let queue_metrics = QueueMetrics::new(service.clock.clone(), Arc::clone(&dispatcher));
+        let looking = {
+            let _inside = runtime.enter();
+            Databases::pool(&reach, PoolOptions { connections: 1, ..options.pool() })?
+        };
+        background.spawn_on(Arc::clone(&queue_metrics).look(looking), handle);
         let console = match options.console {
             Some(address) => {
                 Some(start_console(address, &service, &reach, options, &runtime, &mut background)?)
@@ -192,7 +237,7 @@ impl Server {
         let mut network = JoinSet::new();
         let serving = {
             let _inside = runtime.enter();
-            let bound = (listener, options.client_connections);
+            let bound = (listener, options.client_connections, entry);
             serve(service, told, bound, ended, &mut background)?
         };
         network.spawn_on(serving, handle);
@@ -201,6 +246,7 @@ impl Server {
             instruments,
             address,
             console,
+            queue_metrics,
             dispatcher,
             waiters,
             workers,
@@ -211,6 +257,12 @@ impl Server {
             stopping,
             postgres,
         })
+    }
+
+    /// What is told of each queue, in Prometheus' text format; nothing before it was asked for once.
+    pub fn queue_metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
+        let queues = Arc::clone(&self.queue_metrics);
+        move || queues.text()
     }
 
     /// The address for clients, with its real port.
@@ -289,6 +341,15 @@ impl Server {
     }
 }
 
+fn network_threads(threads: usize) -> Result<Runtime, ServerError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("network")
+        .enable_all()
+        .build()
+        .map_err(ServerError::Threads)
+}
+
 /// The database's URL, and the private PostgreSQL behind it, if it is one.
 fn database(database: &Database) -> Result<(Option<PrivatePostgres>, String), ServerError> {
     match database {
@@ -350,7 +411,7 @@ fn layout(reach: &Reach) -> Layout {
 fn serve(
     service: Service,
     health: HealthServer<HealthService>,
-    (listener, most): (TcpListener, usize),
+    (listener, most, entry): (TcpListener, usize, Entry),
     ended: oneshot::Receiver<()>,
     background: &mut JoinSet<()>,
 ) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>, ServerError> {
@@ -362,9 +423,10 @@ fn serve(
     let newer = reflection().build_v1().map_err(ServerError::Reflection)?;
     let older = reflection().build_v1alpha().map_err(ServerError::Reflection)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServerError::Threads)?;
-    let (connections, incoming) = mpsc::channel(16);
-    let dispatcher = Arc::clone(&service.dispatcher);
-    background.spawn(accept(listener, most, dispatcher, connections));
+    let (sender, incoming) = mpsc::channel(16);
+    let connections = Connections::new(service.clock.clone(), Arc::clone(&service.dispatcher));
+    let Entry { tokens, tls } = entry;
+    background.spawn(accept(listener, most, tls, connections, sender));
     let queue = MessageQueueServer::new(service)
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -372,10 +434,11 @@ fn serve(
         .tcp_nodelay(true)
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .add_service(RequestLimits::new(queue))
-        .add_service(health)
-        .add_service(newer)
-        .add_service(older)
+        .add_service(RequestLimits::new(queue).for_holders(tokens.clone()))
+        // Those who route clients have no token.
+        .add_service(RequestLimits::new(health))
+        .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
+        .add_service(RequestLimits::new(older).for_holders(tokens))
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
             // The sender is kept until the stop; dropped, it means the same.
             drop(ended.await);
@@ -383,48 +446,120 @@ fn serve(
     Ok(serving)
 }
 
-/// Accepts connections, at most `most` at a time: further ones wait in the kernel's queue.
+/// Accepts connections, at most `most` at a time: for a further one the connection is closed that has
+/// been idle longest; where none is, it waits in the kernel's queue.
 async fn accept(
     listener: tokio::net::TcpListener,
     most: usize,
-    dispatcher: Arc<Dispatcher>,
-    connections: mpsc::Sender<io::Result<Guarded<Counted>>>,
+    tls: Option<TlsAcceptor>,
+    connections: Arc<Connections>,
+    incoming: mpsc::Sender<io::Result<Connection>>,
 ) {
     let permits = Arc::new(Semaphore::new(most));
+    let mut handshakes = JoinSet::new();
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                dispatcher.connection(true);
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "a connection went away at once");
-                }
-                let dispatcher = Arc::clone(&dispatcher);
-                let counted = Counted { dispatcher, _permit: permit };
-                if connections.send(Ok(Guarded::new(stream, counted))).await.is_err() {
-                    return;
-                }
-            }
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, most likely: give others the time to close some.
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::interval(LISTEN_AGAIN).tick().await;
+                connections.close_idlest();
+                pause(LISTEN_AGAIN).await;
+                continue;
             }
+        };
+        let permit = loop {
+            match Arc::clone(&permits).try_acquire_owned() {
+                Ok(permit) => break permit,
+                Err(_) => {
+                    // Closed by its own task, soon; another may end meanwhile.
+                    connections.close_idlest();
+                    let freed = Arc::clone(&permits).acquire_owned();
+                    if let Ok(Ok(permit)) = tokio::time::timeout(LISTEN_AGAIN, freed).await {
+                        break permit;
+                    }
+                }
+            }
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection went away at once");
         }
+        let place = connections.admit(permit);
+        while handshakes.try_join_next().is_some() {}
+        let Some(tls) = tls.clone() else {
+            if incoming.send(Ok(Connection::plain(stream, place))).await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let incoming = incoming.clone();
+        handshakes.spawn(async move {
+            match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    // An error means that it stops.
+                    incoming
+                        .send(Ok(Connection::encrypted(stream, place)))
+                        .await
+                        .unwrap_or_default();
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            }
+        });
     }
 }
 
-/// A client's place; dropped with its connection, it makes room for another.
-#[derive(Debug)]
-struct Counted {
-    dispatcher: Arc<Dispatcher>,
-    _permit: OwnedSemaphorePermit,
+/// What those who come in must have.
+struct Entry {
+    tokens: Option<Arc<Tokens>>,
+    tls: Option<TlsAcceptor>,
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.dispatcher.connection(false);
+impl Entry {
+    /// Reads the files, and refuses to be open to anyone unless that was asked for.
+    fn of(options: &QueueOptions) -> Result<Self, ServerError> {
+        let Access { tokens, certificate, open_to_anyone } = &options.access;
+        let (address, any) = (options.listen, *open_to_anyone || options.listen.ip().is_loopback());
+        let missing = match (tokens, certificate) {
+            (None, None) => Some("there are neither tokens nor TLS"),
+            (None, Some(_)) => Some("there are no tokens"),
+            (Some(_), None) => Some("there is no TLS, so that tokens could be read on the way"),
+            (Some(_), Some(_)) => None,
+        };
+        match missing {
+            Some(missing) if !any => return Err(ServerError::Open { address, missing }),
+            Some(missing) if !address.ip().is_loopback() => {
+                tracing::warn!(%address, missing, "open to whoever reaches it");
+            }
+            _ => {}
+        }
+        let tokens = tokens.as_ref().map(|path| Tokens::read(path)).transpose()?.map(Arc::new);
+        let tls = match certificate {
+            Some((certificate, key)) => Some(acceptor(certificate, key)?),
+            None => None,
+        };
+        Ok(Self { tokens, tls })
     }
+}
+
+/// TLS with this certificate, for HTTP/2.
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, ServerError> {
+    let failed = |path: &Path, what: String| ServerError::Certificate { path: path.into(), what };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| failed(certificate, error.to_string()))?;
+    let secret =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
+        .map_err(|error| failed(certificate, error.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn pause(time: Duration) {
+    drop(tokio::time::timeout(time, std::future::pending::<()>()).await);
 }
 
 /// Listens for notifications, for ever; after every new connection all who wait look again. Over the

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kendall_protocols::queue as wire;
@@ -15,6 +16,7 @@ use uuid::Uuid;
 use crate::conversation::Conversation;
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
+use crate::identity::{Identity, not_allowed};
 use crate::operation::{
     Answer, HEADER_BYTES, HEADERS, HIGHEST_PRIORITY, Held, LISTING, LONGEST_MS, Limits, Listing,
     NAME_CHARACTERS, NewQueue, Operation, QueueChange, REASON_CHARACTERS, RequestId, Selector,
@@ -33,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 4 << 20;
 /// Bytes of a message beside its content, headers and reason, at most.
 const FACTS_BYTES: usize = 160;
+/// Who a name is, and how long PostgreSQL may look for it.
+const CLIENT_ID: &str = "SELECT id FROM client WHERE name = $1";
+const LOOK_MS: u32 = 2000;
 /// Messages of a listing unless told otherwise, and at most.
 const LISTED: u32 = 100;
 const MOST_LISTED: u32 = 1000;
@@ -116,6 +121,25 @@ impl Service {
         }
     }
 
+    /// Refuses whoever is another client than this one.
+    async fn own<T: Sync>(&self, request: &Request<T>, client_id: u64) -> Result<(), Status> {
+        let Some(identity) = request.extensions().get::<Arc<Identity>>() else { return Ok(()) };
+        let client = i64::try_from(client_id).unwrap_or_default();
+        if identity.is_admin() || identity.is(client) || self.known(identity).await? == client {
+            return Ok(());
+        }
+        Err(not_allowed("it is for another client"))
+    }
+
+    /// The id of the client that a token's holder may be; 0 where it has not said hello.
+    async fn known(&self, identity: &Identity) -> Result<i64, Status> {
+        let Some(name) = &identity.name else { return Ok(0) };
+        let rows = self.databases.look(CLIENT_ID, &[name], LOOK_MS).await?;
+        let id = rows.first().map_or(0, |row| row.get(0));
+        identity.id.store(id, Ordering::Relaxed);
+        Ok(id)
+    }
+
     /// Has senders on all middlewares notify this one of messages of `queue`.
     pub(crate) async fn register(&self, queue: i64) -> bool {
         match self.databases.session().await {
@@ -134,13 +158,23 @@ impl MessageQueue for Service {
         request: Request<Streaming<wire::Calls>>,
     ) -> Result<Response<Conversation>, Status> {
         let stopping = self.stopping.clone();
-        Ok(Response::new(Conversation::new(self.clone(), request.into_inner(), stopping)))
+        let identity = request.extensions().get::<Arc<Identity>>().map(Arc::clone);
+        let only = match identity.filter(|identity| !identity.is_admin()) {
+            Some(identity) => Some(self.known(&identity).await?),
+            None => None,
+        };
+        Ok(Response::new(Conversation::new(self.clone(), request.into_inner(), only, stopping)))
     }
 
     async fn hello(
         &self,
         request: Request<wire::HelloRequest>,
     ) -> Result<Response<wire::HelloResponse>, Status> {
+        if let Some(identity) = request.extensions().get::<Arc<Identity>>()
+            && identity.name.as_ref().is_some_and(|name| *name != request.get_ref().name)
+        {
+            return Err(not_allowed("it is for a client of another name"));
+        }
         let name = name(request.into_inner().name)?;
         let client_id = number(self.dispatcher.perform(Operation::Hello { name }).await?)?;
         Ok(Response::new(wire::HelloResponse { client_id }))
@@ -150,6 +184,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::GoodbyeRequest>,
     ) -> Result<Response<wire::GoodbyeResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let client = id(request.into_inner().client_id, "client_id")?;
         self.dispatcher.perform(Operation::Goodbye { client }).await?;
         Ok(Response::new(wire::GoodbyeResponse {}))
@@ -159,18 +194,9 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::CreateQueueRequest>,
     ) -> Result<Response<wire::CreateQueueResponse>, Status> {
-        let request = request.into_inner();
-        let max_deliveries = deliveries(request.max_deliveries)?;
-        let retention_ms = milliseconds(request.retention_ms, "retention_ms")?;
-        let archive_ms = milliseconds(request.archive_ms, "archive_ms")?;
-        let queue = NewQueue {
-            name: name(request.name)?,
-            max_deliveries: (max_deliveries > 0).then_some(max_deliveries),
-            dead_letter: optional_id(request.dead_letter_queue_id, "dead_letter_queue_id")?,
-            retention_ms: (retention_ms > 0).then_some(retention_ms),
-            archive_ms: (archive_ms > 0).then_some(archive_ms),
-        };
-        let queue_id = number(self.dispatcher.perform(Operation::CreateQueue(queue)).await?)?;
+        administrator(&request)?;
+        let operation = checked_queue(request.into_inner())?;
+        let queue_id = number(self.dispatcher.perform(operation).await?)?;
         Ok(Response::new(wire::CreateQueueResponse { queue_id }))
     }
 
@@ -178,6 +204,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ChangeQueueRequest>,
     ) -> Result<Response<wire::ChangeQueueResponse>, Status> {
+        administrator(&request)?;
         let request = request.into_inner();
         let ms = |value: Option<u64>, field| value.map(|ms| milliseconds(ms, field)).transpose();
         let letters = request.dead_letter_queue_id;
@@ -199,6 +226,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::DeleteQueueRequest>,
     ) -> Result<Response<wire::DeleteQueueResponse>, Status> {
+        administrator(&request)?;
         let request = request.into_inner();
         let queue = id(request.queue_id, "queue_id")?;
         let with_messages = request.with_messages;
@@ -210,6 +238,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ListQueuesRequest>,
     ) -> Result<Response<wire::ListQueuesResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let request = request.into_inner();
         let limit = if request.limit == 0 { LISTING } else { request.limit.min(LISTING) };
         let operation = Operation::ListQueues {
@@ -239,6 +268,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::PurgeRequest>,
     ) -> Result<Response<wire::PurgeResponse>, Status> {
+        administrator(&request)?;
         let queue = id(request.into_inner().queue_id, "queue_id")?;
         let dropped = number(self.dispatcher.perform(Operation::Purge { queue }).await?)?;
         Ok(Response::new(wire::PurgeResponse { dropped }))
@@ -248,6 +278,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::SendRequest>,
     ) -> Result<Response<wire::SendResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let operation = checked_send(request.into_inner(), self.limits())?;
         Ok(Response::new(sent(self.dispatcher.perform(operation).await?)?))
     }
@@ -256,6 +287,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ReceiveRequest>,
     ) -> Result<Response<wire::ReceiveResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let found = self.take(checked_receive(request.into_inner())?).await?;
         Ok(Response::new(received(Answer::Message(found))?))
     }
@@ -264,6 +296,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ReadRequest>,
     ) -> Result<Response<wire::ReadResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let operation = checked_read(request.into_inner())?;
         Ok(Response::new(read(self.dispatcher.perform(operation).await?)?))
     }
@@ -272,6 +305,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::LeaseRequest>,
     ) -> Result<Response<wire::LeaseResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let found = self.take(checked_lease(request.into_inner())?).await?;
         Ok(Response::new(leased(Answer::Message(found))?))
     }
@@ -280,6 +314,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::AcknowledgeRequest>,
     ) -> Result<Response<wire::AcknowledgeResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let answer = self.dispatcher.perform(checked_acknowledge(request.into_inner())?).await?;
         acknowledged(&answer, self.limits())?;
         Ok(Response::new(wire::AcknowledgeResponse {}))
@@ -289,6 +324,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ExtendLeaseRequest>,
     ) -> Result<Response<wire::ExtendLeaseResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         self.dispatcher.perform(checked_extend(request.into_inner())?).await?;
         Ok(Response::new(wire::ExtendLeaseResponse {}))
     }
@@ -297,6 +333,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ReturnMessageRequest>,
     ) -> Result<Response<wire::ReturnMessageResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         self.dispatcher.perform(checked_return(request.into_inner())?).await?;
         Ok(Response::new(wire::ReturnMessageResponse {}))
     }
@@ -305,6 +342,9 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::SendBatchRequest>,
     ) -> Result<Response<wire::SendBatchResponse>, Status> {
+        for message in &request.get_ref().messages {
+            self.own(&request, message.client_id).await?;
+        }
         let messages = request.into_inner().messages;
         self.check_batch(messages.len())?;
         let checked: Vec<Result<Operation, Status>> =
@@ -334,6 +374,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ReceiveBatchRequest>,
     ) -> Result<Response<wire::ReceiveBatchResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let request = request.into_inner();
         let limit = self.batch_limit(request.limit)?;
         let selector =
@@ -361,6 +402,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::LeaseBatchRequest>,
     ) -> Result<Response<wire::LeaseBatchResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let request = request.into_inner();
         let limit = self.batch_limit(request.limit)?;
         let selector =
@@ -389,6 +431,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::AcknowledgeBatchRequest>,
     ) -> Result<Response<wire::AcknowledgeBatchResponse>, Status> {
+        self.own(&request, request.get_ref().client_id).await?;
         let request = request.into_inner();
         self.check_batch(request.messages.len())?;
         let client = request.client_id;
@@ -428,6 +471,11 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ListDeadLettersRequest>,
     ) -> Result<Response<wire::ListDeadLettersResponse>, Status> {
+        // Senders see their own.
+        match request.get_ref().sender_id {
+            0 => administrator(&request)?,
+            sender => self.own(&request, sender).await?,
+        }
         let wire::ListDeadLettersRequest { queue_id, sender_id, after_message_id, limit } =
             request.into_inner();
         let sender = optional_id(sender_id, "sender_id")?;
@@ -442,6 +490,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::RedriveRequest>,
     ) -> Result<Response<wire::RedriveResponse>, Status> {
+        administrator(&request)?;
         let wire::RedriveRequest { queue_id, message_ids, target_queue_id } = request.into_inner();
         self.check_batch(message_ids.len())?;
         let messages = message_ids.into_iter().map(|message| id(message, "message_ids"));
@@ -458,6 +507,7 @@ impl MessageQueue for Service {
         &self,
         request: Request<wire::ListArchivedRequest>,
     ) -> Result<Response<wire::ListArchivedResponse>, Status> {
+        administrator(&request)?;
         let wire::ListArchivedRequest { queue_id, after_message_id, limit } = request.into_inner();
         let listing = listing(queue_id, after_message_id, limit)?;
         match self.dispatcher.perform(Operation::Archived(listing)).await? {
@@ -467,6 +517,16 @@ impl MessageQueue for Service {
             }
             other => Err(unexpected(&other)),
         }
+    }
+}
+
+/// Refuses whoever may not change queues.
+fn administrator<T>(request: &Request<T>) -> Result<(), Status> {
+    match request.extensions().get::<Arc<Identity>>() {
+        Some(identity) if !identity.is_admin() => {
+            Err(not_allowed("it is for an administrator (`TOKEN admin`)"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -570,6 +630,20 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// A queue that is to be made, checked.
+pub(crate) fn checked_queue(request: wire::CreateQueueRequest) -> Result<Operation, Status> {
+    let max_deliveries = deliveries(request.max_deliveries)?;
+    let retention_ms = milliseconds(request.retention_ms, "retention_ms")?;
+    let archive_ms = milliseconds(request.archive_ms, "archive_ms")?;
+    Ok(Operation::CreateQueue(NewQueue {
+        name: name(request.name)?,
+        max_deliveries: (max_deliveries > 0).then_some(max_deliveries),
+        dead_letter: optional_id(request.dead_letter_queue_id, "dead_letter_queue_id")?,
+        retention_ms: (retention_ms > 0).then_some(retention_ms),
+        archive_ms: (archive_ms > 0).then_some(archive_ms),
+    }))
 }
 
 /// A send, checked and made into an operation.

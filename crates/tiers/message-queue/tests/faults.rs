@@ -27,7 +27,7 @@ fn message(client_id: u64, queue_id: u64, content: &str) -> SendRequest {
     SendRequest { client_id, queue_id, content: content.into(), ..Default::default() }
 }
 
-async fn waiting(client: &mut Client, queue_id: u64) -> u64 {
+async fn waiting_in(client: &mut Client, queue_id: u64) -> u64 {
     let request = QueueStatisticsRequest { queue_id };
     client.queue_statistics(request).await.unwrap().into_inner().waiting
 }
@@ -44,7 +44,7 @@ async fn pool_exhaustion(server: &Server) {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    assert_eq!(waiting(&mut client, queue).await, 200);
+    assert_eq!(waiting_in(&mut client, queue).await, 200);
 }
 
 /// Somebody's transaction holds the queue's row, and with it the only connection: who comes
@@ -62,7 +62,7 @@ async fn a_stuck_connection(server: &Server, other: &Other) {
     assert!(refused.message().contains("no connection to PostgreSQL"), "{refused}");
     other.run("COMMIT").await;
     tasks.join_next().await.unwrap().unwrap().unwrap();
-    assert_eq!(waiting(&mut client, queue).await, 1, "answered is committed, refused is not");
+    assert_eq!(waiting_in(&mut client, queue).await, 1, "answered is committed, refused is not");
 }
 
 /// PostgreSQL gives up every transaction but each third: they are tried again, and each message is
@@ -85,7 +85,7 @@ async fn serialization_failures(server: &Server, other: &Other) {
     }
     assert!(other.number("SELECT last_value FROM tries").await >= 60);
     other.run("DROP TRIGGER give_up ON message; DROP FUNCTION give_up; DROP SEQUENCE tries").await;
-    assert_eq!(waiting(&mut client, queue).await, 20);
+    assert_eq!(waiting_in(&mut client, queue).await, 20);
 }
 
 /// A real deadlock with another session. PostgreSQL ends the session whose wait reaches
@@ -110,7 +110,7 @@ async fn a_deadlock(server: &Server, other: &Other) {
         other.run(if taken.is_ok() { "COMMIT" } else { "ROLLBACK" }).await;
         let answer = tasks.join_next().await.unwrap().unwrap().unwrap().into_inner();
         assert!(answer.results.iter().all(|result| result.code == 0), "{answer:?}");
-        let counted = (waiting(&mut client, first).await, waiting(&mut client, second).await);
+        let counted = (waiting_in(&mut client, first).await, waiting_in(&mut client, second).await);
         assert_eq!(counted, (sent, sent), "each message once");
         match taken {
             Ok(()) => return,
@@ -118,6 +118,48 @@ async fn a_deadlock(server: &Server, other: &Other) {
         }
     }
     panic!("PostgreSQL never chose the middleware");
+}
+
+/// A program sends in a transaction of its own: the message is there when that commits, with all that it
+/// was given, and wakes whoever waits; of what is rolled back nothing is left.
+async fn sends_of_other_programs(server: &Server, url: &str) {
+    let mut client = connect(server).await;
+    let taker = hello(&mut client, "sql taker").await;
+    let queue = create(&mut client, "sql jobs").await;
+    let program = Other::connect_plainly(url).await;
+    program.run("BEGIN; SELECT kendall_queue.enqueue('sql jobs', 'rolled back'); ROLLBACK").await;
+    let receive =
+        ReceiveRequest { client_id: taker, queue_id: queue, wait_ms: 50_000, ..Default::default() };
+    let mut other = client.clone();
+    let mut tasks = tokio::task::JoinSet::new();
+    let waiting = receive.clone();
+    tasks.spawn(async move { other.receive(waiting).await.unwrap().into_inner().message.unwrap() });
+    program
+        .run(
+            "BEGIN; SELECT kendall_queue.enqueue('sql jobs', 'order 7', sender => 'shop', \
+                receiver => 'sql taker', priority => 3, headers => '{\"kind\": \"order\"}'); COMMIT",
+        )
+        .await;
+    let found = tasks.join_next().await.unwrap().unwrap();
+    assert_eq!((found.content.as_str(), found.priority, found.receiver_id), ("order 7", 3, taker));
+    assert_eq!(found.headers["kind"], "order");
+    program.run("SELECT kendall_queue.enqueue('sql jobs', NULL, data => '\\x00ff')").await;
+    let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
+    assert_eq!(found.data, [0, 255]);
+    for (wrong, said) in [
+        ("'nowhere', 'x'", "no queue"),
+        ("'sql jobs', repeat('x', 2001)", "longer"),
+        ("'sql jobs', 'x', receiver => 'sql'", "itself"),
+        ("'sql jobs', 'x', priority => -1", "priority"),
+        ("'sql jobs', 'x', data => 'y'", "not both"),
+        ("'sql jobs', 'x', headers => '[1]'", "object of texts"),
+    ] {
+        let text = format!("SELECT kendall_queue.enqueue({wrong})");
+        let error = program.client.batch_execute(&text).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message().to_owned();
+        assert!(message.contains(said), "{wrong}: {message}");
+    }
+    assert_eq!(waiting_in(&mut client, queue).await, 0);
 }
 
 #[test]
@@ -134,6 +176,7 @@ fn a_database_that_is_slow_or_gives_up() {
         a_stuck_connection(&server, &other).await;
         serialization_failures(&server, &other).await;
         a_deadlock(&server, &other).await;
+        sends_of_other_programs(&server, postgres.url()).await;
     });
     server.stop();
     postgres.stop();
@@ -260,7 +303,7 @@ async fn a_million_messages(server: &Server, other: &Other) {
         let found = client.receive(receive).await.unwrap().into_inner().message.unwrap();
         assert_eq!(found.content, "for anyone");
     }
-    assert_eq!(waiting(&mut client, queue).await, 1_000_000);
+    assert_eq!(waiting_in(&mut client, queue).await, 1_000_000);
 }
 
 /// A queue, and the dead-letter queue of another one, deleted while clients send to them, lease from

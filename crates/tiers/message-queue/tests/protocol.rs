@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use kendall_message_queue::{Database, Server};
 use kendall_protocols::queue::{
-    ReceiveBatchRequest, ReceiveRequest, SendBatchRequest, SendRequest,
+    HelloResponse, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest, SendRequest,
 };
-use support::{connect, create, hello, postgres, runtime, start};
-use tonic::Request;
+use support::{connect, create, hello, postgres, private, runtime, start};
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::{v1, v1alpha};
@@ -153,6 +154,32 @@ fn a_large_batch_is_cut_to_what_clients_take() {
         }
         assert_eq!(received.iter().sum::<usize>(), 600);
         assert!(received[0] > 500, "{received:?}");
+    });
+    server.stop();
+}
+
+/// A hello whose name is any bytes.
+#[derive(Clone, PartialEq, prost::Message)]
+struct AnyHello {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+}
+
+/// Bytes that are no text are refused as the client's mistake, with a reason.
+#[test]
+fn a_name_that_is_no_text_is_the_clients_mistake() {
+    let folder = support::Folder::new();
+    let server = start(private(&folder));
+    runtime().block_on(async {
+        let mut client = tonic::client::Grpc::new(channel(&server).await);
+        client.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/kendall.queue.v1.MessageQueue/Hello");
+        let codec = tonic_prost::ProstCodec::<AnyHello, HelloResponse>::default();
+        let request = Request::new(AnyHello { name: vec![b'a', 0xff] });
+        let status = client.unary(request, path, codec).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+        let details = String::from_utf8_lossy(status.details()).into_owned();
+        assert!(details.contains("MALFORMED_MESSAGE"), "{details}");
     });
     server.stop();
 }

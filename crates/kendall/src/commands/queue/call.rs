@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,7 +12,10 @@ use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue as wire;
 use kendall_units::Seconds;
 use serde_json::{Value, json};
-use tonic::transport::{Channel, Endpoint};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status};
 
 use super::show::{self, message, statistics};
@@ -29,12 +33,58 @@ const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 1000;
 
 pub(super) struct Caller {
-    pub(super) queue: MessageQueueClient<Channel>,
+    pub(super) queue: MessageQueueClient<InterceptedService<Channel, Holder>>,
     server: SocketAddr,
     client: String,
     timeout: Seconds,
     pub(super) format: Format,
     ids: RequestIds,
+}
+
+/// How the middleware is reached.
+pub(super) struct Way {
+    pub(super) token: Option<String>,
+    pub(super) tls_name: Option<String>,
+    pub(super) tls_root: Option<PathBuf>,
+}
+
+impl Way {
+    /// TLS, where it is wanted.
+    fn tls(&self) -> anyhow::Result<Option<ClientTlsConfig>> {
+        let Some(name) = &self.tls_name else { return Ok(None) };
+        let tls = ClientTlsConfig::new().domain_name(name);
+        Ok(Some(match &self.tls_root {
+            Some(path) => {
+                let pem = std::fs::read(path).map_err(|error| {
+                    exit_with(Exit::Refused, format!("--tls-root {}: {error}", path.display()))
+                })?;
+                tls.ca_certificate(Certificate::from_pem(pem))
+            }
+            None => tls.with_native_roots(),
+        }))
+    }
+
+    /// What goes with each request.
+    fn holder(&self) -> anyhow::Result<Holder> {
+        let Some(token) = &self.token else { return Ok(Holder(None)) };
+        let value = format!("Bearer {token}").parse().map_err(|_| {
+            exit_with(Exit::Refused, "--token: a token is of letters, digits and signs")
+        })?;
+        Ok(Holder(Some(value)))
+    }
+}
+
+/// Sends the token with each request.
+#[derive(Clone)]
+pub(super) struct Holder(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Holder {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
 }
 
 /// Request ids of this process: random bytes, and a count.
@@ -46,11 +96,18 @@ struct RequestIds {
 impl Caller {
     pub(super) async fn connect(
         server: SocketAddr,
+        way: &Way,
         client: String,
         timeout: Seconds,
         format: Format,
     ) -> anyhow::Result<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{server}"))?.connect_timeout(CONNECT);
+        let tls = way.tls()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{server}"))?;
+        let mut endpoint = endpoint.connect_timeout(CONNECT);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls)?;
+        }
         let channel = endpoint.connect().await.map_err(|error| {
             let text = format!(
                 "no message queue answers at {server} ({}); start one with `kendall serve queue \
@@ -62,7 +119,7 @@ impl Caller {
         let mut random = [0; 8];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random))?;
         let ids = RequestIds { random, given: 0 };
-        let queue = MessageQueueClient::new(channel);
+        let queue = MessageQueueClient::with_interceptor(channel, way.holder()?);
         Ok(Self { queue, server, client, timeout, format, ids })
     }
 

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use kendall_message_queue::{Database, DatabaseError, Limits, QueueOptions, Server, ServerError};
+use kendall_message_queue::{
+    Access, Database, DatabaseError, Limits, QueueOptions, Server, ServerError,
+};
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::Seconds;
 
@@ -18,7 +20,8 @@ use crate::output;
 #[command(after_help = "Examples:\n  \
     kendall serve queue --listen 127.0.0.1:7070 --console\n  \
     kendall serve queue --listen 127.0.0.1:7070 --database postgres://queue@db.example/queue \
-    --workers 8 --connections 8 --metrics 127.0.0.1:9100")]
+    --workers 8 --connections 8 --metrics 127.0.0.1:9100\n  \
+    kendall serve queue --listen 0.0.0.0:7070 --tokens tokens.txt --tls-certificate queue.pem --tls-key queue.key")]
 pub(crate) struct QueueFlags {
     #[command(flatten)]
     tier: TierFlags,
@@ -69,10 +72,27 @@ pub(crate) struct QueueFlags {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
-    /// Serves the management console, and prints the address to open, with an access token. Off
-    /// loopback whoever listens on the way reads the token: rather make a tunnel to it
+    /// Serves the management console, and prints the address to open, with an access token. The console
+    /// has no TLS; for other machines, use an SSH tunnel
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:7071", value_parser = super::address)]
     console: Option<std::net::SocketAddr>,
+
+    /// File of tokens that clients need, a line each: `TOKEN client NAME` may be that client, `TOKEN
+    /// admin` any, and change queues. Without it anyone may be any client
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+
+    /// PEM file with the certificate to show to clients, and those between it and its root
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file with the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// Serve an address that other hosts reach without tokens or without TLS
+    #[arg(long)]
+    open_to_anyone: bool,
 
     /// Most characters of a message's content
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
@@ -102,7 +122,8 @@ impl QueueFlags {
             .map_err(|error| exit_with(exit_of(&error), error))?;
         let listen = vec![server.address()];
         let instruments = server.instruments().clone();
-        let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
+        let routes = Routes::new().with_metrics(server.queue_metrics());
+        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
         if let Some(address) = server.console() {
             output::note(&format!("console {address}"));
         }
@@ -129,6 +150,11 @@ impl QueueFlags {
             operation_timeout: self.operation_timeout.as_duration(),
             threads: size(self.threads),
             console: self.console,
+            access: Access {
+                tokens: self.tokens.clone(),
+                certificate: self.tls_certificate.clone().zip(self.tls_key.clone()),
+                open_to_anyone: self.open_to_anyone,
+            },
             limits: Limits {
                 content_characters: size(self.content_characters),
                 queues: size(self.queues),
@@ -146,7 +172,10 @@ fn exit_of(error: &ServerError) -> Exit {
             DatabaseError::Url { .. }
             | DatabaseError::SslMode { .. }
             | DatabaseError::RootCertificate { .. },
-        ) => Exit::Refused,
+        )
+        | ServerError::Open { .. }
+        | ServerError::Tokens(_)
+        | ServerError::Certificate { .. } => Exit::Refused,
         ServerError::Threads(_) | ServerError::Reflection(_) => Exit::Failure,
         _ => Exit::NotReady,
     }

@@ -3,51 +3,67 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::Failure;
-use crate::connection::Guarded;
 
 /// Connections at a time; a browser keeps about six. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 100;
+/// Longest time for the head of a request, and between two requests.
+const HEAD: Duration = Duration::from_secs(10);
+/// Longest time that a connection stays, whatever it is used for; a browser opens another.
+const LONGEST: Duration = Duration::from_secs(600);
+/// Wait before the next connection is accepted, where none could be.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
-/// A listener that lets few in at a time, so that whoever opens connections without end takes no
-/// descriptors from the queue's clients.
-#[derive(Debug)]
-pub(super) struct Listener {
-    listener: TcpListener,
-    permits: Arc<Semaphore>,
-}
-
-/// A connection; dropped, it makes room for another.
-pub(super) type Guest = Guarded<Option<OwnedSemaphorePermit>>;
-
-impl Listener {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(CONNECTIONS)) }
-    }
-}
-
-impl axum::serve::Listener for Listener {
-    type Io = Guest;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Guest, SocketAddr) {
+/// Serves for ever, few at a time: whoever opens connections without end takes no descriptors from the
+/// queue's clients, and whoever says nothing on theirs is cut off.
+pub(super) async fn serve(listener: TcpListener, routes: Router) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut tasks = JoinSet::new();
+    loop {
         // The semaphore is never closed.
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
-        let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
-        (Guarded::new(stream, permit), address)
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        while tasks.try_join_next().is_some() {}
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "the console cannot accept a connection");
+                drop(tokio::time::timeout(ACCEPT_AGAIN, std::future::pending::<()>()).await);
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(routes.clone());
+        tasks.spawn(async move {
+            let _permit = permit;
+            let serving = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Ok(Err(error)) = tokio::time::timeout(LONGEST, serving).await {
+                tracing::debug!(%error, "a connection of the console ended");
+            }
+        });
     }
+}
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
+/// The listener, and its address.
+pub(super) fn listener(listener: std::net::TcpListener) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 /// Refuses requests for names that a console on loopback does not have: a page elsewhere may have

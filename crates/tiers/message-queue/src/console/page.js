@@ -32,8 +32,9 @@ async function call(path, options = {}) {
 
 const count = (n, limit) => n.toLocaleString() + (n >= limit ? "+" : "");
 const about = (n, exact, what) => (exact ? "" : "about ") + n.toLocaleString() + " " + what + (n === 1 ? "" : "s");
-const time = ms => ms == null ? "" : new Date(ms).toLocaleString();
-const person = (id, name) => id == null ? "anyone" : name + " (" + id + ")";
+// ISO 8601, to the second, in UTC: the same on every machine, and sortable.
+const time = ms => ms == null ? "" : new Date(ms).toISOString().replace(/\.\d+Z$/, "Z");
+const person = (id, name) => id == null ? "anyone" : (name ?? "forgotten") + " (" + id + ")";
 // What a field takes for this one: its name, unless that is no single line or reads like an id.
 const handle = (id, name) => /[\r\n]|^\d+$/.test(name) ? String(id) : name;
 function age(ms) {
@@ -55,23 +56,84 @@ function button(where, text, type, key, action) {
   made.addEventListener("click", action);
 }
 
+// What stands behind "More": what cannot be undone, and what is rare.
+function menu(where, entries) {
+  const details = document.createElement("details");
+  details.className = "menu";
+  element("summary", "More", details).setAttribute("aria-label", "More actions");
+  const list = element("div", "", details, "entries");
+  for (const [text, type, key, action] of entries) button(list, text, type, key, () => { details.open = false; action(); });
+  details.addEventListener("keydown", event => { if (event.key === "Escape") { details.open = false; details.firstChild.focus(); } });
+  where.append(details);
+}
+
+// Each queue's last looks, for its charts: [when, waiting, sent, taken].
+const looks = new Map();
+const LOOKS = 90, WIDE = 120, HIGH = 28;
+function remember(rows) {
+  const now = performance.now();
+  for (const q of rows) {
+    const mine = looks.get(q.queue_id) ?? [];
+    mine.push([now, q.waiting, q.sent, q.taken]);
+    if (mine.length > LOOKS) mine.shift();
+    looks.set(q.queue_id, mine);
+  }
+}
+function line(svg, points, top, type) {
+  if (points.length < 2) return;
+  const [first, last] = [points[0][0], points[points.length - 1][0]];
+  const at = ([x, y]) => ((x - first) / (last - first || 1) * WIDE).toFixed(1) + "," + (HIGH - 1 - y / (top || 1) * (HIGH - 2)).toFixed(1);
+  const made = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+  made.setAttribute("points", points.map(at).join(" "));
+  made.setAttribute("class", type);
+  svg.append(made);
+}
+function chart(where, label, series) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "0 0 " + WIDE + " " + HIGH);
+  svg.setAttribute("class", "chart");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", label);
+  const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+  title.textContent = label;
+  svg.append(title);
+  const top = Math.max(1, ...series.flatMap(([points]) => points.map(point => point[1])));
+  for (const [points, type] of series) line(svg, points, top, type);
+  where.append(svg);
+}
+function charts(where, q) {
+  const mine = looks.get(q.queue_id) ?? [];
+  const rates = field => mine.slice(1).map((look, i) => [look[0], Math.max(0, look[field] - mine[i][field]) / Math.max(0.001, (look[0] - mine[i][0]) / 1000)]);
+  const [into, out] = [rates(2), rates(3)];
+  const now = points => points.length ? points[points.length - 1][1].toFixed(1) : "0.0";
+  chart(where, "waiting: " + count(q.waiting, q.counted_up_to), [[mine.map(look => [look[0], look[1]]), "depth"]]);
+  chart(where, "through this middleware: " + now(into) + "/s sent, " + now(out) + "/s taken", [[into, "in"], [out, "out"]]);
+}
+
 const columns = {
-  queues: [["Id", "number"], ["Name"], ["Waiting", "number"], ["Leased", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Dead letters"], ["Kept for"], [""]],
+  queues: [["Id", "number"], ["Name"], ["Waiting", "number"], ["Leased", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Depth, rate"], ["Dead letters"], ["Kept for"], [""]],
   clients: [["Id", "number"], ["Name"], ["Present"], ["Last hello"], [""]],
   messages: [["Id", "number"], ["Queue"], ["From"], ["To"], ["Priority", "number"], ["Sent"], ["State"], ["Content"], [""]],
 };
 const fill = {
   queues(row, q) {
     element("td", q.queue_id, row, "number");
-    element("td", q.name, row);
+    element("td", q.name + (q.paused ? " (paused)" : ""), row);
     for (const key of ["waiting", "leased", "delayed"]) element("td", count(q[key], q.counted_up_to), row, "number");
     element("td", q.waiting ? age(q.oldest_age_ms) : "", row, "number");
+    charts(element("td", "", row, "charts"), q);
     element("td", q.max_deliveries ? "after " + q.max_deliveries + (q.dead_letter_queue_id ? " to queue " + q.dead_letter_queue_id : ", dropped") : "", row);
     element("td", q.retention_ms ? age(q.retention_ms) : "", row);
     const acts = element("td", "", row, "acts");
     button(acts, "Messages", "", q.queue_id, () => only({ queue: handle(q.queue_id, q.name) }));
-    button(acts, "Purge…", "bad", q.queue_id, () => sure("Drop every message that waits in “" + q.name + "”? Leased and delayed ones stay. This cannot be undone.", "queues/" + q.queue_id + "/purge", "POST"));
-    button(acts, "Delete…", "bad", q.queue_id, () => sure("Delete the queue “" + q.name + "” and all its messages? This cannot be undone.", "queues/" + q.queue_id + "?with_messages=true", "DELETE"));
+    menu(acts, [
+      [q.paused ? "Resume" : "Pause…", "", q.queue_id, () => q.paused
+        ? act("queues/" + q.queue_id + "/pause", { paused: false })
+        : sure("Pause “" + q.name + "”? It takes messages in and gives none out until it is resumed.", "queues/" + q.queue_id + "/pause", "POST", { paused: true })],
+      ["Redrive dead letters…", "", q.queue_id, () => sure("Move the dead letters that wait in “" + q.name + "” back to the queues where they died?", "queues/" + q.queue_id + "/redrive", "POST")],
+      ["Purge…", "bad", q.queue_id, () => sure("Drop every message that waits in “" + q.name + "”? Leased and delayed ones stay. This cannot be undone.", "queues/" + q.queue_id + "/purge", "POST")],
+      ["Delete…", "bad", q.queue_id, () => sure("Delete the queue “" + q.name + "” and all its messages? This cannot be undone.", "queues/" + q.queue_id + "?with_messages=true", "DELETE")],
+    ]);
   },
   clients(row, c) {
     element("td", c.client_id, row, "number");
@@ -90,10 +152,12 @@ const fill = {
     element("td", m.priority, row, "number");
     element("td", time(m.sent_at_ms), row);
     element("td", m.leased ? "leased until " + time(m.due_at_ms) : m.due_at_ms ? "delayed until " + time(m.due_at_ms) : "waiting", row, m.due_at_ms ? "" : "short");
-    element("td", m.content + (m.characters > 200 ? "…" : ""), row, "content");
+    element("td", shortly(m), row, "content");
     button(element("td", "", row, "acts"), "Open", "", m.message_id, () => open(m.message_id));
   },
 };
+
+const shortly = m => (m.dead_reason ? "[dead: " + m.dead_reason + "] " : "") + (m.bytes != null ? m.bytes.toLocaleString() + " bytes of data" : m.content + (m.characters > 200 ? "…" : ""));
 
 // Looks along the ids until something is found, and shows it. `live`: the same page again.
 async function load(live) {
@@ -108,12 +172,12 @@ async function load(live) {
   }
   try {
     const all = await call("overview", { signal: mine.signal });
-    let from = trail[trail.length - 1], rows = [], looks = 0, last;
+    let from = trail[trail.length - 1], rows = [], looked = 0, last;
     do {
       query.set("after", from);
       const page = await call(tab + "?" + query, { signal: mine.signal });
       rows = rows.concat(page.rows).slice(0, ROWS);
-      looks += 1;
+      looked += 1;
       next = page.next;
       // More than one page: the next one begins behind the last row that is shown.
       if (rows.length === ROWS && page.rows.length) next = rows[ROWS - 1][tab === "messages" ? "message_id" : tab === "clients" ? "client_id" : "queue_id"];
@@ -123,9 +187,10 @@ async function load(live) {
         render(rows, "Nothing so far…");
         from = last = next;
       }
-    } while (rows.length < ROWS && next != null && !(live && looks));
-    spanned = looks > 1;
+    } while (rows.length < ROWS && next != null && !(live && looked));
+    spanned = looked > 1;
     most = all.content_characters;
+    if (tab === "queues") remember(rows);
     render(rows);
     $("where").textContent = "";
     $("overview").textContent = [about(all.queues, all.queues_exact, "queue"), about(all.clients, all.clients_exact, "client"), about(all.messages, all.messages_exact, "message"), all.requests_waiting.toLocaleString() + " requests wait"].join(" · ");
@@ -143,7 +208,7 @@ async function load(live) {
 }
 function again() {
   const selection = getSelection(), reading = !selection.isCollapsed && $("table").contains(selection.anchorNode);
-  if ($("live").checked && !document.hidden && !spanned && !reading && !document.querySelector("dialog[open]")) load(true);
+  if ($("live").checked && !document.hidden && !spanned && !reading && !document.querySelector("dialog[open], details[open]")) load(true);
   else timer = setTimeout(again, PAUSE_MS);
 }
 function controls() {
@@ -151,8 +216,12 @@ function controls() {
   $("previous").disabled = $("first").disabled = trail.length < 2;
 }
 function render(rows, nothing = "Nothing here.") {
-  const text = tab + nothing + JSON.stringify(rows);
-  if (text === shown) return;
+  const text = tab + nothing + JSON.stringify(rows, (key, value) => key === "sent" || key === "taken" ? undefined : value);
+  if (text === shown) {
+    // Charts move on while nothing else changes.
+    if (tab === "queues") rows.forEach((q, i) => { const cell = $("table").querySelectorAll("td.charts")[i]; cell.replaceChildren(); charts(cell, q); });
+    return;
+  }
   shown = text;
   const focused = $("table").contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const table = document.createDocumentFragment();
@@ -161,6 +230,8 @@ function render(rows, nothing = "Nothing here.") {
   for (const [name, type] of columns[tab]) element("th", name, head, type).scope = "col";
   const body = element("tbody", "", table);
   for (const item of rows) fill[tab](element("tr", "", body), item);
+  // On a phone each cell stands under the next, with the head of its column before it.
+  for (const row of body.rows) for (const cell of row.cells) cell.dataset.label = columns[tab][cell.cellIndex][0];
   $("table").replaceChildren(table);
   // Whoever goes through the page by keyboard stays where they are.
   if (focused) for (const made of $("table").querySelectorAll("button")) if (made.dataset.key === focused) made.focus();
@@ -177,12 +248,16 @@ function show(name) {
   next = null;
   fresh();
 }
-function sure(text, path, method) {
+async function act(path, body, method = "POST") {
+  try { await call(path, { method, body: body && JSON.stringify(body) }); } catch (error) { $("problem").textContent = error.message; return; }
+  load();
+}
+function sure(text, path, method, body) {
   $("sure-text").textContent = text;
   $("sure").showModal();
   $("sure-yes").onclick = async () => {
     $("sure").close();
-    try { await call(path, { method }); } catch (error) { $("problem").textContent = error.message; return; }
+    try { await call(path, { method, body: body && JSON.stringify(body) }); } catch (error) { $("problem").textContent = error.message; return; }
     $("detail").close();
     load();
   };
@@ -191,6 +266,9 @@ async function open(id) {
   try {
     const m = await call("messages/" + id);
     const facts = ["Queue " + m.queue, "from " + person(m.sender_id, m.sender), "to " + person(m.receiver_id, m.receiver), "priority " + m.priority, "sent " + time(m.sent_at_ms), m.characters.toLocaleString() + " characters"];
+    if (m.bytes != null) facts.push(m.bytes.toLocaleString() + " bytes of data");
+    for (const [name, value] of Object.entries(m.headers ?? {})) facts.push(name + ": " + value);
+    if (m.dead_reason) facts.push("dead since " + time(m.dead_at_ms) + ": " + m.dead_reason + ", from queue " + (m.origin ?? m.origin_queue_id));
     if (m.deliveries) facts.push("leased " + m.deliveries + (m.deliveries === 1 ? " time" : " times"));
     if (m.leased) facts.push("held by " + person(m.leased_by_id, m.leased_by) + " until " + time(m.due_at_ms));
     else if (m.due_at_ms) facts.push("delayed until " + time(m.due_at_ms));
@@ -216,6 +294,16 @@ $("sure-no").addEventListener("click", () => $("sure").close());
 $("compose-no").addEventListener("click", () => $("compose").close());
 $("new").addEventListener("click", () => { $("compose-form").queue.value = tab === "messages" ? $("queue").value : ""; $("compose-problem").textContent = ""; counted(); $("compose").showModal(); });
 $("compose-form").content.addEventListener("input", counted);
+$("new-queue").addEventListener("click", () => { $("queue-form").reset(); $("queue-problem").textContent = ""; $("make").showModal(); });
+$("queue-no").addEventListener("click", () => $("make").close());
+$("queue-form").addEventListener("submit", async event => {
+  event.preventDefault();
+  const form = event.target, number = field => Number(field.value || 0);
+  const body = JSON.stringify({ name: form.elements.name.value, max_deliveries: number(form.deliveries), dead_letters: form.letters.value, retention_ms: number(form.retention) * 1000, archive_ms: number(form.archive) * 1000 });
+  try { await call("queues", { method: "POST", body }); } catch (error) { $("queue-problem").textContent = error.message; return; }
+  $("make").close();
+  show("queues");
+});
 $("compose-form").addEventListener("submit", async event => {
   event.preventDefault();
   const form = event.target;

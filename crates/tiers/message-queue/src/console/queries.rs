@@ -95,14 +95,18 @@ pub(super) async fn queues(State(console): State<Console>, Asked(page): Asked<Pa
         far AS (SELECT CASE WHEN (SELECT count(*) FROM fitting) < $4 \
             THEN (SELECT max(id) FROM looked HAVING count(*) = $2) END AS looked_to) \
         SELECT f.id, looked_to, f.name, s.waiting, s.leased, s.delayed, s.oldest_age_ms, \
-            f.max_deliveries, f.dead_letter_queue_id, s.retention_ms \
+            f.max_deliveries, f.dead_letter_queue_id, s.retention_ms, f.paused, s.archive_ms \
         FROM far LEFT JOIN fitting f ON true \
             LEFT JOIN LATERAL queue_statistics(f.id, $5) AS s ON true ORDER BY f.id";
     let search = pattern(&page.search)?;
     let rows = console.rows(text, &[&page.after, &LOOKED_AT, &search, &ROWS, &COUNTED]).await?;
+    let through = console.dispatcher.through();
     let queue = |row: &Row| {
+        let through = through.get(&row.get(0)).copied().unwrap_or_default();
         json!({
             "queue_id": row.get::<_, i64>(0),
+            "sent": through.sent,
+            "taken": through.taken,
             "name": row.get::<_, String>(2),
             // NULL where the queue was deleted while it was looked at.
             "waiting": row.get::<_, Option<i64>>(3).unwrap_or_default(),
@@ -113,6 +117,8 @@ pub(super) async fn queues(State(console): State<Console>, Asked(page): Asked<Pa
             "max_deliveries": row.get::<_, Option<i32>>(7),
             "dead_letter_queue_id": row.get::<_, Option<i64>>(8),
             "retention_ms": row.get::<_, Option<i64>>(9),
+            "paused": row.get::<_, bool>(10),
+            "archive_ms": row.get::<_, Option<i64>>(11),
         })
     };
     Ok(paged(&rows, queue))
@@ -140,7 +146,7 @@ pub(super) async fn messages(
         SELECT m.id, looked_to, m.queue_id, q.name, m.sender_id, s.name, m.receiver_id, r.name, \
             m.priority, m.deliveries, (extract(epoch FROM m.sent_at) * 1000)::bigint, \
             (extract(epoch FROM m.due_at) * 1000)::bigint, m.lease_id IS NOT NULL, \
-            left(m.content, 200), char_length(m.content) \
+            left(m.content, 200), char_length(m.content), octet_length(m.body), m.dead_reason \
         FROM far LEFT JOIN fitting m ON true \
             LEFT JOIN queue q ON q.id = m.queue_id LEFT JOIN client s ON s.id = m.sender_id \
             LEFT JOIN client r ON r.id = m.receiver_id ORDER BY m.id {order}"
@@ -171,6 +177,8 @@ fn one_message(row: &Row) -> Value {
         "leased": row.get::<_, Option<bool>>(12),
         "content": row.get::<_, Option<String>>(13),
         "characters": row.get::<_, Option<i32>>(14),
+        "bytes": row.get::<_, Option<i32>>(15),
+        "dead_reason": row.get::<_, Option<String>>(16),
     })
 }
 
@@ -182,17 +190,24 @@ pub(super) async fn message(
     let text = "SELECT m.id, NULL::bigint, m.queue_id, q.name, m.sender_id, s.name, m.receiver_id, \
         r.name, m.priority, m.deliveries, (extract(epoch FROM m.sent_at) * 1000)::bigint, \
         (extract(epoch FROM m.due_at) * 1000)::bigint, m.lease_id IS NOT NULL, m.content, \
-        char_length(m.content), m.leased_by, h.name \
+        char_length(m.content), octet_length(m.body), m.dead_reason, m.leased_by, h.name, \
+        m.headers::text, m.origin_queue_id, o.name, (extract(epoch FROM m.dead_at) * 1000)::bigint \
         FROM message m JOIN queue q ON q.id = m.queue_id LEFT JOIN client s ON s.id = m.sender_id \
         LEFT JOIN client r ON r.id = m.receiver_id LEFT JOIN client h ON h.id = m.leased_by \
+        LEFT JOIN queue o ON o.id = m.origin_queue_id \
         WHERE m.id = $1";
     let rows = console.rows(text, &[&id]).await?;
     let row = rows.first().ok_or_else(|| {
         Failure(StatusCode::NOT_FOUND, format!("message {id} is not there (any more)"))
     })?;
     let mut told = one_message(row);
-    told["leased_by_id"] = json!(row.get::<_, Option<i64>>(15));
-    told["leased_by"] = json!(row.get::<_, Option<String>>(16));
+    told["leased_by_id"] = json!(row.get::<_, Option<i64>>(17));
+    told["leased_by"] = json!(row.get::<_, Option<String>>(18));
+    let headers = row.get::<_, Option<String>>(19);
+    told["headers"] = headers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    told["origin_queue_id"] = json!(row.get::<_, Option<i64>>(20));
+    told["origin"] = json!(row.get::<_, Option<String>>(21));
+    told["dead_at_ms"] = json!(row.get::<_, Option<i64>>(22));
     Ok(Json(told))
 }
 

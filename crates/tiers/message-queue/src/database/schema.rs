@@ -18,6 +18,9 @@ pub(super) const SCHEMA: &str = "kendall_queue";
 /// What the connection of a start calls itself, to be told from those that serve.
 pub(super) const STARTING: &str = "kendall-queue-start";
 const FUNCTIONS: &str = include_str!("functions.sql");
+/// What other programs call, and what stands in it for the schema of the functions.
+const API: &str = include_str!("api.sql");
+const API_SCHEMA: &str = "{functions}";
 /// Schemas of functions are named so, and by a hash.
 const FUNCTIONS_PREFIX: &str = "kendall_queue_f_";
 /// Bytes of the hash in a name.
@@ -83,6 +86,8 @@ pub(super) async fn prepare(client: &mut Client, limits: &Limits) -> Result<(), 
     }
     migrate(client).await?;
     hold_functions(client).await.map_err(DatabaseError::Schema)?;
+    let api = API.replace(API_SCHEMA, functions_schema());
+    client.batch_execute(&api).await.map_err(DatabaseError::Prepare)?;
     if let Err(error) = drop_unused_functions(client).await {
         tracing::debug!(%error, "functions of other versions stay");
     }

@@ -3,18 +3,21 @@
 //! UNAVAILABLE meanwhile, and nobody has to come.
 
 use std::process::Child;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Launch, PrivatePostgresError};
+use super::{Launch, PrivatePostgresError, STOP};
 
 /// How often the server is looked at, and the pause before another start after one that failed:
 /// from the first to the longest.
 const LOOK: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a stop that reached the server first may take to reach this process.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The server's process and whoever looks after it.
 #[derive(Debug)]
@@ -36,14 +39,17 @@ struct State {
 }
 
 impl Keeper {
-    /// Looks after a server that is up.
-    pub(super) fn start(server: Child, launch: Launch) -> std::io::Result<Self> {
-        let state = Mutex::new(State { server, stopping: false });
-        let kept = Arc::new(Kept { state, stopped: Condvar::new() });
-        let keeping = Arc::clone(&kept);
+    /// Starts the server, waits until it is up, and looks after it.
+    ///
+    /// One thread does all of it: the kernel signals the server when the thread has ended that
+    /// started it.
+    pub(super) fn start(launch: Launch) -> Result<Self, PrivatePostgresError> {
+        let (started, up) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("postgres-keeper".into())
-            .spawn(move || keeping.keep(&launch))?;
+            .spawn(move || begin(&launch, &started))
+            .map_err(PrivatePostgresError::Keeper)?;
+        let kept = up.recv().expect("the thread says how it went")?;
         Ok(Self { kept, thread: Some(thread) })
     }
 
@@ -55,10 +61,32 @@ impl Keeper {
     /// Ends the server with `how`; after `patience`, at once.
     pub(super) fn stop(&mut self, how: Signal, patience: Duration) {
         let Some(thread) = self.thread.take() else { return };
-        self.kept.lock().stopping = true;
+        let mut state = self.kept.lock();
+        state.stopping = true;
+        end(&mut state.server, how, patience);
+        drop(state);
         self.kept.stopped.notify_all();
         drop(thread.join());
-        end(&mut self.kept.lock().server, how, patience);
+    }
+}
+
+fn begin(launch: &Launch, started: &SyncSender<Result<Arc<Kept>, PrivatePostgresError>>) {
+    let server = launch.start().and_then(|mut server| match launch.wait_ready(&mut server) {
+        Ok(()) => Ok(server),
+        Err(error) => {
+            end(&mut server, Signal::QUIT, STOP);
+            Err(error)
+        }
+    });
+    let kept = server.map(|server| {
+        let state = Mutex::new(State { server, stopping: false });
+        Arc::new(Kept { state, stopped: Condvar::new() })
+    });
+    let keeping = kept.as_ref().ok().map(Arc::clone);
+    // Whoever asked waits for it.
+    started.send(kept).unwrap_or_default();
+    if let Some(kept) = keeping {
+        kept.keep(launch);
     }
 }
 
@@ -82,8 +110,12 @@ impl Kept {
                 }
             };
             if status.success() && launch.options.same_group {
-                // Whoever ended the group ended it.
-                return;
+                // Whoever ended the group ended it, and will have ended this process too.
+                drop(state);
+                state = self.wait(GRACE);
+                if state.stopping {
+                    return;
+                }
             }
             let why = launch.last_words();
             tracing::warn!(%status, %why, "PostgreSQL ended; it is started again");

@@ -47,6 +47,7 @@ pub(crate) fn options(database: Database) -> QueueOptions {
         threads: 2,
         console: None,
         limits: Limits::default(),
+        access: kendall_message_queue::Access::default(),
     }
 }
 
@@ -110,10 +111,16 @@ pub(crate) struct Other {
 
 impl Other {
     pub(crate) async fn connect(url: &str) -> Self {
+        let other = Self::connect_plainly(url).await;
+        other.run(SEARCH_PATH).await;
+        other
+    }
+
+    /// To a database that no middleware has seen.
+    pub(crate) async fn connect_plainly(url: &str) -> Self {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
         let mut driver = tokio::task::JoinSet::new();
         driver.spawn(async move { connection.await.unwrap_or_default() });
-        client.batch_execute(SEARCH_PATH).await.unwrap();
         Self { client, _driver: driver }
     }
 

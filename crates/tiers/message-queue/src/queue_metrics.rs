@@ -1,0 +1,185 @@
+//! How many messages each queue holds, how old the oldest is, and how many went through it here: for
+//! the metrics page.
+//!
+//! Counting costs PostgreSQL a look at up to ten thousand rows for each queue, so that it is done only while
+//! somebody reads the page, every few seconds, over a connection of its own.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kendall_tier::Clock;
+
+use crate::database::Databases;
+use crate::dispatcher::{Dispatcher, Through};
+
+/// How often the queues are looked at, and how long after somebody last read the page.
+const PERIOD: Duration = Duration::from_secs(5);
+const READ_NS: u64 = 60_000_000_000;
+/// Queues that are told of, by their ids, and where counts stop.
+const QUEUES: i64 = 1000;
+const COUNTED: i64 = 10_000;
+const LOOK_MS: u32 = 2000;
+const LOOK: &str = "SELECT q.id, q.name, s.waiting, s.leased, s.delayed, s.oldest_age_ms, q.paused \
+    FROM (SELECT id, name, paused FROM queue ORDER BY id LIMIT $1) AS q, \
+        LATERAL queue_statistics(q.id, $2) AS s ORDER BY q.id";
+
+/// What a queue held when it was looked at.
+#[derive(Debug)]
+struct Held {
+    id: i64,
+    name: String,
+    states: [(&'static str, i64); 3],
+    oldest_age_ms: i64,
+    paused: bool,
+}
+
+/// The queues as they were looked at last.
+#[derive(Debug)]
+pub(crate) struct QueueMetrics {
+    held: Mutex<Vec<Held>>,
+    read_ns: AtomicU64,
+    clock: Clock,
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl QueueMetrics {
+    pub(crate) fn new(clock: Clock, dispatcher: Arc<Dispatcher>) -> Arc<Self> {
+        let (held, read_ns) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { held, read_ns, clock, dispatcher })
+    }
+
+    /// Looks, for ever, while somebody reads.
+    pub(crate) async fn look(self: Arc<Self>, databases: Databases) {
+        let mut ticks = tokio::time::interval(PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let read_ns = self.read_ns.load(Ordering::Relaxed);
+            if read_ns == 0 || self.clock.now_ns().saturating_sub(read_ns) > READ_NS {
+                self.lock().clear();
+                continue;
+            }
+            let held = match databases.look(LOOK, &[&QUEUES, &COUNTED], LOOK_MS).await {
+                Ok(rows) => rows.iter().map(held).collect(),
+                Err(status) => {
+                    tracing::debug!(%status, "the queues cannot be counted");
+                    // Old counts would look like new ones.
+                    Vec::new()
+                }
+            };
+            *self.lock() = held;
+        }
+    }
+
+    /// In Prometheus' text format.
+    pub(crate) fn text(&self) -> String {
+        self.read_ns.store(self.clock.now_ns().max(1), Ordering::Relaxed);
+        let through = self.dispatcher.through();
+        written(&self.lock(), |queue| through.get(&queue).copied().unwrap_or_default())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn held(row: &tokio_postgres::Row) -> Held {
+    Held {
+        id: row.get(0),
+        name: row.get(1),
+        states: [("waiting", row.get(2)), ("leased", row.get(3)), ("delayed", row.get(4))],
+        oldest_age_ms: row.get(5),
+        paused: row.get(6),
+    }
+}
+
+fn written(queues: &[Held], through: impl Fn(i64) -> Through) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, line: &dyn Fn(&Held) -> String| {
+        // Writing to a string does not fail.
+        write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
+        queues.iter().for_each(|queue| text.push_str(&line(queue)));
+    };
+    family(
+        "kendall_queue_messages",
+        "gauge",
+        "Messages of a queue by state, counted up to 10000.",
+        &|queue| {
+            let line = |(state, count): &(&str, i64)| {
+                let name = label(&queue.name);
+                format!("kendall_queue_messages{{queue=\"{name}\",state=\"{state}\"}} {count}\n")
+            };
+            queue.states.iter().map(line).collect()
+        },
+    );
+    let one = |name: &'static str, value: &'static dyn Fn(&Held) -> String| {
+        move |queue: &Held| format!("{name}{{queue=\"{}\"}} {}\n", label(&queue.name), value(queue))
+    };
+    family(
+        "kendall_queue_oldest_age_seconds",
+        "gauge",
+        "Age of the oldest message that waits.",
+        &one("kendall_queue_oldest_age_seconds", &|queue| {
+            format!("{}.{:03}", queue.oldest_age_ms / 1000, queue.oldest_age_ms % 1000)
+        }),
+    );
+    family(
+        "kendall_queue_paused",
+        "gauge",
+        "Whether a queue gives out no messages.",
+        &one("kendall_queue_paused", &|queue| u8::from(queue.paused).to_string()),
+    );
+    family(
+        "kendall_queue_sent_total",
+        "counter",
+        "Messages sent to a queue through this middleware.",
+        &|queue| {
+            let name = label(&queue.name);
+            format!("kendall_queue_sent_total{{queue=\"{name}\"}} {}\n", through(queue.id).sent)
+        },
+    );
+    family(
+        "kendall_queue_taken_total",
+        "counter",
+        "Messages received or leased from a queue through this middleware.",
+        &|queue| {
+            let name = label(&queue.name);
+            format!("kendall_queue_taken_total{{queue=\"{name}\"}} {}\n", through(queue.id).taken)
+        },
+    );
+    text
+}
+
+/// A label's value as Prometheus reads it.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_told_as_prometheus_reads_them() {
+        let queue = Held {
+            id: 7,
+            name: "a \"b\"\\\nc".into(),
+            states: [("waiting", 3), ("leased", 0), ("delayed", 1)],
+            oldest_age_ms: 61_005,
+            paused: true,
+        };
+        let text =
+            written(&[queue], |id| Through { sent: 10 * u64::try_from(id).unwrap(), taken: 2 });
+        for line in [
+            "kendall_queue_messages{queue=\"a \\\"b\\\"\\\\\\nc\",state=\"waiting\"} 3",
+            "kendall_queue_oldest_age_seconds{queue=\"a \\\"b\\\"\\\\\\nc\"} 61.005",
+            "kendall_queue_paused{queue=\"a \\\"b\\\"\\\\\\nc\"} 1",
+            "kendall_queue_sent_total{queue=\"a \\\"b\\\"\\\\\\nc\"} 70",
+            "# TYPE kendall_queue_taken_total counter",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}
