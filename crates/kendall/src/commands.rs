@@ -10,6 +10,7 @@ mod load;
 mod queue;
 mod report;
 mod run;
+mod schema;
 mod serve;
 mod solve;
 
@@ -42,6 +43,7 @@ pub(crate) struct Kendall {
 enum Command {
     Demo(demo::Demo),
     Run(run::RunCommand),
+    Schema(schema::Schema),
     Guard(keep::Guard),
     Reaper(keep::Reaper),
     Compare(compare::Compare),
@@ -70,6 +72,7 @@ impl Kendall {
         match self.command {
             Command::Demo(command) => command.run(),
             Command::Run(command) => command.run(),
+            Command::Schema(command) => command.run(),
             Command::Guard(command) => command.run(),
             Command::Reaper(command) => command.run(),
             Command::Compare(command) => command.run(),

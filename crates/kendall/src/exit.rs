@@ -65,7 +65,11 @@ pub(crate) fn exit_with(
     let error = error.into();
     let message = error.to_string();
     // The message stands for the error itself; only what lies below it is still to be told.
-    let source = error.source().map(|below| chain(below).into());
+    // A message that tells its source already does not need it twice.
+    let source = error
+        .source()
+        .filter(|below| !message.contains(&below.to_string()))
+        .map(|below| chain(below).into());
     WithExit { exit, message, source }.into()
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// Row of every crate; see `docs/architecture.md`.
 const ROWS: &[(&str, u32)] = &[
+    ("kendall-keys", 0),
     ("kendall-units", 0),
     ("kendall-protocols", 1),
     ("kendall-queueing", 1),
@@ -21,14 +22,22 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-memcached-proxy", 3),
     ("kendall-message-queue", 3),
     ("kendall-synthetic", 3),
+    ("kendall-textbook", 3),
     ("kendall-report", 4),
     ("kendall-study", 4),
     ("kendall", 6),
 ];
 
 /// Crates that must stay free of input, output, threads of control and clocks.
-const PURE: &[&str] =
-    &["kendall-units", "kendall-protocols", "kendall-queueing", "kendall-stats", "kendall-predict"];
+const PURE: &[&str] = &[
+    "kendall-keys",
+    "kendall-units",
+    "kendall-protocols",
+    "kendall-queueing",
+    "kendall-stats",
+    "kendall-predict",
+    "kendall-textbook",
+];
 
 /// Libraries that would bring input or output into a pure crate.
 const IMPURE: &[&str] =

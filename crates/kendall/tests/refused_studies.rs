@@ -59,6 +59,72 @@ fn a_dry_run_prints_defaults_and_the_runs_and_runs_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
 }
 
+const SMALL: &str = "name = 'small'\n[system]\nkind = 'message-queue'\n[measure]\n\
+                     repetitions = 1\n[factors]\n'system.workers' = [10, 50]\n\
+                     'system.connections' = 'same as system.workers'\n";
+
+#[test]
+fn a_key_may_be_tied_to_a_factor() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("small.toml"), SMALL).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&dry_run(folder.path(), "json")).unwrap();
+    assert_eq!(json["runs"].as_array().unwrap().len(), 2, "{json}");
+    assert_eq!(json["effective"]["factors"][0]["tied"][0], "system.connections");
+    assert_eq!(json["effective"]["system"]["connections"], 10);
+}
+
+#[test]
+fn any_key_can_be_replaced_on_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("small.toml"), SMALL).unwrap();
+    let run = |sets: &[&str]| {
+        let mut command = kendall();
+        command.current_dir(folder.path()).args(["run", "small.toml", "--dry-run"]);
+        command.args(["--format", "json"]);
+        for set in sets {
+            command.args(["--set", set]);
+        }
+        command.output().unwrap()
+    };
+    let output = run(&["measure.duration=5s", "workload.clients=8", "workload.calls=stream"]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["effective"]["measure"]["duration"], "5s");
+    assert_eq!(json["effective"]["workload"]["clients"], 8);
+    assert_eq!(json["effective"]["workload"]["calls"], "stream");
+    for (set, says) in [
+        ("measure.duratoin=5s", "did you mean `duration`"),
+        ("measure.duration=5", "--set measure.duration=5: measure.duration: `5` is not a time"),
+        ("system.workers=5", "is varied by a factor"),
+        ("measure.duration", "write KEY=VALUE"),
+    ] {
+        let output = run(&[set]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(says), "{set}: {text}");
+    }
+    let output = run(&["factors.system.workers=[4]"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["runs"].as_array().unwrap().len(), 1, "{json}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = 'small'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'web'\n\
+                command = ['no-such-program-at-all', '{port}']\n";
+    std::fs::write(folder.path().join("small.toml"), text).unwrap();
+    for more in [&["--dry-run"][..], &[]] {
+        let mut command = kendall();
+        let output =
+            command.current_dir(folder.path()).args(["run", "small.toml"]).args(more).output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains("`no-such-program-at-all` is not installed"), "{text}");
+    }
+}
+
 /// How clients of the queue call is a factor like any other, also of a design of two levels.
 #[test]
 fn how_a_queue_is_called_is_a_factor() {

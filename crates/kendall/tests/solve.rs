@@ -178,13 +178,78 @@ fn refusals_carry_the_numbers_and_the_way_out() {
     assert!(text.contains("stations[0].servers: 0 is refused"), "{text}");
     std::fs::write(&path, "arrival_rate_per_s = 1\nstation = 1\nstations = []").unwrap();
     let text = refusal(&["solve", path.to_str().unwrap()]);
-    assert!(text.contains("unknown field `station`"), "{text}");
+    assert!(text.contains("m.toml:2: station: no such key; did you mean `stations`?"), "{text}");
+}
+
+#[test]
+fn a_slip_of_the_pen_is_named_once_with_its_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.toml");
+    let solve = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        refusal(&["solve", path.to_str().unwrap()])
+    };
+    let station = "stations = [{ name = \"a\", service_time_s = 1 }]";
+    let text = solve(&format!("{station}\narrival_rate_per_s = nan"));
+    assert!(text.contains("m.toml:2: arrival_rate_per_s: `NaN` is not a finite number"), "{text}");
+    let text = solve(&format!("{station}\narrival_rate_per_s = \"4\""));
+    assert!(text.contains("m.toml:2: arrival_rate_per_s: "), "{text}");
+    let text = solve(&format!("{station}\narrival_rate_per_s = 4"));
+    assert_eq!(text.matches("no steady state").count(), 1, "{text}");
+    let text = solve("kind = \"M/M/1\"\narrival_rate_per_s = 4\nservice_rate_per_s = 5\nk = 3");
+    assert!(text.contains("m.toml:4: k: no such key"), "{text}");
+    // A kind with a typing error and a file that is not there.
+    let text = refusal(&["solve", "mm7"]);
+    assert!(text.contains("`mm7` is no kind of station") && text.contains("`mm1`"), "{text}");
+    let text = refusal(&["solve", "no/such/model"]);
+    assert!(text.contains("there is no such file"), "{text}");
+    let text = refusal(&[
+        "solve",
+        "mm1",
+        "--arrival-rate",
+        "1/s",
+        "--service-rate",
+        "2/s",
+        "--offered-load",
+        "3",
+    ]);
+    assert!(text.contains("--offered-load is for erlang-b"), "{text}");
+}
+
+#[test]
+fn nobody_arriving_is_an_answer() {
+    let arguments = ["solve", "mm1", "--arrival-rate", "0/s", "--service-rate", "5/s"];
+    let answer = json(&[&arguments[..], &["--format", "json"]].concat());
+    assert_eq!(answer["stations"][0]["utilization"], 0.0, "{answer}");
+}
+
+#[test]
+fn a_case_with_a_key_that_nobody_knows_is_not_met() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cases.json");
+    let cases = r#"{ "cases": [
+        { "id": "spelled", "model": { "kind": "M/M/1", "arrival_rate_per_s": 3,
+          "service_rate_per_s": 2 }, "expects": "error" },
+        { "id": "tolerance", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2 }, "outputs": { "mean_jobs": { "value": 1, "reltol": 1 } } },
+        { "id": "unit", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2 }, "outputs": { "mean_response": { "value": 1, "unit": "ms" } } }
+        ] }"#;
+    std::fs::write(&path, cases).unwrap();
+    let output = kendall(&["solve", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("did you mean `expect`") && text.contains("did you mean `rel_tol`"),
+        "{text}"
+    );
+    assert!(text.contains("0 of 3 cases are met"), "{text}");
 }
 
 /// The public cases and other published ones, each output at its tolerance.
 #[test]
 fn files_of_worked_cases_are_met() {
-    for (file, count) in [("crates/queueing/tests/public-model-cases.json", 17), (PUBLISHED, 54)] {
+    for (file, count) in [("crates/textbook/tests/public-model-cases.json", 17), (PUBLISHED, 54)] {
         let output = kendall(&["solve", file]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}");

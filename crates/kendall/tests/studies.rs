@@ -261,7 +261,7 @@ fn every_study_file_is_accepted_at_full_and_at_toy_size() {
     assert!(files.len() >= 12);
     for file in files {
         for toy in [false, true] {
-            let study = StudyFile::read(&file, toy).unwrap_or_else(|error| panic!("{error}"));
+            let study = StudyFile::read(&file, toy, &[]).unwrap_or_else(|error| panic!("{error}"));
             kendall_study::Plan::of(&study).unwrap_or_else(|error| panic!("{error}"));
         }
     }

@@ -3,7 +3,6 @@
 //! Pure mathematics: no input or output, no clock. Times are seconds, rates are per second.
 //! Start at [`model::Model`], the one description that every solver takes.
 
-pub mod case;
 pub mod distribution;
 pub mod laws;
 pub mod model;

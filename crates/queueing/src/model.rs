@@ -2,8 +2,8 @@
 //! how customers move between them, and what they hold meanwhile.
 //!
 //! It is read from TOML or JSON by the caller: `Model` implements [`serde::Deserialize`], checks
-//! everything once, and its errors name the path, the value and the accepted form. The wire format
-//! is `model/wire.rs`; `docs/models.md` documents its keys.
+//! everything once, and its errors name the path, the value and the accepted form. Its keys are
+//! declared in [`keys`] and read in `model/wire.rs`; `docs/models.md` lists them.
 //!
 //! # Example
 //! ```
@@ -18,12 +18,14 @@
 //! assert!((model.visits().unwrap()[0][0] - 1.0).abs() < 1e-12);
 //! ```
 
-pub mod value;
+pub mod keys;
+mod shape;
 mod visits;
 mod wire;
 
 use crate::Distribution;
-pub use wire::read_distribution;
+use kendall_keys::bracketed;
+pub use shape::read_distribution;
 
 /// Most classes that a model may have.
 pub const MOST_CLASSES: usize = 1_000;
@@ -261,6 +263,14 @@ impl Default for SimulationOptions {
 /// A model that makes no sense, or goes beyond a limit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
+    /// A key is not known, missing, or holds what it cannot.
+    #[error("{path}: {what}")]
+    Key {
+        /// Where, such as `stations[2].servers`.
+        path: String,
+        /// What is wrong, and what to write.
+        what: String,
+    },
     /// A value is not accepted.
     #[error("{path}: {value} is refused; expected {expected}")]
     Refused {
@@ -309,6 +319,20 @@ pub enum ModelError {
         /// Which class.
         class: String,
     },
+}
+
+impl ModelError {
+    /// Path of the key that it is about; `None` when it is about no key.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Key { path, .. }
+            | Self::Refused { path, .. }
+            | Self::Missing { path, .. }
+            | Self::TooLarge { path, .. } => Some(path),
+            Self::NeverLeaves { .. } | Self::VisitsNothing { .. } => None,
+        }
+    }
 }
 
 pub(crate) fn refused(
@@ -594,6 +618,7 @@ impl Model {
                 return Err(refused("percentiles", quantile * 100.0, "above 0 and below 100"));
             }
         }
+        self.close_rounds()?;
         self.check_routes()?;
         self.check_work()?;
         Ok(self)
@@ -868,6 +893,88 @@ mod tests {
         )
         .unwrap_err();
         assert!(error.contains("never leaves"), "{error}");
+    }
+
+    /// Written as others write it, a closed cycle has no `out`: a round begins at its first station.
+    #[test]
+    fn a_closed_cycle_needs_no_way_out() {
+        let cycle = |routes: &str| {
+            let stations =
+                "[{ name = 'a', service_time_s = 1 }, { name = 'b', service_time_s = 2 }]";
+            parse(&format!("population = 2\nstations = {stations}\nroutes = [{routes}]"))
+        };
+        let model =
+            cycle("{ from = 'a', to = { b = 1 } }, { from = 'b', to = { a = 0.5, b = 0.5 } }")
+                .unwrap();
+        let visits = model.visits().unwrap();
+        assert!((visits[0][0] - 1.0).abs() < 1e-12 && (visits[1][0] - 2.0).abs() < 1e-12);
+        let error = parse(
+            "population = 2\nthink_time_s = 1\nstations = [{ name = 'a', service_time_s = 1 }]\n\
+                   routes = [{ from = 'a', to = { a = 1 } }]",
+        )
+        .unwrap_err();
+        assert!(error.contains("thinks and never leaves"), "{error}");
+    }
+
+    #[test]
+    fn nobody_arriving_is_a_model_whatever_the_shape_of_the_gaps() {
+        let model = parse(
+            "stations = [{ name = 'a', service_time_s = 1 }]\n\
+             classes = [{ name = 'c', arrival_rate_per_s = 0,\n\
+             interarrival_time = { distribution = 'erlang', stages = 2 } }]",
+        )
+        .unwrap();
+        assert!(model.classes[0].arrival_rate_per_s() == 0.0);
+    }
+
+    #[test]
+    fn a_key_is_used_or_refused() {
+        let station = "stations = [{ name = 'a', service_time_s = 1";
+        for (text, says) in [
+            (
+                format!("arrival_rate_per_s = 1\n{station}, server = 2 }}]"),
+                "did you mean `servers`",
+            ),
+            (
+                format!("arrival_rate_per_s = '1'\n{station} }}]"),
+                "arrival_rate_per_s: `\"1\"` is not",
+            ),
+            (
+                format!("arrival_rate_per_s = nan\n{station} }}]"),
+                "arrival_rate_per_s: `nan` is not",
+            ),
+            (format!("arrival_rate_per_s = 1\n{station}, needed = 2 }}]"), "stations[0].needed"),
+            (
+                format!("arrival_rate_per_s = 1\n{station}, type = 'delya' }}]"),
+                "did you mean \"delay\"",
+            ),
+            (
+                format!("arrival_rate_per_s = 1\n{station}, type = 'delay', servers = 2 }}]"),
+                "servers",
+            ),
+            (
+                format!("arrival_rate_per_s = 1\nsolver = 'atuo'\n{station} }}]"),
+                "did you mean \"auto\"",
+            ),
+            (format!("arrival_rate_per_s = 1\nthink_time_s = 2\n{station} }}]"), "think_time_s"),
+            (
+                format!(
+                    "arrival_rate_per_s = 1\n{station}, \
+                     service = {{ distribution = 'erlang', mean_s = 2, stages = 2 }} }}]"
+                ),
+                "says 1 s",
+            ),
+            (
+                format!(
+                    "arrival_rate_per_s = 1\n{station}, visits = 2 }}]\n\
+                     routes = [{{ from = 'in', to = {{ a = 1 }} }}, {{ from = 'a', to = {{ out = 1 }} }}]"
+                ),
+                "visits",
+            ),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -399,6 +399,15 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
     Ok(())
 }
 
+/// The product-form network of a model, one class for each chain of its classes: for bounds,
+/// bottlenecks and normalization constants.
+///
+/// # Errors
+/// [`SolveError`] when routes make no sense, or a class visits nothing.
+pub fn product_form(model: &Model) -> Result<network::Network, SolveError> {
+    Ok(Chained::new(model)?.network)
+}
+
 fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
     refuse_features(model)?;
     let chained = Chained::new(model)?;

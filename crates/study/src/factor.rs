@@ -4,7 +4,14 @@ use kendall_store::FactorLevel;
 use kendall_units::exact_f64;
 use toml::{Table, Value};
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
+
+/// A range of levels.
+pub(crate) const STEPS: &[Key] = &[
+    Key::number("from", "the first level"),
+    Key::number("to", "the last level, where a step ends there"),
+    Key::number("step", "from one level to the next"),
+];
 
 /// Levels that one factor may have; a longer list is a slip of the pen.
 const MOST_LEVELS: usize = 1_000;
@@ -16,20 +23,31 @@ pub struct Factor {
     pub key: String,
     /// Values that the key takes, in the order of the file.
     pub levels: Vec<Value>,
+    /// Keys that take the same value: `"system.connections" = "same as system.workers"`.
+    pub tied: Vec<String>,
 }
+
+/// What a factor is that takes the levels of another.
+const SAME_AS: &str = "same as ";
 
 impl Factor {
     /// Reads `[factors]`, in the order of the file.
-    pub(crate) fn read_all(mut section: Section<'_>) -> Result<Vec<Self>, Problem> {
-        let mut factors = Vec::new();
+    pub(crate) fn read_all(section: Section<'_>) -> Result<Vec<Self>, Problem> {
+        let mut factors: Vec<Self> = Vec::new();
+        let mut tied = Vec::new();
         for (key, value) in section.entries() {
+            if let Some(other) = value.as_str().and_then(|text| text.strip_prefix(SAME_AS)) {
+                tied.push((key, other.trim()));
+                continue;
+            }
             let levels = match value {
                 Value::Array(levels) => levels.clone(),
                 Value::Table(range) if range.contains_key("from") => {
-                    steps(Section::new(&section.path_of(key), range))?
+                    steps(Section::new(&section.path_of(key), range, &[STEPS]))?
                 }
                 other => {
-                    let form = "a list such as [8, 16] or { from = 6, to = 198, step = 24 }";
+                    let form = "a list such as [8, 16], { from = 6, to = 198, step = 24 }, or \
+                                \"same as \" and another factor";
                     return Err(section.problem(key, format!("`{other}` is not {form}")));
                 }
             };
@@ -40,9 +58,24 @@ impl Factor {
             if let Some(twice) = first_duplicate(&levels) {
                 return Err(section.problem(key, format!("has the level `{twice}` twice")));
             }
-            factors.push(Self { key: key.to_owned(), levels });
+            factors.push(Self { key: key.to_owned(), levels, tied: Vec::new() });
+        }
+        for (key, other) in tied {
+            let Some(factor) = factors.iter_mut().find(|factor| factor.key == other) else {
+                let known: Vec<&str> = factors.iter().map(|factor| factor.key.as_str()).collect();
+                let close = kendall_keys::closest(other, known.iter().copied())
+                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let what = format!("`{other}` is no factor with levels of its own{close}");
+                return Err(section.problem(key, what));
+            };
+            factor.tied.push(key.to_owned());
         }
         Ok(factors)
+    }
+
+    /// The keys that its levels set.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.key.as_str()).chain(self.tied.iter().map(String::as_str))
     }
 
     /// The stored form of one level.
@@ -52,43 +85,80 @@ impl Factor {
         FactorLevel {
             factor: self.key.clone(),
             level: u32::try_from(index).unwrap_or(u32::MAX),
-            text: text_of(value),
+            text: kendall_keys::text_of(value),
             number: number_of(value),
         }
     }
 
     /// Puts one level into a study file's table.
     pub(crate) fn apply(&self, index: usize, file: &mut Table) -> Result<(), Problem> {
-        set(file, &self.key, self.levels[index].clone())
-            .map_err(|what| Problem { key: format!("factors.{}", self.key), what })
+        self.apply_where(index, file, |_| true)
+    }
+
+    /// The same, at some of its keys only.
+    pub(crate) fn apply_where(
+        &self,
+        index: usize,
+        file: &mut Table,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), Problem> {
+        for key in self.keys().filter(|key| wanted(key)) {
+            set(file, key, self.levels[index].clone())
+                .map_err(|what| Problem { key: format!("factors.{key}"), what })?;
+        }
+        Ok(())
     }
 }
 
-/// Puts a value at a dotted key; tables on the way are made.
-pub(crate) fn set(file: &mut Table, key: &str, value: Value) -> Result<(), String> {
-    // `factors.system.workers` names one key inside `[factors]`, and links have dots in names.
-    let mut parts: Vec<&str> = match key.split_once('.') {
+/// The parts of a dotted key: `factors.system.workers` names one key inside `[factors]`, and links
+/// have dots in their names.
+pub(crate) fn parts_of(key: &str) -> Vec<&str> {
+    match key.split_once('.') {
         Some(("factors", rest)) => vec!["factors", rest],
         Some(("links", rest)) => match rest.rsplit_once('.') {
             Some((link, last)) => vec!["links", link, last],
             None => vec!["links", rest],
         },
         _ => key.split('.').collect(),
-    };
-    let last = parts.pop().unwrap_or(key);
-    let mut table = file;
-    for part in parts {
-        let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
-        table = inner
-            .as_table_mut()
-            .ok_or_else(|| format!("`{part}` in `{key}` is not a table of the study file"))?;
     }
-    table.insert(last.to_owned(), value);
+}
+
+/// The entry of a list that a part of a key means: by its number, or by its `name`.
+pub(crate) fn entry(items: &[Value], part: &str) -> Option<usize> {
+    let named = |item: &Value| item.get("name").and_then(Value::as_str) == Some(part);
+    let number = part.parse::<usize>().ok().filter(|index| *index < items.len());
+    items.iter().position(named).or(number)
+}
+
+/// Puts a value at a dotted key; tables on the way are made.
+pub(crate) fn set(file: &mut Table, key: &str, value: Value) -> Result<(), String> {
+    let mut parts = parts_of(key);
+    let last = parts.pop().unwrap_or(key);
+    let mut here = file;
+    let mut parts = parts.into_iter().peekable();
+    while let Some(part) = parts.next() {
+        let inner = here.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        here = match inner {
+            Value::Table(table) => table,
+            Value::Array(items) => {
+                let Some(name) = parts.next() else {
+                    return Err(format!("`{part}` in `{key}` is a list: name one of its entries"));
+                };
+                let index = entry(items, name)
+                    .ok_or_else(|| format!("`{part}` in `{key}` has no entry `{name}`"))?;
+                items[index]
+                    .as_table_mut()
+                    .ok_or_else(|| format!("`{name}` in `{key}` is not a table"))?
+            }
+            _ => return Err(format!("`{part}` in `{key}` is not a table of the study file")),
+        };
+    }
+    here.insert(last.to_owned(), value);
     Ok(())
 }
 
-fn steps(mut range: Section<'_>) -> Result<Vec<Value>, Problem> {
-    let mut read = |key: &str| -> Result<f64, Problem> {
+fn steps(range: Section<'_>) -> Result<Vec<Value>, Problem> {
+    let read = |key: &str| -> Result<f64, Problem> {
         let value = range.raw(key).cloned();
         value.as_ref().and_then(plain_number).ok_or_else(|| {
             let form = "a number, as in { from = 6, to = 198, step = 24 }";
@@ -141,19 +211,6 @@ fn first_duplicate(levels: &[Value]) -> Option<&Value> {
         .map(|(_, l)| l)
 }
 
-/// A value as written, without the quotes of a text.
-pub(crate) fn text_of(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Table(table) => {
-            let parts: Vec<String> =
-                table.iter().map(|(key, value)| format!("{key}={}", text_of(value))).collect();
-            parts.join(",")
-        }
-        other => other.to_string(),
-    }
-}
-
 /// A value as a number in base units, where it is one.
 fn number_of(value: &Value) -> Option<f64> {
     let Value::String(text) = value else { return plain_number(value) };
@@ -171,7 +228,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<Factor>, Problem> {
         let table: Table = text.parse().unwrap();
-        Factor::read_all(Section::new("factors", &table))
+        Factor::read_all(Section::new("factors", &table, &[]))
     }
 
     #[test]
@@ -206,6 +263,29 @@ mod tests {
             let message = read(text).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn a_factor_may_be_tied_to_another() {
+        let factors = read("a = [1, 2]\nb = 'same as a'").unwrap();
+        assert_eq!(factors.len(), 1);
+        let mut file = Table::new();
+        factors[0].apply(1, &mut file).unwrap();
+        assert_eq!((file["a"].as_integer(), file["b"].as_integer()), (Some(2), Some(2)));
+        let message = read("aa = [1, 2]\nb = 'same as ab'").unwrap_err().to_string();
+        assert!(message.contains("did you mean `aa`"), "{message}");
+    }
+
+    #[test]
+    fn entries_of_lists_are_named_by_name_or_number() {
+        let text = "[[system.tiers]]\nname = 'web'\n[[system.tiers]]\nname = 'db'";
+        let mut file: Table = text.parse().unwrap();
+        set(&mut file, "system.tiers.db.instances", Value::from(2)).unwrap();
+        set(&mut file, "system.tiers.0.instances", Value::from(3)).unwrap();
+        let tiers = &file["system"]["tiers"];
+        assert_eq!(tiers[1]["instances"].as_integer(), Some(2));
+        assert_eq!(tiers[0]["instances"].as_integer(), Some(3));
+        assert!(set(&mut file, "system.tiers.cache.instances", Value::from(2)).is_err());
     }
 
     #[test]

@@ -2,13 +2,70 @@
 
 use std::path::Path;
 
+use kendall_keys::{Form, Lines};
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::factor::{self, Factor};
-use crate::lines::{Lines, line_of};
-use crate::section::{Problem, Section};
-use crate::settings::Settings;
+use crate::objective::Objective;
+use crate::section::{Key, Problem, Section};
+use crate::settings::{LINK, MEASURE, Settings};
+use crate::system::KIND;
+use crate::template;
+use crate::workload;
+
+/// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
+pub(crate) const STUDY: &[Key] = &[
+    Key::text("name", "short name: letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
+    Key::text("title", "one line that says what is measured; the name unless given").optional(),
+    Key::text("question", "what the study is to answer, in words").optional(),
+    Key::text("objective", "what must be met, such as `p99 < 10ms`, `mean < 2ms`").optional(),
+    Key::count("seed", 0, 1 << 53, "of all chance: order of runs, keys, think times, arrivals")
+        .or("1"),
+    Key::new("system", Form::Table(&[KIND]), "what is measured"),
+    Key::new("links", Form::Named(&Form::Table(&[LINK])), "emulated network").optional(),
+    Key::new("workload", Form::Table(&[workload::KEYS]), "the load").optional(),
+    Key::new("measure", Form::Table(&[MEASURE]), "how it is measured").optional(),
+    Key::new(
+        "factors",
+        Form::Named(&Form::Special("levels")),
+        "what is varied: a dotted key in quotes, and its levels",
+    )
+    .optional(),
+    Key::new("design", Form::Table(&[DESIGN]), "how factors are combined").optional(),
+    Key::new(
+        "toy",
+        Form::Named(&Form::Special("a value")),
+        "dotted keys in quotes, and the values that replace theirs with `--toy`",
+    )
+    .optional(),
+];
+
+/// `[design]`.
+pub(crate) const DESIGN: &[Key] = &[
+    Key::choice(
+        "kind",
+        &["full", "one-at-a-time", "2kr", "fractional", "adaptive"],
+        "how factors are combined",
+    )
+    .or("'full'"),
+    Key::texts(
+        "generators",
+        "fractional: such as `[\"D=ABC\"]`, letters in the order of the factors",
+    ),
+    Key::count("resolution", 3, 8, "fractional: of the smallest fraction, without generators")
+        .or("4"),
+    Key::text("factor", "adaptive: what is searched; its levels are the grid")
+        .or("'workload.clients'"),
+    Key::count("max_runs", 3, 1_000, "adaptive: at most, for each combination of the others")
+        .or("40"),
+    Key::choice(
+        "model",
+        &["auto", "additive", "multiplicative"],
+        "of the effects in the analysis; `auto` chooses by the residuals and says why",
+    )
+    .or("'auto'"),
+];
 
 /// A study file that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +77,14 @@ pub enum Refusal {
         file: String,
         /// Line of the key, from 1.
         line: usize,
+        /// The key and what is wrong with it.
+        problem: Problem,
+    },
+    /// A value of `--set` that cannot be used.
+    #[error("--set {set}: {problem}")]
+    Set {
+        /// As it was written.
+        set: String,
         /// The key and what is wrong with it.
         problem: Problem,
     },
@@ -48,12 +113,16 @@ pub enum Refusal {
 pub struct StudyFile {
     /// Its name, for messages.
     pub name: String,
-    /// Its text, byte by byte.
+    /// Its text, byte by byte; below it what `--set` replaced, as comments.
     pub text: String,
     /// Short name of the study.
     pub study: String,
     /// One line that says what it asks.
     pub title: String,
+    /// What the study is to answer, in words.
+    pub question: Option<String>,
+    /// What must be met.
+    pub objective: Option<Objective>,
     /// Seed of all chance.
     pub seed: u64,
     /// What is varied.
@@ -63,7 +132,29 @@ pub struct StudyFile {
     /// Settings before any factor is applied.
     pub base: Settings,
     file: Table,
+    places: Places,
+}
+
+/// Where keys stand: in a line of the file, or on the command line.
+#[derive(Debug, Clone)]
+struct Places {
+    file: String,
     lines: Lines,
+    sets: Vec<String>,
+}
+
+impl Places {
+    fn refuse(&self, problem: Problem) -> Refusal {
+        let is_set = |set: &&String| set.split_once('=').is_some_and(|(key, _)| key == problem.key);
+        match self.sets.iter().rev().find(is_set) {
+            Some(set) => Refusal::Set { set: set.clone(), problem },
+            None => Refusal::Key {
+                file: self.file.clone(),
+                line: self.lines.line(&problem.key),
+                problem,
+            },
+        }
+    }
 }
 
 /// `[design]`.
@@ -71,6 +162,8 @@ pub struct StudyFile {
 pub struct DesignSpec {
     /// How the factors are combined.
     pub kind: DesignKind,
+    /// Of the effects, where the file states one: `additive` or `multiplicative`.
+    pub model: Option<String>,
     /// Effective values.
     pub effective: Json,
 }
@@ -119,46 +212,58 @@ impl DesignKind {
 }
 
 impl StudyFile {
-    /// Reads and checks a study file; with `toy`, its `[toy]` table replaces what it names.
+    /// Reads and checks a study file; with `toy`, its `[toy]` table replaces what it names. Each of
+    /// `sets` is a dotted key and its value, such as `measure.duration=5s`.
     ///
     /// # Errors
     /// [`Refusal`] with file, line, key, value and accepted form.
-    pub fn read(path: &Path, toy: bool) -> Result<Self, Refusal> {
+    pub fn read(path: &Path, toy: bool, sets: &[String]) -> Result<Self, Refusal> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| Refusal::Unreadable { file: name.clone(), what: error.to_string() })?;
-        Self::parse(&name, text, toy)
+        Self::parse(&name, text, toy, sets)
     }
 
     /// As [`read`](Self::read), from a text.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn parse(name: &str, text: String, toy: bool) -> Result<Self, Refusal> {
+    pub fn parse(
+        name: &str,
+        mut text: String,
+        toy: bool,
+        sets: &[String],
+    ) -> Result<Self, Refusal> {
         let file: Table = text.parse().map_err(|error: toml::de::Error| Refusal::Toml {
             file: name.to_owned(),
-            line: error.span().map_or(1, |span| line_of(&text, span.start)),
+            line: error.span().map_or(1, |span| {
+                1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+            }),
             what: format!("not TOML: {}", error.message().trim().replace('\n', "; ")),
         })?;
-        let lines = Lines::of(&text);
-        let refuse = |problem: Problem| Refusal::Key {
-            file: name.to_owned(),
-            line: lines.line(&problem.key),
-            problem,
-        };
-        let file = toy_applied(file, toy).map_err(refuse)?;
-        let parts = Parts::read(&file).map_err(refuse)?;
+        let places = Places { file: name.to_owned(), lines: Lines::of(&text), sets: sets.to_vec() };
+        let mut file = toy_applied(file, toy).map_err(|problem| places.refuse(problem))?;
+        for set in sets {
+            set_applied(&mut file, set)
+                .map_err(|problem| Refusal::Set { set: set.clone(), problem })?;
+            // What is stored can be read as it was run.
+            let newline = if text.ends_with('\n') { "" } else { "\n" };
+            text.push_str(&format!("{newline}# --set {set}\n"));
+        }
+        let parts = Parts::read(&file).map_err(|problem| places.refuse(problem))?;
         let study = Self {
             name: name.to_owned(),
             study: parts.name,
             title: parts.title,
+            question: parts.question,
+            objective: parts.objective,
             seed: parts.seed,
             factors: parts.factors,
             design: parts.design,
             base: parts.base,
             text,
             file,
-            lines: lines.clone(),
+            places,
         };
         study.check_levels()?;
         Ok(study)
@@ -175,49 +280,40 @@ impl StudyFile {
                 factor.apply(*level, &mut file).map_err(|problem| self.refuse(problem))?;
             }
         }
-        Settings::read(&file).map_err(|problem| {
-            // A value that comes from a level stands in [factors], not under its own key.
-            let applied = self.factors.iter().zip(levels).find(|(factor, level)| {
-                level.is_some()
-                    && (problem.key == factor.key
-                        || problem.key.starts_with(&format!("{}.", factor.key)))
-            });
-            match applied {
-                Some((factor, _)) => {
-                    let key = format!("factors.{}", factor.key);
-                    self.refuse(Problem { key, what: problem.what })
-                }
-                None => self.refuse(problem),
-            }
-        })
+        let mut settings =
+            Settings::read(&file).map_err(|problem| self.refuse(self.of_level(problem, levels)))?;
+        self.stated(&mut settings.effective);
+        Ok(settings)
     }
 
-    /// The settings with any dotted keys set, levels applied first.
-    ///
-    /// # Errors
-    /// [`Refusal`] for a value that the system cannot have.
-    pub fn settings_with(
-        &self,
-        levels: &[Option<usize>],
-        values: &[(String, Value)],
-    ) -> Result<Settings, Refusal> {
-        let mut file = self.file.clone();
-        for (factor, level) in self.factors.iter().zip(levels) {
-            if let Some(level) = level {
-                factor.apply(*level, &mut file).map_err(|problem| self.refuse(problem))?;
+    /// A problem with a key that a level has set belongs to the factor.
+    fn of_level(&self, problem: Problem, levels: &[Option<usize>]) -> Problem {
+        let applied = self.factors.iter().zip(levels).filter(|(_, level)| level.is_some());
+        match applied.flat_map(|(factor, _)| factor.keys()).find(|key| *key == problem.key) {
+            Some(key) => Problem { key: format!("factors.{key}"), ..problem },
+            None => problem,
+        }
+    }
+
+    /// What the study states about its analysis, where it does: kept with every run.
+    fn stated(&self, effective: &mut Json) {
+        for (key, value) in [
+            ("question", self.question.as_ref()),
+            ("objective", self.objective.as_ref().map(|objective| &objective.text)),
+        ] {
+            if let Some(value) = value {
+                effective[key] = json!(value);
             }
         }
-        for (key, value) in values {
-            factor::set(&mut file, key, value.clone())
-                .map_err(|what| self.refuse(Problem { key: format!("factors.{key}"), what }))?;
+        if let Some(model) = &self.design.model {
+            effective["design"] = json!({ "model": model });
         }
-        Settings::read(&file).map_err(|problem| self.refuse(problem))
     }
 
     /// A refusal of one key of this file.
     #[must_use]
     pub fn refuse(&self, problem: Problem) -> Refusal {
-        Refusal::Key { file: self.name.clone(), line: self.lines.line(&problem.key), problem }
+        self.places.refuse(problem)
     }
 
     /// All effective values: of the study, of its base configuration, and of its factors.
@@ -227,11 +323,15 @@ impl StudyFile {
         all["name"] = json!(self.study);
         all["title"] = json!(self.title);
         all["seed"] = json!(self.seed);
+        self.stated(&mut all);
         all["design"] = self.design.effective.clone();
         let factors: Vec<Json> = self
             .factors
             .iter()
-            .map(|factor| json!({ "key": factor.key, "levels": factor.levels }))
+            .map(|factor| match &factor.tied[..] {
+                [] => json!({ "key": factor.key, "levels": factor.levels }),
+                tied => json!({ "key": factor.key, "levels": factor.levels, "tied": tied }),
+            })
             .collect();
         all["factors"] = json!(factors);
         all
@@ -248,13 +348,25 @@ impl StudyFile {
         format!("{hash:016x}")
     }
 
-    /// Every level by itself must be a value that its key can have, and must change something.
+    /// Every level by itself must be a value that its key can have, and must change something; and
+    /// every placeholder of a command must stand for something.
     fn check_levels(&self) -> Result<(), Refusal> {
+        template::check(&self.base).map_err(|problem| self.refuse(problem))?;
         for (index, factor) in self.factors.iter().enumerate() {
+            let mut settings = Vec::new();
             for level in 0..factor.levels.len() {
                 let mut levels = vec![None; self.factors.len()];
                 levels[index] = Some(level);
-                self.settings(&levels)?;
+                settings.push(self.settings(&levels)?);
+            }
+            if let [first, rest @ ..] = &settings[..]
+                && !rest.is_empty()
+                && rest.iter().all(|other| first.runs_as(other))
+                && !template::uses(first, &factor.key)
+            {
+                let what = "changes nothing: no command of the system and no load uses it";
+                let key = format!("factors.{}", factor.key);
+                return Err(self.refuse(Problem { key, what: what.into() }));
             }
         }
         Ok(())
@@ -265,6 +377,8 @@ impl StudyFile {
 struct Parts {
     name: String,
     title: String,
+    question: Option<String>,
+    objective: Option<Objective>,
     seed: u64,
     factors: Vec<Factor>,
     design: DesignSpec,
@@ -273,43 +387,44 @@ struct Parts {
 
 impl Parts {
     fn read(file: &Table) -> Result<Self, Problem> {
-        let mut root = Section::new("", file);
-        let name = root.text("name", None)?;
+        let mut root = Section::new("", file, &[STUDY]);
+        let name = root.text("name")?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || !name.chars().all(plain) || name.starts_with('.') {
             let form = "letters, digits, `-`, `_` and `.`: it names a folder";
             return Err(root.problem("name", format!("`{name}` is not made of {form}")));
         }
-        let title = root.text("title", Some(&name))?;
-        let seed = root.count("seed", Some(1), 0..=(1 << 53))?;
+        let title = root.opt_text("title")?.unwrap_or_else(|| name.clone());
+        let question = root.opt_text("question")?;
+        let objective = root
+            .opt_text("objective")?
+            .map(|text| Objective::parse(&text).map_err(|what| root.problem("objective", what)))
+            .transpose()?;
+        let seed = root.count("seed")?;
         let factors = Factor::read_all(root.section("factors")?)?;
         let design = design(root.section("design")?, &factors)?;
         // A factor may be the only place where a key is written: the first level stands in.
         let mut first = file.clone();
         for factor in &factors {
-            if get(file, &factor.key).is_none() {
-                factor.apply(0, &mut first)?;
-            }
+            factor.apply_where(0, &mut first, |key| get(file, key).is_none())?;
         }
         let base = Settings::read(&first).map_err(|problem| of_levels(problem, file, &factors))?;
-        for key in ["system", "links", "workload", "measure", "toy"] {
-            root.raw(key);
-        }
         root.finish()?;
-        if let Some(factor) = factors.iter().find(|f| !is_varied(&f.key)) {
-            let key = format!("factors.{}", factor.key);
+        let keys = || factors.iter().flat_map(Factor::keys);
+        if let Some(other) = keys().find(|key| !is_varied(key)) {
+            let key = format!("factors.{other}");
             let what = "cannot be varied; name a key of system, links, workload or measure, such as \"system.workers\"";
             return Err(Problem { key, what: what.into() });
         }
-        Ok(Self { name, title, seed, factors, design, base })
+        Ok(Self { name, title, question, objective, seed, factors, design, base })
     }
 }
 
 /// A problem with a key that only a factor writes belongs to the factor.
 fn of_levels(problem: Problem, file: &Table, factors: &[Factor]) -> Problem {
-    let is_of = |factor: &&Factor| factor.key == problem.key && get(file, &factor.key).is_none();
-    match factors.iter().find(is_of) {
-        Some(factor) => Problem { key: format!("factors.{}", factor.key), ..problem },
+    let only_varied = |key: &&str| *key == problem.key && get(file, key).is_none();
+    match factors.iter().flat_map(Factor::keys).find(only_varied) {
+        Some(key) => Problem { key: format!("factors.{key}"), ..problem },
         None => problem,
     }
 }
@@ -321,14 +436,30 @@ fn is_varied(key: &str) -> bool {
 }
 
 fn get<'a>(file: &'a Table, key: &str) -> Option<&'a Value> {
-    let (first, rest) = key.split_once('.')?;
-    let table = file.get(first)?.as_table()?;
-    let mut parts = match first {
-        "links" => rest.rsplit_once('.').map_or(vec![rest], |(link, last)| vec![link, last]),
-        _ => rest.split('.').collect(),
+    let parts = factor::parts_of(key);
+    let (first, rest) = parts.split_first()?;
+    rest.iter().try_fold(file.get(*first)?, |value, part| match value {
+        Value::Table(table) => table.get(*part),
+        Value::Array(items) => items.get(factor::entry(items, part)?),
+        _ => None,
+    })
+}
+
+/// Puts the value of `KEY=VALUE` into the file: as TOML reads it, else as a text.
+fn set_applied(file: &mut Table, set: &str) -> Result<(), Problem> {
+    let Some((key, text)) = set.split_once('=') else {
+        let what = "write KEY=VALUE, such as measure.duration=5s".to_owned();
+        return Err(Problem { key: set.to_owned(), what });
     };
-    let last = parts.pop()?;
-    parts.into_iter().try_fold(table, |table, part| table.get(part)?.as_table())?.get(last)
+    let (key, text) = (key.trim(), text.trim());
+    let varied = file.get("factors").and_then(Value::as_table);
+    if varied.is_some_and(|factors| factors.contains_key(key)) {
+        let what = format!("is varied by a factor: write 'factors.{key}=[{text}]'");
+        return Err(Problem { key: key.to_owned(), what });
+    }
+    let value = format!("x = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("x"));
+    let value = value.unwrap_or_else(|| Value::String(text.to_owned()));
+    factor::set(file, key, value).map_err(|what| Problem { key: key.to_owned(), what })
 }
 
 fn toy_applied(mut file: Table, toy: bool) -> Result<Table, Problem> {
@@ -350,28 +481,45 @@ fn toy_applied(mut file: Table, toy: bool) -> Result<Table, Problem> {
 }
 
 fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Problem> {
-    let kinds = [("full", 0), ("one-at-a-time", 1), ("2kr", 2), ("fractional", 3), ("adaptive", 4)];
-    let kind = match section.choice("kind", &kinds, Some("full"))? {
-        0 => DesignKind::Full,
-        1 => DesignKind::OneAtATime,
-        2 => DesignKind::TwoLevel,
-        3 => {
-            let generators = section.words("generators", &[])?;
-            let resolution = section.small("resolution", Some(4), 3..=8)?;
+    let name = section.text("kind")?;
+    let others: &[&str] = match name.as_str() {
+        "fractional" => &["factor", "max_runs"],
+        "adaptive" => &["generators", "resolution"],
+        _ => &["generators", "resolution", "factor", "max_runs"],
+    };
+    if let Some(key) = others.iter().find(|key| section.has(key)) {
+        return Err(section.problem(key, format!("is no key of a design of kind `{name}`")));
+    }
+    let kind = match name.as_str() {
+        "one-at-a-time" => DesignKind::OneAtATime,
+        "2kr" => DesignKind::TwoLevel,
+        "fractional" => {
+            let generators = section.words("generators")?;
+            let resolution = section.small("resolution")?;
             DesignKind::Fractional { generators, resolution }
         }
-        _ => DesignKind::Adaptive(adaptive(&mut section, factors)?),
+        "adaptive" => DesignKind::Adaptive(adaptive(&mut section, factors)?),
+        // The words are checked where they are read.
+        _ => DesignKind::Full,
     };
     let two_levels = matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. });
     if let Some(factor) = factors.iter().find(|f| two_levels && f.levels.len() != 2) {
         let what = format!("has {} levels; this design takes two a factor", factor.levels.len());
         return Err(Problem { key: format!("factors.{}", factor.key), what });
     }
-    Ok(DesignSpec { kind, effective: section.finish()? })
+    // Among the effective values only where it is stated: a study that was stored before there was
+    // such a key is still the same study.
+    let model = if section.has("model") { section.opt_text("model")? } else { None };
+    let model = model.filter(|model| model != "auto");
+    let mut effective = section.finish()?;
+    if let (None, Some(table)) = (&model, effective.as_object_mut()) {
+        table.remove("model");
+    }
+    Ok(DesignSpec { kind, model, effective })
 }
 
 fn adaptive(section: &mut Section<'_>, factors: &[Factor]) -> Result<Adaptive, Problem> {
-    let factor = section.text("factor", Some("workload.clients"))?;
+    let factor = section.text("factor")?;
     let numeric = factors.iter().find(|known| known.key == factor).is_some_and(|known| {
         known.levels.len() >= 2 && (0..known.levels.len()).all(|l| known.level(l).number.is_some())
     });
@@ -379,5 +527,5 @@ fn adaptive(section: &mut Section<'_>, factors: &[Factor]) -> Result<Adaptive, P
         let what = format!("`{factor}` is not a factor with two or more numeric levels");
         return Err(section.problem("factor", what));
     }
-    Ok(Adaptive { factor, max_runs: section.small("max_runs", Some(40), 3..=1_000)? })
+    Ok(Adaptive { factor, max_runs: section.small("max_runs")? })
 }

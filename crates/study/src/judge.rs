@@ -227,7 +227,7 @@ mod tests {
     fn settings() -> Settings {
         let text = "name = 'x'\n[system]\nkind = 'memcached'\n[workload]\nclients = 10\n\
                     mix = { get = 1 }\n";
-        StudyFile::parse("x.toml", text.to_owned(), false).unwrap().settings(&[]).unwrap()
+        StudyFile::parse("x.toml", text.to_owned(), false, &[]).unwrap().settings(&[]).unwrap()
     }
 
     fn window() -> MeasuredWindow {

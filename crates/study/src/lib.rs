@@ -8,6 +8,7 @@
 //! To add a system, write one file in `system/` and one line in [`system::SYSTEMS`]; to add a
 //! protocol, the same in `workload/`.
 
+mod aside;
 mod clock;
 mod cut;
 mod environment;
@@ -17,10 +18,12 @@ mod http;
 mod instance;
 mod judge;
 pub mod keep;
-mod lines;
+pub mod keys;
+mod objective;
 mod observe;
 mod place;
 mod plan;
+mod programs;
 mod record;
 mod sample;
 mod search;
@@ -34,8 +37,10 @@ pub mod workload;
 
 pub use factor::Factor;
 pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
+pub use kendall_keys::{Problem, Section};
+pub use objective::Objective;
 pub use observe::Live;
 pub use plan::{Ended, Levels, Plan, Planned};
-pub use section::{Problem, Section};
+pub use programs::check_programs;
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
 pub use study::{Event, Options, StudyError, Summary, run};

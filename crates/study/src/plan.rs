@@ -409,7 +409,7 @@ mod tests {
         let text = format!(
             "name = 'x'\n[system]\nkind = 'memcached'\n[workload]\nmix = {{ get = 1 }}\n{rest}"
         );
-        Plan::of(&StudyFile::parse("x.toml", text, false).unwrap()).unwrap()
+        Plan::of(&StudyFile::parse("x.toml", text, false, &[]).unwrap()).unwrap()
     }
 
     fn ended(planned: Planned, status: Status, throughput: f64) -> Ended {

@@ -1,10 +1,11 @@
 //! The effective values of one configuration.
 
+use kendall_keys::Form;
 use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
 use crate::system::{self, SystemKind};
 use crate::topology::Topology;
 use crate::workload::{self, Workload};
@@ -80,12 +81,59 @@ pub enum Repetitions {
 }
 
 /// Repetitions that a study may ask for.
-const MOST_REPETITIONS: u32 = 1_000;
+const MOST_REPETITIONS: u64 = 1_000;
+
+/// A line of `[links]`.
+pub(crate) const LINK: &[Key] = &[
+    Key::quantity("delay", &TIME, "each way").or("'0ms'"),
+    Key::text("jitter", "`uniform:0.1ms`, `normal:0.1ms`, `exponential:0.1ms`").optional(),
+    Key::text("bandwidth", "`10MB/s`, `100Mbit/s`, each way of each connection pair").optional(),
+];
+
+/// `[measure]`.
+pub(crate) const MEASURE: &[Key] = &[
+    Key::quantity("duration", &TIME, "how long the load of a run lasts, warm-up and cool-down included")
+        .or("'60s'"),
+    Key::text(
+        "warm_up",
+        "what is cut from the start: `auto` (found in the one-second windows), or a time",
+    )
+    .or("'auto'"),
+    Key::text("cool_down", "the same for the end").or("'auto'"),
+    Key::new(
+        "repetitions",
+        Form::Either(&[Form::Count { from: 1, to: MOST_REPETITIONS }, Form::Table(&[REPETITIONS])]),
+        "how often each configuration is measured; or `{ min = 3, max = 20, until = \"2%\" }`: until \
+         the interval of its mean throughput is that narrow (half-width over mean)",
+    )
+    .or("3"),
+    Key::count("retries", 0, 10, "how often a failed or rejected run is tried again").or("0"),
+    Key::quantity("confidence", &SHARE, "of all intervals").or("'95%'"),
+];
+
+/// `repetitions` as a table.
+pub(crate) const REPETITIONS: &[Key] = &[
+    // Fewer than three say nothing about their own spread that could be relied on.
+    Key::count("min", 2, MOST_REPETITIONS, "at least so many").or("3"),
+    Key::count("max", 2, MOST_REPETITIONS, "at most so many").or("20"),
+    Key::quantity("until", &SHARE, "half-width of the interval over the mean"),
+    Key::quantity("confidence", &SHARE, "of the interval; that of `measure` unless given")
+        .optional(),
+];
 
 impl Settings {
+    /// Whether a run with these settings is the same as with others: the same processes, load and
+    /// measurement, whatever else the file says.
+    pub(crate) fn runs_as(&self, other: &Self) -> bool {
+        self.topology == other.topology
+            && self.links == other.links
+            && self.workload == other.workload
+            && self.measure == other.measure
+    }
+
     /// Reads all tables of a study file that describe a configuration.
     pub(crate) fn read(file: &Table) -> Result<Self, Problem> {
-        let mut root = Section::new("", file);
+        let mut root = Section::new("", file, &[crate::file::STUDY]);
         let (kind, topology, system) = system::read(root.section("system")?)?;
         let (links, links_effective) = links(root.section("links")?, &topology)?;
         let (workload, load) = workload::read(root.section("workload")?, kind.protocol)?;
@@ -114,24 +162,24 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
             let what = format!("`{value}` is not a table; write {{ delay = \"0.5ms\" }}");
             return Err(section.problem(name, what));
         };
-        let mut link = Section::new(&section.path_of(name), table);
+        let mut link = Section::new(&section.path_of(name), table, &[LINK]);
         let mut options = Vec::new();
-        let (delay, _) = link.quantity("delay", Some("0ms"), kendall_units::parse_seconds)?;
+        let (delay, _) = link.quantity("delay", kendall_units::parse_seconds)?;
         options.extend(["--delay".to_owned(), delay]);
         for key in ["jitter", "bandwidth"] {
-            if link.has(key) {
-                options.extend([format!("--{key}"), link.text(key, None)?]);
+            if let Some(text) = link.opt_text(key)? {
+                options.extend([format!("--{key}"), text]);
             }
         }
         let effective = link.finish()?;
         section.effective(name, effective);
         links.push(Link { from, to, options });
     }
-    Ok((links, section.finish()?))
+    Ok((links, section.named()))
 }
 
 fn measure(mut section: Section<'_>) -> Result<(Measure, Json), Problem> {
-    let duration = section.seconds("duration", Some("60s"))?;
+    let duration = section.seconds("duration")?;
     if duration.get() < 0.2 {
         return Err(section.problem("duration", format!("`{duration}` is shorter than 200ms")));
     }
@@ -145,15 +193,15 @@ fn measure(mut section: Section<'_>) -> Result<(Measure, Json), Problem> {
         let what = "warm-up and cool-down leave less than 100ms of the duration";
         return Err(section.problem("warm_up", what));
     }
-    let mut confidence = confidence(&mut section, "95%")?;
+    let mut confidence = confidence(&mut section)?;
     let repetitions = repetitions(&mut section, &mut confidence)?;
-    let retries = section.small("retries", Some(0), 0..=10)?;
+    let retries = section.small("retries")?;
     let measure = Measure { duration, warm_up, cool_down, repetitions, retries, confidence };
     Ok((measure, section.finish()?))
 }
 
 fn cut(section: &mut Section<'_>, key: &str) -> Result<Cut, Problem> {
-    let text = section.text(key, Some("auto"))?;
+    let text = section.text(key)?;
     if text == "auto" {
         return Ok(Cut::Auto);
     }
@@ -162,8 +210,8 @@ fn cut(section: &mut Section<'_>, key: &str) -> Result<Cut, Problem> {
         .map_err(|error| section.problem(key, format!("{error}, or write \"auto\"")))
 }
 
-fn confidence(section: &mut Section<'_>, default: &str) -> Result<f64, Problem> {
-    let confidence = section.share("confidence", Some(default))?;
+fn confidence(section: &mut Section<'_>) -> Result<f64, Problem> {
+    let confidence = section.share("confidence")?;
     if !(0.5..1.0).contains(&confidence) {
         return Err(
             section.problem("confidence", format!("`{confidence}` is not from 50% to below 100%"))
@@ -174,22 +222,28 @@ fn confidence(section: &mut Section<'_>, default: &str) -> Result<f64, Problem> 
 
 fn repetitions(section: &mut Section<'_>, confidence: &mut f64) -> Result<Repetitions, Problem> {
     if !matches!(section.raw("repetitions"), Some(Value::Table(_))) {
-        let fixed =
-            section.small("repetitions", Some(3), 1..=MOST_REPETITIONS).map_err(|error| {
-                let or = "or write { min = 3, max = 20, until = \"2%\" }";
-                Problem { what: format!("{}, {or}", error.what), ..error }
-            })?;
+        let fixed = section.small("repetitions").map_err(|error| {
+            let or = "such as { min = 3, max = 20, until = \"2%\" }";
+            Problem { what: format!("{} {or}", error.what), ..error }
+        })?;
         return Ok(Repetitions::Fixed(fixed));
     }
     let mut table = section.section("repetitions")?;
-    // Fewer than three say nothing about their own spread that could be relied on.
-    let min = table.small("min", Some(3), 2..=MOST_REPETITIONS)?;
-    let max = table.small("max", Some(20), min..=MOST_REPETITIONS)?;
-    let precision = table.share("until", None)?;
+    let (min, max) = (table.small("min")?, table.small("max")?);
+    if max < min {
+        return Err(
+            table.problem("max", format!("`{max}` is not a whole number from {min} (`min`)"))
+        );
+    }
+    let precision = table.share("until")?;
     if precision <= 0.0 {
         return Err(table.problem("until", "must be above zero; write it like `2%`"));
     }
-    *confidence = self::confidence(&mut table, &confidence.to_string())?;
+    if table.has("confidence") {
+        *confidence = self::confidence(&mut table)?;
+    } else {
+        table.effective("confidence", json!(confidence.to_string()));
+    }
     let effective = table.finish()?;
     section.effective("repetitions", effective);
     Ok(Repetitions::Until { min, max, precision })

@@ -8,6 +8,7 @@ use kendall_loadgen::result::LoadResult;
 use kendall_store::{Results, Run, RunId, RunRecord, Status, StoreError, Study};
 use serde_json::Value as Json;
 
+use crate::aside;
 use crate::clock::{monotonic_ns, unix_ns};
 use crate::cut::cut;
 use crate::environment;
@@ -17,6 +18,7 @@ use crate::judge::Judgement;
 use crate::keep::Keeper;
 use crate::observe::{Live, Observed, Observer, RunError, mixed};
 use crate::plan::{Ended, Plan, Planned};
+use crate::programs;
 use crate::record;
 use crate::settings::Settings;
 
@@ -110,6 +112,16 @@ pub enum StudyError {
         /// Debian's package.
         package: String,
     },
+    /// A program that a tier's command names is not there.
+    #[error(
+        "tier `{tier}`: the program `{program}` is not installed: not in PATH, or no such file"
+    )]
+    NoProgram {
+        /// The tier.
+        tier: String,
+        /// The program.
+        program: String,
+    },
     /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"
@@ -147,7 +159,7 @@ pub fn run(
     interrupted: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Summary, StudyError> {
-    check_programs(study)?;
+    programs::check_programs(study)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
     let mut session = Session::open(study, options, plan)?;
@@ -420,17 +432,6 @@ fn fresh(logs: &Path, name: &str) -> PathBuf {
     folder
 }
 
-fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    for (program, package) in study.base.kind.programs {
-        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-            let (program, package) = ((*program).to_owned(), (*package).to_owned());
-            return Err(StudyError::NotInstalled { program, package });
-        }
-    }
-    Ok(())
-}
-
 fn lock(folder: &Path) -> Result<File, StudyError> {
     let system = |source| StudyError::System {
         what: format!("the folder {} cannot be used", folder.display()),
@@ -451,10 +452,18 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
     let fingerprint = study.fingerprint();
     if Results::exists(folder) {
         let results = Results::open(folder)?;
-        if results.study()?.fingerprint != fingerprint {
+        if results.study()?.fingerprint == fingerprint {
+            return Ok(results);
+        }
+        // Where nothing was measured yet the file may still be mended.
+        if results.study()?.name != study.study || results.runs()?.iter().any(Run::is_usable) {
             return Err(StudyError::OtherStudy { folder: folder.display().to_string() });
         }
-        return Ok(results);
+        drop(results);
+        aside::set_aside(folder).map_err(|source| StudyError::System {
+            what: format!("the results in {} cannot be set aside", folder.display()),
+            source,
+        })?;
     }
     std::fs::write(folder.join("study.toml"), &study.text).map_err(|source| {
         StudyError::System {

@@ -8,7 +8,9 @@ mod message_queue;
 mod processes;
 mod synthetic;
 
-use crate::section::{Problem, Section};
+use kendall_keys::Form;
+
+use crate::section::{Key, Keys, Problem, Section};
 use crate::topology::Topology;
 
 /// A kind of system.
@@ -18,7 +20,9 @@ pub struct SystemKind {
     pub name: &'static str,
     /// Protocol of its clients, where the workload does not say.
     pub protocol: &'static str,
-    /// Reads the other keys of `[system]`.
+    /// The other keys of `[system]`, and what they mean.
+    pub keys: Keys,
+    /// Reads them.
     pub read: fn(&mut Section<'_>) -> Result<Topology, Problem>,
     /// Programs that must be installed, and the Debian package that has each.
     pub programs: &'static [(&'static str, &'static str)],
@@ -35,13 +39,29 @@ pub const SYSTEMS: &[SystemKind] = &[
     attached::KIND,
 ];
 
+const NAMES: [&str; SYSTEMS.len()] = {
+    let mut names = [""; SYSTEMS.len()];
+    let mut index = 0;
+    while index < SYSTEMS.len() {
+        names[index] = SYSTEMS[index].name;
+        index += 1;
+    }
+    names
+};
+
+/// The key of `[system]` that says which other keys it has.
+pub const KIND: &[Key] = &[Key::new("kind", Form::Choice(&NAMES), "what is measured")];
+
 /// Reads `[system]`.
 pub(crate) fn read(
     mut section: Section<'_>,
 ) -> Result<(&'static SystemKind, Topology, serde_json::Value), Problem> {
     let choices: Vec<(&str, &'static SystemKind)> =
         SYSTEMS.iter().map(|kind| (kind.name, kind)).collect();
-    let kind = section.choice("kind", &choices, None)?;
+    let kind = section.choice("kind", &choices)?;
+    for keys in kind.keys {
+        section.declare(keys);
+    }
     let topology = (kind.read)(&mut section)?;
     let path = section.path_of("");
     topology.start_order().map_err(|tier| Problem {

@@ -2,6 +2,71 @@
 
 use std::collections::BTreeMap;
 
+use crate::section::Problem;
+use crate::settings::Settings;
+use crate::topology::{AddressFrom, Ready, Source, Started, TierSpec};
+
+/// What the study chooses for each instance; a test holds it to what is filled in at the start.
+const CHOSEN: [&str; 9] =
+    ["address", "folder", "host", "instance", "kendall", "metrics", "port", "secret", "seed"];
+
+/// Texts of a tier that may have placeholders, each with the key that they are written at.
+fn texts(tier: &TierSpec) -> Vec<(&'static str, &String)> {
+    let Source::Started(Started { command, environment, ready, .. }) = &tier.source else {
+        return Vec::new();
+    };
+    let mut texts: Vec<(&'static str, &String)> =
+        command.iter().map(|word| ("command", word)).collect();
+    texts.extend(environment.iter().map(|(_, value)| ("environment", value)));
+    if let Ready::Command(words) = ready {
+        texts.extend(words.iter().map(|word| ("ready", word)));
+    }
+    texts
+}
+
+/// Whether some command has a placeholder for this key.
+pub(crate) fn uses(settings: &Settings, key: &str) -> bool {
+    let placeholder = format!("{{{key}}}");
+    let tiers = settings.topology.tiers.iter();
+    tiers.flat_map(texts).any(|(_, text)| text.contains(&placeholder))
+}
+
+/// Refuses the first placeholder that stands for nothing, before anything is started.
+pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
+    let mut known = Values::default();
+    known.set_settings(&settings.effective);
+    for name in CHOSEN {
+        known.set(name, String::new());
+    }
+    for (index, tier) in settings.topology.tiers.iter().enumerate() {
+        let mut known = known.clone();
+        if !matches!(&tier.source, Source::Started(s) if s.address == AddressFrom::Chosen) {
+            // It says itself where it listens.
+            for name in ["address", "metrics", "port"] {
+                known.single.remove(name);
+            }
+        }
+        for backend in &tier.backends {
+            known.set_list(backend, vec![String::new()]);
+        }
+        for (key, text) in texts(tier) {
+            let Err(placeholder) = known.fill_all(std::slice::from_ref(text)) else { continue };
+            let names: Vec<&str> = known.single.keys().map(String::as_str).collect();
+            let plain = placeholder.trim_start_matches("each:");
+            let close = kendall_keys::closest(plain, names)
+                .map_or_else(String::new, |name| format!("; did you mean `{{{name}}}`?"));
+            return Err(Problem {
+                key: format!("system.tiers.{index}.{key}"),
+                what: format!(
+                    "`{{{placeholder}}}` stands for nothing{close} (known here: {})",
+                    known.names()
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// What placeholders stand for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Values {
@@ -28,7 +93,7 @@ impl Values {
         match value {
             serde_json::Value::Object(fields) => {
                 for (key, value) in fields {
-                    self.set_below(&crate::lines::join(path, key), value);
+                    self.set_below(&kendall_keys::join(path, key), value);
                 }
             }
             serde_json::Value::String(text) => self.set(path, text.clone()),

@@ -4,23 +4,68 @@ mod http;
 mod memcached;
 mod queue;
 
+use kendall_keys::Form;
 use kendall_units::{Seconds, exact_f64};
 use serde_json::json;
 use toml::Value;
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Keys, Problem, Quantities as _, RATE, Section, TIME};
 
 /// A protocol that `kendall load` speaks.
 #[derive(Debug, Clone, Copy)]
 pub struct Protocol {
     /// `workload.protocol`, and the word after `kendall load`.
     pub name: &'static str,
-    /// Reads the keys of its own.
+    /// The keys of its own, and what they mean.
+    pub keys: Keys,
+    /// Reads them.
     pub read: fn(&mut Section<'_>) -> Result<Driver, Problem>,
 }
 
 /// All of them.
 pub const PROTOCOLS: &[Protocol] = &[memcached::PROTOCOL, http::PROTOCOL, queue::PROTOCOL];
+
+const NAMES: [&str; PROTOCOLS.len()] = {
+    let mut names = [""; PROTOCOLS.len()];
+    let mut index = 0;
+    while index < PROTOCOLS.len() {
+        names[index] = PROTOCOLS[index].name;
+        index += 1;
+    }
+    names
+};
+
+/// Keys of `[workload]` that all protocols share.
+pub const KEYS: &[Key] = &[
+    Key::new("protocol", Form::Choice(&NAMES), "what clients speak; by the system unless given")
+        .optional(),
+    Key::choice("loop", &["closed", "open"], "whether clients wait for answers").or("'closed'"),
+    Key::count(
+        "clients",
+        1,
+        1_000_000,
+        "closed: the population, over all generators; open: connections",
+    )
+    .or("1"),
+    Key::text("think_time", "closed: `50ms`, `exponential:50ms`").or("'0ms'"),
+    Key::text("arrivals", "open: how arrivals are spaced").or("'poisson'"),
+    Key::quantity("rate", &RATE, "open: requests per second, over all generators").optional(),
+    Key::quantity(
+        "spin",
+        &TIME,
+        "open: how long before each moment a generator stays awake; short, since it shares the \
+         machine with what it measures",
+    )
+    .or("'50us'"),
+    Key::count(
+        "generators",
+        1,
+        64,
+        "generator processes; clients are divided as evenly as possible",
+    )
+    .or("1"),
+    Key::count("threads", 1, 256, "threads of each").or("1"),
+];
 
 /// Arguments of `kendall load` that are the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,12 +139,22 @@ pub(crate) fn read(
 ) -> Result<(Workload, serde_json::Value), Problem> {
     let choices: Vec<(&str, &'static Protocol)> =
         PROTOCOLS.iter().map(|protocol| (protocol.name, protocol)).collect();
-    let protocol = section.choice("protocol", &choices, Some(protocol))?;
-    let open = section.choice("loop", &[("closed", false), ("open", true)], Some("closed"))?;
+    let name = section.opt_text("protocol")?.unwrap_or_else(|| protocol.to_owned());
+    section.effective("protocol", json!(name));
+    let protocol = choices
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, protocol)| *protocol)
+        .ok_or_else(|| section.problem("protocol", format!("`{name}` is not known")))?;
+    for keys in protocol.keys {
+        section.declare(keys);
+    }
+    let open = section.text("loop")? == "open";
+    unused(&section, open)?;
     let arrivals = if open { self::open(&mut section)? } else { closed(&mut section)? };
-    let clients = section.count("clients", Some(1), 1..=1_000_000)?;
-    let generators = section.small("generators", Some(1), 1..=64)?;
-    let threads = section.small("threads", Some(1), 1..=256)?;
+    let clients = section.count("clients")?;
+    let generators = section.small("generators")?;
+    let threads = section.small("threads")?;
     if clients < u64::from(generators) {
         let what = format!("{clients} clients are fewer than {generators} generators");
         return Err(section.problem("clients", what));
@@ -110,8 +165,21 @@ pub(crate) fn read(
     Ok((workload, section.finish()?))
 }
 
+/// Keys of the other loop mean nothing, and are refused as unknown ones are.
+fn unused(section: &Section<'_>, open: bool) -> Result<(), Problem> {
+    let (loops, others): (&str, &[&str]) =
+        if open { ("closed", &["think_time"]) } else { ("open", &["arrivals", "rate", "spin"]) };
+    match others.iter().find(|key| section.has(key)) {
+        None => Ok(()),
+        Some(key) => {
+            let what = format!("is for `loop = \"{loops}\"`; leave it out, or change the loop");
+            Err(section.problem(key, what))
+        }
+    }
+}
+
 fn closed(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
-    let think_time = section.text("think_time", Some("0ms"))?;
+    let think_time = section.text("think_time")?;
     // A distribution is written `exponential:50ms`; kendall load knows them.
     let time = think_time.rsplit(':').next().unwrap_or(&think_time);
     let mean = kendall_units::parse_seconds(time)
@@ -120,12 +188,15 @@ fn closed(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
 }
 
 fn open(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
-    let process = section.text("arrivals", Some("poisson"))?;
-    let rate = section.rate("rate", None)?;
+    let process = section.text("arrivals")?;
+    if !section.has("rate") {
+        return Err(section.problem("rate", format!("is missing; write it like {}", RATE.example)));
+    }
+    let rate = section.rate("rate")?;
     if rate.get() <= 0.0 {
         return Err(section.problem("rate", "must be above zero; write it like `250/s`"));
     }
-    let spin = section.seconds("spin", Some("50us"))?;
+    let spin = section.seconds("spin")?;
     Ok(Arrivals::Open { process, rate_per_s: rate.get(), spin })
 }
 

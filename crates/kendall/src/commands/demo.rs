@@ -21,7 +21,7 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let study = StudyFile::parse("studies/demo.toml", STUDY.to_owned(), self.flags.toy)
+        let study = StudyFile::parse("studies/demo.toml", STUDY.to_owned(), self.flags.toy, &[])
             .map_err(|error| exit_with(Exit::Refused, error))?;
         let folder = self.flags.out.clone().unwrap_or_else(|| free_folder(&study));
         run_study(&study, folder, &self.flags)

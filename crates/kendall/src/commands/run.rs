@@ -32,6 +32,10 @@ pub(crate) struct RunCommand {
     #[command(flatten)]
     common: RunFlags,
 
+    /// Replaces a key of the study file, such as measure.duration=5s; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
     /// Prints the effective values and the runs, and runs nothing
     #[arg(long)]
     dry_run: bool,
@@ -63,9 +67,11 @@ pub(crate) struct RunFlags {
 
 impl RunCommand {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let study = StudyFile::read(&self.study, self.common.toy)
+        let study = StudyFile::read(&self.study, self.common.toy, &self.set)
             .map_err(|error| exit_with(Exit::Refused, error))?;
         if self.dry_run {
+            kendall_study::check_programs(&study)
+                .map_err(|error| exit_with(exit_of(&error), error))?;
             return dry_run::print(&study, self.common.format);
         }
         let folder =
@@ -131,6 +137,7 @@ fn exit_of(error: &StudyError) -> Exit {
         | StudyError::Store(StoreError::Newer { .. }) => Exit::Refused,
         StudyError::InUse { .. }
         | StudyError::NotInstalled { .. }
+        | StudyError::NoProgram { .. }
         | StudyError::Failing { .. }
         | StudyError::Store(_)
         | StudyError::System { .. } => Exit::NotReady,

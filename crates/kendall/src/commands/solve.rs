@@ -1,7 +1,6 @@
 //! `kendall solve`: a queueing model, by flags or from a file.
 
 mod cases;
-mod experiments;
 mod flags;
 mod human;
 mod input;
@@ -20,6 +19,7 @@ use serde_json::Value;
 
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
+use input::File;
 
 /// Most points of a sweep.
 const MOST_POINTS: usize = 100_000;
@@ -82,15 +82,16 @@ pub(crate) enum Solved {
 
 impl Solve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let mut document = self.document()?;
+        let file = self.document()?;
+        let mut document = file.value.clone();
         if let Some(list) = document.get("cases").and_then(Value::as_array) {
+            self.no_sweep("a file of cases")?;
+            cases::check_file(&document).map_err(|error| refused(error.at(&file)))?;
             return self.cases(list);
         }
-        if input::is_case(&document) {
-            match input::full_model(&document) {
-                Some(model) => document = model,
-                None => return self.case(&document),
-            }
+        if cases::is_case(&document) {
+            self.no_sweep("a short form")?;
+            return self.case(&file);
         }
         for text in &self.sweep {
             input::set_sweep(&mut document, text).map_err(refused)?;
@@ -101,7 +102,7 @@ impl Solve {
         let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
-            return self.swept(&points, &names);
+            return self.swept(&file, &points, &names);
         }
         if self.csv.is_some() || self.plot.is_some() {
             return Err(refused(anyhow!(
@@ -109,7 +110,7 @@ impl Solve {
                  number of the file as {{ from = 1, to = 600, step = 10 }}"
             )));
         }
-        let model = self.model(&points[0].model)?;
+        let model = model(&file, &points[0].model)?;
         let mut answers = Vec::new();
         for name in &names {
             answers.push((name.clone(), self.solved(&model, name)?));
@@ -125,17 +126,35 @@ impl Solve {
     }
 
     /// The model as written: from the file, or from the flags.
-    fn document(&self) -> anyhow::Result<Value> {
+    fn document(&self) -> anyhow::Result<File> {
         if input::is_file(&self.model) {
             if let Some(flag) = self.flags.first_given() {
                 return Err(refused(anyhow!(
                     "{flag} is for kinds such as mmm; in a file, change the key, or sweep it"
                 )));
             }
-            return input::read(&self.model).map_err(refused);
+            return File::read(&self.model).map_err(refused);
         }
         let quantiles = !self.percentiles.is_empty();
-        self.flags.model(&self.model, quantiles).map_err(refused)
+        let value = self.flags.model(&self.model, quantiles).map_err(refused)?;
+        Ok(File::of_flags(&self.model, value))
+    }
+
+    /// What is for full models only.
+    fn no_sweep(&self, what: &str) -> anyhow::Result<()> {
+        let flags = [
+            ("--sweep", !self.sweep.is_empty()),
+            ("--csv", self.csv.is_some()),
+            ("--plot", self.plot.is_some()),
+            ("--solver", self.solver.is_some()),
+            ("--compare", !self.compare.is_empty()),
+        ];
+        match flags.iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(refused(anyhow!(
+                "{flag} is for model files without `kind`, and this is {what} (docs/models.md)"
+            ))),
+        }
     }
 
     fn solvers(&self, document: &Value) -> anyhow::Result<Vec<String>> {
@@ -151,22 +170,22 @@ impl Solve {
         Ok(names)
     }
 
-    fn model(&self, document: &Value) -> anyhow::Result<Model> {
-        serde_json::from_value(document.clone())
-            .map_err(|error| refused(anyhow!("{}: {error}", self.model)))
-    }
-
-    fn swept(&self, points: &[input::Point], names: &[String]) -> anyhow::Result<Exit> {
+    fn swept(
+        &self,
+        file: &File,
+        points: &[input::Point],
+        names: &[String],
+    ) -> anyhow::Result<Exit> {
         let mut rows = Vec::new();
         for point in points {
-            let model = self.model(&point.model)?;
+            let model = model(file, &point.model)?;
             for name in names {
                 // A point without a solution (an unstable one) is part of the picture.
                 let answer = self.solved(&model, name).map_err(|error| format!("{error:#}"));
                 rows.push(sweep::Row { at: point.at.clone(), solver: name.clone(), answer });
             }
         }
-        let table = sweep::Table::new(&self.model(&points[0].model)?, &rows, names.len() > 1);
+        let table = sweep::Table::new(&model(file, &points[0].model)?, &rows, names.len() > 1);
         if let Some(path) = &self.csv {
             input::write(path, &table.csv())?;
         }
@@ -187,9 +206,11 @@ impl Solve {
     }
 
     /// A model in its short form, or a worked case.
-    fn case(&self, document: &Value) -> anyhow::Result<Exit> {
-        let answer = cases::answer(document, &self.percentiles).map_err(refused)?;
-        let checks = cases::checks(document, &answer);
+    fn case(&self, file: &File) -> anyhow::Result<Exit> {
+        let solved = cases::check_case(&file.value)
+            .and_then(|()| cases::answer(&file.value, &self.percentiles));
+        let answer = solved.map_err(|error| refused(error.at(file)))?;
+        let checks = cases::checks(&file.value, &answer);
         match self.format {
             Format::Human => output::result(&human::case(&answer, &checks)),
             Format::Json => output::json(&json::case(&answer, &checks))?,
@@ -223,6 +244,13 @@ impl Solve {
             .map(|solution| Solved::Formula(Box::new(solution)))
             .map_err(|error| exit_with(Exit::Refused, error))
     }
+}
+
+/// Reads the model of a file, with its sweeps replaced by numbers.
+fn model(file: &File, document: &Value) -> anyhow::Result<Model> {
+    let table = input::table(document)
+        .map_err(|problem| refused(file.refuse(Some(&problem.key), &problem)))?;
+    Model::read(&table).map_err(|error| refused(file.refuse(error.path(), &error)))
 }
 
 fn refused(error: anyhow::Error) -> anyhow::Error {

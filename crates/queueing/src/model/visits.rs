@@ -210,6 +210,46 @@ impl Model {
         }
     }
 
+    /// Closed classes whose routes never lead out go round for ever, as textbooks write it: a round
+    /// then begins whenever a customer comes to the first station that their routes name, and the
+    /// throughput is that of this station.
+    pub(super) fn close_rounds(&mut self) -> Result<(), ModelError> {
+        for chain in self.chains() {
+            let own = |leg: &Leg| chain.contains(&leg.class) && leg.probability > 0.0;
+            let outside = |leg: &Leg| leg.from == Place::Outside || leg.to == Place::Outside;
+            let endless = chain.iter().all(|class| !self.classes[*class].is_open())
+                && !self.routes.iter().any(|leg| own(leg) && outside(leg));
+            let Some(first) = self.routes.iter().find(|leg| own(leg)).filter(|_| endless) else {
+                continue;
+            };
+            let reference = first.from;
+            if let Some(class) = chain.iter().find(|c| self.classes[**c].think_time_s() > 0.0) {
+                return Err(refused(
+                    "routes",
+                    format!("class `{}`, which thinks and never leaves", self.classes[*class].name),
+                    "a route to `out`, where customers think, and one from `in`; or the think time                      as a station of type `delay`",
+                ));
+            }
+            let mut entered: Vec<usize> = Vec::new();
+            for leg in &mut self.routes {
+                if own(leg) && leg.to == reference {
+                    leg.to = Place::Outside;
+                    if !entered.contains(&leg.to_class) {
+                        entered.push(leg.to_class);
+                    }
+                }
+            }
+            self.routes.extend(entered.into_iter().map(|class| Leg {
+                class,
+                from: Place::Outside,
+                to_class: class,
+                to: reference,
+                probability: 1.0,
+            }));
+        }
+        Ok(())
+    }
+
     pub(super) fn check_routes(&self) -> Result<(), ModelError> {
         if self.routes.is_empty() {
             return Ok(());

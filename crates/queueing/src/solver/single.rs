@@ -5,8 +5,8 @@ use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
-    batch_mm1, finite_population, ggm, mdm, mg1_lcfs_pr, mg1_priority, mg1_ps, mm_infinity, mmm,
-    mmm_balking, mmm_impatient, mmm_priority, mmmk,
+    batch_mm1, finite_population, ggm, mdm, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity,
+    mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -94,11 +94,17 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
     }
     if let Some(capacity) = station.capacity {
         let loss = poisson && capacity == m;
-        if !(markov || loss) {
-            return needs("a finite capacity unless M/M/m/B or M/G/m/m");
+        let one = poisson && m == 1 && station.discipline == Discipline::Fcfs;
+        if !(markov || loss || one) {
+            return needs("a finite capacity unless M/M/m/B, M/G/1/B or M/G/m/m");
         }
-        let mut solved = mmmk(lambda, mu, m, capacity).map_err(failed)?;
-        if !service.is_exponential() {
+        let mut solved = if markov || loss {
+            mmmk(lambda, mu, m, capacity)
+        } else {
+            mg1k(lambda, service, capacity)
+        }
+        .map_err(failed)?;
+        if loss && !service.is_exponential() {
             // The loss model does not depend on the shape of service.
             solved.notation = format!("M/{}/{m}/{capacity}", service.letter());
             solved.response_time.variance = Some(service.variance());
@@ -178,19 +184,37 @@ fn queue(
 }
 
 /// What other orders than first come, first served change: means stay, spreads of times do not.
+/// At one endless server the second moment of the wait is known for two of them: it grows by
+/// 1/(1 − ρ) when the last is served first and who is in service stays, by 2/(2 − ρ) in random
+/// order.
+///
+/// # Source
+/// Takács 1963; Conway, Maxwell, Miller 1967.
 fn order(solved: &mut StationSolution, discipline: Discipline) {
-    let name = match discipline {
+    let idle = 1.0 - solved.utilization;
+    let (name, factor) = match discipline {
         Discipline::Fcfs | Discipline::Is => return,
-        Discipline::Lcfs => "LCFS",
-        Discipline::LcfsPr => "LCFS-PR",
-        Discipline::Ps => "PS",
-        Discipline::Siro => "SIRO",
+        Discipline::Lcfs => ("LCFS", Some(1.0 / idle)),
+        Discipline::LcfsPr => ("LCFS-PR", None),
+        Discipline::Ps => ("PS", None),
+        Discipline::Siro => ("SIRO", Some(2.0 / (1.0 + idle))),
         // One class only: its priority does not matter, and nobody is interrupted.
         Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => return,
     };
+    let poisson = solved.notation.starts_with("M/");
+    let endless = solved.notation.ends_with("/1") && solved.loss_probability == 0.0;
+    let service =
+        solved.response_time.variance.zip(solved.waiting_time.variance).map(|(r, w)| r - w);
+    let mean = solved.waiting_time.mean;
+    let wait = match (solved.waiting_time.variance, factor) {
+        (Some(variance), Some(factor)) if poisson && endless => {
+            Some((variance + mean * mean) * factor - mean * mean)
+        }
+        _ => None,
+    };
     solved.notation = format!("{} ({name})", solved.notation);
-    solved.response_time.variance = None;
-    solved.waiting_time.variance = None;
+    solved.response_time.variance = wait.zip(service).map(|(wait, service)| wait + service);
+    solved.waiting_time.variance = wait;
     solved.response_law = None;
     solved.waiting_law = None;
 }

@@ -1,19 +1,48 @@
 //! `kind = "attached"`: a service that runs already. The study only loads and observes it.
 
+use kendall_keys::Form;
 use serde_json::json;
+use toml::Value;
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{Accounting, Attached, Source, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind =
-    SystemKind { name: "attached", protocol: "http", read, programs: &[] };
+    SystemKind { name: "attached", protocol: "http", keys: &[KEYS], read, programs: &[] };
+
+const KEYS: &[Key] = &[
+    Key::text("entry", "the tier that clients talk to; the first unless given").optional(),
+    Key::new("tiers", Form::Tables(&[TIER]), "one table a tier"),
+];
+
+/// `[[system.tiers]]`.
+pub(super) const TIER: &[Key] = &[
+    Key::text("name", "name of the tier, used by links and in the report"),
+    Key::text("kind", "what the report calls it").or("'process'"),
+    Key::texts("backends", "tiers that it talks to"),
+    Key::flag("fill", "whether the workload fills each instance before a run (memcached)")
+        .or("false"),
+    Key::new("addresses", Form::Texts, "list of `HOST:PORT`"),
+    Key::texts("metrics", "one an address: where a Kendall tier answers `GET /snapshot`"),
+    Key::new(
+        "pids",
+        Form::Special("a list of numbers, one an address"),
+        "processes on this machine, with those below them",
+    )
+    .optional(),
+    Key::texts("cgroups", "one an address: folder below `/sys/fs/cgroup` (version 2)"),
+    Key::texts(
+        "prometheus",
+        "one an address: page with `process_cpu_seconds_total`, such as `127.0.0.1:9100/metrics`",
+    ),
+];
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
     for mut tier in section.sections("tiers")? {
         tiers.push(self::tier(&mut tier)?);
-        if tier.flag("fill", false)? {
+        if tier.flag("fill")? {
             filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.clone()));
         }
         effective.push(tier.finish()?);
@@ -23,7 +52,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         .first()
         .map(|tier| tier.name.clone())
         .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
-    let entry = section.text("entry", Some(&first))?;
+    let entry = section.opt_text("entry")?.unwrap_or(first);
+    section.effective("entry", json!(entry));
     if !tiers.iter().any(|tier| tier.name == entry) {
         return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
     }
@@ -31,8 +61,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
 }
 
 fn tier(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
-    let name = section.text("name", None)?;
-    let addresses = section.words("addresses", &[])?;
+    let name = section.text("name")?;
+    let addresses = section.words("addresses")?;
     if addresses.is_empty() {
         return Err(section.problem("addresses", "is missing; write [\"HOST:PORT\"]"));
     }
@@ -48,8 +78,8 @@ fn tier(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
         })
         .collect();
     Ok(TierSpec {
-        kind: section.text("kind", Some("process"))?,
-        backends: section.words("backends", &[])?,
+        kind: section.text("kind")?,
+        backends: section.words("backends")?,
         source: Source::Attached(instances),
         name,
     })
@@ -61,7 +91,7 @@ fn per_instance(
     key: &str,
     instances: usize,
 ) -> Result<Vec<String>, Problem> {
-    let words = section.words(key, &[])?;
+    let words = section.words(key)?;
     if !words.is_empty() && words.len() != instances {
         let what = format!("has {} entries for {instances} addresses; give one each", words.len());
         return Err(section.problem(key, what));
@@ -71,12 +101,7 @@ fn per_instance(
 
 fn accounting(section: &mut Section<'_>, instances: usize) -> Result<Vec<Accounting>, Problem> {
     let mut found = Vec::new();
-    for pid in per_instance(section, "pids", instances)? {
-        let number = pid.parse().map_err(|_| {
-            section.problem("pids", format!("`{pid}` is not a process id; write [\"1234\"]"))
-        })?;
-        found.push(Accounting::Process(number));
-    }
+    found.extend(pids(section, instances)?.into_iter().map(Accounting::Process));
     let groups = per_instance(section, "cgroups", instances)?;
     found.extend(groups.into_iter().map(Accounting::ControlGroup));
     let pages = per_instance(section, "prometheus", instances)?;
@@ -85,4 +110,36 @@ fn accounting(section: &mut Section<'_>, instances: usize) -> Result<Vec<Account
         return Err(section.problem("pids", "give only one of pids, cgroups and prometheus"));
     }
     Ok(found)
+}
+
+/// Process ids, as numbers or as texts.
+fn pids(section: &mut Section<'_>, instances: usize) -> Result<Vec<u32>, Problem> {
+    let Some(value) = section.raw("pids") else {
+        section.effective("pids", json!([]));
+        return Ok(Vec::new());
+    };
+    let form = "a list of process ids, one an address, such as [1234]";
+    let items = match value {
+        Value::Array(items) => items.clone(),
+        one => vec![one.clone()],
+    };
+    let mut pids = Vec::new();
+    for item in &items {
+        let pid = match item {
+            Value::Integer(pid) => u32::try_from(*pid).ok(),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let pid = pid.filter(|pid| *pid > 0).ok_or_else(|| {
+            let text = kendall_keys::text_of(item);
+            section.problem("pids", format!("`{text}` is not a process id; write {form}"))
+        })?;
+        pids.push(pid);
+    }
+    if pids.len() != instances {
+        let what = format!("has {} entries for {instances} addresses; give one each", pids.len());
+        return Err(section.problem("pids", what));
+    }
+    section.effective("pids", json!(pids));
+    Ok(pids)
 }

@@ -1,21 +1,30 @@
 //! `kind = "compute"`: Kendall's compute service.
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind =
-    SystemKind { name: "compute", protocol: "http", read, programs: &[] };
+    SystemKind { name: "compute", protocol: "http", keys: &[KEYS], read, programs: &[] };
+
+const KEYS: &[Key] = &[
+    Key::count("instances", 1, 64, "processes; clients are spread over them in turn").or("1"),
+    Key::count("workers", 1, 1024, "threads that compute, of each").or("1"),
+    Key::flag("cache", "whether answers are kept").or("false"),
+    Key::text("queue", "requests that may wait for a worker; `unbounded`, or how many")
+        .or("'unbounded'"),
+    Key::texts("options", "further arguments of `kendall serve compute`"),
+];
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
-    let instances = section.small("instances", Some(1), 1..=64)?;
-    let workers = section.small("workers", Some(1), 1..=1024)?;
-    let cache = if section.flag("cache", false)? { "on" } else { "off" };
+    let instances = section.small("instances")?;
+    let workers = section.small("workers")?;
+    let cache = if section.flag("cache")? { "on" } else { "off" };
     let line = format!("compute --listen 127.0.0.1:0 --workers {workers} --cache {cache}");
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     arguments.push("--queue".into());
-    arguments.push(section.text("queue", Some("unbounded"))?);
-    arguments.extend(section.words("options", &[])?);
+    arguments.push(section.text("queue")?);
+    arguments.extend(section.words("options")?);
     Ok(one_tier("compute", Started::kendall(instances, arguments)))
 }
 

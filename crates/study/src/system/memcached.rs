@@ -1,15 +1,24 @@
 //! `kind = "memcached"`: servers without anything before them.
 
-use crate::section::{Problem, Section};
+use crate::section::{BYTES, Key, Problem, Quantities as _, Section};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Source, Started, StopSignal, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "memcached",
     protocol: "memcached",
+    keys: &[KEYS],
     read,
     programs: &[("memcached", "memcached")],
 };
+
+/// Keys that all systems with memcached share.
+pub(super) const KEYS: &[Key] = &[
+    Key::count("servers", 1, 64, "servers").or("1"),
+    Key::count("server_threads", 1, 256, "threads of each (memcached's `-t`)").or("1"),
+    Key::quantity("server_memory", &BYTES, "memory of each (`-m`)").or("'256MiB'"),
+    Key::texts("server_options", "further arguments of memcached"),
+];
 
 const SERVERS: &str = "servers";
 
@@ -20,11 +29,10 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
 
 /// The tier of memcached servers, from keys that all systems with memcached share.
 pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
-    let instances = section.small("servers", Some(1), 1..=64)?;
-    let threads = section.small("server_threads", Some(1), 1..=256)?;
-    let (_, memory) =
-        section.quantity("server_memory", Some("256MiB"), kendall_units::parse_bytes)?;
-    let extra = section.words("server_options", &[])?;
+    let instances = section.small("servers")?;
+    let threads = section.small("server_threads")?;
+    let memory = section.bytes("server_memory")?;
+    let extra = section.words("server_options")?;
     let mebibytes = memory.div_ceil(1 << 20).max(1);
     // Port -1 is a free one, which memcached writes into the file named by its environment.
     // Root may not run it without saying as whom; others ignore the option.

@@ -1,31 +1,35 @@
 //! `kind = "memcached-proxy"`: Kendall's middleware before memcached servers.
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, memcached};
 use crate::topology::{Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "memcached-proxy",
     protocol: "memcached",
+    keys: &[memcached::KEYS, KEYS],
     read,
     programs: &[("memcached", "memcached")],
 };
 
+const KEYS: &[Key] = &[
+    Key::count("proxies", 1, 64, "proxies; clients are spread over them in turn").or("1"),
+    Key::count("workers", 1, 4096, "workers of each").or("64"),
+    Key::choice("mode", &["worker", "pipelined"], "whether a worker waits for each answer")
+        .or("'worker'"),
+    Key::choice("placement", &["replicate", "hash"], "which servers have a key: all, or one")
+        .or("'replicate'"),
+    Key::flag("shard_multigets", "splits a get of several keys over all servers").or("false"),
+    Key::texts("proxy_options", "further arguments of `kendall serve proxy`"),
+];
+
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let servers = memcached::servers(section)?;
-    let instances = section.small("proxies", Some(1), 1..=64)?;
-    let workers = section.small("workers", Some(64), 1..=4096)?;
-    let mode = section.choice(
-        "mode",
-        &[("worker", "worker"), ("pipelined", "pipelined")],
-        Some("worker"),
-    )?;
-    let placement = section.choice(
-        "placement",
-        &[("replicate", "replicate"), ("hash", "hash")],
-        Some("replicate"),
-    )?;
-    let shard = section.flag("shard_multigets", false)?;
+    let instances = section.small("proxies")?;
+    let workers = section.small("workers")?;
+    let mode = section.text("mode")?;
+    let placement = section.text("placement")?;
+    let shard = section.flag("shard_multigets")?;
     let line = format!(
         "proxy --listen 127.0.0.1:0 --server={{each:servers}} --workers {workers} --mode {mode} \
          --placement {placement}"
@@ -34,7 +38,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     if shard {
         arguments.push("--shard-multigets".into());
     }
-    arguments.extend(section.words("proxy_options", &[])?);
+    arguments.extend(section.words("proxy_options")?);
     let proxies = TierSpec {
         name: "proxies".into(),
         kind: "memcached-proxy".into(),

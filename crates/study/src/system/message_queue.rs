@@ -3,12 +3,28 @@
 
 use std::time::Duration;
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind =
-    SystemKind { name: "message-queue", protocol: "queue", read, programs: &[] };
+    SystemKind { name: "message-queue", protocol: "queue", keys: &[KEYS], read, programs: &[] };
+
+const KEYS: &[Key] = &[
+    Key::count("middlewares", 1, 64, "brokers; clients are spread over them in turn").or("1"),
+    Key::count("workers", 1, 4096, "workers of each").or("4"),
+    Key::count("connections", 1, 1024, "connections of each to the database").or("4"),
+    Key::count("batch", 1, 1000, "operations of a commit; 1 gives each a commit of its own")
+        .or("128"),
+    Key::text(
+        "middleware_cores",
+        "cores that the brokers may use: `0`, `0-1`, `0,2` (by `taskset`)",
+    )
+    .or("'all'"),
+    Key::text("database_cores", "likewise for the database").or("'all'"),
+    Key::texts("middleware_options", "further arguments of `kendall serve queue`"),
+    Key::texts("database_settings", "settings of PostgreSQL such as `fsync=off`"),
+];
 
 const DATABASE: &str = "database";
 const MIDDLEWARES: &str = "middlewares";
@@ -17,17 +33,17 @@ const MIDDLEWARES: &str = "middlewares";
 const DATABASE_DEADLINE: Duration = Duration::from_secs(120);
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
-    let instances = section.small("middlewares", Some(1), 1..=64)?;
-    let workers = section.small("workers", Some(4), 1..=4096)?;
-    let connections = section.small("connections", Some(4), 1..=1024)?;
-    let batch = section.small("batch", Some(128), 1..=1000)?;
+    let instances = section.small("middlewares")?;
+    let workers = section.small("workers")?;
+    let connections = section.small("connections")?;
+    let batch = section.small("batch")?;
     let middleware_cores = cores(section, "middleware_cores")?;
     let database_cores = cores(section, "database_cores")?;
     let line = format!(
         "queue --listen 127.0.0.1:0 --workers {workers} --connections {connections} --batch {batch}"
     );
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    arguments.extend(section.words("middleware_options", &[])?);
+    arguments.extend(section.words("middleware_options")?);
     let mut started = Started::kendall(instances, arguments);
     started.command.splice(0..0, middleware_cores);
     // In the environment, where other users of the machine do not see it.
@@ -52,7 +68,7 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
         "{kendall} serve queue-database --listen 127.0.0.1:0 --data {folder}/data --temporary";
     let mut command = cores;
     command.extend(line.split(' ').map(str::to_owned));
-    for setting in section.words("database_settings", &[])? {
+    for setting in section.words("database_settings")? {
         if !setting.contains('=') {
             let what = format!("`{setting}` is not a setting; write it like `fsync=off`");
             return Err(section.problem("database_settings", what));
@@ -73,7 +89,7 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
 
 /// What to put before a command so that it runs on these cores only: nothing for `all`.
 fn cores(section: &mut Section<'_>, key: &str) -> Result<Vec<String>, Problem> {
-    let text = section.text(key, Some("all"))?;
+    let text = section.text(key)?;
     if text == "all" {
         return Ok(Vec::new());
     }

@@ -2,23 +2,71 @@
 
 use std::time::Duration;
 
+use kendall_keys::Form;
 use serde_json::json;
 use toml::Value;
 
-use crate::factor::text_of;
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Quantities as _, Section, TIME};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind =
-    SystemKind { name: "processes", protocol: "http", read, programs: &[] };
+    SystemKind { name: "processes", protocol: "http", keys: &[KEYS], read, programs: &[] };
+
+const KEYS: &[Key] = &[
+    Key::text("entry", "the tier that clients talk to; the first unless given").optional(),
+    Key::new(
+        "parameters",
+        Form::Named(&Form::Special("a text or a number")),
+        "values of your own: commands take them as `{name}`, factors vary them as \
+         `system.parameters.name`",
+    )
+    .optional(),
+    Key::new("tiers", Form::Tables(&[TIER]), "one table a tier"),
+];
+
+/// `[[system.tiers]]`.
+pub(super) const TIER: &[Key] = &[
+    Key::text("name", "name of the tier, used by links and in the report"),
+    Key::new("command", Form::Texts, "program and arguments: a list, or one text split at spaces"),
+    Key::count("instances", 1, 256, "processes of this tier").or("1"),
+    Key::texts("backends", "tiers that it talks to; they are started first"),
+    Key::new("environment", Form::Named(&Form::Text), "environment variables").optional(),
+    Key::choice(
+        "address",
+        &["chosen", "ready-line"],
+        "the study chooses a free port for `{port}` or `{address}`; or the process prints `ready … \
+         listen=HOST:PORT metrics=HOST:PORT` on standard error, as `kendall serve` does",
+    )
+    .or("'chosen'"),
+    Key::new(
+        "ready",
+        Form::Either(&[Form::Choice(&["tcp"]), Form::Table(&[READY])]),
+        "`\"tcp\"` (accepts a connection), `{ http = \"/path\" }` (answers 2xx or 3xx), \
+         `{ command = [\"program\", …] }` (ends with 0)",
+    )
+    .or("'tcp'"),
+    Key::quantity("ready_deadline", &TIME, "how long that may take").or("'10s'"),
+    Key::choice("stop", &["SIGTERM", "SIGINT", "SIGQUIT"], "asks for a graceful stop")
+        .or("'SIGTERM'"),
+    Key::quantity("stop_deadline", &TIME, "how long that may take, before it is killed")
+        .or("'10s'"),
+    Key::flag("fill", "whether the workload fills each instance before a run (memcached)")
+        .or("false"),
+    Key::text("kind", "what the report calls it").or("'process'"),
+];
+
+const READY: &[Key] = &[
+    Key::text("http", "a path that answers 2xx or 3xx").optional(),
+    Key::texts("command", "a program that ends with 0"),
+];
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let parameters = parameters(section)?;
     let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
     for mut tier in section.sections("tiers")? {
         tiers.push(self::tier(&mut tier, &parameters)?);
-        if tier.flag("fill", false)? {
+        if tier.flag("fill")? {
             filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.clone()));
         }
         effective.push(tier.finish()?);
@@ -28,7 +76,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         .first()
         .map(|tier| tier.name.clone())
         .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
-    let entry = section.text("entry", Some(&first))?;
+    let entry = section.opt_text("entry")?.unwrap_or(first);
+    section.effective("entry", json!(entry));
     if !tiers.iter().any(|tier| tier.name == entry) {
         return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
     }
@@ -43,19 +92,19 @@ fn parameters(section: &mut Section<'_>) -> Result<Vec<(String, String)>, Proble
         if matches!(value, Value::Table(_) | Value::Array(_)) {
             return Err(table.problem(key, "is not one value: write a text or a number"));
         }
-        parameters.push((key.to_owned(), text_of(value)));
+        parameters.push((key.to_owned(), kendall_keys::text_of(value)));
         table.effective(key, serde_json::to_value(value).unwrap_or_default());
     }
-    let effective = table.finish()?;
-    section.effective("parameters", effective);
+    section.effective("parameters", table.named());
     Ok(parameters)
 }
 
 fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<TierSpec, Problem> {
-    let name = section.text("name", None)?;
-    let instances = section.small("instances", Some(1), 1..=256)?;
+    let name = section.text("name")?;
+    let instances = section.small("instances")?;
     let with_parameters = |text: &String| replace(text, parameters);
-    let command: Vec<String> = section.words("command", &[])?.iter().map(with_parameters).collect();
+    let written = if section.has("command") { section.words("command")? } else { Vec::new() };
+    let command: Vec<String> = written.iter().map(with_parameters).collect();
     if command.is_empty() {
         let form = "is missing; write the program and its arguments, such as [\"nginx\", \"-p\", \"{folder}\"]";
         return Err(section.problem("command", form));
@@ -63,7 +112,7 @@ fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<Ti
     let mut started = Started::command(instances, command);
     started.environment = environment(section, parameters)?;
     let from = [("chosen", AddressFrom::Chosen), ("ready-line", AddressFrom::ReadyLine)];
-    started.address = section.choice("address", &from, Some("chosen"))?;
+    started.address = section.choice("address", &from)?;
     started.ready = ready(section, parameters)?;
     started.ready_deadline = duration(section, "ready_deadline")?;
     let signals = [
@@ -71,18 +120,18 @@ fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<Ti
         ("SIGINT", StopSignal::Interrupt),
         ("SIGQUIT", StopSignal::Quit),
     ];
-    started.stop = section.choice("stop", &signals, Some("SIGTERM"))?;
+    started.stop = section.choice("stop", &signals)?;
     started.stop_deadline = duration(section, "stop_deadline")?;
     Ok(TierSpec {
-        kind: section.text("kind", Some("process"))?,
-        backends: section.words("backends", &[])?,
+        kind: section.text("kind")?,
+        backends: section.words("backends")?,
         source: Source::Started(started),
         name,
     })
 }
 
 fn duration(section: &mut Section<'_>, key: &str) -> Result<Duration, Problem> {
-    Ok(section.seconds(key, Some("10s"))?.as_duration())
+    Ok(section.seconds(key)?.as_duration())
 }
 
 fn environment(
@@ -92,27 +141,26 @@ fn environment(
     let mut table = section.section("environment")?;
     let mut variables = Vec::new();
     for (key, value) in table.entries() {
-        variables.push((key.to_owned(), replace(&text_of(value), parameters)));
-        table.effective(key, json!(text_of(value)));
+        variables.push((key.to_owned(), replace(&kendall_keys::text_of(value), parameters)));
+        table.effective(key, json!(kendall_keys::text_of(value)));
     }
-    let effective = table.finish()?;
-    section.effective("environment", effective);
+    section.effective("environment", table.named());
     Ok(variables)
 }
 
 fn ready(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<Ready, Problem> {
     if !matches!(section.raw("ready"), Some(Value::Table(_))) {
-        section.choice("ready", &[("tcp", ())], Some("tcp")).map_err(|_| {
+        if section.text("ready")? != "tcp" {
             let forms = "\"tcp\", { http = \"/path\" } or { command = [\"program\"] }";
-            section.problem("ready", format!("is not known; write {forms}"))
-        })?;
+            return Err(section.problem("ready", format!("is not known; write {forms}")));
+        }
         return Ok(Ready::Tcp);
     }
     let mut table = section.section("ready")?;
     let ready = if table.has("http") {
-        Ready::Http(table.text("http", None)?)
+        Ready::Http(table.text("http")?)
     } else {
-        let words = table.words("command", &[])?;
+        let words = table.words("command")?;
         if words.is_empty() {
             return Err(table.problem(
                 "command",

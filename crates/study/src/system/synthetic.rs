@@ -1,16 +1,24 @@
 //! `kind = "synthetic"`: a station whose service times are known, to check Kendall itself.
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, compute};
 use crate::topology::{Started, Topology};
 
 pub(super) const KIND: SystemKind =
-    SystemKind { name: "synthetic", protocol: "http", read, programs: &[] };
+    SystemKind { name: "synthetic", protocol: "http", keys: &[KEYS], read, programs: &[] };
+
+const KEYS: &[Key] = &[
+    Key::count("workers", 1, 1024, "m: requests that are served at a time").or("1"),
+    Key::text("service", "S: a time, or a distribution such as `exponential:5ms`, `constant:5ms`")
+        .or("'exponential:5ms'"),
+    Key::count("seed", 0, u64::MAX, "of the service times").or("1"),
+    Key::texts("options", "further arguments of `kendall serve synthetic`"),
+];
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
-    let workers = section.small("workers", Some(1), 1..=1024)?;
-    let service = section.text("service", Some("exponential:5ms"))?;
-    let seed = section.count("seed", Some(1), 0..=u64::MAX)?;
+    let workers = section.small("workers")?;
+    let service = section.text("service")?;
+    let seed = section.count("seed")?;
     let arguments = [
         "synthetic",
         "--listen",
@@ -23,6 +31,6 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         &seed.to_string(),
     ];
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
-    arguments.extend(section.words("options", &[])?);
+    arguments.extend(section.words("options")?);
     Ok(compute::one_tier("synthetic", Started::kendall(1, arguments)))
 }

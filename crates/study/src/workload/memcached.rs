@@ -1,11 +1,27 @@
 //! `protocol = "memcached"`.
 
+use kendall_keys::Form;
 use toml::Value;
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::workload::{Driver, Protocol, TargetForm, weights};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "memcached", read };
+pub(super) const PROTOCOL: Protocol = Protocol { name: "memcached", keys: &[KEYS], read };
+
+/// Keys of memcached.
+const KEYS: &[Key] = &[
+    Key::new(
+        "mix",
+        Form::Named(&Form::Number),
+        "weights of `get`, `gets`, `gat`, `set`, `add`, `replace`, `delete`, `touch`, `multi-get`, \
+         such as `{ set = 1, get = 10 }`",
+    ),
+    Key::count("keys", 1, u64::MAX, "how many").or("10_000"),
+    Key::count("multiget", 1, 1_000, "keys of each get").or("1"),
+    Key::text("value_size", "`1KiB`, `uniform:10B..2KiB`, `etc`").or("'1KiB'"),
+    Key::text("key_distribution", "`uniform`, `zipf:0.99`, …").or("'uniform'"),
+    Key::flag("prefill", "whether every server is filled before a run").or("true"),
+];
 
 /// What `kendall load memcached --mix` takes.
 const OPERATIONS: [&str; 9] =
@@ -13,11 +29,11 @@ const OPERATIONS: [&str; 9] =
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let mix = mix(section)?;
-    let keys = section.count("keys", Some(10_000), 1..=u64::MAX)?;
-    let multiget = section.small("multiget", Some(1), 1..=1_000)?;
-    let value_size = section.text("value_size", Some("1KiB"))?;
-    let key_distribution = section.text("key_distribution", Some("uniform"))?;
-    let filled = section.flag("prefill", true)?;
+    let keys = section.count("keys")?;
+    let multiget = section.small("multiget")?;
+    let value_size = section.text("value_size")?;
+    let key_distribution = section.text("key_distribution")?;
+    let filled = section.flag("prefill")?;
     let shared: Vec<String> =
         ["--keys".into(), keys.to_string(), "--value-size".into(), value_size].into();
     let mut options = shared.clone();

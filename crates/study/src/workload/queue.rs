@@ -1,32 +1,63 @@
 //! `protocol = "queue"`.
 
+use kendall_keys::Form;
 use kendall_loadgen::queue::{OPEN_CALLS, streams_needed};
 use serde_json::json;
 use toml::Value;
 
-use crate::section::{Problem, Section};
+use crate::section::{Key, Problem, Section};
 use crate::workload::{Driver, Protocol, TargetForm, weights};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "queue", read };
+pub(super) const PROTOCOL: Protocol = Protocol { name: "queue", keys: &[KEYS], read };
+
+/// Keys of the queue.
+const KEYS: &[Key] = &[
+    Key::choice(
+        "calls",
+        &["single", "stream"],
+        "whether each operation is a call of its own, or those of a connection go over one stream",
+    )
+    .or("'single'"),
+    Key::new("mix", Form::Named(&Form::Number), "weights of `send`, `receive`, `read`, `lease`")
+        .or("{ send = 1, receive = 1 }"),
+    Key::text("message_size", "`200B`, `uniform:50B..2KB`").or("'200B'"),
+    Key::choice("peers", &["any", "next", "random"], "who may take a message").or("'any'"),
+    Key::count("queues", 1, 1_000, "queues that clients use").or("1"),
+    Key::text("wait", "how long a receive waits for a message").or("'0s'"),
+    Key::count(
+        "waiting",
+        0,
+        10_000_000,
+        "messages that each generator leaves there before the load",
+    )
+    .or("0"),
+    Key::count(
+        "connections",
+        1,
+        100_000,
+        "connections of each generator; one a client unless given; with `calls = \"stream\"` one a \
+         middleware and thread",
+    )
+    .optional(),
+    Key::texts("options", "further arguments of `kendall load queue`"),
+];
 
 /// What `kendall load queue --mix` takes.
 const OPERATIONS: [&str; 4] = ["send", "receive", "read", "lease"];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
-    let ways = [("single", "single"), ("stream", "stream")];
-    let calls = section.choice("calls", &ways, Some("single"))?;
+    let calls = section.text("calls")?;
     let mix = mix(section)?;
-    let message_size = section.text("message_size", Some("200B"))?;
-    let any = [("any", "any"), ("next", "next"), ("random", "random")];
-    let peers = section.choice("peers", &any, Some("any"))?;
-    let queues = section.small("queues", Some(1), 1..=1_000)?;
-    let wait = section.text("wait", Some("0s"))?;
-    let waiting = section.count("waiting", Some(0), 0..=10_000_000)?;
+    let message_size = section.text("message_size")?;
+    let peers = section.text("peers")?;
+    let queues = section.small("queues")?;
+    let wait = section.text("wait")?;
+    let waiting = section.count("waiting")?;
     let mut options: Vec<String> = [
-        ("--calls", calls.to_owned()),
+        ("--calls", calls.clone()),
         ("--mix", mix),
         ("--message-size", message_size),
-        ("--peers", peers.to_owned()),
+        ("--peers", peers),
         ("--queues", queues.to_string()),
         ("--wait", wait),
         ("--prefill", waiting.to_string()),
@@ -35,21 +66,21 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     .flat_map(|(name, value)| [name.to_owned(), value])
     .collect();
     if section.has("connections") {
-        let connections = section.small("connections", None, 1..=100_000)?;
+        let connections = section.small("connections")?;
         if calls == "stream" {
             room(section, connections)?;
         }
         options.extend(["--connections".to_owned(), connections.to_string()]);
     }
-    options.extend(section.words("options", &[])?);
+    options.extend(section.words("options")?);
     Ok(Driver { options, prefill: None, target: TargetForm::Address })
 }
 
 /// Refuses more clients of a generator than can have a call on its streams, as the load would.
 fn room(section: &mut Section<'_>, connections: u32) -> Result<(), Problem> {
-    let clients = section.count("clients", Some(1), 1..=1_000_000)?;
-    let generators = section.count("generators", Some(1), 1..=64)?;
-    let threads = section.count("threads", Some(1), 1..=256)?;
+    let clients = section.count("clients")?;
+    let generators = section.count("generators")?;
+    let threads = section.count("threads")?;
     let needed = streams_needed(clients.div_ceil(generators), threads);
     if u64::from(connections) >= needed {
         return Ok(());

@@ -1,14 +1,50 @@
-//! Worked cases: solved, and compared with what their file expects.
+//! Short forms and worked cases: solved, and compared with what their file expects.
 
 use std::str::FromStr as _;
 
-use anyhow::anyhow;
+use kendall_keys::{Form, Key, Section};
 use kendall_queueing::Model;
-use kendall_queueing::case::{self, Answer, CaseError, Output};
+use kendall_queueing::model::ModelError;
 use kendall_queueing::solver::{self, Solver, StationResult};
+use kendall_textbook::{Answer, Output, TextbookError};
 use serde_json::Value;
 
-use super::{experiments, input};
+use super::input::{File, table};
+
+/// A file of worked cases.
+pub(crate) const FILE: &[Key] = &[
+    Key::new("cases", Form::Tables(&[CASE]), "one table a case"),
+    Key::number("schema_version", "of the file; not looked at"),
+    Key::text("title", "free text").optional(),
+    Key::text("note", "free text").optional(),
+    Key::number("case_count", "how many cases there are; checked"),
+];
+
+/// A worked case.
+pub(crate) const CASE: &[Key] = &[
+    Key::text("id", "what the case is called").optional(),
+    Key::text("title", "free text").optional(),
+    Key::text("source", "free text: where the case is published").optional(),
+    Key::text("notes", "free text").optional(),
+    Key::new("printed_in_source", Form::Special("anything"), "free: what the source prints")
+        .optional(),
+    Key::new("model", Form::Special("a short form (with `kind`), or a model"), "what is solved"),
+    Key::new(
+        "outputs",
+        Form::Special("a list of names, or a table with their values"),
+        "what is asked",
+    )
+    .optional(),
+    Key::choice("expect", &["error"], "the case is met by a refusal").optional(),
+];
+
+/// What is expected of an output.
+const OUTPUT: &[Key] = &[
+    Key::new("value", Form::Special("a number, or lists of them"), "what is expected").optional(),
+    Key::text("unit", "of the value; another one is not met").optional(),
+    Key::number("rel_tol", "relative tolerance; 1e-9 unless given"),
+    Key::number("abs_tol", "absolute tolerance; 0 unless given"),
+];
 
 /// One expected output.
 #[derive(Debug, Clone)]
@@ -36,6 +72,8 @@ pub(super) struct Solved {
     pub(super) answer: Result<Answer, String>,
     /// Whether the case expects a refusal.
     refusal: bool,
+    /// Whether the case itself makes sense.
+    sound: bool,
     /// Its expected outputs.
     pub(super) checks: Vec<Check>,
 }
@@ -43,12 +81,17 @@ pub(super) struct Solved {
 impl Solved {
     pub(super) fn of(index: usize, case: &Value, percentiles: &[f64]) -> Self {
         let id = case.get("id").and_then(Value::as_str);
-        let answer = self::answer(case, percentiles).map_err(|error| format!("{error:#}"));
+        let sound = check_case(case);
+        let answer = match &sound {
+            Ok(()) => answer(case, percentiles).map_err(|refusal| refusal.message),
+            Err(refusal) => Err(refusal.message.clone()),
+        };
         let checks = answer.as_ref().map(|answer| checks(case, answer)).unwrap_or_default();
         Self {
             id: id.map_or_else(|| (index + 1).to_string(), str::to_owned),
             answer,
-            refusal: expects_refusal(case),
+            refusal: case.get("expect").and_then(Value::as_str) == Some("error"),
+            sound: sound.is_ok(),
             checks,
         }
     }
@@ -56,58 +99,152 @@ impl Solved {
     pub(super) fn met(&self) -> bool {
         match &self.answer {
             Ok(_) => !self.refusal && self.checks.iter().all(|check| check.met),
-            Err(_) => self.refusal,
+            Err(_) => self.refusal && self.sound,
         }
     }
 }
 
-/// A case that is to be refused says so by `expect = "error"`, or by an output `error` or
-/// `stable = false`.
-fn expects_refusal(case: &Value) -> bool {
-    let said = |key: &str| case.get(key).is_some_and(|value| *value != Value::Bool(false));
-    let value = |key: &str| {
-        let output = case.get("outputs").and_then(|outputs| outputs.get(key))?;
-        Some(output.get("value").unwrap_or(output).clone())
-    };
-    said("error")
-        || said("expected_error")
-        || said("expect_error")
-        || case.get("expect").and_then(Value::as_str) == Some("error")
-        || value("error").is_some_and(|value| value != Value::Bool(false))
-        || value("stable") == Some(Value::Bool(false))
+/// Why a case has no answer, and which key it is about.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Path of the key, below the model.
+    path: Option<String>,
+    message: String,
 }
 
-/// Solves a model in its short form.
-pub(super) fn answer(document: &Value, percentiles: &[f64]) -> anyhow::Result<Answer> {
-    let (model, wanted) = input::case(document, percentiles)?;
-    let inner = document.get("model").filter(|model| model.is_object()).unwrap_or(document);
-    if let Some(mut answer) = experiments::solve(inner, &wanted)? {
-        answer.add_wanted(&wanted);
-        return Ok(answer);
+impl Refusal {
+    /// With the place in the file.
+    pub(super) fn at(&self, file: &File) -> anyhow::Error {
+        let inside = file.value.get("model").is_some();
+        let path = self
+            .path
+            .as_ref()
+            .map(|path| if inside { kendall_keys::join("model", path) } else { path.clone() });
+        file.refuse(path.as_deref(), &self.message)
     }
-    if let Some(full) = input::full_model(document) {
-        let mut answer = full_answer(&serde_json::from_value(full)?)?;
-        answer.add_wanted(&wanted);
-        return Ok(answer);
+}
+
+impl From<kendall_keys::Problem> for Refusal {
+    fn from(problem: kendall_keys::Problem) -> Self {
+        Self { message: problem.to_string(), path: Some(problem.key) }
     }
-    case::solve(&model, &wanted).map_err(|error| match error {
-        CaseError::Kind { kind, known } => anyhow!(
-            "kind `{kind}` is not known; known are {known}, {}; a file without `kind` is a full \
-             model (docs/models.md)",
-            experiments::KINDS
-        ),
-        other => other.into(),
-    })
+}
+
+impl From<TextbookError> for Refusal {
+    fn from(error: TextbookError) -> Self {
+        Self { path: error.path().map(str::to_owned), message: error.to_string() }
+    }
+}
+
+impl From<ModelError> for Refusal {
+    fn from(error: ModelError) -> Self {
+        Self { path: error.path().map(str::to_owned), message: error.to_string() }
+    }
+}
+
+impl From<solver::SolveError> for Refusal {
+    fn from(error: solver::SolveError) -> Self {
+        Self { path: None, message: error.to_string() }
+    }
+}
+
+/// Whether a document is a short form or a worked case, and no full model.
+pub(super) fn is_case(document: &Value) -> bool {
+    document.get("kind").is_some() || document.get("model").is_some_and(Value::is_object)
+}
+
+/// Every key of a case is known, and every tolerance is a number.
+pub(super) fn check_case(case: &Value) -> Result<(), Refusal> {
+    let table = table(case)?;
+    let outputs = match table.get("model") {
+        // A short form by itself may say what is asked.
+        None => table.get("outputs"),
+        Some(_) => {
+            let mut section = Section::new("", &table, &[CASE]);
+            section.known()?;
+            section.opt_text("expect")?;
+            section.raw("outputs")
+        }
+    };
+    let form = "write a list of names, or a table such as { mean_jobs = { value = 2 } }";
+    match outputs {
+        None => Ok(()),
+        Some(toml::Value::Array(names)) if names.iter().all(toml::Value::is_str) => Ok(()),
+        Some(toml::Value::Table(outputs)) => {
+            for (name, output) in outputs {
+                let toml::Value::Table(output) = output else { continue };
+                let path = kendall_keys::join("outputs", name);
+                let mut section = Section::new(&path, output, &[OUTPUT]);
+                section.known()?;
+                section.number("rel_tol")?;
+                section.number("abs_tol")?;
+                section.opt_text("unit")?;
+            }
+            Ok(())
+        }
+        Some(other) => {
+            let what = format!("`{other}` is neither; {form}");
+            Err(kendall_keys::Problem { key: "outputs".to_owned(), what }.into())
+        }
+    }
+}
+
+/// The keys of a file of cases.
+pub(super) fn check_file(document: &Value) -> Result<(), Refusal> {
+    let table = table(document)?;
+    let mut section = Section::new("", &table, &[FILE]);
+    section.known()?;
+    let count = section.sections("cases")?.len();
+    match section.number("case_count")? {
+        Some(said)
+            if (said - kendall_units::exact_f64(u64::try_from(count).unwrap_or(u64::MAX)))
+                .abs()
+                > 0.5 =>
+        {
+            Err(section.problem("case_count", format!("is {said}, and there are {count}")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names of the outputs that a case asks for.
+fn wanted(document: &Value, percentiles: &[f64]) -> Vec<String> {
+    let mut wanted: Vec<String> = match document.get("outputs") {
+        Some(Value::Object(outputs)) => outputs.keys().cloned().collect(),
+        Some(Value::Array(names)) => {
+            names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    };
+    for percent in percentiles {
+        wanted.push(format!("response_p{percent}"));
+        wanted.push(format!("wait_p{percent}"));
+    }
+    wanted
+}
+
+/// Solves a model in its short form, or a full one among the cases.
+pub(super) fn answer(document: &Value, percentiles: &[f64]) -> Result<Answer, Refusal> {
+    let wanted = wanted(document, percentiles);
+    let mut model = table(document.get("model").unwrap_or(document))?;
+    if document.get("model").is_none() {
+        model.remove("outputs");
+    }
+    if model.contains_key("kind") {
+        return Ok(kendall_textbook::solve(&model, &wanted)?);
+    }
+    full_answer(&Model::read(&model)?)
 }
 
 /// A full model among the cases: its main outputs, by class and by station.
-fn full_answer(model: &Model) -> anyhow::Result<Answer> {
+fn full_answer(model: &Model) -> Result<Answer, Refusal> {
     let solver = Solver::from_str(&model.solver)?;
     let solved = solver::solve(model, solver)?;
     let mut answer = Answer {
         kind: "model".to_owned(),
         solver: solved.solver.clone(),
         accuracy: solved.accuracy.name().to_owned(),
+        caveats: solved.caveats.iter().map(ToString::to_string).collect(),
         ..Answer::default()
     };
     let mut put = |name: &str, list: Vec<f64>, unit: &str| {
@@ -151,9 +288,15 @@ pub(super) fn checks(document: &Value, answer: &Answer) -> Vec<Check> {
                 let pairs = have.iter().zip(&wanted);
                 pairs.map(|(a, b)| ((a - b).abs(), b.abs())).collect::<Vec<_>>()
             });
-            let met = gaps.as_ref().is_some_and(|gaps| {
-                gaps.iter().all(|(gap, size)| *gap <= (tolerance * size).max(floor))
-            });
+            let unit = output.get("unit").and_then(Value::as_str);
+            let right_unit = answer
+                .outputs
+                .get(name)
+                .is_none_or(|(_, own)| own.is_empty() || unit.is_none_or(|unit| unit == own));
+            let met = right_unit
+                && gaps.as_ref().is_some_and(|gaps| {
+                    gaps.iter().all(|(gap, size)| *gap <= (tolerance * size).max(floor))
+                });
             let relative = |(gap, size): &(f64, f64)| if *gap == 0.0 { 0.0 } else { gap / size };
             Some(Check {
                 output: name.clone(),

@@ -49,12 +49,24 @@ pub(super) struct Flags {
     at_most: Option<f64>,
 }
 
-const KINDS: &str = "mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, gm1, gg1, ggm, \
-                     mxm1, mmm+m, erlang-b, erlang-c, or a file that ends in .toml or .json";
+const KNOWN: [&str; 20] = [
+    "mm1", "mm1k", "mm1n", "mmm", "mmmk", "mmmm", "mmmn", "mminf", "md1", "mdm", "mg1", "mg1ps",
+    "gm1", "gg1", "ggm", "mxm1", "mmm+m", "erlang-a", "erlang-b", "erlang-c",
+];
 
 impl Flags {
     /// The first flag that was given, for a message.
     pub(super) fn first_given(&self) -> Option<&'static str> {
+        self.all().into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+
+    /// The first of these flags that was given.
+    fn given(&self, names: &[&str]) -> Option<&'static str> {
+        let given = |(name, given): &(&str, bool)| *given && names.contains(name);
+        self.all().into_iter().find(given).map(|(name, _)| name)
+    }
+
+    fn all(&self) -> [(&'static str, bool); 13] {
         [
             ("--arrival-rate", self.arrival_rate.is_some()),
             ("--service-rate", self.service_rate.is_some()),
@@ -70,16 +82,26 @@ impl Flags {
             ("--offered-load", self.offered_load.is_some()),
             ("--at-most", self.at_most.is_some()),
         ]
-        .into_iter()
-        .find(|(_, given)| *given)
-        .map(|(name, _)| name)
     }
 
     /// The model file that says the same.
     pub(super) fn model(&self, kind: &str, percentiles_given: bool) -> anyhow::Result<Value> {
+        let written = kind;
         let kind = kind.to_lowercase().replace('/', "");
+        if !KNOWN.contains(&kind.as_str()) {
+            let close = kendall_keys::closest(&kind, KNOWN)
+                .map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
+            bail!(
+                "`{written}` is no kind of station, and there is no such file{close} (known are \
+                 {}, or a file that ends in .toml or .json)",
+                KNOWN.join(", ")
+            );
+        }
         if kind.starts_with("erlang-") && kind != "erlang-a" {
             return self.erlang(&kind);
+        }
+        if let Some(flag) = self.given(&["--offered-load", "--at-most"]) {
+            bail!("{flag} is for erlang-b and erlang-c, not for {kind}");
         }
         let mut station = Map::new();
         station.insert("name".to_owned(), json!("station"));
@@ -184,8 +206,8 @@ impl Flags {
             (true, _, Some(_)) => bail!("{kind} has one server; for several use mmm, mdm or ggm"),
             (_, true, Some(servers)) => Ok(Some(servers)),
             (_, true, None) => bail!("{kind} needs --servers"),
-            _ if kind == "mminf" => Ok(None),
-            _ => bail!("`{kind}` is no kind of station; known are {KINDS}"),
+            (_, _, Some(_)) => bail!("--servers is not for {kind}, which has as many as customers"),
+            (_, _, None) => Ok(None),
         }
     }
 
@@ -201,12 +223,27 @@ impl Flags {
     }
 
     fn erlang(&self, kind: &str) -> anyhow::Result<Value> {
+        let mut others = vec![
+            "--capacity",
+            "--population",
+            "--think-time",
+            "--service",
+            "--arrivals",
+            "--batch-size",
+            "--patience",
+        ];
+        if self.offered_load.is_some() {
+            others.extend(["--service-rate", "--service-time"]);
+        }
+        if let Some(flag) = self.given(&others) {
+            bail!("{flag} is not for {kind}, or says the same as --offered-load");
+        }
         let load = match (self.offered_load, self.arrival_rate) {
             (Some(load), None) => load,
             (None, Some(rate)) => rate.get() * self.service_time()?,
             _ => bail!("{kind} needs --offered-load, or --arrival-rate and --service-rate"),
         };
-        let mut case = json!({ "kind": kind, "offered_load": load });
+        let mut case = json!({ "kind": kind, "offered_load_erlang": load });
         match (self.servers, self.at_most) {
             (Some(servers), None) => case["servers"] = json!(servers),
             (None, Some(p)) => case["target_probability"] = json!(p),

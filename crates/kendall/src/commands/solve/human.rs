@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use kendall_queueing::Model;
-use kendall_queueing::case::{Answer, Output};
 use kendall_queueing::simulation::{Measured, Simulated};
 use kendall_queueing::solver::Solution;
 use kendall_queueing::station::{Moments, StationSolution};
+use kendall_textbook::{Answer, Output};
 use kendall_units::{Rate, Seconds};
 
 use super::{Solved, cases};
@@ -373,6 +373,9 @@ pub(super) fn case(answer: &Answer, checks: &[cases::Check]) -> String {
     }
     let mut text =
         format!("{}\nsolver  {} ({})\n{table}\n", answer.kind, answer.solver, answer.accuracy);
+    for caveat in &answer.caveats {
+        writeln!(text, "note: {caveat}").unwrap_or_default();
+    }
     for check in checks {
         let verdict = if check.met { "met" } else { "NOT met" };
         writeln!(text, "expected {} = {}: {verdict}", check.output, check.expected)

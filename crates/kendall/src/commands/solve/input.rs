@@ -1,9 +1,9 @@
-//! Model files, sweeps in them, and worked cases.
+//! Model files, and sweeps in them.
 
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use kendall_queueing::model::value::Value as CaseValue;
+use kendall_keys::{Lines, Problem, join};
 use serde_json::{Map, Value, json};
 
 /// Largest file that is read.
@@ -24,61 +24,96 @@ pub(super) fn is_file(name: &str) -> bool {
     matches!(ending, "toml" | "json") || Path::new(name).is_file()
 }
 
-pub(super) fn read(name: &str) -> anyhow::Result<Value> {
-    let size = std::fs::metadata(name).with_context(|| name.to_owned())?.len();
-    if size > MOST_BYTES {
-        bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
+/// A model file: what it says, and where each key stands.
+#[derive(Debug)]
+pub(super) struct File {
+    /// As it was named.
+    name: String,
+    /// What it says.
+    pub(super) value: Value,
+    lines: Lines,
+}
+
+impl File {
+    pub(super) fn read(name: &str) -> anyhow::Result<Self> {
+        let size = std::fs::metadata(name).with_context(|| name.to_owned())?.len();
+        if size > MOST_BYTES {
+            bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
+        }
+        let text = std::fs::read_to_string(name).with_context(|| name.to_owned())?;
+        let (value, lines) = if Path::new(name).extension().is_some_and(|e| e == "toml") {
+            let table: toml::Table =
+                toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+            (toml::Value::Table(table), Lines::of(&text))
+        } else {
+            let json: Value =
+                serde_json::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+            let lines = Lines::of_json(&text);
+            let value = kendall_keys::from_json("", &json)
+                .map_err(|problem| at(name, &lines, &problem.key, &problem))?;
+            (value, lines)
+        };
+        finite("", &value).map_err(|problem| at(name, &lines, &problem.key, &problem))?;
+        let value = serde_json::to_value(&value)?;
+        if !value.is_object() {
+            bail!("{name}: expected a table of keys");
+        }
+        Ok(Self { name: name.to_owned(), value, lines })
     }
-    let text = std::fs::read_to_string(name).with_context(|| name.to_owned())?;
-    let value: Value = if Path::new(name).extension().is_some_and(|e| e == "toml") {
-        toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?
-    } else {
-        serde_json::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?
-    };
-    if value.is_object() { Ok(value) } else { bail!("{name}: expected a table of keys") }
+
+    /// What flags say, as if it were a file.
+    pub(super) fn of_flags(kind: &str, value: Value) -> Self {
+        Self { name: kind.to_owned(), value, lines: Lines::default() }
+    }
+
+    /// An error with the place that it is about.
+    pub(super) fn refuse(
+        &self,
+        path: Option<&str>,
+        error: impl std::fmt::Display,
+    ) -> anyhow::Error {
+        at(&self.name, &self.lines, path.unwrap_or_default(), &error)
+    }
+}
+
+fn at(name: &str, lines: &Lines, path: &str, error: impl std::fmt::Display) -> anyhow::Error {
+    match lines.find(path) {
+        Some(line) => anyhow!("{name}:{line}: {error}"),
+        None => anyhow!("{name}: {error}"),
+    }
+}
+
+/// Refuses what JSON cannot say, by its path: it would be taken for a missing key.
+fn finite(path: &str, value: &toml::Value) -> Result<(), Problem> {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => Err(Problem {
+            key: path.to_owned(),
+            what: format!("`{number}` is not a finite number"),
+        }),
+        toml::Value::Datetime(_) => {
+            Err(Problem { key: path.to_owned(), what: format!("`{value}` is a date") })
+        }
+        toml::Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, item)| finite(&join(path, &index.to_string()), item)),
+        toml::Value::Table(table) => {
+            table.iter().try_for_each(|(key, item)| finite(&join(path, key), item))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A document as the table that a TOML file of it would be.
+pub(super) fn table(document: &Value) -> Result<toml::Table, Problem> {
+    match kendall_keys::from_json("", document)? {
+        toml::Value::Table(table) => Ok(table),
+        other => Err(Problem { key: String::new(), what: format!("`{other}` is not a table") }),
+    }
 }
 
 pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-}
-
-/// Whether it is a model in its short form: it, or its `model`, has a `kind`.
-pub(super) fn is_case(document: &Value) -> bool {
-    let inner = document.get("model").filter(|model| model.is_object());
-    inner.unwrap_or(document).get("kind").is_some()
-}
-
-/// The model of a file that has a `kind` and is nevertheless a full description: its stations have
-/// names, and it has keys that no short form has.
-pub(super) fn full_model(document: &Value) -> Option<Value> {
-    let inner = document.get("model").filter(|model| model.is_object()).unwrap_or(document);
-    let only_full = ["routes", "pools", "simulation", "solver"];
-    if !only_full.iter().any(|key| inner.get(key).is_some()) {
-        return None;
-    }
-    let mut model = inner.clone();
-    model.as_object_mut()?.remove("kind");
-    serde_json::from_value::<kendall_queueing::Model>(model.clone()).is_ok().then_some(model)
-}
-
-/// The model of a case, and the outputs that it asks for by name.
-pub(super) fn case(
-    document: &Value,
-    percentiles: &[f64],
-) -> anyhow::Result<(CaseValue, Vec<String>)> {
-    let inner = document.get("model").filter(|model| model.is_object()).unwrap_or(document);
-    let mut wanted: Vec<String> = match document.get("outputs") {
-        Some(Value::Object(outputs)) => outputs.keys().cloned().collect(),
-        Some(Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-        }
-        _ => Vec::new(),
-    };
-    for percent in percentiles {
-        wanted.push(format!("response_p{percent}"));
-        wanted.push(format!("wait_p{percent}"));
-    }
-    Ok((serde_json::from_value(inner.clone())?, wanted))
 }
 
 pub(super) fn set(document: &mut Value, key: &str, value: Value) {

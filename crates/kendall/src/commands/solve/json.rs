@@ -1,9 +1,9 @@
 //! Answers as JSON: one documented key a metric, SI units (docs/models.md).
 
 use kendall_queueing::Model;
-use kendall_queueing::case::{Answer, Output};
 use kendall_queueing::solver::{PoolResult, Solution, StationResult};
 use kendall_queueing::station::{Moments, StationSolution};
+use kendall_textbook::{Answer, Output};
 use serde_json::{Map, Value, json};
 
 use super::Solved;
@@ -173,7 +173,7 @@ pub(super) fn case(answer: &Answer, checks: &[Check]) -> Value {
         .collect();
     let mut value = json!({
         "kind": answer.kind, "solver": answer.solver, "accuracy": answer.accuracy,
-        "outputs": outputs,
+        "caveats": answer.caveats, "outputs": outputs,
     });
     if !checks.is_empty() {
         value["checks"] = checks.iter().map(check).collect();

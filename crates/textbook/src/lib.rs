@@ -1,0 +1,281 @@
+//! Models of well-known kinds in their short form: `{ "kind": "M/M/1", "arrival_rate_per_s": 125,
+//! "service_rate_per_s": 500 }`, as textbooks and worked cases state them; and what else books have
+//! on a line: operational laws, the scalability law, factorial designs.
+//!
+//! A queueing model is lowered to [`kendall_queueing::Model`] and solved by
+//! [`kendall_queueing::solver`], as a model file is: nothing here chooses a formula. Every key is
+//! declared for its kind; each that is written is used or refused, with "did you mean". There is
+//! one spelling of each: `scripts/convert-cases` rewrites files that have others.
+//!
+//! A time or rate that is given per minute makes outputs come in minutes.
+
+mod answer;
+mod bounds;
+mod design;
+mod erlang;
+mod fields;
+mod fork_join;
+mod laws;
+mod network;
+mod notation;
+mod regression;
+mod scaling;
+mod station;
+mod unit;
+mod wanted;
+
+use kendall_keys::{Problem, Section};
+use kendall_queueing::DistributionError;
+use kendall_queueing::model::ModelError;
+use kendall_queueing::network::NetworkError;
+use kendall_queueing::scalability::UslError;
+use kendall_queueing::solver::SolveError;
+use kendall_queueing::station::StationError;
+use toml::{Table, Value};
+
+pub use answer::{Answer, Output};
+use notation::Notation;
+use unit::Unit;
+
+/// Why a short form has no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TextbookError {
+    /// The kind is not known.
+    #[error("kind: `{kind}` is not known{close}; known are {known}")]
+    Kind {
+        /// What was written.
+        kind: String,
+        /// "; did you mean …?", or nothing.
+        close: String,
+        /// The known ones.
+        known: String,
+    },
+    /// A key is not known, missing, or holds what it cannot.
+    #[error("{}: {what}", kendall_keys::bracketed(path))]
+    Key {
+        /// Where, as it is written.
+        path: String,
+        /// What is wrong, and what to write.
+        what: String,
+    },
+    /// The model makes no sense.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The model has no solution.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+    /// The station has no solution.
+    #[error(transparent)]
+    Station(#[from] StationError),
+    /// The network has no solution.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The law cannot be fitted.
+    #[error(transparent)]
+    Scaling(#[from] UslError),
+    /// A distribution makes no sense.
+    #[error(transparent)]
+    Distribution(#[from] DistributionError),
+    /// The responses of a design cannot be analysed.
+    #[error(transparent)]
+    Analysis(#[from] kendall_stats::analysis::AnalysisError),
+    /// There is no such fraction.
+    #[error(transparent)]
+    Fraction(#[from] kendall_stats::design::fraction::FractionError),
+    /// Demands cannot be found.
+    #[error(transparent)]
+    Demands(#[from] kendall_predict::demands::DemandError),
+}
+
+impl TextbookError {
+    /// Path of the key that it is about, when it is about one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::Kind { .. } => Some("kind"),
+            Self::Key { path, .. } => Some(path),
+            Self::Model(error) | Self::Solve(SolveError::Model(error)) => error.path(),
+            _ => None,
+        }
+    }
+
+    fn key(path: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Key { path: path.into(), what: what.into() }
+    }
+
+    fn missing(path: &str, form: &str) -> Self {
+        Self::key(path, format!("is missing; write {form}"))
+    }
+}
+
+impl From<Problem> for TextbookError {
+    fn from(problem: Problem) -> Self {
+        Self::Key { path: problem.key, what: problem.what }
+    }
+}
+
+/// What a kind is given.
+pub(crate) struct Case<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) section: Section<'a>,
+    pub(crate) unit: Unit,
+    pub(crate) wanted: &'a [String],
+}
+
+/// A kind that is known by its name.
+struct Named {
+    name: &'static str,
+    help: &'static str,
+    keys: &'static [kendall_keys::Key],
+    solve: fn(Case<'_>) -> Result<Answer, TextbookError>,
+}
+
+const NAMED: &[Named] = &[
+    Named {
+        name: "erlang-b",
+        help: "probability of loss; `target_probability` finds the fewest servers",
+        keys: erlang::KEYS,
+        solve: erlang::solve,
+    },
+    Named {
+        name: "erlang-c",
+        help: "probability of waiting; `target_probability` finds the fewest servers",
+        keys: erlang::KEYS,
+        solve: erlang::solve,
+    },
+    Named {
+        name: "fork-join",
+        help: "parallel work of a request; `service_time_s` as a list for unequal branches",
+        keys: fork_join::KEYS,
+        solve: fork_join::solve,
+    },
+    network("closed-single-class", "a fixed number of customers in a network"),
+    network("closed-multi-class", "several closed classes"),
+    network("open-single-class", "arrivals from outside"),
+    network("open-multi-class", "several open classes"),
+    network("open-jackson", "an open network by its `routing_probabilities`"),
+    network("mixed", "open and closed classes"),
+    network("asymptotic-bounds", "bounds only"),
+    network("balanced-job-bounds", "bounds only"),
+    network("geometric-bounds", "bounds only"),
+    network("proportional-bounds", "bounds only"),
+    law("operational-laws", "whatever follows from what was measured"),
+    law("utilization-law", "U = X·S"),
+    law("littles-law", "N = X·R"),
+    law("forced-flow-law", "X_k = V_k·X"),
+    law("service-demand-law", "D = U/X"),
+    law("interactive-response-time-law", "R = N/X − Z"),
+    scaling("usl", "the universal scalability law with known coefficients"),
+    scaling("usl-fit", "its coefficients from measurements; `predict_n` lists loads to predict"),
+    scaling("amdahl", "β = 0: known, or fitted when there are throughputs"),
+    scaling("gustafson", "work that grows with the system"),
+    factorial("2^k r factorial", "effects of k factors of two levels, from `responses`"),
+    factorial("one-factor", "one factor of many levels: a list of responses a level"),
+    factorial("two-factor", "two factors of two levels"),
+    Named {
+        name: "2^(k-p) fractional",
+        help: "a regular fraction; effects when there are `responses`",
+        keys: design::FRACTION,
+        solve: design::fractional,
+    },
+    Named {
+        name: "demand-regression",
+        help: "demands from `utilization` and `throughput_per_s`",
+        keys: regression::KEYS,
+        solve: regression::solve,
+    },
+];
+
+const fn network(name: &'static str, help: &'static str) -> Named {
+    Named { name, help, keys: network::KEYS, solve: network::solve }
+}
+
+const fn law(name: &'static str, help: &'static str) -> Named {
+    Named { name, help, keys: laws::KEYS, solve: laws::solve }
+}
+
+const fn scaling(name: &'static str, help: &'static str) -> Named {
+    Named { name, help, keys: scaling::KEYS, solve: scaling::solve }
+}
+
+const fn factorial(name: &'static str, help: &'static str) -> Named {
+    Named { name, help, keys: design::FACTORIAL, solve: design::factorial }
+}
+
+/// Kinds with what they are, for documents.
+#[must_use]
+pub fn kinds() -> Vec<(&'static str, &'static str)> {
+    let mut kinds = vec![(notation::FORM, "a station in Kendall's notation")];
+    kinds.extend(NAMED.iter().map(|kind| (kind.name, kind.help)));
+    kinds
+}
+
+/// Solves a model in its short form. `wanted` are names of outputs with a number or unit in them,
+/// such as `p_at_least_13`, `response_p99`, `wait_cdf_at_2s`, `mean_response_ms` or
+/// `buffers_for_loss_below_1e-6`: they are added.
+///
+/// # Errors
+/// [`TextbookError`], with the key, its value and what was expected.
+///
+/// # Example
+/// ```
+/// let text = "kind = 'M/M/1'\narrival_rate_per_s = 125\nservice_rate_per_s = 500";
+/// let answer = kendall_textbook::solve(&text.parse().unwrap(), &[]).unwrap();
+/// let mean = answer.outputs["mean_response"].0.numbers()[0];
+/// assert!((mean - 1.0 / 375.0).abs() < 1e-15);
+/// ```
+pub fn solve(model: &Table, wanted: &[String]) -> Result<Answer, TextbookError> {
+    let written = match model.get("kind") {
+        Some(Value::String(kind)) => kind,
+        Some(other) => {
+            return Err(TextbookError::key("kind", format!("`{other}` is not a text")));
+        }
+        None => return Err(TextbookError::missing("kind", "what it is, such as \"M/M/1\"")),
+    };
+    let (table, unit, names) = unit::in_seconds(model)?;
+    let section = Section::new("", &table, &[KIND]);
+    let kind = written.trim().to_lowercase();
+    let case = Case { kind: &kind, section, unit, wanted };
+    let solved = match NAMED.iter().find(|named| named.name == kind) {
+        Some(named) => named_kind(named, case),
+        None => match Notation::parse(&kind) {
+            Some(notation) => station::solve(&notation, case),
+            None => Err(unknown(written)),
+        },
+    };
+    let mut answer = solved.map_err(|error| names.written(error))?;
+    wanted::fill(&mut answer, wanted);
+    written.clone_into(&mut answer.kind);
+    Ok(answer)
+}
+
+const KIND: &[kendall_keys::Key] = &[
+    kendall_keys::Key::text("kind", "what it is"),
+    kendall_keys::Key::text("name", "what it is called").optional(),
+    kendall_keys::Key::text("description", "free text").optional(),
+];
+
+fn named_kind(named: &Named, mut case: Case<'_>) -> Result<Answer, TextbookError> {
+    // Declared per kind: a key of another kind is as unknown as a misspelled one.
+    case.section = case.section.declared(named.keys);
+    case.section.known()?;
+    (named.solve)(case)
+}
+
+fn unknown(written: &str) -> TextbookError {
+    let plain = |text: &str| text.to_lowercase().replace(['-', '_', '/', ' '], "");
+    let stations = ["M/M/1", "M/M/m", "M/M/m/K", "M/M/m//N", "M/D/1", "M/G/1", "G/M/1", "G/G/m"];
+    let names = || stations.into_iter().chain(NAMED.iter().map(|named| named.name));
+    let dashed = written.trim().replace(' ', "-");
+    let notation = Notation::parse(&dashed.to_lowercase()).map(|_| dashed.as_str());
+    let close = notation
+        .or_else(|| names().find(|name| plain(name) == plain(written)))
+        .or_else(|| kendall_keys::closest(&written.to_lowercase(), names()))
+        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let known: Vec<&str> = NAMED.iter().map(|named| named.name).collect();
+    TextbookError::Kind {
+        kind: written.to_owned(),
+        close,
+        known: format!("{}, {}", notation::FORM, known.join(", ")),
+    }
+}

@@ -1,0 +1,56 @@
+//! Demands from utilizations and throughputs.
+
+use kendall_keys::{Form, Key};
+use kendall_predict::demands::{LoadPoint, Options, regress};
+
+use crate::fields::{CONFIDENCE, rows};
+use crate::{Answer, Case, TextbookError};
+
+pub(crate) const KEYS: &[Key] = &[
+    Key::new("utilization", Form::Numbers, "one a load point"),
+    Key::new(
+        "throughput_per_s",
+        Form::Special("a list by load point of numbers, or of lists by class"),
+        "measured at each load point",
+    ),
+    Key::number("servers", "m; 1 unless given"),
+    Key::flag("background", "whether something is busy without load").or("false"),
+    CONFIDENCE,
+];
+
+/// U·m = Σ D·X (+ D₀): `utilization` by load point, `throughput_per_s` by load point (and class).
+pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
+    let section = &mut case.section;
+    let busy = section.numbers("utilization")?.unwrap_or_default();
+    let Some(rates) = rows(section, "throughput_per_s")? else {
+        return Err(TextbookError::missing("throughput_per_s", "a list by load point"));
+    };
+    if rates.len() != busy.len() {
+        let what = format!("has {} entries for {} load points", rates.len(), busy.len());
+        return Err(section.problem("throughput_per_s", what).into());
+    }
+    let points: Vec<LoadPoint> = busy
+        .into_iter()
+        .zip(rates)
+        .map(|(utilization, throughputs_per_s)| LoadPoint { utilization, throughputs_per_s })
+        .collect();
+    let options = Options {
+        servers: section.number("servers")?.unwrap_or(1.0),
+        background: section.flag("background")?,
+        confidence: section.number("confidence")?.unwrap_or(0.95),
+    };
+    let fit = regress(&points, &options)?;
+    let mut answer = Answer::new("utilization regression, no negative demand", "estimate");
+    let found: Vec<f64> = fit.demands.iter().map(|demand| demand.estimate.center).collect();
+    answer.list("service_demand", found, "s");
+    let errors: Option<Vec<f64>> = fit.demands.iter().map(|d| d.standard_error).collect();
+    if let Some(errors) = errors {
+        answer.list("service_demand_se", errors, "s");
+    }
+    if let Some(background) = &fit.background {
+        answer.number("background", background.estimate.center, "servers");
+    }
+    answer.maybe("r_squared", fit.r_squared, "1");
+    answer.number("condition_number", fit.condition_number, "1");
+    Ok(answer)
+}
