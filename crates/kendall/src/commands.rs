@@ -7,6 +7,7 @@ mod design;
 mod fit;
 mod keep;
 mod load;
+mod observe;
 mod queue;
 mod report;
 mod run;
@@ -54,6 +55,7 @@ enum Command {
     Report(report::ReportCommand),
     Serve(serve::Serve),
     Load(load::Load),
+    Observe(observe::Observe),
     Solve(solve::Solve),
 }
 
@@ -83,6 +85,7 @@ impl Kendall {
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),
+            Command::Observe(command) => command.run(),
             Command::Solve(command) => command.run(),
         }
     }

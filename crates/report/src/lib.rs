@@ -109,8 +109,11 @@ pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
     Ok((report, written))
 }
 
-/// Writes `NAME.html`, `NAME.json` and tables.
-fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, ReportError> {
+/// Writes `NAME.html`, `NAME.json` and tables into a folder: for reports that others put together.
+///
+/// # Errors
+/// [`ReportError::File`] when a file cannot be written.
+pub fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, ReportError> {
     std::fs::create_dir_all(folder)
         .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;
     let html = folder.join(format!("{name}.html"));

@@ -1,0 +1,265 @@
+//! `kendall observe`: operational analysis of a running system from its monitoring.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use kendall_observe::{
+    Answer, Authentication, Change, Grid, Observed, PRESETS, Prometheus, Recorder, Recording,
+    Source, System, analyze, answer, fetch, report,
+};
+use kendall_units::parse_seconds;
+
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// How far back is looked where nothing else is said.
+const USUAL: &str = "-1h";
+
+/// Analyses a running system from its monitoring: no load, no agent, no change to it
+///
+/// The system file says which tiers there are, who calls whom and which queries give their figures;
+/// `--presets` lists the exporters whose queries are known. The answer names what saturates first
+/// and at which load, checks the monitoring by operational laws, and fits a network of queues on
+/// the first part of the time, which is scored on the rest.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  kendall observe examples/observed/system.toml\n  \
+                  kendall observe system.toml --prometheus http://127.0.0.1:9090 --from=-6h \
+                  --what-if load=2\n  \
+                  kendall observe system.toml --prometheus http://127.0.0.1:9090 --record day1"
+)]
+pub(crate) struct Observe {
+    /// File that describes the system
+    #[arg(value_name = "SYSTEM.toml", required_unless_present_any = ["presets", "discover"])]
+    system: Option<PathBuf>,
+
+    /// Address of the Prometheus [default: the file's `prometheus`]
+    #[arg(long, value_name = "URL")]
+    prometheus: Option<String>,
+
+    /// Begin: Unix time, or a time before now such as `-6h` [default: -1h]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    from: Option<String>,
+
+    /// End: Unix time, or a time before now such as `-10min` [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    to: Option<String>,
+
+    /// A question: `load=2` (times now's), `rate=500/s`, `TIER.servers=6`, `TIER.speed=1.5`,
+    /// `TIER.hit_ratio=0.9`; several with commas are one question; repeated
+    #[arg(long, value_name = "QUESTION")]
+    what_if: Vec<String>,
+
+    /// Keep every answer in this folder
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+
+    /// Analyse a folder that `--record` made; no server is asked
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["prometheus", "record"])]
+    recorded: Option<PathBuf>,
+
+    /// File with `USER:PASSWORD` for basic authentication
+    #[arg(long, value_name = "FILE", conflicts_with = "bearer_file")]
+    basic_file: Option<PathBuf>,
+
+    /// File with a bearer token
+    #[arg(long, value_name = "FILE")]
+    bearer_file: Option<PathBuf>,
+
+    /// Write report.html, report.json and tables/*.csv into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Lists the exporters whose queries are known
+    #[arg(long)]
+    presets: bool,
+
+    /// Prints a system file with what a Prometheus has and Kendall recognises
+    #[arg(long, value_name = "URL", conflicts_with_all = ["system", "prometheus", "presets"])]
+    discover: Option<String>,
+
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+}
+
+fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
+    exit_with(Exit::Refused, error)
+}
+
+impl Observe {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.presets {
+            output::result(&presets());
+            return Ok(Exit::Done);
+        }
+        if let Some(url) = &self.discover {
+            output::result(&self.discovered(url)?);
+            return Ok(Exit::Done);
+        }
+        let path = self.system.clone().unwrap_or_default();
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let system =
+            System::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let changes = self.questions(&system)?;
+        let observed = self.observe(&path, &system)?;
+        let analysis =
+            analyze(&system, &observed).map_err(|error| exit_with(Exit::RunRejected, error))?;
+        let answers = changes
+            .iter()
+            .map(|(text, changes)| answer(&system, &analysis, changes, text, 1).map_err(refuse))
+            .collect::<anyhow::Result<Vec<Answer>>>()?;
+        let report = report::report(&system, &observed, &analysis, &answers);
+        if let Some(folder) = &self.out {
+            let written = kendall_report::write_as(folder, "report", &report)?;
+            output::note(&format!("report {}", written.html.display()));
+        }
+        match self.format {
+            Format::Json => output::json(&report)?,
+            Format::Human => output::result(&human(&report)),
+        }
+        Ok(Exit::Done)
+    }
+
+    fn questions(&self, system: &System) -> anyhow::Result<Vec<(String, Vec<Change>)>> {
+        self.what_if
+            .iter()
+            .map(|text| {
+                let changes = text
+                    .split(',')
+                    .map(|part| Change::parse(part.trim(), system).map_err(refuse))
+                    .collect::<anyhow::Result<Vec<Change>>>()?;
+                Ok((text.clone(), changes))
+            })
+            .collect()
+    }
+
+    fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
+        let beside = |folder: &String| path.parent().unwrap_or(Path::new("")).join(folder);
+        let recorded = match (&self.recorded, &self.prometheus, &system.recorded) {
+            (Some(folder), ..) => Some(folder.clone()),
+            (None, None, Some(folder)) => Some(beside(folder)),
+            _ => None,
+        };
+        if let Some(folder) = recorded {
+            let mut recording = Recording::open(&folder).map_err(refuse)?;
+            let grid = recording
+                .grid()
+                .ok_or_else(|| refuse(format!("{} holds no answers", folder.display())))?;
+            return fetch(system, &mut recording, grid).map_err(refuse);
+        }
+        let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
+            refuse("which server? say --prometheus URL, or `prometheus = \"URL\"` in the file")
+        })?;
+        let mut server = Prometheus::new(url, &self.authentication()?);
+        let grid = self.grid(system.step_s)?;
+        let not_ready = |error| match error {
+            kendall_observe::FetchError::Source(
+                source @ kendall_observe::SourceError::Unreachable { .. },
+            ) => exit_with(Exit::NotReady, source),
+            other => refuse(other),
+        };
+        match &self.record {
+            None => fetch(system, &mut server, grid).map_err(not_ready),
+            Some(folder) => {
+                let mut recorder = Recorder::new(&mut server, folder).map_err(refuse)?;
+                let observed = fetch(system, &mut recorder, grid).map_err(not_ready)?;
+                recorder.finish().map_err(|error| exit_with(Exit::NotReady, error))?;
+                Ok(observed)
+            }
+        }
+    }
+
+    fn authentication(&self) -> anyhow::Result<Authentication> {
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .map_err(|error| refuse(format!("{}: {error}", path.display())))
+        };
+        if let Some(path) = &self.bearer_file {
+            return Ok(Authentication::Bearer(read(path)?));
+        }
+        let Some(path) = &self.basic_file else { return Ok(Authentication::None) };
+        let text = read(path)?;
+        let (user, password) = text
+            .split_once(':')
+            .ok_or_else(|| refuse(format!("{} does not hold USER:PASSWORD", path.display())))?;
+        Ok(Authentication::Basic { user: user.to_owned(), password: password.to_owned() })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "`now` is where the time of a look ends")]
+    fn grid(&self, step_s: u64) -> anyhow::Result<Grid> {
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+        let now_s = now.as_secs();
+        let from = moment("--from", self.from.as_deref().unwrap_or(USUAL), now_s)?;
+        let to = moment("--to", self.to.as_deref().unwrap_or("-0s"), now_s)?;
+        Grid::new(from, to, step_s).map_err(refuse)
+    }
+
+    fn discovered(&self, url: &str) -> anyhow::Result<String> {
+        let mut server = Prometheus::new(url, &self.authentication()?);
+        let names = server.metric_names().map_err(|error| exit_with(Exit::NotReady, error))?;
+        let found: Vec<_> =
+            PRESETS.iter().filter(|preset| names.iter().any(|name| name == preset.sign)).collect();
+        let Some(first) = found.first() else {
+            return Err(refuse(format!(
+                "{url} has {} metrics and none by which a preset is recognised; write queries of \
+                 your own, see docs/observe.md",
+                names.len()
+            )));
+        };
+        let mut text = format!(
+            "# Recognised at {url}. Give each tier its selector and servers, and say who calls whom.\n\
+             name = \"my system\"\nentry = \"{}\"\nprometheus = \"{url}\"\nstep = \"15s\"\n",
+            first.name
+        );
+        for (index, preset) in found.iter().enumerate() {
+            text.push_str(&format!("\n# {}\n[tiers.{}]\n", preset.what, preset.name));
+            let known = |(quantity, _): &(kendall_observe::Quantity, &str)| {
+                *quantity == kendall_observe::Quantity::Servers
+            };
+            if !preset.queries.iter().any(known) {
+                text.push_str("servers = 1          # workers or cores of this tier\n");
+            }
+            text.push_str(&format!(
+                "preset = \"{}\"\nselector = ''        # such as 'job=\"api\"'\n",
+                preset.name
+            ));
+            if let Some(next) = found.get(index + 1) {
+                text.push_str(&format!("calls = [\"{}\"]\n", next.name));
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// Unix time, or a time before now.
+fn moment(option: &str, text: &str, now_s: u64) -> anyhow::Result<u64> {
+    let expected = "write Unix time such as `1764000000`, or a time before now such as `-6h`";
+    if let Some(before) = text.strip_prefix('-') {
+        let before = parse_seconds(before)
+            .map_err(|error| refuse(format!("{option} {text}: {error}; {expected}")))?;
+        return Ok(now_s.saturating_sub(before.as_nanos() / 1_000_000_000));
+    }
+    text.parse().map_err(|_| refuse(format!("{option} {text}: {expected}")))
+}
+
+fn presets() -> String {
+    let mut lines = vec!["presets of `kendall observe`:".to_owned()];
+    for preset in PRESETS {
+        let quantities: Vec<&str> = preset.queries.iter().map(|(q, _)| q.name()).collect();
+        lines.push(format!("  {:<11} {}", preset.name, preset.what));
+        lines.push(format!("  {:<11}   gives {}", "", quantities.join(", ")));
+    }
+    lines.join("\n")
+}
+
+fn human(report: &kendall_report::Report) -> String {
+    let mut lines = vec![report.title.clone(), report.byline.clone(), String::new()];
+    lines.extend(report.summary.iter().map(|sentence| format!("- {sentence}")));
+    lines.join("\n")
+}

@@ -1,0 +1,317 @@
+//! From windows to checks of the monitoring, demands, headroom and the network.
+
+use kendall_predict::demands::{self, DemandFit, LoadPoint};
+use kendall_stats::estimate::{Estimate, Interval};
+use kendall_stats::sample;
+use kendall_units::exact_f64;
+
+use crate::fetch::Observed;
+use crate::network::Network;
+use crate::system::{Quantity, System};
+use crate::windows::{TierMeans, Window, Windows};
+
+/// Confidence of all intervals.
+pub(crate) const CONFIDENCE: f64 = 0.95;
+
+/// Windows that an analysis needs: two coefficients and a degree of freedom for each.
+const FEWEST_WINDOWS: usize = 4;
+
+/// A law holds when both sides agree to within this: what scrapes and windows that do not begin
+/// with a request bring in.
+const TOLERANCE: f64 = 0.05;
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Analysis {
+    /// All windows, with why some are left out.
+    pub windows: Windows,
+    /// One a tier, in the order of the system.
+    pub tiers: Vec<TierAnalysis>,
+    /// Checks of the monitoring.
+    pub laws: Vec<LawCheck>,
+    /// Load in the last tenth of the windows that are used, 1/s.
+    pub rate_now_per_s: f64,
+    /// Lowest and highest load of a window that is used.
+    pub rates_seen_per_s: (f64, f64),
+    /// The tier that saturates first, where the intervals tell; else the candidates.
+    pub bottleneck: Result<usize, Vec<usize>>,
+    /// The open network, or why there is none.
+    pub network: Result<Network, String>,
+}
+
+/// One tier.
+#[derive(Debug, Clone)]
+pub struct TierAnalysis {
+    /// m.
+    pub servers: u64,
+    /// V: requests here for one at the entry.
+    pub visits: Estimate,
+    /// D = V·S of one request of the system in busy servers and seconds, by regression.
+    pub demand: Result<DemandFit, String>,
+    /// Highest utilization of a window that is used.
+    pub utilization_seen: f64,
+    /// When it saturates.
+    pub headroom: Option<Headroom>,
+}
+
+/// How far a tier is from saturation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Headroom {
+    /// Load of the system at which all its servers are busy, 1/s.
+    pub capacity_per_s: Estimate,
+    /// Capacity over the load now.
+    pub ratio: Estimate,
+}
+
+/// One law, as a check of the monitoring.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct LawCheck {
+    /// Which law.
+    pub law: &'static str,
+    /// Of which tier.
+    pub tier: String,
+    /// Mean of (left − right)/right over the windows.
+    pub difference: f64,
+    /// Standard deviation of it over the windows.
+    pub spread: f64,
+    /// Windows.
+    pub windows: usize,
+    /// Whether it holds.
+    pub holds: bool,
+    /// What a difference usually means.
+    pub explanation: &'static str,
+}
+
+/// Monitoring that carries no analysis.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AnalyzeError {
+    /// Too few windows that may be used.
+    #[error(
+        "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: look at a longer \
+         time (--from), or at one with steadier load; the others: {why}"
+    )]
+    TooFewWindows {
+        /// That can be used.
+        used: usize,
+        /// In all.
+        all: usize,
+        /// Length of one.
+        seconds: u64,
+        /// Reasons with their counts.
+        why: String,
+    },
+    /// Nobody says how many servers a tier has.
+    #[error(
+        "tiers.{tier}.servers is missing, and no query says it: how many workers or cores has it?"
+    )]
+    NoServers {
+        /// Which.
+        tier: String,
+    },
+}
+
+/// Analyses what was observed.
+///
+/// # Errors
+/// [`AnalyzeError`] when it carries no analysis.
+pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
+    let windows = Windows::of(system, observed);
+    let used: Vec<&Window> = windows.used().collect();
+    if used.len() < FEWEST_WINDOWS {
+        return Err(AnalyzeError::TooFewWindows {
+            used: used.len(),
+            all: windows.all.len(),
+            seconds: system.step_s * system.block_steps as u64,
+            why: reasons(&windows),
+        });
+    }
+    let rates: Vec<f64> = used.iter().filter_map(|w| rate(system, w)).collect();
+    let recent = &rates[rates.len() - rates.len().div_ceil(10)..];
+    let rate_now_per_s = sample::mean(recent);
+    let mut tiers = Vec::with_capacity(system.tiers.len());
+    for index in 0..system.tiers.len() {
+        tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
+    }
+    let network = Network::fit(system, &tiers, &used);
+    Ok(Analysis {
+        laws: laws(system, &used),
+        bottleneck: bottleneck(&tiers),
+        rates_seen_per_s: (
+            rates.iter().copied().fold(f64::INFINITY, f64::min),
+            rates.iter().copied().fold(0.0, f64::max),
+        ),
+        rate_now_per_s,
+        network,
+        tiers,
+        windows,
+    })
+}
+
+/// X of the entry in a window.
+pub(crate) fn rate(system: &System, window: &Window) -> Option<f64> {
+    window.tiers[system.entry].throughput_per_s
+}
+
+fn reasons(windows: &Windows) -> String {
+    let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+    for window in &windows.all {
+        if let Some(why) = &window.left_out {
+            *counts.entry(why.as_str()).or_default() += 1;
+        }
+    }
+    if counts.is_empty() {
+        return "there are none".to_owned();
+    }
+    let parts: Vec<String> = counts.iter().map(|(why, count)| format!("{count}: {why}")).collect();
+    parts.join("; ")
+}
+
+fn tier(
+    system: &System,
+    observed: &Observed,
+    used: &[&Window],
+    index: usize,
+    rate_now_per_s: f64,
+) -> Result<TierAnalysis, AnalyzeError> {
+    let servers = servers(system, observed, index)?;
+    let ratios: Vec<f64> = used
+        .iter()
+        .filter_map(|window| {
+            let here = window.tiers[index].throughput_per_s?;
+            Some(here / rate(system, window)?)
+        })
+        .collect();
+    let visits = if ratios.len() > 1 && index != system.entry {
+        sample::mean_interval(&ratios, CONFIDENCE).unwrap_or_else(|_| Estimate::exact(1.0))
+    } else {
+        Estimate::exact(1.0)
+    };
+    let m = exact_f64(servers);
+    let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
+    let demand = demand(system, used, index, m);
+    let headroom = demand.as_ref().ok().and_then(|fit| {
+        let estimate = &fit.demands.first()?.estimate;
+        let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
+        // A demand whose interval reaches 0 says nothing about a capacity.
+        let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
+        let capacity = Estimate::with_interval(
+            (m - background) / estimate.center,
+            interval.map(|demand| (m - background) / demand),
+        );
+        let ratio = capacity.map(|rate| rate / rate_now_per_s);
+        Some(Headroom { capacity_per_s: capacity, ratio })
+    });
+    Ok(TierAnalysis {
+        servers,
+        visits,
+        demand,
+        utilization_seen: busy.iter().copied().fold(0.0, f64::max) / m,
+        headroom,
+    })
+}
+
+fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, AnalyzeError> {
+    let tier = &system.tiers[index];
+    if let Some(servers) = tier.servers {
+        return Ok(servers);
+    }
+    let values = observed.tiers[index].series.get(&Quantity::Servers);
+    let last = values.and_then(|v| v.iter().rev().find(|v| v.is_finite() && **v >= 1.0));
+    last.map(|value| kendall_units::whole_u64(value.round()))
+        .ok_or_else(|| AnalyzeError::NoServers { tier: tier.name.clone() })
+}
+
+/// Busy servers against the load of the system, with what is busy without load where that is
+/// told from nothing.
+fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<DemandFit, String> {
+    let points: Vec<LoadPoint> = used
+        .iter()
+        .filter_map(|window| {
+            let busy = window.tiers[index].busy?;
+            let utilization = (busy / m).clamp(0.0, 1.0);
+            Some(LoadPoint { utilization, throughputs_per_s: vec![rate(system, window)?] })
+        })
+        .collect();
+    if points.is_empty() {
+        return Err("no query says how many of its servers are busy".to_owned());
+    }
+    let options = demands::Options { servers: m, background: true, confidence: CONFIDENCE };
+    let with = demands::regress(&points, &options);
+    let told = |fit: &DemandFit| {
+        let interval = fit.background.as_ref().and_then(|part| part.estimate.interval);
+        interval.is_some_and(|interval| interval.low > 0.0)
+    };
+    match with {
+        Ok(fit) if told(&fit) => Ok(fit),
+        _ => demands::regress(&points, &demands::Options { background: false, ..options })
+            .map_err(|error| error.to_string()),
+    }
+}
+
+/// The tier with the lowest capacity, if its interval lies below those of all others.
+fn bottleneck(tiers: &[TierAnalysis]) -> Result<usize, Vec<usize>> {
+    let mut ranked: Vec<(usize, f64, Interval)> = tiers
+        .iter()
+        .enumerate()
+        .filter_map(|(index, tier)| {
+            let capacity = &tier.headroom.as_ref()?.capacity_per_s;
+            Some((index, capacity.center, capacity.interval?))
+        })
+        .collect();
+    ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((first, _, least)) = ranked.first().copied() else { return Err(Vec::new()) };
+    let rivals: Vec<usize> = ranked[1..]
+        .iter()
+        .filter(|(_, _, interval)| interval.low <= least.high)
+        .map(|(index, ..)| *index)
+        .collect();
+    let unknown = tiers.iter().any(|tier| tier.headroom.is_none());
+    if rivals.is_empty() && !unknown {
+        Ok(first)
+    } else {
+        Err(std::iter::once(first).chain(rivals).collect())
+    }
+}
+
+/// Laws that any system obeys: where they do not hold, the monitoring is at fault.
+fn laws(system: &System, used: &[&Window]) -> Vec<LawCheck> {
+    let mut checks = Vec::new();
+    for (index, tier) in system.tiers.iter().enumerate() {
+        let mut add = |law, explanation, sides: &dyn Fn(&TierMeans) -> Option<(f64, f64)>| {
+            let differences: Vec<f64> = used
+                .iter()
+                .filter_map(|window| sides(&window.tiers[index]))
+                .filter(|(_, right)| *right > 0.0)
+                .map(|(left, right)| (left - right) / right)
+                .collect();
+            if differences.len() < 2 {
+                return;
+            }
+            let difference = sample::mean(&differences);
+            let spread = sample::variance(&differences).unwrap_or(0.0).sqrt();
+            let count = exact_f64(differences.len() as u64);
+            let error = 2.0 * spread / count.sqrt();
+            checks.push(LawCheck {
+                law,
+                tier: tier.name.clone(),
+                difference,
+                spread,
+                windows: differences.len(),
+                holds: difference.abs() <= TOLERANCE.max(error),
+                explanation,
+            });
+        };
+        add(
+            "Little's law: number in the tier = throughput × response time",
+            "the number is sampled and not averaged, the response time is not that of all requests, or \
+             part of the tier's queue is in neither",
+            &|means| Some((means.number?, means.throughput_per_s? * means.response_time_s?)),
+        );
+        add(
+            "flow balance: throughput = arrival rate",
+            "requests are dropped or counted twice, or retries count as arrivals",
+            &|means| Some((means.throughput_per_s?, means.arrival_rate_per_s?)),
+        );
+    }
+    checks
+}

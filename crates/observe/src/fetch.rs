@@ -1,0 +1,224 @@
+//! From the queries of a system file to one series a tier and quantity, on one grid.
+
+use std::collections::BTreeMap;
+
+use crate::system::{Quantity, System};
+use crate::{Grid, Series, Source, SourceError};
+
+/// What was asked for, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The moments.
+    pub grid: Grid,
+    /// One a tier, in the order of the system.
+    pub tiers: Vec<TierSeries>,
+}
+
+/// The series of one tier.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TierSeries {
+    /// One value a step, NaN where there is none.
+    pub series: BTreeMap<Quantity, Vec<f64>>,
+    /// Cumulative bins of response times by their upper bound in seconds, smallest first.
+    pub buckets: Vec<(f64, Vec<f64>)>,
+    /// Quantities whose query found nothing.
+    pub empty: Vec<Quantity>,
+}
+
+/// Monitoring that does not say what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No answer.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Several series where one was meant.
+    #[error(
+        "tiers.{tier}.queries.{quantity}: {count} series where one is meant, the first two with \
+         labels {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
+    )]
+    Several {
+        /// Which tier.
+        tier: String,
+        /// What was asked.
+        quantity: &'static str,
+        /// How many came.
+        count: usize,
+        /// Labels of the first.
+        first: String,
+        /// Labels of the second.
+        second: String,
+    },
+    /// Nothing where something is needed.
+    #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
+    Nothing {
+        /// Which tier.
+        tier: String,
+        /// What was asked.
+        quantity: &'static str,
+        /// The query.
+        query: String,
+        /// What may be wrong.
+        hint: String,
+    },
+}
+
+/// Asks all queries of a system.
+///
+/// # Errors
+/// [`FetchError`] when a query fails, is not about one series, or when a tier's throughput and busy
+/// servers are both not there.
+pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Observed, FetchError> {
+    let mut tiers = Vec::with_capacity(system.tiers.len());
+    for tier in &system.tiers {
+        let mut found = TierSeries::default();
+        for (quantity, query) in &tier.queries {
+            let series = whole(source, query, &grid)?;
+            if *quantity == Quantity::Buckets {
+                found.buckets = buckets(series);
+                continue;
+            }
+            match series.as_slice() {
+                [] => found.empty.push(*quantity),
+                [one] if one.values.iter().all(|value| value.is_nan()) => {
+                    found.empty.push(*quantity);
+                }
+                [_] => {
+                    let values = series.into_iter().next().map(|one| one.values);
+                    found.series.insert(*quantity, values.unwrap_or_default());
+                }
+                [first, second, ..] => {
+                    return Err(FetchError::Several {
+                        tier: tier.name.clone(),
+                        quantity: quantity.name(),
+                        count: series.len(),
+                        first: format!("{:?}", first.labels),
+                        second: format!("{:?}", second.labels),
+                    });
+                }
+            }
+        }
+        let needed = [Quantity::Throughput, Quantity::Busy];
+        if let Some(quantity) = needed.into_iter().find(|q| found.empty.contains(q))
+            && !needed.iter().any(|q| found.series.contains_key(q))
+        {
+            let query = tier.queries[&quantity].clone();
+            let hint = hint(&query, &source.metric_names().unwrap_or_default());
+            let tier = tier.name.clone();
+            return Err(FetchError::Nothing { tier, quantity: quantity.name(), query, hint });
+        }
+        tiers.push(found);
+    }
+    Ok(Observed { grid, tiers })
+}
+
+/// The series of a query over all chunks of the grid.
+fn whole(source: &mut dyn Source, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+    let mut all: Vec<Series> = Vec::new();
+    let mut done = 0;
+    for chunk in grid.chunks() {
+        for part in source.range(query, &chunk)? {
+            let at = all.iter().position(|series| series.labels == part.labels);
+            let at = at.unwrap_or_else(|| {
+                let values = vec![f64::NAN; grid.len()];
+                all.push(Series { labels: part.labels.clone(), values });
+                all.len() - 1
+            });
+            all[at].values[done..done + part.values.len()].copy_from_slice(&part.values);
+        }
+        done += chunk.len();
+    }
+    Ok(all)
+}
+
+fn buckets(series: Vec<Series>) -> Vec<(f64, Vec<f64>)> {
+    let mut bins: Vec<(f64, Vec<f64>)> = series
+        .into_iter()
+        .filter_map(|series| {
+            let bound = match series.labels.get("le")?.as_str() {
+                "+Inf" => f64::INFINITY,
+                text => text.parse().ok()?,
+            };
+            Some((bound, series.values))
+        })
+        .collect();
+    bins.sort_by(|a, b| a.0.total_cmp(&b.0));
+    bins
+}
+
+/// What may be wrong with a query that finds nothing: a metric that is not there, and one like it.
+fn hint(query: &str, known: &[String]) -> String {
+    if known.is_empty() {
+        return String::new();
+    }
+    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+    let asked: Vec<&str> = words.filter(|word| word.contains('_')).collect();
+    let missing = asked.iter().find(|word| !known.iter().any(|name| name == *word));
+    match missing {
+        Some(word) if query.contains(&format!("{word}{{")) => {
+            let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
+            near.map_or_else(String::new, |near| {
+                format!(": there is no metric `{word}`; did you mean `{near}`?")
+            })
+        }
+        _ => ": its metrics are there, so look at the selector and at the time".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Answers(Vec<Series>);
+
+    impl Source for Answers {
+        fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+            Ok(if query.contains("nothing") {
+                Vec::new()
+            } else {
+                self.0
+                    .iter()
+                    .map(|s| Series { labels: s.labels.clone(), values: vec![1.0; grid.len()] })
+                    .collect()
+            })
+        }
+
+        fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
+            Ok(vec!["requests_total".to_owned(), "up".to_owned()])
+        }
+    }
+
+    fn system(query: &str) -> System {
+        System::parse(&format!(
+            "name = 'x'\nentry = 'a'\n[tiers.a]\nqueries.throughput = '{query}'"
+        ))
+        .unwrap()
+    }
+
+    fn series(label: &str) -> Series {
+        Series { labels: [("job".to_owned(), label.to_owned())].into(), values: Vec::new() }
+    }
+
+    #[test]
+    fn two_series_where_one_is_meant_are_refused() {
+        let grid = Grid::new(0, 100, 5).unwrap();
+        let mut source = Answers(vec![series("a"), series("b")]);
+        let error = fetch(&system("rate(x[1m])"), &mut source, grid).unwrap_err();
+        assert!(error.to_string().contains("2 series where one is meant"), "{error}");
+    }
+
+    #[test]
+    fn a_metric_that_is_not_there_is_named_with_one_like_it() {
+        let grid = Grid::new(0, 100, 5).unwrap();
+        let query = "sum(rate(request_total{job=\"nothing\"}[1m]))";
+        let error = fetch(&system(query), &mut Answers(Vec::new()), grid).unwrap_err();
+        assert!(error.to_string().contains("did you mean `requests_total`?"), "{error}");
+    }
+
+    #[test]
+    fn a_long_time_is_put_together_from_its_chunks() {
+        let grid = Grid::new(0, 25_000, 1).unwrap();
+        let observed = fetch(&system("up"), &mut Answers(vec![series("a")]), grid).unwrap();
+        let values = &observed.tiers[0].series[&Quantity::Throughput];
+        assert_eq!((values.len(), values.iter().filter(|v| v.is_nan()).count()), (25_001, 0));
+    }
+}

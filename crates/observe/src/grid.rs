@@ -1,0 +1,123 @@
+//! The moments at which series are asked for.
+
+/// Steps of one query at most; Prometheus refuses more than 11,000.
+const MOST_STEPS_A_QUERY: u64 = 10_000;
+
+/// Steps in all: 90 days at a step of 15 s are 518,400.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// Evenly spaced moments, in whole seconds of Unix time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Grid {
+    /// First moment.
+    pub from_s: u64,
+    /// Distance of moments.
+    pub step_s: u64,
+    /// Moments.
+    pub count: u64,
+}
+
+/// A range of time that makes no grid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GridError {
+    /// Nothing between the ends.
+    #[error("from {from_s} to {to_s} (Unix time) is no time to look at: the end must come later")]
+    Empty {
+        /// Begin.
+        from_s: u64,
+        /// End.
+        to_s: u64,
+    },
+    /// Too many steps.
+    #[error("{steps} steps of {step_s} s are more than {MOST_STEPS}: take a longer --step")]
+    TooMany {
+        /// Steps.
+        steps: u64,
+        /// Length of one.
+        step_s: u64,
+    },
+}
+
+impl Grid {
+    /// All multiples of `step_s` from `from_s` to `to_s`, so that two looks at one time agree.
+    ///
+    /// # Errors
+    /// [`GridError`] when there are none or too many.
+    ///
+    /// # Example
+    /// ```
+    /// let grid = kendall_observe::Grid::new(1_003, 1_030, 5).unwrap();
+    /// assert_eq!((grid.from_s, grid.count), (1_005, 6));
+    /// ```
+    pub fn new(from_s: u64, to_s: u64, step_s: u64) -> Result<Self, GridError> {
+        let step_s = step_s.max(1);
+        let first = from_s.div_ceil(step_s) * step_s;
+        if to_s <= first {
+            return Err(GridError::Empty { from_s, to_s });
+        }
+        let count = (to_s - first) / step_s + 1;
+        if count > MOST_STEPS {
+            return Err(GridError::TooMany { steps: count, step_s });
+        }
+        Ok(Self { from_s: first, step_s, count })
+    }
+
+    /// Last moment.
+    #[must_use]
+    pub fn to_s(&self) -> u64 {
+        self.from_s + (self.count - 1) * self.step_s
+    }
+
+    /// Grids of as many steps as one query may have, that make up this one.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = Self> + use<> {
+        let whole = *self;
+        (0..whole.count.div_ceil(MOST_STEPS_A_QUERY)).map(move |index| {
+            let done = index * MOST_STEPS_A_QUERY;
+            Self {
+                from_s: whole.from_s + done * whole.step_s,
+                step_s: whole.step_s,
+                count: (whole.count - done).min(MOST_STEPS_A_QUERY),
+            }
+        })
+    }
+
+    /// The step at a moment, if it is one.
+    pub(crate) fn index_of(&self, moment_s: f64) -> Option<usize> {
+        let offset = moment_s - kendall_units::exact_f64(self.from_s);
+        let steps = offset / kendall_units::exact_f64(self.step_s);
+        let near = (steps.round() - steps).abs() < 1e-3 && steps > -0.5;
+        let index = near.then(|| kendall_units::whole_u64(steps.round()))?;
+        (index < self.count).then(|| usize::try_from(index).ok())?
+    }
+
+    /// Number of moments, as an index counts.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX)
+    }
+
+    /// Seconds since the first moment.
+    pub(crate) fn offset_s(&self, index: usize) -> f64 {
+        kendall_units::exact_f64(index as u64 * self.step_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_make_up_the_whole() {
+        let grid = Grid::new(0, 25_000 * 15, 15).unwrap();
+        let chunks: Vec<Grid> = grid.chunks().collect();
+        assert_eq!(chunks.iter().map(|c| c.count).sum::<u64>(), grid.count);
+        assert!(chunks.windows(2).all(|pair| pair[1].from_s == pair[0].to_s() + 15));
+        assert_eq!(grid.index_of(45.0), Some(3));
+        assert_eq!(grid.index_of(46.0), None);
+    }
+
+    #[test]
+    fn ends_the_wrong_way_round_are_refused() {
+        assert!(matches!(Grid::new(100, 50, 5), Err(GridError::Empty { .. })));
+        assert!(matches!(Grid::new(0, u64::MAX / 2, 1), Err(GridError::TooMany { .. })));
+    }
+}

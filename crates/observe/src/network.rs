@@ -1,0 +1,353 @@
+//! The open network of queues behind a system: fitted on the first part of the time, scored on the
+//! rest.
+
+use kendall_queueing::model::{Class, Model, Pool, Station};
+use kendall_queueing::solver::{Solution, Solver, solve};
+use kendall_stats::distribution::t_two_sided;
+use kendall_stats::sample;
+use kendall_units::exact_f64;
+
+use crate::analysis::{CONFIDENCE, TierAnalysis, rate};
+use crate::system::System;
+use crate::windows::Window;
+
+/// Share of the windows that the fit may see.
+const CALIBRATION: f64 = 0.6;
+
+/// Windows that a score needs.
+const FEWEST_SCORED: usize = 2;
+
+/// Waiting below this share of the service time says nothing about its variability.
+const NOTABLE_WAITING: f64 = 0.05;
+
+/// A number and its standard error.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Fitted {
+    /// The number.
+    pub value: f64,
+    /// Its standard error.
+    pub standard_error: f64,
+}
+
+/// One tier as a center.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Center {
+    /// Name of the tier.
+    pub name: String,
+    /// m.
+    pub servers: u64,
+    /// V.
+    pub visits: f64,
+    /// S of one visit, what is below left out, s.
+    pub service_time_s: Fitted,
+    /// Waiting over that of exponential service and Poisson arrivals: (c_a² + c_s²)/2.
+    pub waiting_factor: Fitted,
+    /// The windows did not tell the waiting factor, so it is 1 give or take a factor of 2.
+    pub waiting_assumed: bool,
+    /// A server is held while the tiers below work.
+    pub held: bool,
+    /// Itself and all tiers below it.
+    pub below: Vec<usize>,
+}
+
+/// How the network did where it was not fitted.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Score {
+    /// Windows.
+    pub windows: usize,
+    /// Median of |predicted − measured|/measured of the response time at the entry.
+    pub median_error: f64,
+    /// The largest.
+    pub worst_error: f64,
+    /// Root mean square of ln(predicted/measured).
+    pub log_error: f64,
+}
+
+/// A network, and what it rests on.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Network {
+    /// Name of the system.
+    pub name: String,
+    /// One a tier, entry first.
+    pub centers: Vec<Center>,
+    /// Response time at the entry that is in no tier, s.
+    pub elsewhere_s: Fitted,
+    /// Windows that it was fitted on.
+    pub fitted_windows: usize,
+    /// How it does elsewhere; `None` where there are no such windows or no response time.
+    pub score: Option<Score>,
+}
+
+impl Network {
+    /// Fits centers to the first windows and scores them on the others.
+    pub(crate) fn fit(
+        system: &System,
+        tiers: &[TierAnalysis],
+        used: &[&Window],
+    ) -> Result<Self, String> {
+        let most = used.len().saturating_sub(FEWEST_SCORED).max(2);
+        let cut = kendall_units::whole_u64(exact_f64(used.len() as u64) * CALIBRATION);
+        let cut = usize::try_from(cut).unwrap_or(most).clamp(2, most);
+        let (seen, kept) = used.split_at(cut.min(used.len()));
+        let mut centers = Vec::with_capacity(tiers.len());
+        for (index, tier) in tiers.iter().enumerate() {
+            centers.push(center(system, tier, seen, index)?);
+        }
+        let elsewhere_s = Fitted { value: 0.0, standard_error: 0.0 };
+        let mut network = Self {
+            name: system.name.clone(),
+            centers,
+            elsewhere_s,
+            fitted_windows: seen.len(),
+            score: None,
+        };
+        network.fit_elsewhere(system, seen);
+        network.score = network.scored(system, kept);
+        Ok(network)
+    }
+
+    /// Response time that no tier explains: a network between client and entry, or what is not in
+    /// the system file.
+    fn fit_elsewhere(&mut self, system: &System, seen: &[&Window]) {
+        let missing: Vec<f64> = seen
+            .iter()
+            .filter_map(|window| {
+                let measured = window.tiers[system.entry].response_time_s?;
+                Some(measured - self.at(rate(system, window)?).ok()?.response_time_s)
+            })
+            .collect();
+        if missing.len() < 2 {
+            return;
+        }
+        let mean = sample::mean(&missing);
+        let error =
+            (sample::variance(&missing).unwrap_or(0.0) / exact_f64(missing.len() as u64)).sqrt();
+        // What is not told from nothing is nothing.
+        if mean > 2.0 * error {
+            self.elsewhere_s = Fitted { value: mean, standard_error: error };
+        }
+    }
+
+    fn scored(&self, system: &System, kept: &[&Window]) -> Option<Score> {
+        let ratios: Vec<f64> = kept
+            .iter()
+            .filter_map(|window| {
+                let measured = window.tiers[system.entry].response_time_s?;
+                let predicted = self.at(rate(system, window)?).ok()?.response_time_s;
+                (measured > 0.0).then(|| predicted / measured)
+            })
+            .collect();
+        if ratios.len() < FEWEST_SCORED {
+            return None;
+        }
+        let mut errors: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+        errors.sort_by(f64::total_cmp);
+        let squares: Vec<f64> = ratios.iter().map(|ratio| ratio.ln().powi(2)).collect();
+        Some(Score {
+            windows: ratios.len(),
+            median_error: sample::sorted_quantile(&errors, 0.5),
+            worst_error: errors.last().copied().unwrap_or(0.0),
+            log_error: sample::mean(&squares).sqrt(),
+        })
+    }
+
+    /// The model at a load, as every solver takes it.
+    ///
+    /// # Errors
+    /// In words, when the numbers make no model.
+    pub fn model(&self, arrival_rate_per_s: f64) -> Result<Model, String> {
+        let class = Class::open("requests", arrival_rate_per_s);
+        let mut stations = Vec::with_capacity(self.centers.len() + 1);
+        let mut pools = Vec::new();
+        for (index, center) in self.centers.iter().enumerate() {
+            let pooled = center.held && self.owns(index);
+            let service = center.service_time_s.value;
+            let station = if pooled {
+                Station::delay(&center.name)
+            } else {
+                Station::queue(&center.name, center.servers)
+            };
+            stations.push(station.with_service_time(0, service).with_visits(0, center.visits));
+            if pooled {
+                pools.push(Pool {
+                    name: format!("{} (held)", center.name),
+                    tokens: center.servers,
+                    stations: center.below.clone(),
+                    classes: vec![0],
+                    queue_capacity: None,
+                });
+            }
+        }
+        if self.elsewhere_s.value > 0.0 {
+            let station = Station::delay("elsewhere");
+            stations.push(station.with_service_time(0, self.elsewhere_s.value).with_visits(0, 1.0));
+        }
+        let model = Model::new(&self.name, vec![class], stations).map_err(|e| e.to_string())?;
+        model.with_pools(pools).map_err(|error| error.to_string())
+    }
+
+    /// Whether a tier is the only way to all that is below it, so that its servers are held for
+    /// every visit there.
+    fn owns(&self, index: usize) -> bool {
+        let below = &self.centers[index].below;
+        self.centers.iter().enumerate().all(|(other, center)| {
+            below.contains(&other)
+                || center.below.contains(&index)
+                || !center.below.iter().any(|tier| below.contains(tier))
+        })
+    }
+
+    /// What it says at a load.
+    ///
+    /// # Errors
+    /// In words, when there is no steady state.
+    pub fn at(&self, arrival_rate_per_s: f64) -> Result<NetworkPoint, String> {
+        let model = self.model(arrival_rate_per_s)?;
+        let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
+        Ok(self.point(&solution))
+    }
+
+    fn point(&self, solution: &Solution) -> NetworkPoint {
+        let mut response_time_s = solution.classes[0].system_response;
+        let mut utilizations = Vec::with_capacity(self.centers.len());
+        for (center, station) in self.centers.iter().zip(&solution.stations) {
+            let waiting = station.waiting_time.first().copied().unwrap_or(0.0);
+            response_time_s += (center.waiting_factor.value - 1.0) * center.visits * waiting;
+            let name = format!("{} (held)", center.name);
+            let pool = solution.pools.iter().find(|pool| pool.name == name);
+            let own = station.utilization.first().copied().unwrap_or(0.0);
+            utilizations.push(pool.map_or(own, |pool| pool.utilization));
+        }
+        NetworkPoint { response_time_s, utilizations }
+    }
+}
+
+/// What a network says at one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkPoint {
+    /// R at the entry, s.
+    pub response_time_s: f64,
+    /// U of each tier's servers.
+    pub utilizations: Vec<f64>,
+}
+
+/// All tiers that a tier calls, directly or through others, itself included.
+fn below(system: &System, index: usize) -> Vec<usize> {
+    let mut all = vec![index];
+    let mut next = 0;
+    while let Some(tier) = all.get(next).copied() {
+        next += 1;
+        for called in &system.tiers[tier].calls {
+            if !all.contains(called) {
+                all.push(*called);
+            }
+        }
+    }
+    all
+}
+
+fn center(
+    system: &System,
+    tier: &TierAnalysis,
+    seen: &[&Window],
+    index: usize,
+) -> Result<Center, String> {
+    let name = &system.tiers[index].name;
+    let held = system.tiers[index].held && !system.tiers[index].calls.is_empty();
+    let visits = tier.visits.center;
+    let services: Vec<f64> =
+        seen.iter().filter_map(|window| own_service(system, window, index, held, visits)).collect();
+    if services.len() < 2 {
+        return Err(format!(
+            "`{name}`: no query says how many of its servers are busy{}",
+            if held { " and how long those below take" } else { "" }
+        ));
+    }
+    // Load beyond the first part shifts demands; the mean over windows has their spread.
+    let service = sample::mean(&services);
+    if service <= 0.0 {
+        return Err(format!(
+            "`{name}` is busy for less time than those below it take: its servers are not held for \
+             all of it (leave out `held`), or the tiers' figures are not of the same requests"
+        ));
+    }
+    let variance = sample::variance(&services).unwrap_or(0.0);
+    let service_time_s = Fitted {
+        value: service,
+        standard_error: (variance / exact_f64(services.len() as u64)).sqrt(),
+    };
+    let (waiting_factor, waiting_assumed) = waiting(system, tier, seen, index, held, service);
+    Ok(Center {
+        name: name.clone(),
+        servers: tier.servers,
+        visits,
+        service_time_s,
+        waiting_factor,
+        waiting_assumed,
+        held,
+        below: below(system, index),
+    })
+}
+
+/// S of one visit in one window: busy servers over throughput, less what those below take.
+fn own_service(
+    system: &System,
+    window: &Window,
+    index: usize,
+    held: bool,
+    visits: f64,
+) -> Option<f64> {
+    let means = &window.tiers[index];
+    let here = means.throughput_per_s.or_else(|| Some(rate(system, window)? * visits))?;
+    let mut busy = means.busy?;
+    if held {
+        for called in &system.tiers[index].calls {
+            let other = &window.tiers[*called];
+            busy -= other.throughput_per_s? * other.response_time_s?;
+        }
+    }
+    (here > 0.0).then(|| busy / here)
+}
+
+/// How much longer requests wait than M/M/m says, where they wait at all: least squares through
+/// the origin of measured on modelled waiting times.
+fn waiting(
+    system: &System,
+    tier: &TierAnalysis,
+    seen: &[&Window],
+    index: usize,
+    held: bool,
+    service: f64,
+) -> (Fitted, bool) {
+    let assumed = (Fitted { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 }, true);
+    if held || !system.tiers[index].calls.is_empty() {
+        return assumed;
+    }
+    let pairs: Vec<(f64, f64)> = seen
+        .iter()
+        .filter_map(|window| {
+            let means = &window.tiers[index];
+            let arrivals = means.throughput_per_s?;
+            let model = Model::new(
+                "waiting",
+                vec![Class::open("requests", arrivals)],
+                vec![Station::queue("tier", tier.servers).with_service_time(0, service)],
+            );
+            let solution = solve(&model.ok()?, Solver::Auto).ok()?;
+            let modelled = solution.stations[0].waiting_time.first().copied()?;
+            Some((modelled, means.response_time_s? - means.busy? / arrivals))
+        })
+        .collect();
+    let square: f64 = pairs.iter().map(|(x, _)| x * x).sum();
+    let largest = pairs.iter().map(|(x, _)| *x).fold(0.0, f64::max);
+    if pairs.len() < 3 || largest < NOTABLE_WAITING * service {
+        return assumed;
+    }
+    let slope = pairs.iter().map(|(x, y)| x * y).sum::<f64>() / square;
+    let residual: f64 = pairs.iter().map(|(x, y)| (y - slope * x).powi(2)).sum();
+    let degrees = exact_f64(pairs.len() as u64 - 1);
+    // Widened by Student's t, since draws are normal.
+    let widened = t_two_sided(CONFIDENCE, degrees) / 1.96;
+    let standard_error = (residual / degrees / square).sqrt() * widened;
+    (Fitted { value: slope.max(0.0), standard_error }, false)
+}

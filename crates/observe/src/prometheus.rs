@@ -1,0 +1,222 @@
+//! A Prometheus server, asked over its HTTP API (v1).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde::Deserialize;
+
+use crate::{Grid, Series, Source, SourceError};
+
+/// How long one answer is waited for.
+const TIME_OUT: Duration = Duration::from_secs(30);
+
+/// Largest answer that is read.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// How often a query is tried that failed on the way.
+const TRIES: u32 = 3;
+
+/// How the server is told who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Authentication {
+    /// Not at all.
+    #[default]
+    None,
+    /// User and password.
+    Basic {
+        /// User.
+        user: String,
+        /// Password.
+        password: String,
+    },
+    /// A token.
+    Bearer(String),
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct Prometheus {
+    url: String,
+    authorization: Option<String>,
+    agent: ureq::Agent,
+}
+
+impl Prometheus {
+    /// The server at `url`, such as `http://127.0.0.1:9090`. Nothing is asked yet.
+    #[must_use]
+    pub fn new(url: &str, authentication: &Authentication) -> Self {
+        let authorization = match authentication {
+            Authentication::None => None,
+            Authentication::Basic { user, password } => {
+                let pair = format!("{user}:{password}");
+                let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
+                Some(format!("Basic {encoded}"))
+            }
+            Authentication::Bearer(token) => Some(format!("Bearer {token}")),
+        };
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(TIME_OUT))
+            .http_status_as_error(false)
+            .build()
+            .into();
+        Self { url: url.trim_end_matches('/').to_owned(), authorization, agent }
+    }
+
+    /// `GET` or, with a form, `POST` of an API path; tried again when it fails on the way.
+    fn ask(&self, path: &str, form: &[(&str, String)], what: &str) -> Result<String, SourceError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.ask_once(path, form) {
+                Ok(text) => return Ok(text),
+                Err(ureq::Error::BodyExceedsLimit(limit)) => {
+                    return Err(SourceError::Unreadable {
+                        query: what.to_owned(),
+                        reason: format!("it is larger than {limit} bytes; take a longer --step"),
+                    });
+                }
+                Err(_) if tried < TRIES => {}
+                Err(error) => {
+                    let (url, source) = (self.url.clone(), Box::new(error));
+                    return Err(SourceError::Unreachable { url, source });
+                }
+            }
+        }
+    }
+
+    fn ask_once(&self, path: &str, form: &[(&str, String)]) -> Result<String, ureq::Error> {
+        let url = format!("{}{path}", self.url);
+        let mut answer = if form.is_empty() {
+            let mut request = self.agent.get(&url);
+            if let Some(authorization) = &self.authorization {
+                request = request.header("authorization", authorization);
+            }
+            request.call()?
+        } else {
+            let mut request = self.agent.post(&url);
+            if let Some(authorization) = &self.authorization {
+                request = request.header("authorization", authorization);
+            }
+            request.send_form(form.iter().map(|(key, value)| (*key, value.as_str())))?
+        };
+        answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()
+    }
+}
+
+impl Source for Prometheus {
+    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+        let form = [
+            ("query", query.to_owned()),
+            ("start", grid.from_s.to_string()),
+            ("end", grid.to_s().to_string()),
+            ("step", grid.step_s.to_string()),
+        ];
+        parse_matrix(&self.ask("/api/v1/query_range", &form, query)?, query, grid)
+    }
+
+    fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
+        let text = self.ask("/api/v1/label/__name__/values", &[], "names of metrics")?;
+        let unreadable = |reason: String| SourceError::Unreadable {
+            query: "names of metrics".to_owned(),
+            reason,
+        };
+        let answer: Envelope<Vec<String>> =
+            serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        answer.data.ok_or_else(|| unreadable(answer.error.unwrap_or_default()))
+    }
+}
+
+#[derive(Deserialize)]
+struct Envelope<T> {
+    status: String,
+    data: Option<T>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Matrix {
+    result_type: String,
+    result: Vec<MatrixSeries>,
+}
+
+#[derive(Deserialize)]
+struct MatrixSeries {
+    metric: BTreeMap<String, String>,
+    values: Vec<(f64, String)>,
+}
+
+/// Reads the answer to a range query, as the server sent it or a recording kept it.
+pub(crate) fn parse_matrix(
+    text: &str,
+    query: &str,
+    grid: &Grid,
+) -> Result<Vec<Series>, SourceError> {
+    let unreadable = |reason: String| SourceError::Unreadable { query: query.to_owned(), reason };
+    let answer: Envelope<Matrix> = serde_json::from_str(text).map_err(|error| {
+        let begin: String = text.chars().take(80).collect();
+        unreadable(format!("{error}; it begins with `{begin}`"))
+    })?;
+    if answer.status != "success" {
+        let reason = answer.error.unwrap_or_else(|| "no reason given".to_owned());
+        return Err(SourceError::Refused { query: query.to_owned(), reason });
+    }
+    let matrix = answer.data.ok_or_else(|| unreadable("it has no data".to_owned()))?;
+    if matrix.result_type != "matrix" {
+        return Err(unreadable(format!("it is a {}, not a matrix", matrix.result_type)));
+    }
+    matrix
+        .result
+        .into_iter()
+        .map(|series| {
+            let mut values = vec![f64::NAN; grid.len()];
+            for (moment, value) in series.values {
+                let number = match value.as_str() {
+                    "+Inf" => f64::INFINITY,
+                    "-Inf" => f64::NEG_INFINITY,
+                    "NaN" => f64::NAN,
+                    text => {
+                        text.parse().map_err(|_| unreadable(format!("`{text}` is not a number")))?
+                    }
+                };
+                if let Some(index) = grid.index_of(moment) {
+                    values[index] = number;
+                }
+            }
+            Ok(Series { labels: series.metric, values })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_is_read_onto_the_grid_with_its_gaps() {
+        let grid = Grid::new(100, 120, 5).unwrap();
+        let text = r#"{"status":"success","data":{"resultType":"matrix","result":[
+            {"metric":{"le":"0.1"},"values":[[100,"1.5"],[110.0,"NaN"],[115,"+Inf"],[400,"7"]]}]}}"#;
+        let series = parse_matrix(text, "q", &grid).unwrap();
+        assert_eq!(series[0].labels["le"], "0.1");
+        assert_eq!(series[0].values[0].to_bits(), 1.5_f64.to_bits());
+        assert!(series[0].values[1].is_nan() && series[0].values[2].is_nan());
+        assert!(series[0].values[3].is_infinite() && series[0].values.len() == 5);
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_servers_words_and_noise_is_unreadable() {
+        let grid = Grid::new(100, 120, 5).unwrap();
+        let text = r#"{"status":"error","errorType":"bad_data","error":"parse error at char 3"}"#;
+        let error = parse_matrix(text, "su(x)", &grid).unwrap_err();
+        assert!(error.to_string().contains("`su(x)` was refused: parse error at char 3"));
+        for noise in [
+            "<html>404</html>",
+            "{}",
+            r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#,
+        ] {
+            assert!(parse_matrix(noise, "q", &grid).is_err(), "{noise}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Answers kept in a folder, so that an analysis can be made again without the server.
+//!
+//! One JSON file a query and chunk of time, as the server's API writes it, and `index.json` with
+//! which query is where. Files of the same form that come from elsewhere can be put there by hand.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Grid, Series, Source, SourceError, prometheus};
+
+/// Name of the list of answers.
+const INDEX: &str = "index.json";
+
+/// One kept answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    query: String,
+    #[serde(flatten)]
+    grid: Grid,
+    file: String,
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> SourceError + use<> {
+    let path = path.display().to_string();
+    move |source| SourceError::File { path, source }
+}
+
+/// Answers that were kept.
+#[derive(Debug)]
+pub struct Recording {
+    folder: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl Recording {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// [`SourceError`] when it is no recording.
+    pub fn open(folder: &Path) -> Result<Self, SourceError> {
+        let path = folder.join(INDEX);
+        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
+        let entries = serde_json::from_str(&text).map_err(|error| SourceError::Unreadable {
+            query: path.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { folder: folder.to_owned(), entries })
+    }
+
+    /// The time that it holds: that of its first answer with all chunks after it.
+    #[must_use]
+    pub fn grid(&self) -> Option<Grid> {
+        let first = self.entries.first()?;
+        let chunks = self.entries.iter().filter(|entry| entry.query == first.query);
+        let from_s = chunks.clone().map(|entry| entry.grid.from_s).min()?;
+        let to_s = chunks.map(|entry| entry.grid.to_s()).max()?;
+        Grid::new(from_s, to_s, first.grid.step_s).ok()
+    }
+}
+
+impl Source for Recording {
+    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+        let missing = || SourceError::NotRecorded {
+            folder: self.folder.display().to_string(),
+            query: query.to_owned(),
+        };
+        let entry = self
+            .entries
+            .iter()
+            .find(|entry| entry.query == query && entry.grid == *grid)
+            .ok_or_else(missing)?;
+        // A name from a file that others may have written: it stays in its folder.
+        let name = Path::new(&entry.file).file_name().ok_or_else(missing)?;
+        let path = self.folder.join(name);
+        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
+        prometheus::parse_matrix(&text, query, grid)
+    }
+}
+
+/// Passes queries on to another source and keeps what it answers.
+pub struct Recorder<'a> {
+    inner: &'a mut dyn Source,
+    folder: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl std::fmt::Debug for Recorder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Recorder<'a> {
+    /// Keeps answers in `folder`, which is made.
+    ///
+    /// # Errors
+    /// [`SourceError::File`] when it cannot be made, or holds another recording.
+    pub fn new(inner: &'a mut dyn Source, folder: &Path) -> Result<Self, SourceError> {
+        std::fs::create_dir_all(folder).map_err(failed(folder))?;
+        let path = folder.join(INDEX);
+        if path.exists() {
+            let there = std::io::Error::new(
+                std::io::ErrorKind::AlreadyExists,
+                "a recording is there already; choose another folder",
+            );
+            return Err(failed(&path)(there));
+        }
+        Ok(Self { inner, folder: folder.to_owned(), entries: Vec::new() })
+    }
+
+    /// Writes the list of answers: what was kept counts only then.
+    ///
+    /// # Errors
+    /// [`SourceError::File`] when it cannot be written.
+    pub fn finish(self) -> Result<(), SourceError> {
+        let path = self.folder.join(INDEX);
+        let text = serde_json::to_string_pretty(&self.entries).unwrap_or_default();
+        std::fs::write(&path, text).map_err(failed(&path))
+    }
+}
+
+impl Source for Recorder<'_> {
+    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+        let series = self.inner.range(query, grid)?;
+        let file = format!("answer-{:04}.json", self.entries.len() + 1);
+        let path = self.folder.join(&file);
+        std::fs::write(&path, written(&series, grid)).map_err(failed(&path))?;
+        self.entries.push(Entry { query: query.to_owned(), grid: *grid, file });
+        Ok(series)
+    }
+
+    fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
+        self.inner.metric_names()
+    }
+}
+
+/// As the server's API writes it, gaps left out.
+fn written(series: &[Series], grid: &Grid) -> String {
+    let result: Vec<serde_json::Value> = series
+        .iter()
+        .map(|series| {
+            let values: Vec<(u64, String)> = (0_u64..)
+                .zip(&series.values)
+                .filter(|(_, value)| !value.is_nan())
+                .map(|(index, value)| {
+                    let text = if value.is_infinite() {
+                        if *value > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
+                    } else {
+                        value.to_string()
+                    };
+                    (grid.from_s + index * grid.step_s, text)
+                })
+                .collect();
+            serde_json::json!({ "metric": series.labels, "values": values })
+        })
+        .collect();
+    let data = serde_json::json!({ "resultType": "matrix", "result": result });
+    serde_json::json!({ "status": "success", "data": data }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl Source for Fixed {
+        fn range(&mut self, _: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+            let values = (0..grid.len())
+                .map(|i| if i == 1 { f64::NAN } else { kendall_units::exact_f64(i as u64) / 3.0 })
+                .collect();
+            Ok(vec![Series { labels: [("le".into(), "0.5".into())].into(), values }])
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_reads_back_to_the_last_digit() {
+        let folder = tempfile::tempdir().unwrap();
+        let grid = Grid::new(0, 100, 10).unwrap();
+        let mut fixed = Fixed;
+        let mut recorder = Recorder::new(&mut fixed, folder.path()).unwrap();
+        let first = recorder.range("up", &grid).unwrap();
+        recorder.finish().unwrap();
+        let mut recording = Recording::open(folder.path()).unwrap();
+        assert_eq!(recording.grid(), Some(grid));
+        let again = recording.range("up", &grid).unwrap();
+        let bits = |series: &[Series]| -> Vec<u64> {
+            series[0].values.iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect()
+        };
+        assert_eq!(bits(&first), bits(&again));
+        assert_eq!(first[0].labels, again[0].labels);
+        assert!(matches!(recording.range("down", &grid), Err(SourceError::NotRecorded { .. })));
+        assert!(Recorder::new(&mut fixed, folder.path()).is_err());
+    }
+}

@@ -1,0 +1,516 @@
+//! The analysis as a report: chapters of text, tables and plots, answer first.
+
+use kendall_report::document::{Cell, Level, Section, Table, Unit};
+use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_report::{REPORT_VERSION, Report};
+use kendall_stats::estimate::Estimate;
+use kendall_units::{Rate, Seconds, exact_f64};
+
+use crate::analysis::{Analysis, rate};
+use crate::bins::quantile_bounds;
+use crate::fetch::Observed;
+use crate::system::System;
+use crate::what_if::Answer;
+
+/// Points of a drawn curve.
+const CURVE: u32 = 60;
+
+/// Quantiles that are bounded by the bins.
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
+
+/// Everything that was found, as chapters.
+#[must_use]
+pub fn report(
+    system: &System,
+    observed: &Observed,
+    analysis: &Analysis,
+    answers: &[Answer],
+) -> Report {
+    let summary = sentences(system, analysis, answers);
+    let mut first = Section::new("answer", "The answer");
+    first.list(summary.clone());
+    let sections = vec![
+        first,
+        monitoring(system, analysis),
+        over_time(system, analysis),
+        demands(system, analysis),
+        against_load(system, analysis),
+        percentiles(system, observed, analysis),
+        network(analysis),
+        what_if(system, answers),
+    ];
+    let title = system.question.clone().unwrap_or_else(|| format!("What limits {}?", system.name));
+    let used = analysis.windows.used().count();
+    Report {
+        version: REPORT_VERSION,
+        name: system.name.clone(),
+        title,
+        byline: format!(
+            "{} tiers, {} windows of {}, {used} used",
+            system.tiers.len(),
+            analysis.windows.all.len(),
+            Seconds::new(exact_f64(system.step_s * system.block_steps as u64)),
+        ),
+        program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+        summary,
+        sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
+    }
+}
+
+fn with_interval(estimate: &Estimate, print: impl Fn(f64) -> String) -> String {
+    estimate.interval.map_or_else(
+        || print(estimate.center),
+        |interval| {
+            format!(
+                "{} ({} to {})",
+                print(estimate.center),
+                print(interval.low),
+                print(interval.high)
+            )
+        },
+    )
+}
+
+fn per_second(value: f64) -> String {
+    Rate::per_second(value).to_string()
+}
+
+fn times(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn seconds(value: f64) -> String {
+    Seconds::new(value).to_string()
+}
+
+fn percent(value: f64) -> String {
+    format!("{:.0} %", value * 100.0)
+}
+
+/// The result in a few sentences.
+#[must_use]
+pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Vec<String> {
+    let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
+    sentences.push(trust(analysis));
+    match &analysis.network {
+        Ok(network) => sentences.push(match &network.score {
+            Some(score) => format!(
+                "The network of queues, fitted on the first {} windows, errs by {} in response time on \
+                 the {} after them (worst {}).",
+                network.fitted_windows,
+                percent(score.median_error),
+                score.windows,
+                percent(score.worst_error)
+            ),
+            None => "The network of queues could not be scored on windows that it has not seen."
+                .to_owned(),
+        }),
+        Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
+    }
+    for answer in answers {
+        sentences.push(match &answer.response_time {
+            Ok(time) => format!(
+                "{}: response time {} at {}.",
+                answer.question,
+                with_interval(time, seconds),
+                per_second(answer.arrival_rate_per_s)
+            ),
+            Err(reason) => format!("{}: {reason}.", answer.question),
+        });
+    }
+    sentences
+}
+
+/// Which tier saturates first, and at which load; or why nobody can tell.
+fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
+    let name = |index: usize| system.tiers[index].name.as_str();
+    match &analysis.bottleneck {
+        Ok(index) => {
+            let headroom = analysis.tiers[*index].headroom.as_ref()?;
+            Some(format!(
+                "`{}` saturates first: at {} times the load of now, {}.",
+                name(*index),
+                with_interval(&headroom.ratio, times),
+                with_interval(&headroom.capacity_per_s, per_second)
+            ))
+        }
+        Err(candidates) if candidates.is_empty() => {
+            Some("Cannot tell what saturates first: no query says how busy a tier is.".to_owned())
+        }
+        Err(candidates) => {
+            let names: Vec<String> = candidates.iter().map(|i| format!("`{}`", name(*i))).collect();
+            let silent: Vec<String> = (0..system.tiers.len())
+                .filter(|index| analysis.tiers[*index].headroom.is_none())
+                .map(|index| format!("`{}`", name(index)))
+                .collect();
+            let what = if silent.is_empty() {
+                "their capacities are not told apart: look at a time with more different loads"
+                    .to_owned()
+            } else {
+                format!("nothing says how busy {} is: add a query for `busy`", silent.join(", "))
+            };
+            Some(format!(
+                "Cannot tell what saturates first; nearest is {} ({what}).",
+                names.join(" or ")
+            ))
+        }
+    }
+}
+
+/// Whether the monitoring agrees with itself.
+fn trust(analysis: &Analysis) -> String {
+    let broken: Vec<String> = analysis
+        .laws
+        .iter()
+        .filter(|law| !law.holds)
+        .map(|law| format!("`{}` ({:+.0} %)", law.tier, law.difference * 100.0))
+        .collect();
+    if analysis.laws.is_empty() {
+        "The monitoring cannot be checked: no tier has arrivals beside throughput, or a number of \
+         requests beside response time."
+            .to_owned()
+    } else if broken.is_empty() {
+        format!("The monitoring agrees with itself: {} laws hold.", analysis.laws.len())
+    } else {
+        format!("The monitoring contradicts itself at {}: see the checks.", broken.join(", "))
+    }
+}
+
+fn monitoring(system: &System, analysis: &Analysis) -> Section {
+    let mut section = Section::new("monitoring", "Can the monitoring be trusted?");
+    section.text(
+        "These laws hold for any system over any time. Where one does not, the figures are not of the \
+         same requests or not of the same time: mend the monitoring before believing the model.",
+    );
+    let mut table = Table::new("laws", "Operational laws, left side against right side")
+        .column("law", "Law", Unit::Text)
+        .column("tier", "Tier", Unit::Text)
+        .column("difference", "Mean difference (%)", Unit::SignedPercent)
+        .column("spread", "Standard deviation (%)", Unit::Percent)
+        .column("windows", "Windows", Unit::Count)
+        .column("verdict", "Verdict", Unit::Text);
+    for law in &analysis.laws {
+        let verdict = if law.holds {
+            "holds".to_owned()
+        } else {
+            format!("does not hold; usually {}", law.explanation)
+        };
+        table.push(vec![
+            law.law.into(),
+            law.tier.clone().into(),
+            law.difference.into(),
+            law.spread.into(),
+            exact_f64(law.windows as u64).into(),
+            verdict.into(),
+        ]);
+    }
+    section.table(table);
+    let mut windows = Table::new("windows", "Windows that are left out, and why")
+        .column("from_s", "From (s)", Unit::Plain(6))
+        .column("to_s", "To (s)", Unit::Plain(6))
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+        .column("why", "Why", Unit::Text)
+        .folded();
+    for window in &analysis.windows.all {
+        if let Some(why) = &window.left_out {
+            let throughput = rate(system, window);
+            windows.push(vec![
+                window.from_s.into(),
+                window.to_s.into(),
+                Cell::number_or(throughput, "no scrape"),
+                why.clone().into(),
+            ]);
+        }
+    }
+    section.table(windows);
+    section
+}
+
+fn over_time(system: &System, analysis: &Analysis) -> Section {
+    let mut section = Section::new("time", "Load over time");
+    let series = |pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| -> Vec<Series> {
+        system
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(index, tier)| Series {
+                name: tier.name.clone(),
+                mark: Mark::Line,
+                color: index,
+                points: analysis
+                    .windows
+                    .all
+                    .iter()
+                    .filter_map(|w| Some(Point::new(w.from_s, pick(&w.tiers[index])?)))
+                    .collect(),
+            })
+            .collect()
+    };
+    section.plot(Plot {
+        id: "throughput-time".to_owned(),
+        title: "Throughput of each tier".to_owned(),
+        description: "One point a window, those left out included.".to_owned(),
+        x: Axis::from_zero("Time (s)"),
+        y: Axis::from_zero("Throughput (1/s)"),
+        series: series(&|means| means.throughput_per_s),
+    });
+    section.plot(Plot {
+        id: "response-time".to_owned(),
+        title: "Response time of each tier".to_owned(),
+        description: "One point a window, mean over its requests.".to_owned(),
+        x: Axis::from_zero("Time (s)"),
+        y: Axis::from_zero("Response time (ms)"),
+        series: series(&|means| means.response_time_s.map(|time| time * 1e3)),
+    });
+    section
+}
+
+fn demands(system: &System, analysis: &Analysis) -> Section {
+    let mut section = Section::new("demands", "Demands and headroom");
+    section.text(
+        "Demand is the time for which one request of the system keeps a server of the tier busy, from \
+         busy servers against throughput over all windows used. Capacity is the load at which all its \
+         servers would be busy: a bound, since response times grow before it.",
+    );
+    let mut table = Table::new("demands", "Demands, capacities, headroom")
+        .column("tier", "Tier", Unit::Text)
+        .column("servers", "Servers", Unit::Count)
+        .column("visits", "Visits", Unit::Plain(4))
+        .column("demand_s", "Demand (ms)", Unit::Milliseconds)
+        .column("background", "Busy without load", Unit::Plain(3))
+        .column("utilization_seen", "Highest utilization seen (%)", Unit::Percent)
+        .column("capacity_per_s", "Capacity (1/s)", Unit::PerSecond)
+        .column("headroom", "Times the load of now", Unit::Plain(3));
+    for (tier, found) in system.tiers.iter().zip(&analysis.tiers) {
+        let (demand, background) = match &found.demand {
+            Ok(fit) => (
+                Cell::estimate_or(fit.demands.first().map(|demand| &demand.estimate), "none"),
+                fit.background.as_ref().map_or_else(
+                    || Cell::Empty("not told from 0".to_owned()),
+                    |part| Cell::Estimate(part.estimate.clone()),
+                ),
+            ),
+            Err(why) => (Cell::Empty(why.clone()), Cell::Empty(why.clone())),
+        };
+        let why = "its demand is not told from 0";
+        let headroom = found.headroom.as_ref();
+        table.push(vec![
+            tier.name.clone().into(),
+            exact_f64(found.servers).into(),
+            Cell::Estimate(found.visits.clone()),
+            demand,
+            background,
+            found.utilization_seen.into(),
+            Cell::estimate_or(headroom.map(|h| &h.capacity_per_s), why),
+            Cell::estimate_or(headroom.map(|h| &h.ratio), why),
+        ]);
+    }
+    section.table(table);
+    section
+}
+
+fn against_load(system: &System, analysis: &Analysis) -> Section {
+    let mut section = Section::new("load", "Against the load");
+    let measured = |index: usize, pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| {
+        analysis
+            .windows
+            .used()
+            .filter_map(|w| Some(Point::new(rate(system, w)?, pick(&w.tiers[index])?)))
+            .collect::<Vec<Point>>()
+    };
+    let utilization: Vec<Series> = system
+        .tiers
+        .iter()
+        .enumerate()
+        .map(|(index, tier)| {
+            let m = exact_f64(analysis.tiers[index].servers);
+            Series {
+                name: tier.name.clone(),
+                mark: Mark::Points,
+                color: index,
+                points: measured(index, &|means| means.busy.map(|busy| busy / m * 100.0)),
+            }
+        })
+        .collect();
+    section.plot(Plot {
+        id: "utilization-load".to_owned(),
+        title: "Utilization against load".to_owned(),
+        description: "One point a window that is used.".to_owned(),
+        x: Axis::from_zero("Load (1/s)"),
+        y: Axis::from_zero("Utilization (%)"),
+        series: utilization,
+    });
+    let mut response = vec![Series {
+        name: "measured".to_owned(),
+        mark: Mark::Points,
+        color: 0,
+        points: measured(system.entry, &|means| means.response_time_s.map(|time| time * 1e3)),
+    }];
+    if let Ok(network) = &analysis.network {
+        let most = analysis.rates_seen_per_s.1 * 1.2;
+        let points = (1..=CURVE)
+            .filter_map(|step| {
+                let load = most * f64::from(step) / f64::from(CURVE);
+                Some(Point::new(load, network.at(load).ok()?.response_time_s * 1e3))
+            })
+            .collect();
+        let name = "network of queues".to_owned();
+        response.push(Series { name, mark: Mark::Dashed, color: 0, points });
+    }
+    section.plot(Plot {
+        id: "response-load".to_owned(),
+        title: "Response time at the entry against load".to_owned(),
+        description: "Points are windows, the dashed line is what the network says.".to_owned(),
+        x: Axis::from_zero("Load (1/s)"),
+        y: Axis::from_zero("Response time (ms)"),
+        series: response,
+    });
+    section
+}
+
+fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
+    let mut section = Section::new("percentiles", "Percentiles, as far as the bins tell");
+    let mut table = Table::new("percentiles", "Response times over the whole time, by bins")
+        .column("tier", "Tier", Unit::Text);
+    for quantile in QUANTILES {
+        let label = format!("{} % of requests", quantile * 100.0);
+        table = table.column(format!("p{}", quantile * 100.0), label, Unit::Text);
+    }
+    let steps = 0..analysis.windows.all.len() * system.block_steps;
+    for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
+        if series.buckets.is_empty() {
+            continue;
+        }
+        let mut row: Vec<Cell> = vec![tier.name.clone().into()];
+        for quantile in QUANTILES {
+            row.push(match quantile_bounds(series, steps.clone(), quantile) {
+                Some(bounds) if bounds.at_most_s.is_infinite() => {
+                    format!("above {}", seconds(bounds.above_s)).into()
+                }
+                Some(bounds) => {
+                    format!("{} to {}", seconds(bounds.above_s), seconds(bounds.at_most_s)).into()
+                }
+                None => Cell::Empty("no requests".to_owned()),
+            });
+        }
+        table.push(row);
+    }
+    section.table(table);
+    section
+}
+
+fn network(analysis: &Analysis) -> Section {
+    let mut section = Section::new("network", "The network of queues");
+    let network = match &analysis.network {
+        Ok(network) => network,
+        Err(reason) => {
+            section.note(Level::Doubt, format!("There is none: {reason}."));
+            return section;
+        }
+    };
+    section.text(format!(
+        "Open network, one center a tier; fitted on the first {} windows that are used, scored on the \
+         others. Waiting is that of M/M/m times a fitted factor, (c_a² + c_s²)/2 after Allen and \
+         Cunneen. What is between the tiers and in none of them is a delay of {}.",
+        network.fitted_windows,
+        seconds(network.elsewhere_s.value)
+    ));
+    let mut table = Table::new("centers", "Centers and what was fitted")
+        .column("tier", "Tier", Unit::Text)
+        .column("servers", "Servers", Unit::Count)
+        .column("visits", "Visits", Unit::Plain(4))
+        .column("service_time_s", "Service time (ms)", Unit::Milliseconds)
+        .column("service_time_error_s", "± (ms)", Unit::Milliseconds)
+        .column("waiting_factor", "Waiting factor", Unit::Plain(3))
+        .column("rests_on", "Rests on", Unit::Text);
+    for center in &network.centers {
+        let rests = match (center.held, center.waiting_assumed) {
+            (true, _) => "servers are held while those below work",
+            (false, true) => "waiting taken as M/M/m: too little of it, or it calls others",
+            (false, false) => "waiting fitted to the windows",
+        };
+        table.push(vec![
+            center.name.clone().into(),
+            exact_f64(center.servers).into(),
+            center.visits.into(),
+            center.service_time_s.value.into(),
+            center.service_time_s.standard_error.into(),
+            center.waiting_factor.value.into(),
+            rests.into(),
+        ]);
+    }
+    section.table(table);
+    section.heading("The model to take along");
+    section
+        .text("At the load of now; `kendall solve` takes it as it is (waiting factors left out).");
+    section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
+    section
+}
+
+/// The network at the load of now, as a model file.
+#[must_use]
+pub fn model_file(analysis: &Analysis) -> String {
+    use std::fmt::Write as _;
+    let Ok(network) = &analysis.network else { return String::new() };
+    let mut text =
+        format!("name = {:?}\narrival_rate_per_s = {}\n", network.name, analysis.rate_now_per_s);
+    let Ok(model) = network.model(analysis.rate_now_per_s) else { return text };
+    for station in &model.stations {
+        let demand = station.demand_at(0);
+        write!(text, "\n[[stations]]\nname = {:?}\n", station.name).unwrap_or_default();
+        if station.is_delay() {
+            text.push_str("kind = \"delay\"\n");
+        } else {
+            writeln!(text, "servers = {}", station.servers).unwrap_or_default();
+        }
+        if let Some(demand) = demand {
+            let (service, visits) = (demand.service.mean(), demand.visits);
+            writeln!(text, "service_time_s = {service}\nvisits = {visits}").unwrap_or_default();
+        }
+    }
+    for pool in &model.pools {
+        let names: Vec<&str> =
+            pool.stations.iter().map(|index| model.stations[*index].name.as_str()).collect();
+        write!(
+            text,
+            "\n[[pools]]\nname = {:?}\ntokens = {}\nstations = {names:?}\n",
+            pool.name, pool.tokens
+        )
+        .unwrap_or_default();
+    }
+    text
+}
+
+fn what_if(system: &System, answers: &[Answer]) -> Section {
+    let mut section = Section::new("what-if", "What if");
+    let mut table = Table::new("what-if", "Predictions with 95 % intervals")
+        .column("question", "Question", Unit::Text)
+        .column("arrival_rate_per_s", "Load (1/s)", Unit::PerSecond)
+        .column("response_time_s", "Response time (ms)", Unit::Milliseconds);
+    for tier in &system.tiers {
+        let key = format!("utilization_{}", tier.name);
+        table = table.column(key, format!("U of {} (%)", tier.name), Unit::Percent);
+    }
+    for answer in answers {
+        let mut row: Vec<Cell> = vec![
+            answer.question.clone().into(),
+            answer.arrival_rate_per_s.into(),
+            match &answer.response_time {
+                Ok(time) => Cell::Estimate(time.clone()),
+                Err(reason) => Cell::Empty(reason.clone()),
+            },
+        ];
+        row.extend(answer.utilizations.iter().map(|used| Cell::Estimate(used.clone())));
+        table.push(row);
+    }
+    section.table(table);
+    for answer in answers {
+        for caveat in &answer.caveats {
+            section.note(Level::Doubt, format!("{}: {caveat}.", answer.question));
+        }
+        if let Err(reason) = &answer.response_time {
+            section.note(Level::Bad, format!("{}: {reason}.", answer.question));
+        }
+    }
+    section
+}

@@ -1,0 +1,350 @@
+//! The system file: which tiers there are, who calls whom, and where their figures come from.
+
+use std::collections::BTreeMap;
+
+use kendall_units::parse_seconds;
+use serde::Deserialize;
+
+use crate::preset::{PRESETS, Preset, filled};
+
+/// Most tiers.
+const MOST_TIERS: usize = 100;
+
+/// What is asked about a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// m: workers, servers or cores.
+    Servers,
+    /// λ, 1/s.
+    Arrivals,
+    /// X, 1/s.
+    Throughput,
+    /// R, mean, s.
+    ResponseTime,
+    /// Mean number of busy servers: U·m.
+    Busy,
+    /// Q: requests in the tier, waiting and served.
+    Number,
+    /// Failed requests, 1/s.
+    Errors,
+    /// Hits, 1/s.
+    Hits,
+    /// Misses, 1/s.
+    Misses,
+    /// Cumulative histogram of response times: rates by `le`.
+    Buckets,
+}
+
+impl Quantity {
+    /// All of them, with their names in system files.
+    pub const ALL: [(Self, &'static str); 10] = [
+        (Self::Servers, "servers"),
+        (Self::Arrivals, "arrivals"),
+        (Self::Throughput, "throughput"),
+        (Self::ResponseTime, "response_time"),
+        (Self::Busy, "busy"),
+        (Self::Number, "number"),
+        (Self::Errors, "errors"),
+        (Self::Hits, "hits"),
+        (Self::Misses, "misses"),
+        (Self::Buckets, "buckets"),
+    ];
+
+    /// Name in a system file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(quantity, _)| *quantity == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// A tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tier {
+    /// What it is called.
+    pub name: String,
+    /// m, where the file says it.
+    pub servers: Option<u64>,
+    /// A worker is held while the tiers below serve its request.
+    pub held: bool,
+    /// Tiers that it calls, as indices.
+    pub calls: Vec<usize>,
+    /// Queries, placeholders filled in.
+    pub queries: BTreeMap<Quantity, String>,
+}
+
+/// A system.
+#[derive(Debug, Clone, PartialEq)]
+pub struct System {
+    /// What it is called.
+    pub name: String,
+    /// What is to be found out.
+    pub question: Option<String>,
+    /// Distance of the moments that are looked at.
+    pub step_s: u64,
+    /// Over how long rates are taken.
+    pub window_s: u64,
+    /// Steps of one window of the analysis.
+    pub block_steps: usize,
+    /// Where requests come from outside.
+    pub entry: usize,
+    /// The tiers, entry first, then as they are called.
+    pub tiers: Vec<Tier>,
+    /// Address of the server, where the file says it.
+    pub prometheus: Option<String>,
+    /// Folder of a recording, relative to the file.
+    pub recorded: Option<String>,
+}
+
+/// A system file that is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// No TOML, or another key, or a value of another kind.
+    #[error("{0}")]
+    Form(#[from] Box<toml::de::Error>),
+    /// A value that makes no sense.
+    #[error("{key}: {value} is refused; expected {expected}")]
+    Refused {
+        /// Where.
+        key: String,
+        /// What was there.
+        value: String,
+        /// What it must be.
+        expected: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    name: String,
+    question: Option<String>,
+    entry: String,
+    #[serde(default = "usual_step")]
+    step: String,
+    scrape: Option<String>,
+    block: Option<String>,
+    prometheus: Option<String>,
+    recorded: Option<String>,
+    tiers: BTreeMap<String, WireTier>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireTier {
+    servers: Option<u64>,
+    #[serde(default)]
+    held: bool,
+    #[serde(default)]
+    calls: Vec<String>,
+    preset: Option<String>,
+    #[serde(default)]
+    selector: String,
+    #[serde(default)]
+    queries: BTreeMap<Quantity, String>,
+}
+
+fn usual_step() -> String {
+    "15s".to_owned()
+}
+
+fn refused(
+    key: impl Into<String>,
+    value: impl Into<String>,
+    expected: impl Into<String>,
+) -> SystemError {
+    SystemError::Refused { key: key.into(), value: value.into(), expected: expected.into() }
+}
+
+impl System {
+    /// Reads a system file.
+    ///
+    /// # Errors
+    /// [`SystemError`] names the key, the value and what was expected.
+    ///
+    /// # Example
+    /// ```
+    /// let system = kendall_observe::System::parse(r#"
+    /// name = "web"
+    /// entry = "app"
+    /// [tiers.app]
+    /// servers = 4
+    /// preset = "http"
+    /// selector = 'job="app"'
+    /// "#).unwrap();
+    /// assert_eq!(system.tiers[0].name, "app");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, SystemError> {
+        let wire: Wire = toml::from_str(text).map_err(Box::new)?;
+        let step_s = whole_seconds("step", &wire.step)?;
+        let scrape = wire.scrape.clone().unwrap_or_else(|| wire.step.clone());
+        let scrape_s = whole_seconds("scrape", &scrape)?;
+        // Two samples at least are in any window of four scrapes, one missing scrape allowed.
+        let window_s = step_s.max(4 * scrape_s);
+        let block_s = match &wire.block {
+            Some(text) => whole_seconds("block", text)?,
+            None => 3 * window_s.max(4 * step_s),
+        };
+        let block_steps = usize::try_from((block_s / step_s).max(2)).unwrap_or(usize::MAX);
+        if wire.tiers.is_empty() || wire.tiers.len() > MOST_TIERS {
+            let expected = format!("1 to {MOST_TIERS} tiers");
+            return Err(refused("tiers", wire.tiers.len().to_string(), expected));
+        }
+        let order = order(&wire)?;
+        let tiers = order
+            .iter()
+            .map(|name| tier(name, &wire.tiers[name.as_str()], &order, window_s))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            name: wire.name,
+            question: wire.question,
+            step_s,
+            window_s,
+            block_steps,
+            entry: 0,
+            tiers,
+            prometheus: wire.prometheus,
+            recorded: wire.recorded,
+        })
+    }
+}
+
+fn whole_seconds(key: &str, text: &str) -> Result<u64, SystemError> {
+    let expected = "a time in whole seconds, such as `15s` or `1min`";
+    let seconds = parse_seconds(text)
+        .map_err(|error| refused(key, format!("`{text}` ({error})"), expected))?;
+    let nanoseconds = seconds.as_nanos();
+    if nanoseconds == 0 || nanoseconds % 1_000_000_000 != 0 {
+        return Err(refused(key, format!("`{text}`"), expected));
+    }
+    Ok(nanoseconds / 1_000_000_000)
+}
+
+/// Names of the tiers: the entry, then those that are called, in the order in which they are met.
+fn order(wire: &Wire) -> Result<Vec<String>, SystemError> {
+    let known = || wire.tiers.keys().cloned().collect::<Vec<_>>().join(", ");
+    if !wire.tiers.contains_key(&wire.entry) {
+        let expected = format!("one of the tiers: {}", known());
+        return Err(refused("entry", format!("`{}`", wire.entry), expected));
+    }
+    let mut order = vec![wire.entry.clone()];
+    let mut next = 0;
+    while let Some(name) = order.get(next).cloned() {
+        next += 1;
+        for called in &wire.tiers[&name].calls {
+            let key = format!("tiers.{name}.calls");
+            if !wire.tiers.contains_key(called) {
+                return Err(refused(key, format!("`{called}`"), format!("one of: {}", known())));
+            }
+            if reaches(wire, called, &name) {
+                let expected = "tiers that do not call back, directly or through others";
+                return Err(refused(key, format!("`{called}`"), expected));
+            }
+            if !order.contains(called) {
+                order.push(called.clone());
+            }
+        }
+    }
+    if let Some(lost) = wire.tiers.keys().find(|name| !order.contains(name)) {
+        let expected = format!("to be called by another tier, or to be the entry `{}`", wire.entry);
+        return Err(refused(format!("tiers.{lost}"), "called by nobody", expected));
+    }
+    Ok(order)
+}
+
+/// Whether `from` calls `to`, directly or through others.
+fn reaches(wire: &Wire, from: &str, to: &str) -> bool {
+    let mut seen: Vec<&str> = vec![from];
+    let mut next = 0;
+    while let Some(name) = seen.get(next).copied() {
+        next += 1;
+        if name == to {
+            return true;
+        }
+        for called in wire.tiers.get(name).into_iter().flat_map(|tier| &tier.calls) {
+            if !seen.contains(&called.as_str()) {
+                seen.push(called);
+            }
+        }
+    }
+    false
+}
+
+fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<Tier, SystemError> {
+    let window = format!("{window_s}s");
+    let mut queries = BTreeMap::new();
+    if let Some(preset) = &wire.preset {
+        let preset = find_preset(name, preset)?;
+        for (quantity, template) in preset.queries {
+            queries.insert(*quantity, filled(template, &wire.selector, &window));
+        }
+    }
+    for (quantity, template) in &wire.queries {
+        queries.insert(*quantity, filled(template, &wire.selector, &window));
+    }
+    if !queries.contains_key(&Quantity::Throughput) && !queries.contains_key(&Quantity::Busy) {
+        let expected = "a preset, or queries for `throughput` or `busy` at least";
+        return Err(refused(format!("tiers.{name}"), "no query", expected));
+    }
+    if wire.servers == Some(0) {
+        return Err(refused(format!("tiers.{name}.servers"), "0", "1 or more"));
+    }
+    let calls =
+        wire.calls.iter().filter_map(|called| order.iter().position(|n| n == called)).collect();
+    Ok(Tier { name: name.to_owned(), servers: wire.servers, held: wire.held, calls, queries })
+}
+
+fn find_preset(tier: &str, name: &str) -> Result<&'static Preset, SystemError> {
+    PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
+        let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        refused(
+            format!("tiers.{tier}.preset"),
+            format!("`{name}`"),
+            format!("one of: {}", known.join(", ")),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        System::parse(text).unwrap_err().to_string()
+    }
+
+    const TWO: &str = "name = 'x'\nentry = 'zfront'\nstep = '5s'\nscrape = '1s'\n\
+        [tiers.aback]\npreset = 'kendall'\nselector = 'job=\"b\"'\n\
+        [tiers.zfront]\npreset = 'kendall'\ncalls = ['aback']\nheld = true\nservers = 8\n";
+
+    #[test]
+    fn the_entry_comes_first_whatever_the_alphabet_says() {
+        let system = System::parse(TWO).unwrap();
+        let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        assert_eq!(names, ["zfront", "aback"]);
+        assert_eq!(system.tiers[0].calls, [1]);
+        assert_eq!((system.step_s, system.window_s), (5, 5));
+        assert!(system.tiers[1].queries[&Quantity::Throughput].contains("{job=\"b\"}[5s]"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_key() {
+        let cases = [
+            (TWO.replace("'zfront'\n", "'front'\n"), "entry: `front`"),
+            (TWO.replace("['aback']", "['abak']"), "tiers.zfront.calls: `abak`"),
+            (TWO.replace("calls = ['aback']\n", ""), "tiers.aback: called by nobody"),
+            (TWO.replace("servers = 8", "servers = 0"), "tiers.zfront.servers: 0"),
+            (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),
+            (TWO.replace("'5s'", "'0.5s'"), "step: `0.5s`"),
+            (TWO.replace("selector", "selektor"), "unknown field `selektor`"),
+            (
+                TWO.replace("[tiers.aback]\n", "[tiers.aback]\ncalls = ['zfront']\n"),
+                "do not call back",
+            ),
+        ];
+        for (text, expected) in cases {
+            let said = refusal(&text);
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
+}

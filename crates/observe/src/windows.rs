@@ -1,0 +1,224 @@
+//! Windows of the time that was looked at: means of what each tier did, and whether the window may be
+//! used.
+
+use kendall_units::exact_f64;
+
+use crate::fetch::{Observed, TierSeries};
+use crate::system::{Quantity, System};
+
+/// Share of the steps of a window that must be there.
+const PRESENT: f64 = 0.75;
+
+/// A window whose halves differ by more than this, and by more than chance, is not stationary.
+const LARGEST_CHANGE: f64 = 0.1;
+
+/// Standard errors of the difference of two Poisson counts that chance does not exceed: one in 370.
+const CHANCE: f64 = 3.0;
+
+/// Arrivals above completions by more than this: a queue grows.
+const LARGEST_GROWTH: f64 = 0.05;
+
+/// Means of one tier in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TierMeans {
+    /// λ, 1/s.
+    pub arrival_rate_per_s: Option<f64>,
+    /// X, 1/s.
+    pub throughput_per_s: Option<f64>,
+    /// R, s: mean over requests.
+    pub response_time_s: Option<f64>,
+    /// U·m.
+    pub busy: Option<f64>,
+    /// Q.
+    pub number: Option<f64>,
+    /// Failed, 1/s.
+    pub errors_per_s: Option<f64>,
+    /// Hits of hits and misses.
+    pub hit_ratio: Option<f64>,
+}
+
+/// One window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// Begin, in seconds since the first moment.
+    pub from_s: f64,
+    /// End.
+    pub to_s: f64,
+    /// One a tier.
+    pub tiers: Vec<TierMeans>,
+    /// Why it is not used; `None` when it is.
+    pub left_out: Option<String>,
+}
+
+/// All windows of a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Windows {
+    /// In order.
+    pub all: Vec<Window>,
+}
+
+impl Windows {
+    /// Cuts the time into windows and judges each.
+    #[must_use]
+    pub fn of(system: &System, observed: &Observed) -> Self {
+        let steps = system.block_steps;
+        let count = observed.grid.len() / steps;
+        let all = (0..count)
+            .map(|index| {
+                let range = index * steps..(index + 1) * steps;
+                let tiers: Vec<TierMeans> =
+                    observed.tiers.iter().map(|tier| means(tier, range.clone())).collect();
+                let left_out = judge(system, observed, &tiers, range.clone());
+                let from_s = observed.grid.offset_s(range.start);
+                let to_s = observed.grid.offset_s(range.end);
+                Window { from_s, to_s, tiers, left_out }
+            })
+            .collect();
+        Self { all }
+    }
+
+    /// Those that are used.
+    pub fn used(&self) -> impl Iterator<Item = &Window> + Clone {
+        self.all.iter().filter(|window| window.left_out.is_none())
+    }
+}
+
+fn present(values: &[f64]) -> Vec<f64> {
+    values.iter().copied().filter(|value| value.is_finite()).collect()
+}
+
+/// The mean of the steps that are there, if enough are.
+fn mean(tier: &TierSeries, quantity: Quantity, range: &std::ops::Range<usize>) -> Option<f64> {
+    let values = tier.series.get(&quantity)?.get(range.clone())?;
+    let there = present(values);
+    let enough = exact_f64(there.len() as u64) >= PRESENT * exact_f64(values.len() as u64);
+    (enough && !there.is_empty()).then(|| kendall_stats::sample::mean(&there))
+}
+
+/// A mean over requests: each step counts as its completions do.
+fn weighted(tier: &TierSeries, range: &std::ops::Range<usize>) -> Option<f64> {
+    let times = tier.series.get(&Quantity::ResponseTime)?.get(range.clone())?;
+    let Some(rates) = tier.series.get(&Quantity::Throughput).and_then(|r| r.get(range.clone()))
+    else {
+        return mean(tier, Quantity::ResponseTime, range);
+    };
+    let (mut sum, mut weight, mut count) = (0.0, 0.0, 0_u64);
+    for (time, rate) in times.iter().zip(rates) {
+        if time.is_finite() && rate.is_finite() && *rate > 0.0 {
+            sum += time * rate;
+            weight += rate;
+            count += 1;
+        }
+    }
+    let enough = exact_f64(count) >= PRESENT * exact_f64(times.len() as u64);
+    (enough && weight > 0.0).then(|| sum / weight)
+}
+
+fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
+    let of = |quantity| mean(tier, quantity, &range);
+    let hit_ratio = of(Quantity::Hits).zip(of(Quantity::Misses)).and_then(|(hits, misses)| {
+        let all = hits + misses;
+        (all > 0.0).then(|| hits / all)
+    });
+    TierMeans {
+        arrival_rate_per_s: of(Quantity::Arrivals),
+        throughput_per_s: of(Quantity::Throughput).or_else(|| of(Quantity::Arrivals)),
+        response_time_s: weighted(tier, &range),
+        busy: of(Quantity::Busy),
+        number: of(Quantity::Number),
+        errors_per_s: of(Quantity::Errors),
+        hit_ratio,
+    }
+}
+
+/// Why a window is not used.
+fn judge(
+    system: &System,
+    observed: &Observed,
+    tiers: &[TierMeans],
+    range: std::ops::Range<usize>,
+) -> Option<String> {
+    let entry = &tiers[system.entry];
+    let Some(rate) = entry.throughput_per_s else {
+        return Some("more than a quarter of the scrapes of the entry are missing".to_owned());
+    };
+    if rate <= 0.0 {
+        return Some("nothing was served".to_owned());
+    }
+    let series = observed.tiers[system.entry].series.get(&Quantity::Throughput)?;
+    let middle = range.start + (range.end - range.start) / 2;
+    let (first, second) =
+        (present(&series[range.start..middle]), present(&series[middle..range.end]));
+    if !first.is_empty() && !second.is_empty() {
+        let (a, b) = (kendall_stats::sample::mean(&first), kendall_stats::sample::mean(&second));
+        let half_s = exact_f64((range.end - range.start) as u64 * observed.grid.step_s) / 2.0;
+        let chance = CHANCE * (2.0 / (rate * half_s)).sqrt();
+        let change = (b - a).abs() / rate;
+        if change > LARGEST_CHANGE.max(chance) {
+            return Some(format!("the load changes by {:.0} % within it", change * 100.0));
+        }
+    }
+    for (tier, means) in system.tiers.iter().zip(tiers) {
+        let Some((arrivals, done)) = means.arrival_rate_per_s.zip(means.throughput_per_s) else {
+            continue;
+        };
+        let seconds = exact_f64((range.end - range.start) as u64 * observed.grid.step_s);
+        let chance = CHANCE / (arrivals * seconds).sqrt();
+        if arrivals > 0.0 && (arrivals - done) / arrivals > LARGEST_GROWTH.max(chance) {
+            return Some(format!("`{}` is overloaded: more arrives than is served", tier.name));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Grid;
+
+    fn observed(values: Vec<f64>) -> (System, Observed) {
+        let system = System::parse(
+            "name = 'x'\nentry = 'a'\nstep = '1s'\nblock = '10s'\n[tiers.a]\nservers = 1\n\
+             queries.throughput = 'x'",
+        )
+        .unwrap();
+        let grid = Grid::new(0, values.len() as u64 - 1, 1).unwrap();
+        let tier =
+            TierSeries { series: [(Quantity::Throughput, values)].into(), ..TierSeries::default() };
+        (system, Observed { grid, tiers: vec![tier] })
+    }
+
+    #[test]
+    fn steps_of_load_and_gaps_are_left_out_and_said() {
+        let mut values = vec![100.0; 10];
+        values.extend([100.0, 100.0, 100.0, 100.0, 100.0, 200.0, 200.0, 200.0, 200.0, 200.0]);
+        values.extend([
+            200.0,
+            f64::NAN,
+            f64::NAN,
+            f64::NAN,
+            200.0,
+            200.0,
+            200.0,
+            200.0,
+            200.0,
+            200.0,
+        ]);
+        values.extend([0.0; 10]);
+        let (system, observed) = observed(values);
+        let windows = Windows::of(&system, &observed);
+        let why: Vec<&str> =
+            windows.all.iter().map(|w| w.left_out.as_deref().unwrap_or("used")).collect();
+        assert_eq!(why[0], "used");
+        assert!(why[1].contains("changes by 67 %"), "{why:?}");
+        assert!(why[2].contains("scrapes"), "{why:?}");
+        assert!(why[3].contains("nothing"), "{why:?}");
+    }
+
+    /// 5 requests in a half: a change of a third is chance.
+    #[test]
+    fn few_requests_make_no_trend() {
+        let (system, observed) = observed([vec![1.0; 5], vec![1.4; 5]].concat());
+        assert_eq!(Windows::of(&system, &observed).used().count(), 1);
+    }
+}

@@ -1,0 +1,141 @@
+//! Monitoring made from formulas, so that the truth is known: what is found must be it.
+
+#![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
+
+use std::collections::BTreeMap;
+
+use kendall_observe::{
+    Change, Grid, Observed, Quantity, System, TierSeries, analyze, answer, report,
+};
+use kendall_queueing::model::{Class, Model, Station};
+use kendall_queueing::solver::{Solver, solve};
+use kendall_units::exact_f64;
+
+const SYSTEM: &str = "name = 'shop'\nentry = 'web'\nstep = '10s'\nblock = '60s'\n\
+    [tiers.web]\nservers = 4\ncalls = ['db']\nqueries = { throughput = 'a', busy = 'b', \
+    response_time = 'c', arrivals = 'd', number = 'e' }\n\
+    [tiers.db]\nservers = 2\nqueries = { throughput = 'a', busy = 'b', response_time = 'c', \
+    number = 'e' }\n";
+
+const WEB_S: f64 = 0.010;
+const DB_S: f64 = 0.004;
+const DB_VISITS: f64 = 3.0;
+
+/// R of M/M/m.
+fn mmm(rate: f64, servers: u64, service: f64) -> f64 {
+    let station = Station::queue("x", servers).with_service_time(0, service);
+    let model = Model::new("x", vec![Class::open("c", rate)], vec![station]).unwrap();
+    solve(&model, Solver::Auto).unwrap().classes[0].system_response
+}
+
+/// A day's pattern between 40 and `most` requests a second, `minutes` long, with the tiers'
+/// figures as M/M/m gives them, a hundredth of noise on each.
+fn observed(minutes: u64, most: f64, number_factor: f64) -> (System, Observed) {
+    let system = System::parse(SYSTEM).unwrap();
+    let grid = Grid::new(0, minutes * 60 - 10, 10).unwrap();
+    let mut web = TierSeries::default();
+    let mut db = TierSeries::default();
+    let mut put = |tier: usize, quantity: Quantity, value: f64, at: u64| {
+        let series = if tier == 0 { &mut web.series } else { &mut db.series };
+        // Deterministic noise, so that a failure repeats.
+        let noise =
+            (exact_f64((at * 7_919 + quantity as u64 * 104_729) % 1_000) / 1_000.0 - 0.5) / 50.0;
+        series.entry(quantity).or_insert_with(Vec::new).push(value * (1.0 + noise));
+    };
+    for at in 0..grid.count {
+        let minute = exact_f64(at / 6);
+        let turn = (minute / exact_f64(minutes) * std::f64::consts::TAU * 3.0).sin();
+        let rate = 40.0 + (most - 40.0) * (1.0 + turn) / 2.0;
+        let db_r = mmm(rate * DB_VISITS, 2, DB_S);
+        let web_r = mmm(rate, 4, WEB_S) + DB_VISITS * db_r;
+        put(0, Quantity::Throughput, rate, at);
+        put(0, Quantity::Arrivals, rate, at);
+        put(0, Quantity::Busy, rate * WEB_S, at);
+        put(0, Quantity::ResponseTime, web_r, at);
+        put(0, Quantity::Number, rate * web_r * number_factor, at);
+        put(1, Quantity::Throughput, rate * DB_VISITS, at);
+        put(1, Quantity::Busy, rate * DB_VISITS * DB_S, at);
+        put(1, Quantity::ResponseTime, db_r, at);
+        put(1, Quantity::Number, rate * DB_VISITS * db_r, at);
+    }
+    let mut tiers: BTreeMap<usize, TierSeries> = BTreeMap::new();
+    tiers.insert(0, web);
+    tiers.insert(1, db);
+    (system, Observed { grid, tiers: tiers.into_values().collect() })
+}
+
+/// db: 3 visits of 4 ms on two servers saturate at 166.7/s, web at 400/s.
+#[test]
+fn demands_visits_and_the_bottleneck_are_found() {
+    let (system, observed) = observed(60, 140.0, 1.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    assert_eq!(analysis.bottleneck, Ok(1));
+    let visits = &analysis.tiers[1].visits;
+    // The noise of a window of six steps is below 0.5 %.
+    assert!((visits.center / DB_VISITS - 1.0).abs() < 0.01, "{visits:?}");
+    let headroom = analysis.tiers[1].headroom.as_ref().unwrap();
+    let interval = headroom.capacity_per_s.interval.unwrap();
+    assert!(interval.low < 2.0 / (DB_VISITS * DB_S) * 1.01, "{interval:?}");
+    assert!((headroom.capacity_per_s.center * DB_VISITS * DB_S / 2.0 - 1.0).abs() < 0.01);
+    let network = analysis.network.as_ref().unwrap();
+    // M/M/m is the truth here, so its waiting needs no factor, and unseen windows agree.
+    let factor = network.centers[1].waiting_factor;
+    assert!(!network.centers[1].waiting_assumed);
+    assert!((factor.value - 1.0).abs() < 0.1_f64.max(3.0 * factor.standard_error), "{factor:?}");
+    let score = network.score.as_ref().unwrap();
+    assert!(score.median_error < 0.02, "{score:?}");
+}
+
+#[test]
+fn a_wrong_counter_shows_in_the_laws_and_in_the_first_sentences() {
+    let (system, observed) = observed(60, 140.0, 0.5);
+    let analysis = analyze(&system, &observed).unwrap();
+    let little: Vec<bool> =
+        analysis.laws.iter().filter(|law| law.law.starts_with("Little")).map(|l| l.holds).collect();
+    assert_eq!(little, [false, true], "{:?}", analysis.laws);
+    let said = report::sentences(&system, &analysis, &[]).join(" ");
+    assert!(said.contains("contradicts itself at `web` (-50 %)"), "{said}");
+}
+
+/// The truth of the question, one more server at the database, is a formula too.
+#[test]
+fn a_question_is_answered_with_an_interval_that_holds_the_truth() {
+    let (system, observed) = observed(120, 140.0, 1.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    for (text, rate, db_servers) in
+        [("rate=100/s", 100.0, 2), ("rate=130/s,db.servers=3", 130.0, 3)]
+    {
+        let changes: Vec<Change> =
+            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
+        let answer = answer(&system, &analysis, &changes, text, 7).unwrap();
+        let truth = mmm(rate, 4, WEB_S) + DB_VISITS * mmm(rate * DB_VISITS, db_servers, DB_S);
+        let time = answer.response_time.unwrap();
+        let interval = time.interval.unwrap();
+        assert!(interval.contains(truth), "{text}: {truth} not in {interval}");
+        assert!(interval.high / interval.low < 1.5, "{text}: {interval} says nothing");
+    }
+}
+
+#[test]
+fn what_nobody_observed_is_refused_in_words() {
+    let (system, observed) = observed(60, 60.0, 1.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let ask = |text: &str| {
+        let change = Change::parse(text, &system).unwrap();
+        answer(&system, &analysis, &[change], text, 7)
+    };
+    // db was seen up to 36 %: 150/s would make it 90 % busy.
+    let never_seen = ask("rate=150/s").unwrap().response_time.unwrap_err();
+    assert!(never_seen.contains("was never seen above 36 %"), "{never_seen}");
+    let unstable = ask("rate=200/s").unwrap().response_time.unwrap_err();
+    assert!(unstable.contains("no steady state"), "{unstable}");
+    let hits = ask("web.hit_ratio=0.5").unwrap_err();
+    assert!(hits.reason.contains("no query says how often `web` hits"), "{hits}");
+}
+
+#[test]
+fn too_little_to_look_at_is_refused() {
+    let (system, observed) = observed(3, 140.0, 1.0);
+    let error = analyze(&system, &observed).unwrap_err();
+    assert!(error.to_string().contains("windows of 60 s can be used, 4 are needed"), "{error}");
+}
