@@ -6,8 +6,10 @@ mod link;
 mod proxy;
 mod queue;
 mod queue_database;
+mod scheduler;
 mod summary;
 mod synthetic;
+mod worker;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -42,6 +44,9 @@ enum Tier {
     Proxy(proxy::Proxy),
     Queue(queue::QueueFlags),
     QueueDatabase(queue_database::QueueDatabaseFlags),
+    Scheduler(scheduler::SchedulerFlags),
+    Worker(worker::WorkerFlags),
+    WorkerSlot(worker::WorkerSlotFlags),
 }
 
 impl Serve {
@@ -55,6 +60,9 @@ impl Serve {
             Tier::Proxy(tier) => tier.run(),
             Tier::Queue(tier) => tier.run(),
             Tier::QueueDatabase(tier) => tier.run(),
+            Tier::Scheduler(tier) => tier.run(),
+            Tier::Worker(tier) => tier.run(),
+            Tier::WorkerSlot(tier) => tier.run(),
         }
     }
 }

@@ -10,7 +10,11 @@ pub mod cache;
 pub mod digest;
 pub mod instruments;
 pub mod listen;
+pub mod remote;
+pub mod scheduler;
 pub mod status;
+pub mod wall;
+pub mod worker;
 
 /// Messages and services of the Remote Execution API, under short names.
 pub mod wire {
@@ -18,4 +22,16 @@ pub mod wire {
     pub use bazel_remote_apis::build::bazel::remote::execution::v2 as re;
     pub use bazel_remote_apis::build::bazel::semver;
     pub use bazel_remote_apis::google::{bytestream, longrunning, protobuf, rpc};
+}
+
+/// Messages and service between the scheduler and its workers: `proto/kendall/worker/v1`.
+#[expect(
+    missing_docs,
+    clippy::all,
+    clippy::missing_errors_doc,
+    clippy::allow_attributes_without_reason,
+    reason = "made from the published description, which explains them"
+)]
+pub mod work {
+    tonic::include_proto!("kendall.worker.v1");
 }

@@ -1,0 +1,152 @@
+//! `kendall serve scheduler`: the scheduler of the build cluster.
+
+use std::net::SocketAddr;
+
+use kendall_build_cluster::listen::ListenOptions;
+use kendall_build_cluster::scheduler::board::Limits;
+use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerError, SchedulerOptions};
+use kendall_tier::{Clock, Stop};
+use kendall_units::Seconds;
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Runs the scheduler of a build cluster
+///
+/// Bazel and other clients of the Remote Execution API send it their actions; it gives them to
+/// workers (`kendall serve worker`). It passes on what clients ask of the cache, so one address is
+/// enough: --remote_executor=grpc://HOST:PORT. GET /status on the metrics address is a page with
+/// queues, builds and workers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    kendall serve cache --listen 127.0.0.1:8980\n  \
+    kendall serve scheduler --listen 127.0.0.1:8981 --cache 127.0.0.1:8980 --metrics 127.0.0.1:9101\n  \
+    kendall serve worker --scheduler 127.0.0.1:8981 --cache 127.0.0.1:8980 --slots 4\n  \
+    bazel test --remote_executor=grpc://127.0.0.1:8981 //...")]
+pub(crate) struct SchedulerFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// The cache, or the front over several
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    cache: SocketAddr,
+
+    /// Serves execution alone: clients know the cache's address themselves
+    #[arg(long)]
+    no_front: bool,
+
+    /// Most actions that wait; further ones are refused with RESOURCE_EXHAUSTED
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    queue_capacity: usize,
+
+    /// Most operations that are known, finished ones included
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    operations: usize,
+
+    /// How often an action is started before it fails because its workers died
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+
+    /// A worker that says nothing for so long is dead
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
+    worker_silence: Seconds,
+
+    /// Time for a worker whose connection broke to come back
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = kendall_units::parse_seconds)]
+    worker_return: Seconds,
+
+    /// How long actions wait for a worker of their platform when there is none
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
+    no_worker: Seconds,
+
+    /// An operation whose client is gone for so long is cancelled
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = kendall_units::parse_seconds)]
+    client_return: Seconds,
+
+    /// How long results are kept for clients that come back
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = kendall_units::parse_seconds)]
+    keep_results: Seconds,
+
+    /// Time limit of actions that state none
+    #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = kendall_units::parse_seconds)]
+    action_time: Seconds,
+
+    /// Longest time limit that an action may state
+    #[arg(long, value_name = "TIME", default_value = "21600s", value_parser = kendall_units::parse_seconds)]
+    longest_action_time: Seconds,
+
+    /// How long fetching the inputs of an action and uploading its outputs may take together
+    #[arg(long, value_name = "TIME", default_value = "900s", value_parser = kendall_units::parse_seconds)]
+    transfer_time: Seconds,
+
+    /// A platform property that does not decide where an action runs; repeat it for each
+    #[arg(long = "ignore-property", value_name = "NAME")]
+    ignored_properties: Vec<String>,
+
+    /// How long the cache may be away before requests fail
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
+    cache_patience: Seconds,
+
+    /// Most client and worker connections; further ones wait to be accepted
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    connections: usize,
+
+    /// Threads
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+}
+
+impl SchedulerFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let scheduler = Scheduler::start(self.options(), Clock::monotonic())
+            .map_err(|error| exit_with(exit_of(&error), error))?;
+        let instruments = scheduler.instruments().clone();
+        let families = scheduler.families().clone();
+        let routes = scheduler.routes().with_metrics(move || families.text());
+        let listen = vec![scheduler.address()];
+        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        running.wait();
+        scheduler.stop();
+        running.finish()
+    }
+
+    fn options(&self) -> SchedulerOptions {
+        let mut listen = ListenOptions::new(self.tier.listen);
+        listen.connections = self.connections;
+        let silence = self.worker_silence.as_duration();
+        // Several beats may be lost before a worker is taken for dead.
+        let beat_ms = u32::try_from((silence / 5).as_millis()).unwrap_or(u32::MAX).max(10);
+        SchedulerOptions {
+            listen,
+            cache: self.cache,
+            front: !self.no_front,
+            limits: Limits {
+                queue_length: self.queue_capacity,
+                operations: self.operations,
+                attempts: self.attempts,
+                silence_ns: self.worker_silence.as_nanos(),
+                reconnect_ns: self.worker_return.as_nanos(),
+                no_worker_ns: self.no_worker.as_nanos(),
+                unwatched_ns: self.client_return.as_nanos(),
+                kept_ns: self.keep_results.as_nanos(),
+            },
+            actions: ActionLimits {
+                default_time: self.action_time.as_duration(),
+                longest_time: self.longest_action_time.as_duration(),
+                transfer_time: self.transfer_time.as_duration(),
+                ignored_properties: self.ignored_properties.clone(),
+            },
+            beat_ms,
+            patience: self.cache_patience.as_duration(),
+            threads: usize::from(self.threads),
+        }
+    }
+}
+
+fn exit_of(error: &SchedulerError) -> Exit {
+    match error {
+        SchedulerError::Listen(_) => Exit::NotReady,
+        SchedulerError::Threads(_) => Exit::Failure,
+    }
+}

@@ -1,0 +1,289 @@
+//! `kendall serve worker`: a worker of the build cluster, and the process of one of its slots.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use kendall_build_cluster::worker::sandbox::Sandbox;
+use kendall_build_cluster::worker::{
+    OutputLimits, SlotProgram, TreeLimits, Worker, WorkerError, WorkerOptions, slot_process,
+};
+use kendall_tier::{Clock, Routes, Stop};
+use kendall_units::{Seconds, parse_bytes, parse_seconds};
+
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Directories of inputs that are remembered.
+const FOLDERS: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
+
+/// Runs a worker of a build cluster
+///
+/// It takes actions from the scheduler and runs as many at the same time as it has slots, each in a
+/// root of its own that shows its inputs and, read-only, the system's programs (/usr, /bin, /lib,
+/// /etc, /opt). As root it runs them as --run-as, so that they can change neither the worker nor
+/// each other's inputs; as any other user it needs user namespaces.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    kendall serve worker --scheduler 127.0.0.1:8981 --cache 127.0.0.1:8980 --slots 4 \
+    --property OSFamily=linux --metrics 127.0.0.1:9102")]
+pub(crate) struct WorkerFlags {
+    /// The scheduler
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    scheduler: SocketAddr,
+
+    /// The cache, or the front over several
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    cache: SocketAddr,
+
+    /// Actions at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    slots: u16,
+
+    /// Name of the worker; without it, the machine's name and the process's number
+    #[arg(long)]
+    name: Option<String>,
+
+    /// A platform property that actions may ask for; repeat it for each
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, String)>,
+
+    /// Folder for inputs and slots
+    #[arg(long, value_name = "DIR", default_value = "kendall-worker")]
+    data: PathBuf,
+
+    /// Bytes of inputs that are kept between actions
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
+    store_bytes: u64,
+
+    /// Whether actions run in namespaces and a root of their own; `none` where the system does not
+    /// allow it, and then an action sees the machine's files
+    #[arg(long, value_enum, default_value_t)]
+    isolation: Isolation,
+
+    /// Whether actions share the machine's network
+    #[arg(long, value_enum, default_value_t)]
+    network: Network,
+
+    /// User and group that actions run as, when the worker is root
+    #[arg(long, value_name = "UID:GID", default_value = "65534:65534", value_parser = user)]
+    run_as: (u32, u32),
+
+    /// A further folder that actions see, read-only; repeat it for each
+    #[arg(long = "visible", value_name = "DIR")]
+    visible: Vec<PathBuf>,
+
+    /// Most bytes of an action's inputs
+    #[arg(long, value_name = "BYTES", default_value = "16GiB", value_parser = parse_bytes)]
+    input_bytes: u64,
+
+    /// Most files, directories and links of an action's inputs, and of its outputs
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    entries: u64,
+
+    /// Most bytes of an action's outputs
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
+    output_bytes: u64,
+
+    /// Most bytes on an action's standard output, and on its standard error
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = parse_bytes)]
+    log_bytes: u64,
+
+    /// Most processes of all actions together
+    #[arg(long, value_name = "N", default_value_t = 8192)]
+    processes: u64,
+
+    /// How long the cache may be away before actions are given back
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_seconds)]
+    cache_patience: Seconds,
+
+    /// Address of the metrics page: /metrics, /snapshot, /health
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
+    metrics: Option<SocketAddr>,
+
+    /// Logs one line a second
+    #[arg(long)]
+    log_seconds: bool,
+
+    /// How the summary at the stop is printed; json is the message of GET /snapshot
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+
+    /// Threads, besides the processes of the slots
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+}
+
+/// Where actions run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Isolation {
+    /// In namespaces and a root of their own.
+    #[default]
+    Namespaces,
+    /// In the machine's root.
+    None,
+}
+
+/// What network actions have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Network {
+    /// One of their own, with loopback alone.
+    #[default]
+    Own,
+    /// The machine's.
+    Host,
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn user(text: &str) -> Result<(u32, u32), String> {
+    let form = "write it as UID:GID, such as 65534:65534";
+    let (user, group) = text.split_once(':').ok_or(form)?;
+    let number = |text: &str| text.parse().map_err(|_| form.to_owned());
+    match (number(user)?, number(group)?) {
+        (0, _) | (_, 0) => Err("actions do not run as root".to_owned()),
+        numbers => Ok(numbers),
+    }
+}
+
+impl WorkerFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let worker = Worker::start(self.options()?, Clock::monotonic())
+            .map_err(|error| exit_with(exit_of(&error), error))?;
+        if !worker.notes().is_empty() {
+            output::note(worker.notes().trim_end_matches("; "));
+        }
+        let instruments = worker.instruments().clone();
+        let families = worker.families().clone();
+        let routes = Routes::new().with_metrics(move || families.text());
+        let flags = TierFlags {
+            // It has no clients: the scheduler does not come to it.
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            metrics: self.metrics,
+            log_seconds: self.log_seconds,
+            format: self.format,
+        };
+        let running = Running::start(&flags, &instruments, routes, &stop, Vec::new())?;
+        running.wait();
+        worker.stop();
+        running.finish()
+    }
+
+    fn options(&self) -> anyhow::Result<WorkerOptions> {
+        let root = rustix::process::getuid().is_root();
+        let process = std::process::id();
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = self.name.clone().unwrap_or_else(|| format!("{}-{process}", machine.trim()));
+        let start = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let size = |value: u16| usize::from(value);
+        Ok(WorkerOptions {
+            uid: format!("{name}-{process}-{}-{}", start.tv_sec, start.tv_nsec),
+            name,
+            scheduler: self.scheduler,
+            cache: self.cache,
+            slots: size(self.slots),
+            offers: self.properties.clone(),
+            folder: self.data.clone(),
+            store_bytes: self.store_bytes,
+            folders_known: FOLDERS,
+            slot: SlotProgram {
+                program: std::env::current_exe()?,
+                arguments: self.slot_arguments(),
+                owner: root.then_some(self.run_as),
+            },
+            other_user: root,
+            own_root: self.isolation == Isolation::Namespaces,
+            inputs: TreeLimits { entries: self.entries, bytes: self.input_bytes, depth: 200 },
+            outputs: OutputLimits { bytes: self.output_bytes, entries: self.entries },
+            log_bytes: self.log_bytes,
+            patience: self.cache_patience.as_duration(),
+            threads: size(self.threads),
+        })
+    }
+
+    fn slot_arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["serve".to_owned(), "worker-slot".to_owned()];
+        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+        add("--user", self.run_as.0.to_string());
+        add("--group", self.run_as.1.to_string());
+        // A file may be as large as all outputs; logs are cut by their own bound.
+        add("--file-bytes", self.output_bytes.max(self.log_bytes).to_string());
+        add("--processes", self.processes.to_string());
+        for folder in &self.visible {
+            add("--visible", folder.to_string_lossy().into_owned());
+        }
+        if self.isolation == Isolation::Namespaces {
+            arguments.push("--namespaces".to_owned());
+        }
+        if self.network == Network::Host {
+            arguments.push("--network".to_owned());
+        }
+        arguments
+    }
+}
+
+fn exit_of(error: &WorkerError) -> Exit {
+    match error {
+        WorkerError::Folder { .. } | WorkerError::Slot(_) => Exit::NotReady,
+        WorkerError::Threads(_) => Exit::Failure,
+    }
+}
+
+/// Runs the actions of one slot: started by `kendall serve worker`
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub(crate) struct WorkerSlotFlags {
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    user: u32,
+    #[arg(long)]
+    group: u32,
+    #[arg(long)]
+    file_bytes: u64,
+    #[arg(long)]
+    processes: u64,
+    #[arg(long)]
+    visible: Vec<PathBuf>,
+    #[arg(long)]
+    namespaces: bool,
+    #[arg(long)]
+    network: bool,
+    /// The first process of new namespaces
+    #[arg(long)]
+    inner: bool,
+}
+
+impl WorkerSlotFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let sandbox = Sandbox {
+            folder: self.folder,
+            namespaces: self.namespaces,
+            user: self.user,
+            group: self.group,
+            network: self.network,
+            visible: self.visible,
+            file_bytes: self.file_bytes,
+            processes: self.processes,
+        };
+        let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+        if self.namespaces && !self.inner {
+            let mut again = Command::new("/proc/self/exe");
+            again.args(std::env::args_os().skip(1)).arg("--inner");
+            return match slot_process::outer(&sandbox, socket, again) {
+                Ok(status) if status.success() => Ok(Exit::Done),
+                Ok(_) => Ok(Exit::Failure),
+                Err(error) => Err(exit_with(Exit::NotReady, error)),
+            };
+        }
+        slot_process::inner(&sandbox, socket, Clock::monotonic())?;
+        Ok(Exit::Done)
+    }
+}

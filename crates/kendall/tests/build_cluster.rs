@@ -1,0 +1,422 @@
+//! The scheduler and its workers as real processes: what actions get, what they cannot do, and what
+//! remains of their results when a part of the cluster dies.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod execution_support;
+mod support;
+
+use std::time::Duration;
+
+use execution_support::{Client, Cluster, Job, answer, last, scheduler, stage, text};
+use kendall_build_cluster::digest::Function;
+use kendall_build_cluster::status::violations;
+use kendall_build_cluster::wire::{longrunning as lro, protobuf, re};
+use prost::Message as _;
+use support::{processes_with, wait_until};
+use tonic::Code;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn at(stamp: Option<&protobuf::Timestamp>) -> i128 {
+    let stamp = stamp.expect("every stage has its time");
+    i128::from(stamp.seconds) * 1_000_000_000 + i128::from(stamp.nanos)
+}
+
+/// Status code of a response.
+fn code(response: &re::ExecuteResponse) -> Code {
+    Code::from_i32(response.status.as_ref().map_or(0, |status| status.code))
+}
+
+#[test]
+fn an_action_gets_its_inputs_and_gives_its_outputs_and_times() {
+    let cluster = Cluster::start(2, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let script = "cat in; echo err >&2; mkdir -p d/e; echo one > d/e/f; ln -s e/f d/l; \
+                      cp in out/x; chmod +x out/x; ln -s x out/link; test ! -t 0; cat";
+        let job = Job::shell(script)
+            .file("in", "content\n")
+            .outputs(&["out/x", "d", "out/link", "never"]);
+        let result = client.run(&job).await;
+        assert_eq!((text(&result.stdout_raw), text(&result.stderr_raw)), ("content\n", "err\n"));
+        assert_eq!(result.exit_code, 0);
+        assert_eq!(result.output_files.len(), 1);
+        let file = &result.output_files[0];
+        assert!(file.path == "out/x" && file.is_executable);
+        assert_eq!(client.get(file.digest.as_ref().unwrap()).await, "content\n");
+        let links = &result.output_symlinks;
+        assert!(links.len() == 1 && links[0].path == "out/link" && links[0].target == "x");
+        let tree = result.output_directories[0].tree_digest.as_ref().unwrap();
+        let digest = kendall_build_cluster::digest::Digest::from_wire(Function::Sha256, tree);
+        let digest = digest.unwrap();
+        let tree = client.remote.read("", &[digest]).await.unwrap().remove(&digest).unwrap();
+        let tree = re::Tree::decode(tree.as_slice()).unwrap();
+        assert_eq!(tree.children.len(), 1);
+        assert_eq!(tree.root.unwrap().symlinks[0].target, "e/f");
+        let metadata = result.execution_metadata.as_ref().unwrap();
+        let times = [
+            at(metadata.queued_timestamp.as_ref()),
+            at(metadata.worker_start_timestamp.as_ref()),
+            at(metadata.input_fetch_start_timestamp.as_ref()),
+            at(metadata.input_fetch_completed_timestamp.as_ref()),
+            at(metadata.execution_start_timestamp.as_ref()),
+            at(metadata.execution_completed_timestamp.as_ref()),
+            at(metadata.output_upload_start_timestamp.as_ref()),
+            at(metadata.output_upload_completed_timestamp.as_ref()),
+            at(metadata.worker_completed_timestamp.as_ref()),
+        ];
+        assert!(times.is_sorted(), "{times:?}");
+        assert!(metadata.worker == "worker-0" && metadata.virtual_execution_duration.is_some());
+        // What the action used: some memory, at least.
+        let usage = kendall_build_cluster::work::ResourceUsage::decode(
+            metadata.auxiliary_metadata[0].value.as_slice(),
+        );
+        assert!(usage.unwrap().memory_bytes > 100_000);
+        // Again: from the cache, unless the client does not want that.
+        let again = client.try_run(&job).await.unwrap();
+        assert!(again.cached_result);
+        let fresh = client.try_run(&Job { skip_cache: true, ..job }).await.unwrap();
+        assert!(!fresh.cached_result);
+    });
+    let metrics = cluster.scheduler.page("/metrics");
+    for line in [
+        "kendall_build_tasks_queued_total{again=\"false\"} 2\n",
+        "kendall_build_tasks_executing_total 2\n",
+        "kendall_build_tasks_completed_total{result=\"success\"} 2\n",
+        "kendall_build_operations_total{from=\"cache\"} 1\n",
+        "kendall_build_stage_duration_seconds_count{stage=\"running\"} 2\n",
+        "kendall_build_slots 2\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    assert!(cluster.scheduler.page("/status").contains("worker-0"));
+}
+
+#[test]
+fn old_clients_name_outputs_in_the_old_fields_and_find_links_there() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let mut job =
+            Job::shell("echo a > ../out/f; ln -s f ../out/l; ls ../made; touch ../made/x");
+        job.root = Some(re::Directory {
+            directories: vec![re::DirectoryNode {
+                name: "sub".into(),
+                digest: Some(client.message(&re::Directory::default()).await),
+            }],
+            ..re::Directory::default()
+        });
+        job.command.working_directory = "sub".into();
+        #[expect(deprecated, reason = "what clients of version 2.0 send")]
+        {
+            job.command.output_files = vec!["../out/f".into(), "../out/l".into()];
+            job.command.output_directories = vec!["../made".into()];
+        }
+        let result = client.run(&job).await;
+        assert_eq!(result.exit_code, 0, "{}", text(&result.stderr_raw));
+        assert_eq!(result.output_files[0].path, "../out/f");
+        #[expect(deprecated, reason = "what clients of version 2.0 read")]
+        let links = &result.output_file_symlinks;
+        assert!(links.len() == 1 && links[0].target == "f");
+        assert_eq!(result.output_directories[0].path, "../made");
+    });
+}
+
+#[test]
+fn failed_actions_and_those_that_must_not_be_cached_run_again() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        for job in [
+            Job::shell("exit 3"),
+            Job::shell("kill -ABRT $$"),
+            Job { do_not_cache: true, ..Job::shell("exit 0") },
+        ] {
+            for _ in 0..2 {
+                let response = client.try_run(&job).await.unwrap();
+                assert!(!response.cached_result, "{job:?}");
+            }
+        }
+        assert_eq!(client.run(&Job::shell("exit 3")).await.exit_code, 3);
+        assert_eq!(client.run(&Job::shell("kill -ABRT $$")).await.exit_code, 134);
+        // Even when somebody put a result there.
+        let job = Job { do_not_cache: true, ..Job::shell("echo fresh") };
+        let action = client.prepare(&job).await;
+        let digest = kendall_build_cluster::digest::Digest::from_wire(Function::Sha256, &action);
+        let planted = re::ActionResult { stdout_raw: b"old".to_vec(), ..Default::default() };
+        client.remote.store_result("", digest.unwrap(), planted).await.unwrap();
+        assert_eq!(text(&client.run(&job).await.stdout_raw), "fresh\n");
+    });
+}
+
+#[test]
+fn what_is_missing_is_named_so_that_the_client_can_send_it() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let job = Job { withheld: true, ..Job::shell("cat a b") };
+        let job = job.file("a", "first withheld").file("b", "second withheld");
+        let response = client.try_run(&job).await.unwrap();
+        assert_eq!(code(&response), Code::FailedPrecondition, "{response:?}");
+        let status = response.status.unwrap();
+        let status = tonic::Status::with_details(
+            Code::FailedPrecondition,
+            status.message.clone(),
+            status.encode_to_vec().into(),
+        );
+        let mut subjects: Vec<String> =
+            violations(&status).into_iter().map(|one| one.subject).collect();
+        subjects.sort_unstable();
+        let mut expected = ["first withheld", "second withheld"]
+            .map(|content| Function::Sha256.digest(content.as_bytes()).resource());
+        expected.sort_unstable();
+        assert_eq!(subjects, expected);
+        // An action that is not there, or is none.
+        let unknown = Function::Sha256.digest(b"no such action").to_wire();
+        let mut request = re::ExecuteRequest { action_digest: Some(unknown), ..Default::default() };
+        let status = client.execution.clone().execute(request.clone()).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(violations(&status).len(), 1);
+        request.action_digest = Some(re::Digest { hash: "x".into(), size_bytes: -1 });
+        let status = client.execution.clone().execute(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn an_action_sees_its_inputs_alone_and_cannot_change_those_of_others() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let vandal = Job::shell(
+            "chmod u+w in; echo changed > in; echo more >> in; rm -f in; echo mine > in; cat in",
+        )
+        .file("in", "original");
+        assert_eq!(text(&client.run(&vandal).await.stdout_raw), "mine\n");
+        let reader =
+            Job::shell("cat in; touch left /tmp/left /dev/shm/left").file("in", "original");
+        assert_eq!(text(&client.run(&reader).await.stdout_raw), "original");
+        // What an earlier action left is gone; other processes and files cannot be seen.
+        let look = Job::shell(
+            "ls -A . /tmp /dev/shm | tr '\\n' ' '; id -u; pwd; ls /proc | grep -c '^[0-9]'; \
+             ls -d /root /home /work /var/lib 2>/dev/null; cat /sys/class/net/*/address; \
+             echo x 2>/dev/null > /usr/x || echo read-only; ls /build/.. | tr '\\n' ' '",
+        );
+        let seen = client.run(&look).await;
+        let seen = text(&seen.stdout_raw).to_owned();
+        assert!(seen.starts_with(".: /dev/shm: /tmp: ") || seen.contains("/tmp:"), "{seen}");
+        assert!(!seen.contains("left") && seen.contains("\n/build\n"), "{seen}");
+        assert!(seen.contains("read-only") && !seen.contains("/root"), "{seen}");
+        assert!(!seen.starts_with("0\n") && !seen.contains("/var/lib"), "{seen}");
+    });
+}
+
+#[test]
+fn all_processes_of_an_action_end_with_it() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let mark = format!("31{:05}", std::process::id() % 100_000);
+        let leave = format!("(setsid sleep {mark}.5 &) ; (sleep {mark}.6 &) ; exit 0");
+        client.run(&Job::shell(&leave)).await;
+        assert_eq!(processes_with(&format!("{mark}.")), Vec::<u32>::new());
+        // Beyond its time limit, with what it said so far.
+        let slow = format!("echo begun; (setsid sleep {mark}.7 &) ; sleep {mark}.8");
+        let slow = Job { timeout: Some(Duration::from_millis(700)), ..Job::shell(&slow) };
+        let response = client.try_run(&slow).await.unwrap();
+        assert_eq!(code(&response), Code::DeadlineExceeded, "{response:?}");
+        assert_eq!(text(&response.result.unwrap().stdout_raw), "begun\n");
+        assert_eq!(processes_with(&format!("{mark}.")), Vec::<u32>::new());
+        // Cancelled.
+        let cancelled = Job::shell(&format!("(setsid sleep {mark}.9 &) ; sleep {mark}.10"));
+        let mut stream = client.start(&cancelled).await.unwrap();
+        let first = stream.message().await.unwrap().unwrap();
+        wait_until("the action runs", || processes_with(&format!("{mark}.")).len() > 1);
+        let name = first.name.clone();
+        let request = lro::CancelOperationRequest { name: name.clone() };
+        client.operations.clone().cancel_operation(request).await.unwrap();
+        let ended = last(&mut stream).await.unwrap();
+        assert_eq!(code(&ended), Code::Cancelled);
+        wait_until("it ended", || processes_with(&format!("{mark}.")).is_empty());
+        // Its slot is free again.
+        assert_eq!(client.run(&Job::shell("exit 0")).await.exit_code, 0);
+        let mut operations = client.operations.clone();
+        let listed = operations.list_operations(lro::ListOperationsRequest::default()).await;
+        let listed = listed.unwrap().into_inner().operations;
+        assert!(listed.iter().any(|one| one.name == name && one.done), "{listed:?}");
+    });
+}
+
+#[test]
+fn hostile_actions_are_refused_in_bounds_and_nothing_else_suffers() {
+    let bounds = ["--log-bytes", "64KiB", "--output-bytes", "1MiB", "--entries", "100"];
+    let cluster = Cluster::start(2, 1, &bounds);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let refused = async |job: Job, words: &str| {
+            let response = client.try_run(&job).await.unwrap();
+            assert_eq!(code(&response), Code::InvalidArgument, "{job:?} {response:?}");
+            assert!(response.message.contains(words), "{words} in {}", response.message);
+        };
+        refused(Job::shell("true").outputs(&["../../x"]), "leaves the input root").await;
+        refused(Job::shell("true").outputs(&["/etc/passwd"]), "absolute").await;
+        let link = Job::shell("ln -s /etc/passwd out").outputs(&["out"]);
+        refused(link, "out of the input root").await;
+        let link = Job::shell("mkdir d; ln -s ../../etc d/l").outputs(&["d"]);
+        refused(link, "out of the input root").await;
+        refused(Job::shell("mkfifo p").outputs(&["p"]), "neither a file").await;
+        refused(Job::shell("yes | head -c 200000; sleep 5"), "more than 65536 bytes").await;
+        let large = Job::shell("head -c 900000 /dev/zero > a; cp a b; true").outputs(&["a", "b"]);
+        refused(large, "more bytes").await;
+        let many = Job::shell("mkdir d; cd d; seq 200 | xargs touch").outputs(&["d"]);
+        refused(many, "more outputs").await;
+        let unknown = Job {
+            command: re::Command { arguments: vec!["no-such".into()], ..Default::default() },
+            ..Job::default()
+        };
+        refused(unknown, "no program").await;
+        refused(Job { command: re::Command::default(), ..Job::default() }, "no arguments").await;
+        let mut outside = Job::shell("true");
+        outside.root = Some(re::Directory {
+            symlinks: vec![re::SymlinkNode {
+                name: "l".into(),
+                target: "../../etc".into(),
+                node_properties: None,
+            }],
+            ..re::Directory::default()
+        });
+        refused(outside, "leaves the input root").await;
+        // A parent that is a link leads inside the root, not to the machine's file.
+        let parent = Job::shell("ln -s /etc d").outputs(&["d/passwd"]);
+        let result = client.try_run(&parent).await.unwrap().result.unwrap();
+        assert!(result.output_files.is_empty(), "{result:?}");
+        // A file cannot be larger than all outputs.
+        let huge = client.run(&Job::shell("head -c 90000000 /dev/zero > a; ls -l a")).await;
+        assert!(!text(&huge.stdout_raw).contains("90000000"), "{huge:?}");
+        assert_eq!(client.run(&Job::shell("echo well")).await.stdout_raw, b"well\n");
+    });
+}
+
+#[test]
+fn an_action_without_a_worker_for_it_is_refused_with_words() {
+    let cluster = Cluster::start(1, 1, &["--property", "OSFamily=linux"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let fits = Job::shell("echo fits").property("OSFamily", "linux");
+        assert_eq!(client.run(&fits).await.exit_code, 0);
+        let none = Job::shell("echo no").property("OSFamily", "plan9");
+        let response = client.try_run(&none).await;
+        let words = match response {
+            Ok(response) => response.message,
+            Err(status) => status.message().to_owned(),
+        };
+        assert!(
+            words.contains("{OSFamily=plan9}") && words.contains("{OSFamily=linux}"),
+            "{words}"
+        );
+    });
+}
+
+#[test]
+fn an_action_whose_worker_is_killed_runs_on_another() {
+    let mut cluster = Cluster::start(1, 1, &[]);
+    let runtime = runtime();
+    let mark = format!("32{:05}.5", std::process::id() % 100_000);
+    let client = runtime.block_on(cluster.client());
+    let script = format!("if [ -e never ]; then :; fi; sleep 0.4; : {mark}; sleep 0.8; echo done");
+    let mut stream = runtime.block_on(client.start(&Job::shell(&script))).unwrap();
+    wait_until("the action runs", || !processes_with(&mark).is_empty());
+    cluster.workers[0].kill();
+    wait_until("its processes ended with the worker", || processes_with(&mark).is_empty());
+    cluster.add_worker(1, &[]);
+    let answer = runtime.block_on(last(&mut stream)).unwrap();
+    assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
+    let metrics = cluster.scheduler.page("/metrics");
+    assert!(metrics.contains("kendall_build_tasks_queued_total{again=\"true\"} 1\n"), "{metrics}");
+}
+
+#[test]
+fn a_scheduler_that_is_killed_loses_nothing_and_runs_nothing_twice() {
+    let mut cluster = Cluster::start(1, 1, &[]);
+    let runtime = runtime();
+    let client = runtime.block_on(cluster.client());
+    let job = Job::shell("sleep 1.5; echo done");
+    let mut stream = runtime.block_on(client.start(&job)).unwrap();
+    let first = runtime.block_on(stream.message()).unwrap().unwrap();
+    wait_until("it runs", || cluster.scheduler.page("/status.json").contains("\"executing\":1"));
+    let address = cluster.scheduler.listen.clone();
+    cluster.scheduler.kill();
+    cluster.scheduler = scheduler(&address, &cluster.cache.listen);
+    let broken = runtime.block_on(last(&mut stream));
+    assert!(broken.is_err(), "{broken:?}");
+    // What a client does: it waits for the operation, is told that it is unknown, and asks anew.
+    let client = runtime.block_on(Client::new(&address, &cluster.cache.listen));
+    let wait = re::WaitExecutionRequest { name: first.name };
+    let unknown = runtime.block_on(client.execution.clone().wait_execution(wait)).unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    let result = runtime.block_on(client.run(&job));
+    assert_eq!(text(&result.stdout_raw), "done\n");
+    let snapshot = cluster.workers[0].page("/snapshot");
+    let snapshot: serde_json::Value = serde_json::from_str(&snapshot).unwrap();
+    assert_eq!(snapshot["requests"]["action"]["arrivals"], 1, "it ran once");
+}
+
+#[test]
+fn a_client_that_comes_back_finds_its_operation() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let mut stream = client.start(&Job::shell("sleep 0.7; echo done")).await.unwrap();
+        let first = stream.message().await.unwrap().unwrap();
+        drop(stream);
+        for _ in 0..2 {
+            let wait = re::WaitExecutionRequest { name: first.name.clone() };
+            let stream = client.execution.clone().wait_execution(wait).await.unwrap();
+            let answer = last(&mut stream.into_inner()).await.unwrap();
+            assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
+        }
+        let get = lro::GetOperationRequest { name: first.name.clone() };
+        let operation = client.operations.clone().get_operation(get).await.unwrap().into_inner();
+        assert!(operation.done && answer(&operation).is_some());
+        assert_eq!(stage(&operation), re::execution_stage::Value::Completed as i32);
+    });
+}
+
+#[test]
+fn equal_actions_run_once_however_many_ask() {
+    let cluster = Cluster::start(4, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let client = client.clone();
+            asking.spawn(async move {
+                client
+                    .run(&Job {
+                        skip_cache: true,
+                        ..Job::shell("sleep 1; head -c 8 /dev/urandom | od")
+                    })
+                    .await
+            });
+        }
+        let results = asking.join_all().await;
+        assert!(results.iter().all(|result| result.stdout_raw == results[0].stdout_raw));
+    });
+    let metrics = cluster.scheduler.page("/metrics");
+    assert!(metrics.contains("kendall_build_tasks_executing_total 1\n"), "{metrics}");
+}
+
+#[test]
+fn a_worker_that_is_asked_to_stop_ends_what_it_runs_first() {
+    let mut cluster = Cluster::start(1, 1, &[]);
+    let runtime = runtime();
+    let client = runtime.block_on(cluster.client());
+    let mut stream = runtime.block_on(client.start(&Job::shell("sleep 1; echo done"))).unwrap();
+    wait_until("it runs", || cluster.scheduler.page("/status.json").contains("\"executing\":1"));
+    assert_eq!(cluster.workers[0].stop(), Some(0));
+    let answer = runtime.block_on(last(&mut stream)).unwrap();
+    assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
+    assert!(cluster.scheduler.page("/status.json").contains("\"workers\":0"));
+}

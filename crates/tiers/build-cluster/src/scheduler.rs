@@ -1,0 +1,206 @@
+//! The scheduler (`kendall serve scheduler`): takes actions from clients, gives them to workers, and
+//! tells the clients how they go.
+//!
+//! [`board`] decides, without a clock and without input or output; the rest carries messages to it
+//! and from it.
+
+pub mod board;
+mod desk;
+mod execution;
+mod front;
+mod page;
+mod report;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kendall_tier::{Clock, Instruments, PageResponse, Routes};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use board::{Board, Limits};
+use desk::Desk;
+pub use execution::ActionLimits;
+use execution::Service;
+use front::{CapabilitiesService, Front};
+use report::Report;
+use streams::WorkerService;
+
+use crate::instruments::Families;
+use crate::listen::{ListenError, ListenOptions, Listener};
+use crate::remote::{self, Remote};
+use crate::wire::longrunning::operations_server::OperationsServer;
+use crate::wire::re::capabilities_client::CapabilitiesClient;
+use crate::wire::re::capabilities_server::CapabilitiesServer;
+use crate::wire::re::execution_server::ExecutionServer;
+use crate::work::workers_server::WorkersServer;
+
+/// How often the board is told the time.
+const TICK: Duration = Duration::from_millis(100);
+/// Longest message of a worker: a result.
+const MESSAGE_BYTES: usize = 64 << 20;
+
+/// How a scheduler runs.
+#[derive(Debug, Clone)]
+pub struct SchedulerOptions {
+    /// Where it listens, for clients and workers.
+    pub listen: ListenOptions,
+    /// The cache.
+    pub cache: SocketAddr,
+    /// Whether requests to the cache are passed on.
+    pub front: bool,
+    /// Bounds of queues and waits.
+    pub limits: Limits,
+    /// Bounds of actions.
+    pub actions: ActionLimits,
+    /// Longest time between two messages of a worker, in milliseconds.
+    pub beat_ms: u32,
+    /// How long the cache may be away.
+    pub patience: Duration,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// The scheduler cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Threads.
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
+}
+
+/// A running scheduler.
+#[derive(Debug)]
+pub struct Scheduler {
+    runtime: Runtime,
+    instruments: Instruments,
+    families: Families,
+    desk: Arc<Desk>,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    background: JoinSet<()>,
+}
+
+impl Scheduler {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`SchedulerError`].
+    pub fn start(options: SchedulerOptions, clock: Clock) -> Result<Self, SchedulerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads)
+            .thread_name("scheduler")
+            .enable_all()
+            .build()
+            .map_err(SchedulerError::Threads)?;
+        let listener = Listener::bind(options.listen)?;
+        let address = listener.address();
+        let layout = report::layout(options.cache.to_string());
+        let instruments = Instruments::new(layout, clock.clone());
+        let families = Families::new();
+        let report = Report::new(&instruments, &families);
+        // Numbers of leases of two schedulers never meet: each starts somewhere in a wide range.
+        let session = desk::random();
+        let first = (session >> 1) & !0xffff_ffff;
+        let board = Board::new(options.limits, first, clock.now_ns());
+        let desk = Arc::new(Desk::new(board, session, report, clock.clone()));
+        let front = {
+            let _inside = runtime.enter();
+            let cache = remote::channel(options.cache);
+            let remote = Remote::new(options.cache, options.patience, clock);
+            let service = Service::new(Arc::clone(&desk), remote, options.actions);
+            let workers = WorkerService { desk: Arc::clone(&desk), beat_ms: options.beat_ms };
+            let capabilities =
+                CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };
+            let own = tonic::service::Routes::new(ExecutionServer::new(service.clone()))
+                .add_service(OperationsServer::new(service))
+                .add_service(WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES))
+                .add_service(CapabilitiesServer::new(capabilities))
+                .prepare();
+            Front { own, cache: options.front.then_some(cache) }
+        };
+        levels(&families, &desk);
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let serving =
+            listener.serve(vec![(runtime.handle().clone(), front)], instruments.clone(), stopped);
+        let serving = async move {
+            if let Err(error) = serving.await {
+                tracing::error!(%error, "the listener failed");
+            }
+        };
+        tasks.spawn_on(serving, runtime.handle());
+        let mut background = JoinSet::new();
+        let ticking = Arc::clone(&desk);
+        let ticks = async move {
+            let mut ticks = tokio::time::interval(TICK);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                ticking.tick();
+            }
+        };
+        background.spawn_on(ticks, runtime.handle());
+        Ok(Self { runtime, instruments, families, desk, address, stop, tasks, background })
+    }
+
+    /// The address, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// What it counts, with labels.
+    #[must_use]
+    pub fn families(&self) -> &Families {
+        &self.families
+    }
+
+    /// Its status page: `/status` for people, `/status.json` for programs.
+    #[must_use]
+    pub fn routes(&self) -> Routes {
+        let (people, programs) = (Arc::clone(&self.desk), Arc::clone(&self.desk));
+        Routes::new()
+            .with("GET", "/status", move |_| PageResponse::html(page::html(&page::status(&people))))
+            .with("GET", "/status.json", move |_| PageResponse::json(&page::status(&programs)))
+    }
+
+    /// Stops: clients of what still runs are told to come back to the next scheduler, which takes over
+    /// from the workers what they are at.
+    pub fn stop(mut self) {
+        self.stop.send_replace(true);
+        self.desk.close();
+        self.runtime.block_on(async {
+            while self.tasks.join_next().await.is_some() {}
+            self.background.shutdown().await;
+        });
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn levels(families: &Families, desk: &Arc<Desk>) {
+    let level = |name, help, read: fn(&board::Totals) -> usize| {
+        let desk = Arc::clone(desk);
+        families.level(name, help, &[], move || {
+            let value = desk.look(|board, _| read(&board.totals()));
+            kendall_units::exact_f64(value as u64)
+        });
+    };
+    level("kendall_build_tasks_waiting", "Tasks in the queues.", |totals| totals.waiting);
+    level("kendall_build_slots_busy", "Slots of workers with a task.", |totals| totals.executing);
+    level("kendall_build_slots", "Slots of all workers.", |totals| totals.slots);
+    level("kendall_build_workers", "Workers.", |totals| totals.workers);
+}

@@ -1,0 +1,579 @@
+//! What the scheduler knows: operations that clients wait for, tasks that wait or execute, workers
+//! and what they lease. No clock, no input or output: time is an argument (nanoseconds), and what
+//! shall be done about a change is a list of [`Effect`]s.
+//!
+//! An *operation* is one client's request; a *task* is the work behind it, shared by all operations
+//! that ask for the same action at the same time; a *lease* is a task in one slot of a worker.
+
+mod listing;
+mod operations;
+mod platform;
+mod shares;
+mod workers;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+pub use listing::{InvocationLine, OperationLine, QueueLine, Totals, WorkerLine};
+pub use platform::{Offer, Platform};
+use shares::{Place, Rank, Shares, Waiting};
+
+/// Bounds. Times are nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most tasks that wait.
+    pub queue_length: usize,
+    /// Most operations that are known, finished ones included.
+    pub operations: usize,
+    /// How often a task is started before it fails because its workers died.
+    pub attempts: u32,
+    /// A worker that says nothing for so long is dead.
+    pub silence_ns: u64,
+    /// Time for a worker whose connection broke to come back.
+    pub reconnect_ns: u64,
+    /// How long tasks wait for a worker of their platform when there is none.
+    pub no_worker_ns: u64,
+    /// An operation that nobody watches for so long is cancelled.
+    pub unwatched_ns: u64,
+    /// How long the result of a finished operation is kept for those who come back for it.
+    pub kept_ns: u64,
+}
+
+/// One client's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u64);
+
+/// The work behind one or more operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(u64);
+
+/// A worker that registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u64);
+
+/// A task in a slot of a worker. The numbers of two schedulers do not meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+/// Name of an action: instance, digest function and digest.
+pub type ActionKey = Arc<str>;
+
+/// A request to execute.
+#[derive(Debug, Clone)]
+pub struct Submission<P> {
+    /// The action.
+    pub key: ActionKey,
+    /// Whether equal requests may share one execution.
+    pub merge: bool,
+    /// Smaller is sooner.
+    pub priority: i32,
+    /// The build that it belongs to.
+    pub invocation: Arc<str>,
+    /// What its worker must offer.
+    pub platform: Platform,
+    /// A lease older than this is taken back and the task fails: a net below the worker's own limit.
+    pub time_limit_ns: u64,
+    /// What the worker is given.
+    pub payload: Arc<P>,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The queue is full.
+    #[error("{waiting} actions wait already, which is the most this scheduler allows")]
+    QueueFull {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// Too many operations.
+    #[error("{known} operations are open already, which is the most this scheduler allows")]
+    TooManyOperations {
+        /// How many there are.
+        known: usize,
+    },
+    /// No worker can run it.
+    #[error("{}", platform::no_match(asked, offers))]
+    NoWorker {
+        /// What the action asks for.
+        asked: Platform,
+        /// What the workers offer.
+        offers: Vec<Offer>,
+    },
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub enum Ending<R> {
+    /// A worker's answer.
+    Answer(Arc<R>),
+    /// Its workers died, or could not run it; with the last one's words.
+    Failed {
+        /// How often it was started.
+        attempts: u32,
+        /// What went wrong the last time.
+        last: Arc<str>,
+    },
+    /// No worker of its platform was there for too long.
+    NoWorker(Refusal),
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its worker did not end it in time.
+    TimeLimit,
+}
+
+impl<R> Clone for Ending<R> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Answer(answer) => Self::Answer(Arc::clone(answer)),
+            Self::Failed { attempts, last } => {
+                Self::Failed { attempts: *attempts, last: Arc::clone(last) }
+            }
+            Self::NoWorker(refusal) => Self::NoWorker(refusal.clone()),
+            Self::Cancelled => Self::Cancelled,
+            Self::TimeLimit => Self::TimeLimit,
+        }
+    }
+}
+
+/// What an operation's client is told.
+#[derive(Debug)]
+pub enum Stage<R> {
+    /// It waits for a slot.
+    Queued,
+    /// A worker has it.
+    Executing,
+    /// It ended.
+    Completed(Ending<R>),
+}
+
+/// What a worker says that it holds when it registers.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The lease, of this scheduler or an earlier one.
+    pub lease: LeaseId,
+    /// Its action.
+    pub key: ActionKey,
+    /// Whether equal requests may share it.
+    pub merge: bool,
+}
+
+/// What is to be done about a change.
+#[derive(Debug)]
+pub enum Effect<P> {
+    /// Give a worker a task.
+    Start {
+        /// Whom.
+        worker: WorkerId,
+        /// Under which number.
+        lease: LeaseId,
+        /// What.
+        payload: Arc<P>,
+        /// When the task was submitted.
+        queued_ns: u64,
+    },
+    /// Tell a worker to end a lease without a result.
+    Stop {
+        /// Whom.
+        worker: WorkerId,
+        /// Which.
+        lease: LeaseId,
+    },
+    /// An operation reached another stage: its watchers are to look.
+    Changed(OperationId),
+    /// An operation is forgotten.
+    Forgotten(OperationId),
+    /// For the instruments: a task entered the queue, again after its worker died, or not.
+    Queued {
+        /// After a worker died.
+        again: bool,
+    },
+    /// For the instruments: a task left the queue for a worker.
+    Started {
+        /// Time in the queue.
+        waited_ns: u64,
+    },
+    /// For the instruments: a task left the queue without a worker.
+    Dropped,
+    /// For the instruments: a lease ended; the task may be queued again after it.
+    Ended,
+    /// For the instruments: a task that was started ended for good.
+    Completed {
+        /// When it was submitted.
+        queued_ns: u64,
+        /// When its last lease began.
+        started_ns: u64,
+        /// Whether with a worker's answer.
+        answered: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Task<P> {
+    key: ActionKey,
+    platform: Platform,
+    payload: Arc<P>,
+    time_limit_ns: u64,
+    operations: Vec<OperationId>,
+    place: Place,
+    lease: Option<LeaseId>,
+    attempts: u32,
+    queued_ns: u64,
+    last_failure: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Operation<R> {
+    task: Option<TaskId>,
+    invocation: Arc<str>,
+    priority: i32,
+    key: ActionKey,
+    ending: Option<Ending<R>>,
+    watchers: u32,
+    unwatched_since_ns: u64,
+    submitted_ns: u64,
+}
+
+#[derive(Debug)]
+struct Lease {
+    worker: WorkerId,
+    /// Nobody's when the client went away, or did not come back yet after the scheduler did.
+    task: Option<TaskId>,
+    key: ActionKey,
+    stopping: bool,
+    began_ns: u64,
+    deadline_ns: u64,
+    stage: &'static str,
+}
+
+#[derive(Debug)]
+struct Worker {
+    name: Arc<str>,
+    uid: Arc<str>,
+    offer: Offer,
+    slots: usize,
+    leases: Vec<LeaseId>,
+    draining: bool,
+    connected: bool,
+    heard_ns: u64,
+    broke_ns: u64,
+    last_start: u64,
+}
+
+/// A worker that registers.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// Name for people.
+    pub name: Arc<str>,
+    /// Random number of its process: the same when it comes back.
+    pub uid: Arc<str>,
+    /// Slots.
+    pub slots: usize,
+    /// Platform.
+    pub offer: Offer,
+    /// What it is at, or has a result of that nobody took.
+    pub held: Vec<Held>,
+}
+
+/// The state; see the module.
+#[derive(Debug)]
+pub struct Board<P, R> {
+    limits: Limits,
+    next: u64,
+    operations: HashMap<OperationId, Operation<R>>,
+    finished: VecDeque<OperationId>,
+    tasks: HashMap<TaskId, Task<P>>,
+    in_flight: HashMap<ActionKey, TaskId>,
+    queues: BTreeMap<Platform, Waiting>,
+    waiting: usize,
+    shares: Shares,
+    workers: BTreeMap<WorkerId, Worker>,
+    leases: HashMap<LeaseId, Lease>,
+    /// Leases without a task, by what they execute.
+    orphans: HashMap<ActionKey, LeaseId>,
+    /// When a worker of that offer was last there.
+    departed: HashMap<Offer, u64>,
+    started_ns: u64,
+    effects: Vec<Effect<P>>,
+}
+
+/// How long an invocation that is idle is remembered.
+const INVOCATION_NS: u64 = 60_000_000_000;
+
+impl<P, R> Board<P, R> {
+    /// Nothing yet. `first` must differ between schedulers: leases are numbered from it.
+    #[must_use]
+    pub fn new(limits: Limits, first: u64, now_ns: u64) -> Self {
+        Self {
+            limits,
+            next: first,
+            operations: HashMap::new(),
+            finished: VecDeque::new(),
+            tasks: HashMap::new(),
+            in_flight: HashMap::new(),
+            queues: BTreeMap::new(),
+            waiting: 0,
+            shares: Shares::default(),
+            workers: BTreeMap::new(),
+            leases: HashMap::new(),
+            orphans: HashMap::new(),
+            departed: HashMap::new(),
+            started_ns: now_ns,
+            effects: Vec::new(),
+        }
+    }
+
+    /// What is to be done since the last call.
+    pub fn take_effects(&mut self) -> Vec<Effect<P>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A client asks for an action; it watches the operation from the start.
+    ///
+    /// # Errors
+    /// [`Refusal`] when a bound is reached or no worker can run it.
+    pub fn submit(
+        &mut self,
+        submission: Submission<P>,
+        now_ns: u64,
+    ) -> Result<OperationId, Refusal> {
+        self.make_room(now_ns)?;
+        let merged = submission.merge.then(|| self.in_flight.get(&submission.key).copied());
+        let orphan = submission.merge.then(|| self.orphans.get(&submission.key).copied());
+        let id = OperationId(self.number());
+        let operation = Operation {
+            task: None,
+            invocation: Arc::clone(&submission.invocation),
+            priority: submission.priority,
+            key: Arc::clone(&submission.key),
+            ending: None,
+            watchers: 1,
+            unwatched_since_ns: now_ns,
+            submitted_ns: now_ns,
+        };
+        let task = match (merged.flatten(), orphan.flatten()) {
+            (Some(task), _) => {
+                self.operations.insert(id, operation);
+                self.merge(task, id, now_ns);
+                task
+            }
+            (None, Some(lease)) => {
+                let task = self.new_task(submission, id, now_ns);
+                self.operations.insert(id, operation);
+                self.effects.push(Effect::Queued { again: false });
+                self.adopt(task, lease, now_ns);
+                task
+            }
+            (None, None) => {
+                self.room_to_wait(&submission.platform, now_ns)?;
+                let task = self.new_task(submission, id, now_ns);
+                self.operations.insert(id, operation);
+                self.enqueue(task, false, now_ns);
+                task
+            }
+        };
+        if let Some(operation) = self.operations.get_mut(&id) {
+            operation.task = Some(task);
+        }
+        self.dispatch(now_ns);
+        Ok(id)
+    }
+
+    fn make_room(&mut self, now_ns: u64) -> Result<(), Refusal> {
+        if self.operations.len() >= self.limits.operations {
+            self.forget_finished(now_ns, true);
+        }
+        let known = self.operations.len();
+        if known >= self.limits.operations {
+            return Err(Refusal::TooManyOperations { known });
+        }
+        Ok(())
+    }
+
+    fn room_to_wait(&self, platform: &Platform, now_ns: u64) -> Result<(), Refusal> {
+        if !self.may_come(platform, now_ns) {
+            return Err(self.no_worker(platform));
+        }
+        if self.waiting >= self.limits.queue_length {
+            return Err(Refusal::QueueFull { waiting: self.waiting });
+        }
+        Ok(())
+    }
+
+    fn no_worker(&self, platform: &Platform) -> Refusal {
+        let mut offers: Vec<Offer> = self.workers.values().map(|w| w.offer.clone()).collect();
+        offers.sort_unstable();
+        offers.dedup();
+        Refusal::NoWorker { asked: platform.clone(), offers }
+    }
+
+    /// Whether a worker for it is there, was there a moment ago, or may not have found us yet.
+    fn may_come(&self, platform: &Platform, now_ns: u64) -> bool {
+        let recent = |at: u64| now_ns.saturating_sub(at) < self.limits.no_worker_ns;
+        self.workers.values().any(|worker| !worker.draining && worker.offer.fits(platform))
+            || recent(self.started_ns)
+            || self.departed.iter().any(|(offer, at)| offer.fits(platform) && recent(*at))
+    }
+
+    fn new_task(&mut self, submission: Submission<P>, first: OperationId, now_ns: u64) -> TaskId {
+        let id = TaskId(self.number());
+        let invocation = self.shares.named(&submission.invocation, now_ns);
+        let place = Place { priority: submission.priority, invocation, order: id.0 };
+        if submission.merge {
+            self.in_flight.insert(Arc::clone(&submission.key), id);
+        }
+        let task = Task {
+            key: submission.key,
+            platform: submission.platform,
+            payload: submission.payload,
+            time_limit_ns: submission.time_limit_ns,
+            operations: vec![first],
+            place,
+            lease: None,
+            attempts: 0,
+            queued_ns: now_ns,
+            last_failure: "".into(),
+        };
+        self.tasks.insert(id, task);
+        id
+    }
+
+    /// One more operation waits for a task.
+    fn merge(&mut self, id: TaskId, operation: OperationId, now_ns: u64) {
+        let task = self.task(id);
+        task.operations.push(operation);
+        self.replace(id, now_ns);
+    }
+
+    /// Puts a waiting task where its operations say: the highest of their priorities, the
+    /// invocation of the first.
+    fn replace(&mut self, id: TaskId, now_ns: u64) {
+        let operations = &self.operations;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let live = || task.operations.iter().filter_map(|operation| operations.get(operation));
+        let Some(priority) = live().map(|operation| operation.priority).min() else { return };
+        let Some(invocation) = live().next().map(|operation| Arc::clone(&operation.invocation))
+        else {
+            return;
+        };
+        if task.lease.is_some() {
+            return;
+        }
+        let invocation = self.shares.named(&invocation, now_ns);
+        let place = Place { priority, invocation, order: task.place.order };
+        let old = std::mem::replace(&mut task.place, place);
+        if old == place {
+            return;
+        }
+        if let Some(queue) = self.queues.get_mut(&task.platform) {
+            queue.remove(old);
+            queue.insert(place, id);
+        }
+        self.shares.waits(place.invocation, now_ns);
+        self.shares.leaves(old.invocation, now_ns);
+    }
+
+    fn task(&mut self, id: TaskId) -> &mut Task<P> {
+        self.tasks.get_mut(&id).expect("an operation's task is there until it ends")
+    }
+
+    fn enqueue(&mut self, id: TaskId, again: bool, now_ns: u64) {
+        let task = self.task(id);
+        let (place, platform) = (task.place, task.platform.clone());
+        self.queues.entry(platform).or_default().insert(place, id);
+        self.waiting += 1;
+        self.shares.waits(place.invocation, now_ns);
+        self.effects.push(Effect::Queued { again });
+    }
+
+    /// Takes a waiting task out of its queue.
+    fn unqueue(&mut self, id: TaskId, now_ns: u64) {
+        let task = self.task(id);
+        let (place, platform) = (task.place, task.platform.clone());
+        if let Some(queue) = self.queues.get_mut(&platform) {
+            queue.remove(place);
+            if queue.len() == 0 {
+                self.queues.remove(&platform);
+            }
+        }
+        self.waiting -= 1;
+        self.shares.leaves(place.invocation, now_ns);
+    }
+
+    /// Gives free slots to waiting tasks until one of both is used up.
+    fn dispatch(&mut self, now_ns: u64) {
+        while self.waiting > 0 {
+            let best = self.queues.iter().filter_map(|(platform, queue)| {
+                let worker = self.free_worker(platform)?;
+                let (rank, task) = queue.first(&self.shares, now_ns)?;
+                Some((rank, task, worker))
+            });
+            let Some((_, task, worker)) = best.min_by_key(|(rank, _, _): &(Rank, _, _)| *rank)
+            else {
+                return;
+            };
+            self.unqueue(task, now_ns);
+            self.start(task, worker, now_ns);
+        }
+    }
+
+    /// The worker with most free slots; of several, the one that waited longest.
+    fn free_worker(&self, platform: &Platform) -> Option<WorkerId> {
+        let fits = self.workers.iter().filter(|(_, worker)| {
+            worker.connected && worker.free() > 0 && worker.offer.fits(platform)
+        });
+        let key = |worker: &Worker| (std::cmp::Reverse(worker.free()), worker.last_start);
+        fits.min_by_key(|(_, worker)| key(worker)).map(|(id, _)| *id)
+    }
+
+    fn start(&mut self, id: TaskId, worker: WorkerId, now_ns: u64) {
+        let lease = LeaseId(self.number());
+        let order = self.next;
+        let task = self.task(id);
+        task.lease = Some(lease);
+        task.attempts += 1;
+        let (payload, queued_ns) = (Arc::clone(&task.payload), task.queued_ns);
+        let (key, limit) = (Arc::clone(&task.key), task.time_limit_ns);
+        let (invocation, operations) = (task.place.invocation, task.operations.clone());
+        self.shares.begins(invocation, now_ns);
+        self.leases.insert(
+            lease,
+            Lease {
+                worker,
+                task: Some(id),
+                key,
+                stopping: false,
+                began_ns: now_ns,
+                deadline_ns: now_ns.saturating_add(limit),
+                stage: "started",
+            },
+        );
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.leases.push(lease);
+            worker.last_start = order;
+        }
+        self.effects.push(Effect::Started { waited_ns: now_ns.saturating_sub(queued_ns) });
+        self.effects.push(Effect::Start { worker, lease, payload, queued_ns });
+        self.effects.extend(operations.into_iter().map(Effect::Changed));
+    }
+
+    /// A task takes over what a worker is at already.
+    fn adopt(&mut self, id: TaskId, lease: LeaseId, now_ns: u64) {
+        let Some(held) = self.leases.get_mut(&lease) else { return };
+        self.orphans.remove(&held.key);
+        held.task = Some(id);
+        held.began_ns = now_ns;
+        let task = self.tasks.get_mut(&id).expect("it was made by the caller");
+        held.deadline_ns = now_ns.saturating_add(task.time_limit_ns);
+        task.lease = Some(lease);
+        task.attempts += 1;
+        self.shares.begins(task.place.invocation, now_ns);
+        self.effects.push(Effect::Started { waited_ns: 0 });
+        self.effects.extend(task.operations.iter().copied().map(Effect::Changed));
+    }
+}

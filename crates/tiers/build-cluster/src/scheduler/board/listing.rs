@@ -1,0 +1,158 @@
+//! What the status page, the metrics and the operations list show.
+
+use std::sync::Arc;
+
+use super::{ActionKey, Board, LeaseId, OperationId};
+
+/// One queue.
+#[derive(Debug, Clone)]
+pub struct QueueLine {
+    /// What its actions ask for.
+    pub platform: String,
+    /// Tasks that wait.
+    pub waiting: usize,
+    /// Workers that could take them.
+    pub workers: usize,
+}
+
+/// One build.
+#[derive(Debug, Clone)]
+pub struct InvocationLine {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Tasks that wait.
+    pub waiting: u64,
+    /// Tasks that execute.
+    pub executing: u64,
+    /// Slot time so far.
+    pub slot_time_ns: u128,
+}
+
+/// One worker.
+#[derive(Debug, Clone)]
+pub struct WorkerLine {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it offers.
+    pub offer: String,
+    /// Slots.
+    pub slots: usize,
+    /// Actions that it runs: their key, stage and age.
+    pub actions: Vec<(LeaseId, ActionKey, &'static str, u64)>,
+    /// Whether it takes no more.
+    pub draining: bool,
+    /// Whether its connection stands.
+    pub connected: bool,
+}
+
+/// One operation.
+#[derive(Debug, Clone)]
+pub struct OperationLine {
+    /// Its number.
+    pub id: OperationId,
+    /// Its action.
+    pub key: ActionKey,
+    /// Age.
+    pub age_ns: u64,
+    /// Whether it ended.
+    pub done: bool,
+}
+
+/// Sums over everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Tasks that wait.
+    pub waiting: usize,
+    /// Leases, those that are being stopped included.
+    pub executing: usize,
+    /// Workers.
+    pub workers: usize,
+    /// Their slots.
+    pub slots: usize,
+    /// Operations, finished ones included.
+    pub operations: usize,
+}
+
+impl<P, R> Board<P, R> {
+    /// The queues that have tasks.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueLine> {
+        let line = |(platform, queue): (&super::Platform, &super::Waiting)| QueueLine {
+            platform: platform.to_string(),
+            waiting: queue.len(),
+            workers: self.workers.values().filter(|worker| worker.offer.fits(platform)).count(),
+        };
+        self.queues.iter().map(line).collect()
+    }
+
+    /// The builds.
+    #[must_use]
+    pub fn invocations(&self, now_ns: u64) -> Vec<InvocationLine> {
+        let line = |(name, waiting, executing, slot_time_ns): (&Arc<str>, u64, u64, u128)| {
+            InvocationLine { name: Arc::clone(name), waiting, executing, slot_time_ns }
+        };
+        let mut lines: Vec<InvocationLine> = self.shares.list(now_ns).map(line).collect();
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        lines
+    }
+
+    /// The workers.
+    #[must_use]
+    pub fn workers(&self, now_ns: u64) -> Vec<WorkerLine> {
+        let actions = |leases: &[LeaseId]| {
+            let known = leases.iter().filter_map(|id| Some((*id, self.leases.get(id)?)));
+            known
+                .map(|(id, lease)| {
+                    let age = now_ns.saturating_sub(lease.began_ns);
+                    (id, Arc::clone(&lease.key), lease.stage, age)
+                })
+                .collect()
+        };
+        let line = |worker: &super::Worker| WorkerLine {
+            name: Arc::clone(&worker.name),
+            offer: worker.offer.to_string(),
+            slots: worker.slots,
+            actions: actions(&worker.leases),
+            draining: worker.draining,
+            connected: worker.connected,
+        };
+        self.workers.values().map(line).collect()
+    }
+
+    /// Operations after `after`, at most `most`, by number.
+    #[must_use]
+    pub fn operations(&self, after: OperationId, most: usize, now_ns: u64) -> Vec<OperationLine> {
+        let mut ids: Vec<OperationId> =
+            self.operations.keys().copied().filter(|id| *id > after).collect();
+        ids.sort_unstable();
+        ids.truncate(most);
+        let line = |id: OperationId| {
+            let operation = &self.operations[&id];
+            OperationLine {
+                id,
+                key: Arc::clone(&operation.key),
+                age_ns: now_ns.saturating_sub(operation.submitted_ns),
+                done: operation.ending.is_some(),
+            }
+        };
+        ids.into_iter().map(line).collect()
+    }
+
+    /// Key of an operation's action.
+    #[must_use]
+    pub fn action(&self, id: OperationId) -> Option<ActionKey> {
+        self.operations.get(&id).map(|operation| Arc::clone(&operation.key))
+    }
+
+    /// Sums.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            waiting: self.waiting,
+            executing: self.leases.len(),
+            workers: self.workers.len(),
+            slots: self.workers.values().map(|worker| worker.slots).sum(),
+            operations: self.operations.len(),
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! The services that clients call: Execution and Operations.
+
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lru::LruCache;
+use prost::Message as _;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use super::board::{OperationId, Platform, Stage, Submission};
+use super::desk::{Answer, Desk, Payload, refuse, response};
+use crate::digest::{Digest, Function};
+use crate::listen::Access;
+use crate::remote::{Remote, RemoteError};
+use crate::status;
+use crate::wall;
+use crate::wire::longrunning as lro;
+use crate::wire::re::execution_server::Execution;
+use crate::wire::{protobuf, re};
+
+/// The header with the client's `RequestMetadata`.
+const METADATA: &str = "build.bazel.remote.execution.v2.requestmetadata-bin";
+/// Actions of which it is remembered whether they may be cached.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+/// Operations on one page of the list.
+const PAGE: usize = 1000;
+/// Largest actions and commands.
+const MESSAGE_BYTES: u64 = crate::remote::SMALL_BYTES;
+
+/// Bounds of actions.
+#[derive(Debug, Clone)]
+pub struct ActionLimits {
+    /// For actions that state no time limit.
+    pub default_time: Duration,
+    /// The longest time limit that an action may state.
+    pub longest_time: Duration,
+    /// How long fetching inputs and uploading outputs may take beside it.
+    pub transfer_time: Duration,
+    /// Properties that do not decide where an action runs.
+    pub ignored_properties: Vec<String>,
+}
+
+/// The services. Clones share their state.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub(super) desk: Arc<Desk>,
+    pub(super) remote: Remote,
+    limits: Arc<ActionLimits>,
+    /// Whether the action may be cached, by digest.
+    cacheable: Arc<Mutex<LruCache<Digest, bool>>>,
+}
+
+/// An action that was asked for and its command, as the client stored them.
+struct Asked {
+    instance: String,
+    digest: Digest,
+    action: re::Action,
+    action_bytes: Vec<u8>,
+    command: re::Command,
+    command_bytes: Vec<u8>,
+}
+
+impl Service {
+    pub(super) fn new(desk: Arc<Desk>, remote: Remote, limits: ActionLimits) -> Self {
+        let cacheable = Arc::new(Mutex::new(LruCache::new(REMEMBERED)));
+        Self { desk, remote, limits: Arc::new(limits), cacheable }
+    }
+
+    /// The result in the cache, if it may be used: failed actions and those that must not be cached
+    /// are not, whoever put them there.
+    async fn cached(
+        &self,
+        instance: &str,
+        digest: Digest,
+    ) -> Result<Option<re::ActionResult>, Status> {
+        let result = self.remote.result(instance, digest, true).await.map_err(refused)?;
+        let Some(result) = result.filter(|result| result.exit_code == 0) else { return Ok(None) };
+        let known = {
+            let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
+            cacheable.get(&digest).copied()
+        };
+        let cacheable = match known {
+            Some(cacheable) => cacheable,
+            None => {
+                let (action, _) = self.action(instance, digest).await?;
+                !action.do_not_cache
+            }
+        };
+        Ok(cacheable.then_some(result))
+    }
+
+    async fn action(
+        &self,
+        instance: &str,
+        digest: Digest,
+    ) -> Result<(re::Action, Vec<u8>), Status> {
+        let bytes = self.message(instance, digest, "action").await?;
+        let action = re::Action::decode(bytes.as_slice())
+            .map_err(|_| Status::invalid_argument("the action is malformed"))?;
+        let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
+        cacheable.put(digest, !action.do_not_cache);
+        Ok((action, bytes))
+    }
+
+    async fn message(&self, instance: &str, digest: Digest, what: &str) -> Result<Vec<u8>, Status> {
+        if digest.size > MESSAGE_BYTES {
+            let words = format!("the {what} is longer than {MESSAGE_BYTES} bytes");
+            return Err(Status::invalid_argument(words));
+        }
+        if digest.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut read = self.remote.read(instance, &[digest]).await.map_err(refused)?;
+        read.remove(&digest).ok_or_else(|| status::missing(&[digest]))
+    }
+
+    async fn read(&self, instance: String, digest: Digest) -> Result<Asked, Status> {
+        let (action, action_bytes) = self.action(&instance, digest).await?;
+        let command = Digest::required(digest.function, action.command_digest.as_ref())?;
+        // Named here, where the client waits for the answer; its content is the worker's matter.
+        Digest::required(digest.function, action.input_root_digest.as_ref())?;
+        let command_bytes = self.message(&instance, command, "command").await?;
+        let command = re::Command::decode(command_bytes.as_slice())
+            .map_err(|_| Status::invalid_argument("the command is malformed"))?;
+        Ok(Asked { instance, digest, action, action_bytes, command, command_bytes })
+    }
+
+    fn time_limit(&self, action: &re::Action) -> Result<Duration, Status> {
+        let Some(timeout) = &action.timeout else { return Ok(self.limits.default_time) };
+        let wrong = || Status::invalid_argument("the action's time limit is negative");
+        let seconds = u64::try_from(timeout.seconds).map_err(|_| wrong())?;
+        let nanos = u32::try_from(timeout.nanos).map_err(|_| wrong())?;
+        let time = Duration::new(seconds, nanos.min(999_999_999));
+        let longest = self.limits.longest_time;
+        if time > longest {
+            let words = format!("the action's time limit of {time:?} is beyond {longest:?}");
+            return Err(Status::invalid_argument(words));
+        }
+        // A limit of zero is none: proto3 clients that set the field without a value mean that.
+        Ok(if time.is_zero() { self.limits.default_time } else { time })
+    }
+
+    fn submission(
+        &self,
+        asked: Asked,
+        priority: i32,
+        metadata: &[u8],
+        peer: &str,
+    ) -> Result<Submission<Payload>, Status> {
+        let time_limit = self.time_limit(&asked.action)?;
+        let known = re::RequestMetadata::decode(metadata).unwrap_or_default();
+        // A client that does not say which build it is at is one by itself.
+        let invocation = if known.tool_invocation_id.is_empty() {
+            peer
+        } else {
+            known.tool_invocation_id.as_str()
+        };
+        #[expect(deprecated, reason = "clients before version 2.2 put the platform there")]
+        let platform = asked.action.platform.as_ref().or(asked.command.platform.as_ref());
+        let ignored = &self.limits.ignored_properties;
+        let properties = platform.into_iter().flat_map(|platform| &platform.properties);
+        let properties = properties
+            .filter(|property| !ignored.contains(&property.name))
+            .map(|property| (property.name.clone(), property.value.clone()));
+        let function = asked.digest.function;
+        let key = format!("{}|{}|{}", asked.instance, function.name(), asked.digest);
+        let merge = !asked.action.do_not_cache;
+        let time_limit_ms = u64::try_from(time_limit.as_millis()).unwrap_or(u64::MAX);
+        let whole = time_limit.saturating_add(self.limits.transfer_time).as_nanos();
+        let wire = asked.digest.to_wire();
+        Ok(Submission {
+            key: key.as_str().into(),
+            merge,
+            priority,
+            invocation: invocation.into(),
+            platform: Platform::new(properties),
+            time_limit_ns: u64::try_from(whole).unwrap_or(u64::MAX),
+            payload: Arc::new(Payload {
+                lease: 0,
+                key,
+                merge,
+                instance: asked.instance,
+                digest_function: function.to_wire(),
+                action_hash: wire.hash,
+                action_bytes: wire.size_bytes,
+                action: asked.action_bytes,
+                command: asked.command_bytes,
+                time_limit_ms,
+                queued_unix_ns: wall::unix_ns(),
+                metadata: metadata.to_vec(),
+            }),
+        })
+    }
+
+    /// The name of an operation, which also says which scheduler gave it.
+    fn name(&self, instance: &str, id: OperationId) -> String {
+        let slash = if instance.is_empty() { "" } else { "/" };
+        format!("{instance}{slash}operations/{:016x}-{:x}", self.desk.session, id.0)
+    }
+
+    fn parse(&self, name: &str) -> Result<OperationId, Status> {
+        let unknown = || {
+            Status::not_found(format!("no operation is named {name:?}, or no longer: ask again"))
+        };
+        let (_, last) = name.rsplit_once("operations/").ok_or_else(unknown)?;
+        let (session, id) = last.split_once('-').ok_or_else(unknown)?;
+        if u64::from_str_radix(session, 16) != Ok(self.desk.session) {
+            return Err(unknown());
+        }
+        u64::from_str_radix(id, 16).map(OperationId).map_err(|_| unknown())
+    }
+
+    /// What clients see of an operation.
+    fn message_of(&self, name: &str, stage: &Stage<Answer>, key: &str) -> lro::Operation {
+        let (number, ended) = match stage {
+            Stage::Queued => (re::execution_stage::Value::Queued, None),
+            Stage::Executing => (re::execution_stage::Value::Executing, None),
+            Stage::Completed(ending) => (re::execution_stage::Value::Completed, Some(ending)),
+        };
+        let result = ended.map(|ending| {
+            lro::operation::Result::Response(protobuf::Any {
+                type_url: "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteResponse"
+                    .to_owned(),
+                value: response(ending),
+            })
+        });
+        operation(name.to_owned(), number, key, result)
+    }
+
+    fn watching(&self, name: String, id: OperationId) -> Result<Watching, Status> {
+        let receiver = self.desk.watch(id);
+        let receiver =
+            receiver.ok_or_else(|| Status::not_found(format!("no operation is named {name:?}")))?;
+        Ok(self.watching_from(name, id, receiver))
+    }
+
+    fn watching_from(
+        &self,
+        name: String,
+        id: OperationId,
+        receiver: tokio::sync::watch::Receiver<()>,
+    ) -> Watching {
+        let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
+        let changes = WatchStream::new(receiver);
+        Watching { service: self.clone(), name, id, key, changes, ended: false, shown: None }
+    }
+}
+
+fn operation(
+    name: String,
+    stage: re::execution_stage::Value,
+    key: &str,
+    result: Option<lro::operation::Result>,
+) -> lro::Operation {
+    // A key is `instance|function|hash/size`; an instance may have anything in it.
+    let mut parts = key.rsplitn(3, '|');
+    let digest = parts.next().and_then(|digest| digest.split_once('/'));
+    let function = parts.next().and_then(Function::named).unwrap_or_default();
+    let metadata = re::ExecuteOperationMetadata {
+        stage: stage as i32,
+        action_digest: digest.map(|(hash, size)| re::Digest {
+            hash: hash.to_owned(),
+            size_bytes: size.parse().unwrap_or(0),
+        }),
+        digest_function: function.to_wire(),
+        ..re::ExecuteOperationMetadata::default()
+    };
+    lro::Operation {
+        name,
+        metadata: Some(protobuf::Any {
+            type_url:
+                "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteOperationMetadata"
+                    .to_owned(),
+            value: metadata.encode_to_vec(),
+        }),
+        done: result.is_some(),
+        result,
+    }
+}
+
+/// What the cache did wrong, as the client is to hear it.
+fn refused(error: RemoteError) -> Status {
+    match error {
+        RemoteError::Missing(digests) => status::missing(&digests),
+        RemoteError::Refused(status) => {
+            Status::new(status.code(), format!("the cache: {}", status.message()))
+        }
+        error => Status::unavailable(error.to_string()),
+    }
+}
+
+/// The stream of an operation's states. As long as it is there, somebody watches.
+#[derive(Debug)]
+pub(super) struct Watching {
+    service: Service,
+    name: String,
+    id: OperationId,
+    key: Arc<str>,
+    changes: WatchStream<()>,
+    ended: bool,
+    /// The stage that was sent last: it is not sent twice.
+    shown: Option<bool>,
+}
+
+impl Stream for Watching {
+    type Item = Result<lro::Operation, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while !self.ended {
+            match Pin::new(&mut self.changes).poll_next(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) => self.ended = true,
+            }
+            let stopped = self.ended;
+            let Some(stage) = self.service.desk.stage(self.id) else {
+                self.ended = true;
+                let words = format!("the operation {:?} was forgotten", self.name);
+                return Poll::Ready(Some(Err(Status::not_found(words))));
+            };
+            let executing = matches!(stage, Stage::Executing);
+            if matches!(stage, Stage::Completed(_)) {
+                self.ended = true;
+            } else if stopped {
+                return Poll::Ready(Some(Err(Status::unavailable("the scheduler stops"))));
+            } else if self.shown == Some(executing) {
+                continue;
+            }
+            self.shown = Some(executing);
+            return Poll::Ready(Some(Ok(self.service.message_of(&self.name, &stage, &self.key))));
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.service.desk.unwatch(self.id);
+    }
+}
+
+type Operations = Pin<Box<dyn Stream<Item = Result<lro::Operation, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Execution for Service {
+    type ExecuteStream = Operations;
+    type WaitExecutionStream = Operations;
+
+    async fn execute(
+        &self,
+        request: Request<re::ExecuteRequest>,
+    ) -> Result<Response<Operations>, Status> {
+        Access::of(request.extensions()).may_write().map_err(|status| *status)?;
+        let metadata = request.metadata().get_bin(METADATA);
+        let metadata = metadata.and_then(|value| value.to_bytes().ok()).unwrap_or_default();
+        let peer = request
+            .extensions()
+            .get::<std::net::SocketAddr>()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let request = request.into_inner();
+        let function = Function::from_wire(request.digest_function)?;
+        let digest = Digest::required(function, request.action_digest.as_ref())?;
+        let instance = request.instance_name;
+        if !request.skip_cache_lookup
+            && let Some(result) = self.cached(&instance, digest).await?
+        {
+            self.desk.cached();
+            let slash = if instance.is_empty() { "" } else { "/" };
+            let name = format!("{instance}{slash}operations/cached");
+            let key = format!("|{}|{digest}", function.name());
+            let response = re::ExecuteResponse {
+                result: Some(result),
+                cached_result: true,
+                ..re::ExecuteResponse::default()
+            };
+            let result = lro::operation::Result::Response(protobuf::Any {
+                type_url: "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteResponse"
+                    .to_owned(),
+                value: response.encode_to_vec(),
+            });
+            let stage = re::execution_stage::Value::Completed;
+            let done = operation(name, stage, &key, Some(result));
+            return Ok(Response::new(Box::pin(tokio_stream::once(Ok(done)))));
+        }
+        let asked = self.read(instance.clone(), digest).await?;
+        let priority = request.execution_policy.map_or(0, |policy| policy.priority);
+        let submission = self.submission(asked, priority, &metadata, &peer)?;
+        let (id, receiver) = self.desk.submit(submission).map_err(|refusal| refuse(&refusal))?;
+        let name = self.name(&instance, id);
+        Ok(Response::new(Box::pin(self.watching_from(name, id, receiver))))
+    }
+
+    async fn wait_execution(
+        &self,
+        request: Request<re::WaitExecutionRequest>,
+    ) -> Result<Response<Operations>, Status> {
+        let name = request.into_inner().name;
+        let id = self.parse(&name)?;
+        Ok(Response::new(Box::pin(self.watching(name, id)?)))
+    }
+}
+
+#[tonic::async_trait]
+impl lro::operations_server::Operations for Service {
+    async fn list_operations(
+        &self,
+        request: Request<lro::ListOperationsRequest>,
+    ) -> Result<Response<lro::ListOperationsResponse>, Status> {
+        let request = request.into_inner();
+        if !request.filter.is_empty() {
+            return Err(Status::invalid_argument("operations cannot be filtered"));
+        }
+        let page = usize::try_from(request.page_size).unwrap_or(0);
+        let page = if page == 0 { PAGE } else { page.min(PAGE) };
+        let after = if request.page_token.is_empty() {
+            OperationId(0)
+        } else {
+            self.parse(&request.page_token)?
+        };
+        let lines = self.desk.look(|board, now_ns| board.operations(after, page, now_ns));
+        let next_page_token = match lines.last() {
+            Some(last) if lines.len() == page => self.name("", last.id),
+            _ => String::new(),
+        };
+        let mut operations = Vec::with_capacity(lines.len());
+        for line in lines {
+            let instance = line.key.rsplitn(3, '|').nth(2).unwrap_or_default();
+            let name = self.name(instance, line.id);
+            if !request.name.is_empty() && !name.starts_with(request.name.as_str()) {
+                continue;
+            }
+            if let Some(stage) = self.desk.stage(line.id) {
+                operations.push(self.message_of(&name, &stage, &line.key));
+            }
+        }
+        Ok(Response::new(lro::ListOperationsResponse {
+            operations,
+            next_page_token,
+            ..lro::ListOperationsResponse::default()
+        }))
+    }
+
+    async fn get_operation(
+        &self,
+        request: Request<lro::GetOperationRequest>,
+    ) -> Result<Response<lro::Operation>, Status> {
+        let name = request.into_inner().name;
+        let id = self.parse(&name)?;
+        let unknown = || Status::not_found(format!("no operation is named {name:?}"));
+        let stage = self.desk.stage(id).ok_or_else(unknown)?;
+        let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
+        Ok(Response::new(self.message_of(&name, &stage, &key)))
+    }
+
+    async fn delete_operation(
+        &self,
+        request: Request<lro::DeleteOperationRequest>,
+    ) -> Result<Response<protobuf::Empty>, Status> {
+        let name = request.into_inner().name;
+        let id = self.parse(&name)?;
+        if self.desk.delete(id) {
+            Ok(Response::new(protobuf::Empty {}))
+        } else {
+            Err(Status::not_found(format!("no operation is named {name:?}")))
+        }
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<lro::CancelOperationRequest>,
+    ) -> Result<Response<protobuf::Empty>, Status> {
+        let name = request.into_inner().name;
+        let id = self.parse(&name)?;
+        if self.desk.cancel(id) {
+            Ok(Response::new(protobuf::Empty {}))
+        } else {
+            Err(Status::not_found(format!("no operation is named {name:?}")))
+        }
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<lro::WaitOperationRequest>,
+    ) -> Result<Response<lro::Operation>, Status> {
+        let request = request.into_inner();
+        let id = self.parse(&request.name)?;
+        let mut watching = self.watching(request.name.clone(), id)?;
+        let longest = request.timeout.and_then(|timeout| u64::try_from(timeout.seconds).ok());
+        let longest = Duration::from_secs(longest.unwrap_or(60).min(3600));
+        let mut last = None;
+        let waiting = async {
+            while let Some(state) = watching.next().await {
+                last = Some(state);
+            }
+        };
+        // Late, the last state that was seen is the answer.
+        tokio::time::timeout(longest, waiting).await.unwrap_or_default();
+        let state = last.ok_or_else(|| Status::internal("the operation has no state"))?;
+        Ok(Response::new(state?))
+    }
+}

@@ -1,0 +1,116 @@
+//! What the scheduler listens for: its own services, and those of the cache, which it passes on
+//! untouched, so that a client needs to know one address only.
+
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use tonic::{Request as Call, Status};
+
+use crate::listen::Serve;
+use crate::wire::re::capabilities_client::CapabilitiesClient;
+use crate::wire::re::capabilities_server::Capabilities;
+use crate::wire::{re, semver};
+
+/// Services that the cache answers.
+const CACHES: &[&str] = &[
+    "/build.bazel.remote.execution.v2.ContentAddressableStorage/",
+    "/build.bazel.remote.execution.v2.ActionCache/",
+    "/google.bytestream.ByteStream/",
+    "/build.bazel.remote.asset.v1.",
+];
+
+/// Requests to this scheduler.
+#[derive(Debug, Clone)]
+pub(super) struct Front {
+    pub(super) own: Routes,
+    /// The cache, when its services are passed on.
+    pub(super) cache: Option<Channel>,
+}
+
+impl Serve for Front {
+    type Body = Body;
+
+    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        let passed = CACHES.iter().any(|prefix| path.starts_with(prefix));
+        match &self.cache {
+            Some(cache) if passed => pass(cache.clone(), request).await,
+            _ => {
+                let mut own = self.own.clone();
+                match own.call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, status: Status) -> Response<Body> {
+        status.into_http()
+    }
+}
+
+async fn pass(mut cache: Channel, request: Request<Incoming>) -> Response<Body> {
+    let unreachable = |error: tonic::transport::Error| {
+        Status::unavailable(format!("the cache cannot be reached: {error}")).into_http()
+    };
+    if let Err(error) = std::future::poll_fn(|context| cache.poll_ready(context)).await {
+        return unreachable(error);
+    }
+    match cache.call(request.map(Body::new)).await {
+        Ok(response) => response,
+        Err(error) => unreachable(error),
+    }
+}
+
+/// Capabilities: the cache's, with what the scheduler adds.
+#[derive(Debug, Clone)]
+pub(super) struct CapabilitiesService {
+    pub(super) cache: CapabilitiesClient<Channel>,
+}
+
+#[tonic::async_trait]
+impl Capabilities for CapabilitiesService {
+    async fn get_capabilities(
+        &self,
+        request: Call<re::GetCapabilitiesRequest>,
+    ) -> Result<tonic::Response<re::ServerCapabilities>, Status> {
+        let mut cache = self.cache.clone();
+        // Also when the cache is down for a moment, a client may learn that this executes.
+        let known = match cache.get_capabilities(request.into_inner()).await {
+            Ok(known) => known.into_inner(),
+            Err(error) => {
+                tracing::debug!(%error, "the cache does not say what it can");
+                re::ServerCapabilities::default()
+            }
+        };
+        Ok(tonic::Response::new(with_execution(known)))
+    }
+}
+
+fn with_execution(mut known: re::ServerCapabilities) -> re::ServerCapabilities {
+    let version =
+        |minor| Some(semver::SemVer { major: 2, minor, patch: 0, prerelease: String::new() });
+    let functions = [re::digest_function::Value::Sha256, re::digest_function::Value::Blake3];
+    let range =
+        re::priority_capabilities::PriorityRange { min_priority: i32::MIN, max_priority: i32::MAX };
+    // Inputs and outputs with links out of the input root are refused by the workers.
+    if let Some(cache) = &mut known.cache_capabilities {
+        let refused = re::symlink_absolute_path_strategy::Value::Disallowed;
+        cache.symlink_absolute_path_strategy = refused as i32;
+    }
+    known.execution_capabilities = Some(re::ExecutionCapabilities {
+        digest_function: re::digest_function::Value::Sha256 as i32,
+        exec_enabled: true,
+        execution_priority_capabilities: Some(re::PriorityCapabilities { priorities: vec![range] }),
+        supported_node_properties: vec!["mtime".to_owned(), "unix_mode".to_owned()],
+        digest_functions: functions.map(|function| function as i32).to_vec(),
+    });
+    known.deprecated_api_version = known.deprecated_api_version.or_else(|| version(0));
+    known.low_api_version = known.low_api_version.or_else(|| version(0));
+    known.high_api_version = known.high_api_version.or_else(|| version(12));
+    known
+}

@@ -1,0 +1,178 @@
+//! The service that workers call: one stream a worker.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::board::{Held, Join, LeaseId, Offer};
+use super::desk::{Desk, StreamId};
+use crate::listen::Access;
+use crate::work::workers_server::Workers;
+use crate::work::{
+    Beat, FromScheduler, FromWorker, Hello, LeaseStage, Welcome, finished, from_scheduler,
+    from_worker,
+};
+
+/// Time for a worker to say who it is.
+const HELLO: Duration = Duration::from_secs(10);
+/// Most slots of one worker, and most properties that it offers.
+const SLOTS: u32 = 10_000;
+const OFFERS: usize = 1000;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub(super) struct WorkerService {
+    pub(super) desk: Arc<Desk>,
+    pub(super) beat_ms: u32,
+}
+
+#[tonic::async_trait]
+impl Workers for WorkerService {
+    type WorkStream = Conversation;
+
+    async fn work(
+        &self,
+        request: Request<Streaming<FromWorker>>,
+    ) -> Result<Response<Conversation>, Status> {
+        Access::of(request.extensions()).may_write().map_err(|status| *status)?;
+        let mut incoming = request.into_inner();
+        let first = tokio::time::timeout(HELLO, incoming.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;
+        let Some(FromWorker { message: Some(from_worker::Message::Hello(hello)) }) = first else {
+            return Err(Status::invalid_argument("the first message is to be a hello"));
+        };
+        if hello.slots == 0 || hello.slots > SLOTS || hello.offers.len() > OFFERS {
+            let words = format!("a worker has 1 to {SLOTS} slots and {OFFERS} properties at most");
+            return Err(Status::invalid_argument(words));
+        }
+        let draining = hello.draining;
+        tracing::info!(worker = hello.name, slots = hello.slots, "a worker registers");
+        let (stream, outgoing) = self.desk.join(join(hello));
+        if draining {
+            self.desk.drain(stream.worker);
+        }
+        let welcome = Welcome { beat_ms: self.beat_ms };
+        let welcome = FromScheduler { message: Some(from_scheduler::Message::Welcome(welcome)) };
+        Ok(Response::new(Conversation {
+            desk: Arc::clone(&self.desk),
+            stream,
+            incoming,
+            outgoing,
+            welcome: Some(welcome),
+            ended: false,
+        }))
+    }
+}
+
+fn join(hello: Hello) -> Join {
+    let offers = hello.offers.into_iter().map(|offer| (offer.name, offer.value));
+    let held = hello.held.into_iter().map(|held| Held {
+        lease: LeaseId(held.lease),
+        key: held.key.into(),
+        merge: held.merge,
+    });
+    Join {
+        name: hello.name.into(),
+        uid: hello.uid.into(),
+        slots: usize::try_from(hello.slots).unwrap_or(usize::MAX),
+        offer: Offer::new(offers),
+        held: held.collect(),
+    }
+}
+
+/// Both directions of a worker's stream: what it says is heard whenever the connection asks for
+/// what there is to be said to it.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    desk: Arc<Desk>,
+    stream: StreamId,
+    incoming: Streaming<FromWorker>,
+    outgoing: mpsc::Receiver<FromScheduler>,
+    welcome: Option<FromScheduler>,
+    ended: bool,
+}
+
+impl Conversation {
+    /// False when the worker goes.
+    fn hear(&self, message: FromWorker) -> bool {
+        let worker = self.stream.worker;
+        match message.message {
+            Some(from_worker::Message::Beat(Beat { progress })) => {
+                let stages: Vec<(LeaseId, &'static str)> = progress
+                    .iter()
+                    .map(|one| (LeaseId(one.lease), stage_name(one.stage())))
+                    .collect();
+                self.desk.heard(worker, &stages);
+            }
+            Some(from_worker::Message::Finished(finished)) => {
+                let lease = LeaseId(finished.lease);
+                match finished.outcome {
+                    Some(finished::Outcome::Answer(response)) => {
+                        self.desk.finish(worker, lease, response);
+                    }
+                    Some(finished::Outcome::Failed(why)) => {
+                        self.desk.give_back(worker, lease, &why);
+                    }
+                    None => self.desk.give_back(worker, lease, "the worker gave no reason"),
+                }
+            }
+            Some(from_worker::Message::Drain(_)) => self.desk.drain(worker),
+            Some(from_worker::Message::Leave(_)) => {
+                self.desk.leave(worker);
+                return false;
+            }
+            Some(from_worker::Message::Hello(_)) | None => {}
+        }
+        true
+    }
+}
+
+fn stage_name(stage: LeaseStage) -> &'static str {
+    match stage {
+        LeaseStage::Started => "started",
+        LeaseStage::Fetching => "fetching",
+        LeaseStage::Running => "running",
+        LeaseStage::Uploading => "uploading",
+    }
+}
+
+impl Stream for Conversation {
+    type Item = Result<FromScheduler, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(welcome) = self.welcome.take() {
+            return Poll::Ready(Some(Ok(welcome)));
+        }
+        while !self.ended {
+            match Pin::new(&mut self.incoming).poll_next(context) {
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(message))) => {
+                    if !self.hear(message) {
+                        self.ended = true;
+                    }
+                }
+                Poll::Ready(Some(Err(_)) | None) => self.ended = true,
+            }
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        match self.outgoing.poll_recv(context) {
+            Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(message))),
+            // Its worker has another stream.
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.desk.broke(self.stream);
+    }
+}

@@ -1,0 +1,212 @@
+//! The worker (`kendall serve worker`): takes actions from the scheduler, runs each in a slot of its
+//! own, and puts their results into the cache.
+
+mod action;
+mod connection;
+mod loopback;
+mod outputs;
+mod paths;
+mod report;
+pub mod sandbox;
+mod slot;
+pub mod slot_process;
+mod slot_protocol;
+mod store;
+mod tree;
+mod usage;
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kendall_tier::{Clock, Instruments};
+use tokio::runtime::Runtime;
+
+use action::Kitchen;
+use connection::{Identity, Runner, Table};
+pub use outputs::OutputLimits;
+use report::Report;
+use slot::Slot;
+pub use slot::{SlotFailure, SlotProgram};
+use store::{Store, StoreCounts};
+use tree::Folders;
+pub use tree::TreeLimits;
+
+use crate::instruments::Families;
+use crate::remote::Remote;
+
+/// How a worker runs.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Name for people, unique in the cluster.
+    pub name: String,
+    /// Random text of this process.
+    pub uid: String,
+    /// The scheduler.
+    pub scheduler: SocketAddr,
+    /// The cache.
+    pub cache: SocketAddr,
+    /// Actions at the same time.
+    pub slots: usize,
+    /// Properties that actions may ask for.
+    pub offers: Vec<(String, String)>,
+    /// Folder for inputs and slots.
+    pub folder: PathBuf,
+    /// Bytes of inputs kept between actions.
+    pub store_bytes: u64,
+    /// Directories remembered.
+    pub folders_known: NonZeroUsize,
+    /// How slots are started.
+    pub slot: SlotProgram,
+    /// Whether actions run as another user than the worker.
+    pub other_user: bool,
+    /// Whether slots have a root of their own.
+    pub own_root: bool,
+    /// Bounds of inputs.
+    pub inputs: TreeLimits,
+    /// Bounds of outputs.
+    pub outputs: OutputLimits,
+    /// Bytes of each log.
+    pub log_bytes: u64,
+    /// How long the cache may be away.
+    pub patience: Duration,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// The worker cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Its folder.
+    #[error("cannot use the folder {folder}; choose another with --data")]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A slot.
+    #[error("cannot make a slot for actions")]
+    Slot(#[from] SlotFailure),
+    /// Threads.
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
+}
+
+/// A running worker.
+#[derive(Debug)]
+pub struct Worker {
+    runtime: Runtime,
+    instruments: Instruments,
+    table: Arc<Table>,
+    talking: tokio::task::JoinSet<()>,
+    families: Families,
+    notes: String,
+}
+
+impl Worker {
+    /// Starts it: its slots first, so that one that cannot work is never given work.
+    ///
+    /// # Errors
+    /// [`WorkerError`].
+    pub fn start(options: WorkerOptions, clock: Clock) -> Result<Self, WorkerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads)
+            .thread_name("worker")
+            .enable_all()
+            .build()
+            .map_err(WorkerError::Threads)?;
+        let failed = |source| WorkerError::Folder { folder: options.folder.clone(), source };
+        std::fs::create_dir_all(&options.folder).map_err(failed)?;
+        let folder = options.folder.canonicalize().map_err(failed)?;
+        let link = options.other_user;
+        let store = Store::new(folder.join("files"), options.store_bytes, link).map_err(failed)?;
+        let mut slots: Vec<Slot> = (0..options.slots)
+            .map(|number| {
+                let folder = folder.join("slots").join(number.to_string());
+                Slot::new(folder, options.slot.clone())
+            })
+            .collect();
+        let mut notes = String::new();
+        runtime.block_on(async {
+            for slot in &mut slots {
+                notes = slot.start().await?;
+            }
+            Ok::<_, SlotFailure>(())
+        })?;
+        let instruments = Instruments::new(report::layout(), clock.clone());
+        instruments.set_workers(u32::try_from(options.slots).unwrap_or(u32::MAX));
+        let table = Arc::new(Table::new(slots));
+        let remote = {
+            let _inside = runtime.enter();
+            Remote::new(options.cache, options.patience, clock.clone())
+        };
+        let kitchen = Kitchen {
+            name: options.name.clone(),
+            remote,
+            store: store.clone(),
+            folders: Folders::new(options.folders_known, options.inputs),
+            outputs: options.outputs,
+            log_bytes: options.log_bytes,
+            seen_at: options.own_root.then(|| sandbox::BUILD.to_owned()),
+            clock,
+        };
+        let runner = Runner {
+            table: Arc::clone(&table),
+            kitchen: Arc::new(kitchen),
+            report: Arc::new(Report::new(&instruments)),
+        };
+        let (name, uid, offers) = (options.name, options.uid, options.offers);
+        let identity = Identity { name, uid, offers };
+        let mut talking = tokio::task::JoinSet::new();
+        talking.spawn_on(connection::talk(options.scheduler, identity, runner), runtime.handle());
+        let families = Families::new();
+        count_store(&families, &store);
+        Ok(Self { runtime, instruments, table, talking, families, notes })
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// What it counts of its store of inputs, with labels.
+    #[must_use]
+    pub fn families(&self) -> &Families {
+        &self.families
+    }
+
+    /// What slots could not set up.
+    #[must_use]
+    pub fn notes(&self) -> &str {
+        &self.notes
+    }
+
+    /// Takes no more work, ends what runs, hands over the results, and ends.
+    pub fn stop(mut self) {
+        self.table.drain();
+        self.runtime.block_on(async { while self.talking.join_next().await.is_some() {} });
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn count_store(families: &Families, store: &Store) {
+    let count = |name, help, labels: &[(&str, &str)], read: fn(StoreCounts) -> u64| {
+        let store = store.clone();
+        families.count(name, help, labels, move || read(store.counts()));
+    };
+    let (files, help) = ("kendall_build_inputs_total", "Inputs by whether they were on this disk.");
+    count(files, help, &[("found", "true")], |counts| counts.hits);
+    count(files, help, &[("found", "false")], |counts| counts.misses);
+    let fetched = "kendall_build_inputs_fetched_bytes_total";
+    count(fetched, "Bytes of inputs that came from the cache.", &[], |c| c.fetched_bytes);
+    let store = store.clone();
+    families.level("kendall_build_inputs_bytes", "Bytes of inputs on this disk.", &[], move || {
+        kendall_units::exact_f64(store.counts().bytes)
+    });
+}

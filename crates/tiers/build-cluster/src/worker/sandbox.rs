@@ -1,0 +1,228 @@
+//! The place where a slot's actions run: namespaces of its own, a root that shows the system's
+//! programs read-only and nothing else of the machine, and a user without rights.
+//!
+//! Made once a slot, before its first action: an action then costs no mount and no namespace.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+
+use super::usage;
+
+/// What an action sees of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Folder of the slot: `build`, `tmp`, `shm`, `root` and the two logs are in it.
+    pub folder: PathBuf,
+    /// Namespaces, or none of them.
+    pub namespaces: bool,
+    /// User that actions run as, when the worker is root.
+    pub user: u32,
+    /// Their group.
+    pub group: u32,
+    /// Whether actions share the machine's network.
+    pub network: bool,
+    /// Further folders that actions see, read-only.
+    pub visible: Vec<PathBuf>,
+    /// Largest file that an action may write.
+    pub file_bytes: u64,
+    /// Most processes of an action's user.
+    pub processes: u64,
+}
+
+/// Folders of the system that actions see, read-only.
+const SYSTEM: &[&str] =
+    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
+/// Devices that actions see.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+/// Where the input root is, for an action in a root of its own.
+pub const BUILD: &str = "/build";
+
+/// A step of making the place failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step}")]
+pub struct SandboxError {
+    step: String,
+    #[source]
+    source: io::Error,
+}
+
+fn step<T, E: Into<io::Error>>(
+    result: Result<T, E>,
+    words: impl FnOnce() -> String,
+) -> Result<T, SandboxError> {
+    result.map_err(|source| SandboxError { step: words(), source: source.into() })
+}
+
+impl Sandbox {
+    /// Leaves the machine's namespaces: the next child is the first process of the new ones. The
+    /// caller must have one thread.
+    ///
+    /// # Errors
+    /// When the system does not allow it.
+    pub fn leave(&self) -> Result<(), SandboxError> {
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        let mut flags = UnshareFlags::NEWNS
+            | UnshareFlags::NEWPID
+            | UnshareFlags::NEWIPC
+            | UnshareFlags::NEWUTS;
+        if !self.network {
+            flags |= UnshareFlags::NEWNET;
+        }
+        if !user.is_root() {
+            flags |= UnshareFlags::NEWUSER;
+        }
+        step(usage::unshare(flags), || "make namespaces".to_owned())?;
+        if !user.is_root() {
+            let map = |name: &str, text: String| {
+                let path = format!("/proc/self/{name}");
+                step(fs::write(&path, text), || format!("write {path}"))
+            };
+            map("setgroups", "deny".to_owned())?;
+            map("uid_map", format!("{0} {0} 1", user.as_raw()))?;
+            map("gid_map", format!("{0} {0} 1", group.as_raw()))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the root and enters it. What could be left out is said in the notes.
+    ///
+    /// # Errors
+    /// When a mount fails that the place cannot be without.
+    pub fn enter(&self) -> Result<String, SandboxError> {
+        let mut notes = String::new();
+        let root = self.folder.join("root");
+        let change = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        step(rustix::mount::mount_change("/", change), || "make the mounts private".to_owned())?;
+        let none = MountFlags::NOSUID | MountFlags::NODEV;
+        step(rustix::mount::mount("tmpfs", &root, "tmpfs", none, c"mode=0755,size=1m"), || {
+            format!("mount {}", root.display())
+        })?;
+        let system = SYSTEM.iter().map(Path::new);
+        for folder in system.chain(self.visible.iter().map(PathBuf::as_path)) {
+            show(&root, folder)?;
+        }
+        for (from, to) in
+            [("build", "build"), ("tmp", "tmp"), ("tmp", "var/tmp"), ("shm", "dev/shm")]
+        {
+            let target = make(&root, to)?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV;
+            bind(&self.folder.join(from), &target, flags)?;
+        }
+        for device in DEVICES {
+            let (from, to) = (Path::new("/dev").join(device), root.join("dev").join(device));
+            if from.exists() {
+                step(fs::write(&to, ""), || format!("make {}", to.display()))?;
+                step(rustix::mount::mount_bind(&from, &to), || format!("show {}", from.display()))?;
+            }
+        }
+        for (name, target) in [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0")]
+            .into_iter()
+            .chain([("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")])
+        {
+            step(symlink(target, root.join("dev").join(name)), || format!("make /dev/{name}"))?;
+        }
+        let proc = make(&root, "proc")?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        if let Err(error) = rustix::mount::mount("proc", &proc, "proc", flags, None) {
+            notes.push_str(&format!("actions see no /proc ({error}); "));
+        }
+        self.turn(&root)?;
+        if !self.network
+            && let Err(error) = super::loopback::raise()
+        {
+            notes.push_str(&format!("actions have no loopback ({error}); "));
+        }
+        if let Err(error) = rustix::system::sethostname(b"kendall-worker") {
+            notes.push_str(&format!("actions see the machine's name ({error}); "));
+        }
+        Ok(notes)
+    }
+
+    /// Makes the new root the root.
+    fn turn(&self, root: &Path) -> Result<(), SandboxError> {
+        step(rustix::process::chdir(root), || format!("enter {}", root.display()))?;
+        step(rustix::process::pivot_root(".", "."), || "change the root".to_owned())?;
+        step(rustix::mount::unmount(".", UnmountFlags::DETACH), || "leave the root".to_owned())?;
+        step(rustix::process::chdir("/"), || "enter the root".to_owned())?;
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        step(rustix::mount::mount_remount("/", flags | MountFlags::BIND, c""), || {
+            "make the root read-only".to_owned()
+        })
+    }
+
+    /// Gives up all rights, for good, and sets the bounds of actions.
+    ///
+    /// # Errors
+    /// When the system does not allow it.
+    pub fn drop_rights(&self) -> Result<(), SandboxError> {
+        let most = |bytes: u64| Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        let limit = |resource, value| {
+            step(rustix::process::setrlimit(resource, most(value)), || "set limits".to_owned())
+        };
+        limit(Resource::Fsize, self.file_bytes)?;
+        limit(Resource::Core, 0)?;
+        limit(Resource::Nproc, self.processes)?;
+        if rustix::process::getuid().is_root() {
+            use rustix::process::{Gid, Uid};
+            let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
+            step(rustix::thread::set_thread_groups(&[]), || "leave groups".to_owned())?;
+            step(rustix::thread::set_thread_res_gid(group, group, group), || {
+                format!("become group {}", self.group)
+            })?;
+            step(rustix::thread::set_thread_res_uid(user, user, user), || {
+                format!("become user {}", self.user)
+            })?;
+        }
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        step(rustix::thread::set_capabilities(None, sets), || "drop capabilities".to_owned())?;
+        step(rustix::thread::set_no_new_privs(true), || "give up new rights".to_owned())?;
+        let hidden = DumpableBehavior::NotDumpable;
+        step(rustix::process::set_dumpable_behavior(hidden), || "hide from actions".to_owned())?;
+        let die = Some(Signal::KILL);
+        step(rustix::process::set_parent_process_death_signal(die), || {
+            "end with the worker".to_owned()
+        })?;
+        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
+        Ok(())
+    }
+}
+
+/// Makes a folder in the new root.
+fn make(root: &Path, name: &str) -> Result<PathBuf, SandboxError> {
+    let path = root.join(name);
+    step(fs::create_dir_all(&path), || format!("make {}", path.display()))?;
+    Ok(path)
+}
+
+/// Shows a folder of the system in the new root, read-only; a link as the link that it is.
+fn show(root: &Path, folder: &Path) -> Result<(), SandboxError> {
+    let Ok(meta) = fs::symlink_metadata(folder) else { return Ok(()) };
+    let inside = folder.strip_prefix("/").unwrap_or(folder);
+    let target = root.join(inside);
+    if meta.is_symlink() {
+        let link = step(fs::read_link(folder), || format!("read {}", folder.display()))?;
+        return step(symlink(link, &target), || format!("make {}", target.display()));
+    }
+    step(fs::create_dir_all(&target), || format!("make {}", target.display()))?;
+    bind(folder, &target, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV)
+}
+
+/// Shows `from` at `to`. Flags that the source has already cannot be taken away by users without
+/// rights, so they are kept.
+fn bind(from: &Path, to: &Path, flags: MountFlags) -> Result<(), SandboxError> {
+    let words = || format!("show {} to actions", from.display());
+    step(rustix::mount::mount_bind_recursive(from, to), words)?;
+    let again = |more| rustix::mount::mount_remount(to, MountFlags::BIND | flags | more, c"");
+    let kept = again(MountFlags::empty())
+        .or_else(|_| again(MountFlags::RELATIME))
+        .or_else(|_| again(MountFlags::NOATIME))
+        .or_else(|_| again(MountFlags::NOEXEC | MountFlags::RELATIME));
+    step(kept, words)
+}

@@ -1,0 +1,261 @@
+//! A slot, from the worker's side: its folder, its process, and the conversation with it.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use super::slot_protocol::{self, Ended, Order};
+
+/// How a slot's process is started: the program and its arguments, but for the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotProgram {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments; the folder follows as `--folder DIR`.
+    pub arguments: Vec<String>,
+    /// Owner of what actions may write to, when the worker is root.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// A slot that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SlotFailure {
+    /// Its process cannot be started.
+    #[error("cannot start {program} for a slot")]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its process says that it cannot run actions.
+    #[error("{0}")]
+    Refused(String),
+    /// Its process ended.
+    #[error("the slot's process ended")]
+    Gone(#[source] io::Error),
+    /// Its folder.
+    #[error("cannot use the slot's folder")]
+    Folder(#[source] io::Error),
+}
+
+/// A slot.
+#[derive(Debug)]
+pub(super) struct Slot {
+    folder: PathBuf,
+    program: SlotProgram,
+    process: Option<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    socket: UnixStream,
+}
+
+/// The folders that actions write to.
+const WRITABLE: [&str; 3] = ["build", "tmp", "shm"];
+
+impl Slot {
+    /// A slot in that folder. Nothing is started yet.
+    #[must_use]
+    pub(super) fn new(folder: PathBuf, program: SlotProgram) -> Self {
+        Self { folder, program, process: None }
+    }
+
+    /// Starts its process if there is none; what it could not set up.
+    ///
+    /// # Errors
+    /// [`SlotFailure`].
+    pub(super) async fn start(&mut self) -> Result<String, SlotFailure> {
+        if self.process.is_some() {
+            return Ok(String::new());
+        }
+        self.make_folders().map_err(SlotFailure::Folder)?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(SlotFailure::Gone)?;
+        ours.set_nonblocking(true).map_err(SlotFailure::Gone)?;
+        let mut command = Command::new(&self.program.program);
+        command.args(&self.program.arguments).arg("--folder").arg(&self.folder);
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+        let child = command.spawn().map_err(|source| SlotFailure::Start {
+            program: self.program.program.clone(),
+            source,
+        })?;
+        drop(command);
+        let socket = UnixStream::from_std(ours).map_err(SlotFailure::Gone)?;
+        self.process = Some(Process { child, socket });
+        let hello = read(&mut self.process()?.socket).await?;
+        if hello.refused.is_empty() {
+            return Ok(hello.notes);
+        }
+        self.end();
+        Err(SlotFailure::Refused(hello.refused))
+    }
+
+    fn make_folders(&self) -> io::Result<()> {
+        fs::create_dir_all(self.folder.join("root"))?;
+        fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o711))?;
+        for name in WRITABLE {
+            let folder = self.folder.join(name);
+            fs::create_dir_all(&folder)?;
+            self.give(&folder)?;
+            let mode = if name == "build" { 0o755 } else { 0o1777 };
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode))?;
+        }
+        self.clean()
+    }
+
+    /// Gives a folder to the user of actions.
+    ///
+    /// # Errors
+    /// When it is not allowed.
+    pub(super) fn give(&self, path: &Path) -> io::Result<()> {
+        match self.program.owner {
+            Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
+            None => Ok(()),
+        }
+    }
+
+    /// Where inputs go and outputs are found.
+    #[must_use]
+    pub(super) fn build(&self) -> PathBuf {
+        self.folder.join("build")
+    }
+
+    /// Deletes what an action left.
+    ///
+    /// # Errors
+    /// When something cannot be deleted.
+    pub(super) fn clean(&self) -> io::Result<()> {
+        for name in WRITABLE {
+            empty(&self.folder.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Runs an action to its end, or until `stop` becomes true.
+    ///
+    /// # Errors
+    /// [`SlotFailure`] when the slot's process went; the next call starts another one.
+    pub(super) async fn run(
+        &mut self,
+        order: &Order,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Ended, SlotFailure> {
+        self.start().await?;
+        let ran = self.converse(order, stop).await;
+        if ran.is_err() {
+            self.end();
+        }
+        ran
+    }
+
+    async fn converse(
+        &mut self,
+        order: &Order,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<Ended, SlotFailure> {
+        let (reader, mut writer) = self.process()?.socket.split();
+        let order = slot_protocol::frame(order);
+        writer.write_all(&order).await.map_err(SlotFailure::Gone)?;
+        // Kept through the stop: a message that was read in part must be read to its end.
+        let mut reading = std::pin::pin!(read(reader));
+        let stopped = tokio::select! {
+            ended = reading.as_mut() => return ended,
+            stopped = stop.wait_for(|stop| *stop) => stopped.is_ok(),
+        };
+        if stopped {
+            // Whether it was in time, the answer says.
+            let end = slot_protocol::frame(&Order::default());
+            writer.write_all(&end).await.map_err(SlotFailure::Gone)?;
+        }
+        reading.await
+    }
+
+    fn process(&mut self) -> Result<&mut Process, SlotFailure> {
+        let gone = || SlotFailure::Gone(io::ErrorKind::NotConnected.into());
+        self.process.as_mut().ok_or_else(gone)
+    }
+
+    /// Bytes that the last action wrote to its output (`stdout`) or its errors (`stderr`).
+    ///
+    /// # Errors
+    /// Those of reading the file.
+    pub(super) fn log(&self, name: &str, bytes: u64, most: u64) -> io::Result<Vec<u8>> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let file = fs::File::open(self.folder.join(name))?;
+        let length = usize::try_from(bytes.min(most)).unwrap_or(usize::MAX);
+        let mut content = vec![0; length];
+        file.read_exact_at(&mut content, 0)?;
+        Ok(content)
+    }
+
+    /// Ends its process and whatever runs in it.
+    pub(super) fn end(&mut self) {
+        if let Some(Process { mut child, socket }) = self.process.take() {
+            // It ends by itself when the socket does, and ends what runs with it.
+            drop(socket);
+            child.wait().map(drop).unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+async fn read(mut socket: impl tokio::io::AsyncRead + Unpin) -> Result<Ended, SlotFailure> {
+    let mut length = [0; 4];
+    socket.read_exact(&mut length).await.map_err(SlotFailure::Gone)?;
+    let length = slot_protocol::checked_length(length).map_err(SlotFailure::Gone)?;
+    let mut body = vec![0; length];
+    socket.read_exact(&mut body).await.map_err(SlotFailure::Gone)?;
+    slot_protocol::decode(&body).map_err(SlotFailure::Gone)
+}
+
+/// Deletes what is in a folder, and keeps the folder, which is mounted elsewhere.
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_folder(&entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a folder that its owner may have locked.
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            unlock(folder)?;
+            fs::remove_dir_all(folder)
+        }
+        result => result,
+    }
+}
+
+fn unlock(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            unlock(&entry.path())?;
+        }
+    }
+    Ok(())
+}

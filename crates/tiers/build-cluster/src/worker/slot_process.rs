@@ -1,0 +1,325 @@
+//! The process of a slot (`kendall serve worker-slot`, started by the worker): it runs one action
+//! after the other and ends all their processes with them.
+//!
+//! It is the first process of its namespace of processes, so that one signal reaches whatever an
+//! action left behind, and the kernel ends all of it should this process die. It ends when the
+//! worker does: their socket breaks.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use kendall_tier::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, WaitOptions};
+
+use super::sandbox::{BUILD, Sandbox, SandboxError};
+use super::slot_protocol::{self, Ended, Order};
+use super::usage;
+
+/// How often the sizes of the logs are looked at while an action runs.
+const LOOK_NS: u64 = 100_000_000;
+/// Where programs are looked for when the action does not say.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The slot cannot be made or went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum SlotError {
+    /// The place for actions.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// Anything else that the system refused.
+    #[error("the slot process failed")]
+    Io(#[from] io::Error),
+}
+
+/// Leaves the namespaces and starts `again` as the first process of the new ones, with this
+/// process's socket; returns when it ends.
+///
+/// # Errors
+/// [`SlotError`]: namespaces are not allowed, which the worker is told too.
+pub fn outer(
+    sandbox: &Sandbox,
+    socket: OwnedFd,
+    mut again: Command,
+) -> Result<ExitStatus, SlotError> {
+    if let Err(error) = sandbox.leave() {
+        refuse(&UnixStream::from(socket), &error)?;
+        return Err(error.into());
+    }
+    // Only the process that runs actions holds it: the worker sees when that one ends.
+    drop(socket);
+    Ok(again.status()?)
+}
+
+/// Makes the place and runs actions until the worker goes. Says on the socket when it is ready, or
+/// why it cannot be.
+///
+/// # Errors
+/// [`SlotError`]: the place cannot be made, or the socket broke in the middle of a message.
+pub fn inner(sandbox: &Sandbox, socket: OwnedFd, clock: Clock) -> Result<(), SlotError> {
+    let socket = UnixStream::from(socket);
+    let mut slot = match Slot::new(sandbox, socket.try_clone()?, clock) {
+        Ok(slot) => slot,
+        Err(error) => {
+            refuse(&socket, &error)?;
+            return Err(error);
+        }
+    };
+    let ready = Ended { notes: std::mem::take(&mut slot.notes), ..Ended::default() };
+    slot_protocol::write(&socket, &ready)?;
+    while let Some(order) = slot_protocol::read::<Order>(&socket)? {
+        if order.arguments.is_empty() {
+            continue; // It came too late: what it was to end has ended.
+        }
+        let Some(ended) = slot.run(&order)? else { return Ok(()) };
+        slot_protocol::write(&socket, &ended)?;
+    }
+    Ok(())
+}
+
+/// Tells the worker why there is no slot.
+fn refuse(socket: &UnixStream, error: &dyn std::error::Error) -> io::Result<()> {
+    let mut refused = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        refused.push_str(&format!(": {inner}"));
+        source = inner.source();
+    }
+    slot_protocol::write(socket, &Ended { refused, ..Ended::default() })
+}
+
+struct Slot {
+    socket: UnixStream,
+    clock: Clock,
+    stdout: File,
+    stderr: File,
+    build: PathBuf,
+    namespaces: bool,
+    notes: String,
+}
+
+/// Why a running action was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Time,
+    Log,
+    Stopped,
+    WorkerGone,
+}
+
+impl Slot {
+    fn new(sandbox: &Sandbox, socket: UnixStream, clock: Clock) -> Result<Self, SlotError> {
+        let log = |name: &str| {
+            let mut options = OpenOptions::new();
+            options.create(true).append(true).read(true).mode(0o600);
+            options.open(sandbox.folder.join(name))
+        };
+        let (stdout, stderr) = (log("stdout")?, log("stderr")?);
+        // A session of its own: no terminal, and signals from one do not reach it.
+        if let Err(error) = rustix::process::setsid() {
+            tracing::debug!(%error, "the slot leads a session already");
+        }
+        let mut notes = String::new();
+        let build = if sandbox.namespaces {
+            notes = sandbox.enter()?;
+            PathBuf::from(BUILD)
+        } else {
+            let own = Some(rustix::process::getpid());
+            rustix::process::set_child_subreaper(own).map_err(io::Error::from)?;
+            sandbox.folder.join("build")
+        };
+        sandbox.drop_rights()?;
+        Ok(Self { socket, clock, stdout, stderr, build, namespaces: sandbox.namespaces, notes })
+    }
+
+    /// Runs one action to its end; `None` when the worker went away.
+    fn run(&mut self, order: &Order) -> Result<Option<Ended>, SlotError> {
+        self.stdout.set_len(0)?;
+        self.stderr.set_len(0)?;
+        let began_ns = self.clock.now_ns();
+        let mut command = match self.command(order) {
+            Ok(command) => command,
+            Err(words) => return Ok(Some(Ended { refused: words, ..Ended::default() })),
+        };
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                let refused = format!("{:?} cannot be started: {error}", order.arguments[0]);
+                return Ok(Some(Ended { refused, ..Ended::default() }));
+            }
+        };
+        let pid = Pid::from_child(&child);
+        let cut = self.watch(pid, order, began_ns)?;
+        let ended_ns = self.clock.now_ns();
+        if cut == Some(Cut::WorkerGone) {
+            self.end_all()?;
+            return Ok(None);
+        }
+        if cut.is_some() {
+            self.kill()?;
+        }
+        let used = usage::wait(pid)?;
+        // Before the answer, so that nothing writes to what is collected now.
+        self.end_all()?;
+        Ok(Some(Ended {
+            exit_code: exit_code(used.status),
+            refused: String::new(),
+            out_of_time: cut == Some(Cut::Time),
+            out_of_log: cut == Some(Cut::Log),
+            stopped: cut == Some(Cut::Stopped),
+            began_ns,
+            ended_ns,
+            user_us: used.user_us,
+            system_us: used.system_us,
+            memory_bytes: used.memory_bytes,
+            stdout_bytes: self.stdout.metadata()?.len(),
+            stderr_bytes: self.stderr.metadata()?.len(),
+            own_cpu_us: usage::own_cpu_us(),
+            major_faults: used.major_faults,
+            notes: String::new(),
+        }))
+    }
+
+    fn command(&self, order: &Order) -> Result<Command, String> {
+        let name = &order.arguments[0];
+        let directory = self.build.join(&order.directory);
+        let path = order.environment.iter().find(|variable| variable.name == "PATH");
+        let path = path.map_or(DEFAULT_PATH, |variable| &variable.value);
+        let program = find(name, &directory, path)
+            .ok_or_else(|| format!("{name:?} is not there, or is no program (PATH is {path:?})"))?;
+        let mut command = Command::new(program);
+        command.arg0(name).args(&order.arguments[1..]).current_dir(directory).env_clear();
+        command.envs(order.environment.iter().map(|variable| (&variable.name, &variable.value)));
+        let copy = |file: &File| file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
+        command.stdin(Stdio::null()).stdout(copy(&self.stdout)?).stderr(copy(&self.stderr)?);
+        Ok(command)
+    }
+
+    /// Returns when the action ended by itself, or with the reason why it is to be ended.
+    fn watch(&self, pid: Pid, order: &Order, began_ns: u64) -> Result<Option<Cut>, SlotError> {
+        let process =
+            rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+        let deadline = began_ns.saturating_add(order.time_limit_ns);
+        loop {
+            let now = self.clock.now_ns();
+            if now >= deadline {
+                return Ok(Some(Cut::Time));
+            }
+            let wait = LOOK_NS.min(deadline - now);
+            let (process_ready, socket_ready) = self.poll(&process, wait)?;
+            if process_ready {
+                let ended = self.too_long(order)?.then_some(Cut::Log);
+                return Ok(ended);
+            }
+            if socket_ready {
+                return match slot_protocol::read::<Order>(&self.socket) {
+                    Ok(Some(_)) => Ok(Some(Cut::Stopped)),
+                    Ok(None) | Err(_) => Ok(Some(Cut::WorkerGone)),
+                };
+            }
+            if self.too_long(order)? {
+                return Ok(Some(Cut::Log));
+            }
+        }
+    }
+
+    fn poll(&self, process: &OwnedFd, wait_ns: u64) -> io::Result<(bool, bool)> {
+        let mut both = [
+            PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+        ];
+        let wait = Timespec::try_from(std::time::Duration::from_nanos(wait_ns)).ok();
+        match poll(&mut both, wait.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok((!both[0].revents().is_empty(), !both[1].revents().is_empty()))
+    }
+
+    fn too_long(&self, order: &Order) -> io::Result<bool> {
+        let most = order.log_bytes;
+        Ok(self.stdout.metadata()?.len() > most || self.stderr.metadata()?.len() > most)
+    }
+
+    /// Ends what the action started, as far as one signal reaches.
+    fn kill(&self) -> io::Result<()> {
+        if self.namespaces {
+            return usage::kill_all();
+        }
+        for child in children()? {
+            match rustix::process::kill_process(child, rustix::process::Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends everything and waits until it has ended.
+    fn end_all(&self) -> io::Result<()> {
+        loop {
+            self.kill()?;
+            loop {
+                // Orphans come to this process, so the next round finds them.
+                match rustix::process::wait(WaitOptions::NOHANG) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(rustix::io::Errno::CHILD) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            // Some are dying still.
+            match rustix::process::wait(WaitOptions::empty()) {
+                Ok(_) | Err(rustix::io::Errno::CHILD | rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Children of this process: without namespaces, orphans of the action come to it, since it takes
+/// in all of them.
+fn children() -> io::Result<Vec<Pid>> {
+    if let Ok(list) = std::fs::read_to_string("/proc/thread-self/children") {
+        let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+        return Ok(pids.filter_map(Pid::from_raw).collect());
+    }
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        // The name may have anything in it; what follows its last parenthesis is numbers.
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let parent = rest.split_whitespace().nth(1).and_then(|parent| parent.parse::<i32>().ok());
+        if parent == Some(own) {
+            found.extend(Pid::from_raw(pid));
+        }
+    }
+    Ok(found)
+}
+
+/// The program that a name means, as a shell would find it.
+fn find(name: &str, directory: &Path, path: &str) -> Option<PathBuf> {
+    let runs = |program: &Path| {
+        let meta = std::fs::metadata(program);
+        meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        let program = directory.join(name);
+        return runs(&program).then_some(program);
+    }
+    let folders = path.split(':').filter(|folder| !folder.is_empty());
+    folders.map(|folder| directory.join(folder).join(name)).find(|program| runs(program))
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
