@@ -12,6 +12,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct LevelCell {
     version: AtomicU64,
+    /// The latest moment for which it was read. What is written afterwards happened afterwards: a
+    /// tier may tell of a moment that has passed, and two readings must not contradict each other.
+    read_ns: AtomicU64,
     fields: [AtomicU64; FIELDS],
 }
 
@@ -56,13 +59,14 @@ impl LevelWriter {
         self.set(now_ns, self.state[CURRENT].saturating_sub(by));
     }
 
-    /// Sets the level.
+    /// Sets the level, at a moment not before the latest for which somebody read it.
     #[inline]
     pub fn set(&mut self, now_ns: u64, level: u64) {
         let before = self.state[CURRENT];
         if level == before {
             return;
         }
+        let now_ns = now_ns.max(self.cell.read_ns.load(Ordering::Relaxed));
         let state = &mut self.state;
         let second = now_ns / SECOND_NS;
         if second > state[SECOND] {
@@ -106,6 +110,7 @@ impl LevelCell {
     /// Adds this part to `total`. Maxima add up too: with several writers the sum is an upper
     /// bound, with one it is exact.
     pub(crate) fn add_to(&self, now_ns: u64, total: &mut LevelSnapshot) {
+        self.read_ns.fetch_max(now_ns, Ordering::SeqCst);
         let state = self.read();
         let since = now_ns / SECOND_NS - state[SECOND].min(now_ns / SECOND_NS);
         total.current += state[CURRENT];
@@ -142,6 +147,21 @@ mod tests {
         let end = at(&cell, 20 * SECOND_NS);
         assert_eq!(end.integral_ns, 11 * SECOND_NS);
         assert_eq!((end.current, end.maximum), (0, 5));
+    }
+
+    /// A tier whose work ends at planned moments tells of them when it wakes up, which is later.
+    #[test]
+    fn readings_do_not_contradict_each_other_when_a_change_is_told_late() {
+        let cell = Arc::new(LevelCell::default());
+        let mut writer = LevelWriter::new(Arc::clone(&cell));
+        writer.add(100, 1);
+        assert_eq!(at(&cell, 200).integral_ns, 100);
+        writer.subtract(150, 1);
+        assert_eq!(at(&cell, 210).integral_ns, 100);
+        // Where nobody looked in between, the planned moment counts.
+        writer.add(300, 1);
+        writer.subtract(350, 1);
+        assert_eq!(at(&cell, 400).integral_ns, 150);
     }
 
     #[test]

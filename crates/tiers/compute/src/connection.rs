@@ -116,18 +116,25 @@ impl AsyncWrite for Stamped {
 #[derive(Debug)]
 pub(crate) struct Reply {
     data: Option<Bytes>,
+    /// Bytes that it would have, where only its head was asked for.
+    unsent: Option<usize>,
     stamp: Option<(Pending, PendingReply)>,
 }
 
 impl Reply {
     /// A body whose delivery is not measured.
     pub(crate) fn plain(data: impl Into<Bytes>) -> Self {
-        Self { data: Some(data.into()), stamp: None }
+        Self { data: Some(data.into()), unsent: None, stamp: None }
     }
 
     /// The body of a result.
     pub(crate) fn stamped(data: Bytes, pending: Pending, reply: PendingReply) -> Self {
-        Self { data: Some(data), stamp: Some((pending, reply)) }
+        Self { data: Some(data), unsent: None, stamp: Some((pending, reply)) }
+    }
+
+    /// Leaves out the bytes and keeps their number, as the answer to a `HEAD` does.
+    pub(crate) fn only_head(&mut self) {
+        self.unsent = self.data.take().map(|data| data.len());
     }
 }
 
@@ -143,11 +150,12 @@ impl Body for Reply {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.data.is_none()
+        // One that is not sent has not ended: the library would announce no bytes.
+        self.data.is_none() && self.unsent.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let length = self.data.as_ref().map_or(0, Bytes::len);
+        let length = self.unsent.or(self.data.as_ref().map(Bytes::len)).unwrap_or(0);
         SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
     }
 }

@@ -71,7 +71,7 @@ fn responses() -> Value {
     };
     json!({
         "200": answer("The result.", reference("Answer")),
-        "400": problem("No JSON, no query, or a body that was cut off."),
+        "400": problem("No JSON, no query, not one Host, or a body that was cut off."),
         "408": problem("The body did not come in time."),
         "413": problem("The body or the matrix is too large."),
         "415": problem("The body is not application/json."),

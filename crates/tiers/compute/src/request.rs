@@ -112,8 +112,14 @@ impl Asked {
     /// Reads the query of a `GET`.
     pub(crate) fn from_query(query: &str, limits: &RequestLimits) -> Result<Self, Problem> {
         let mut wire = Wire::default();
+        let mut seen = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if seen.contains(&key) {
+                let detail = format!("`{key}` is given twice; which of them is meant?");
+                return Err(Problem::new(422, "repeated-key", detail));
+            }
+            seen.push(key);
             let value = percent_decoded(value).ok_or_else(|| {
                 Problem::new(400, "not-a-query", format!("`{pair}` is not percent-encoded UTF-8"))
             })?;
@@ -138,7 +144,7 @@ impl Wire {
             }
             _ => {
                 let detail = format!("there is no `{key}`; the keys are {KEYS}");
-                return Err(Problem::new(400, "unknown-key", detail));
+                return Err(Problem::new(422, "unknown-key", detail));
             }
         }
         Ok(())
@@ -436,6 +442,7 @@ mod tests {
             ("size=2&exponent=%ff", "not-a-query"),
             ("matrix=1,2;3&exponent=1", "not-square"),
             ("width=2", "unknown-key"),
+            ("size=2&exponent=1&size=3", "repeated-key"),
             ("result=some", "unacceptable-value"),
         ];
         for (query, title) in cases {

@@ -12,9 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER,
+};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -298,20 +300,36 @@ async fn answer(
     read: Duration,
     request: Request<Incoming>,
 ) -> Response<Reply> {
+    let only_head = request.method() == Method::HEAD;
     let answered = match (request.uri().path(), request.method()) {
-        ("/compute", &Method::GET | &Method::POST) => compute(shared, pending, read, request).await,
-        ("/health", &Method::GET) => Ok(json(Reply::plain(r#"{"ready":true}"#))),
-        ("/openapi.json", &Method::GET) => {
+        _ if !has_one_host(&request) => {
+            let detail = "a request of HTTP/1.1 names the host once, in `Host`";
+            Err(Problem::new(400, "not-one-host", detail).into())
+        }
+        ("/compute", &Method::GET | &Method::HEAD | &Method::POST) => {
+            compute(shared, pending, read, request).await
+        }
+        ("/health", &Method::GET | &Method::HEAD) => Ok(json(Reply::plain(r#"{"ready":true}"#))),
+        ("/openapi.json", &Method::GET | &Method::HEAD) => {
             Ok(json(Reply::plain(openapi::description(&shared.request_limits).to_string())))
         }
-        ("/compute", method) => Err(wrong_method(method, "GET, POST")),
-        ("/health" | "/openapi.json", method) => Err(wrong_method(method, "GET")),
+        ("/compute", method) => Err(wrong_method(method, "GET, HEAD, POST")),
+        ("/health" | "/openapi.json", method) => Err(wrong_method(method, "GET, HEAD")),
         (path, _) => {
             let detail = format!("there is no {path}; there are /compute, /health, /openapi.json");
             Err(Problem::new(404, "not-found", detail).into())
         }
     };
-    answered.unwrap_or_else(|refusal| refused(shared, &refusal))
+    let mut response = answered.unwrap_or_else(|refusal| refused(shared, &refusal));
+    if only_head {
+        response.body_mut().only_head();
+    }
+    response
+}
+
+/// Whether a request names the host that it is for, which HTTP/1.1 asks of it (RFC 9112, 3.2).
+fn has_one_host(request: &Request<Incoming>) -> bool {
+    request.version() != Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
 }
 
 /// A problem and the headers that belong to it.
@@ -342,11 +360,11 @@ async fn compute(
     request: Request<Incoming>,
 ) -> Result<Response<Reply>, Refusal> {
     let limits = &shared.request_limits;
-    let asked = if request.method() == Method::GET {
-        Asked::from_query(request.uri().query().unwrap_or(""), limits)?
-    } else {
+    let asked = if request.method() == Method::POST {
         let body = read_body(shared, read, request).await?;
         Asked::from_json(&body, limits)?
+    } else {
+        Asked::from_query(request.uri().query().unwrap_or(""), limits)?
     };
     let arrived_ns = shared.clock.now_ns();
     let kind = asked.request_type();

@@ -141,6 +141,37 @@ fn results_are_right_and_carry_their_times() {
 }
 
 #[test]
+fn a_head_is_answered_as_a_get_without_the_body() {
+    let service = Running::start(&options());
+    let head_of = |method: &str, target: &str| {
+        let mut stream = service.connect();
+        // What follows on the same connection shows that no body came.
+        let next = "GET /nowhere HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        write!(stream, "{method} {target} HTTP/1.1\r\nhost: a\r\n\r\n{next}").unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        let (head, rest) = all.split_once("\r\n\r\n").unwrap();
+        (head.to_lowercase(), rest.to_owned())
+    };
+    for target in ["/health", "/openapi.json", "/compute?integer=1001", "/compute?width=1"] {
+        let (got, _) = head_of("GET", target);
+        let (head, rest) = head_of("HEAD", target);
+        assert_eq!(head.lines().next(), got.lines().next(), "{target}");
+        assert!(rest.starts_with("HTTP/1.1 404"), "{target}: {rest}");
+        let field = |head: &str, name: &str| {
+            head.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned))
+        };
+        assert_eq!(field(&head, "content-type: "), field(&got, "content-type: "), "{target}");
+        assert!(field(&head, "content-length: ").is_some_and(|length| length != "0"), "{target}");
+    }
+    // Both were computed, answered and counted.
+    service.until(|service| {
+        let requests = service.instruments.snapshot().requests;
+        requests["factorize"].completions == 2 && requests["factorize"].arrivals == 2
+    });
+}
+
+#[test]
 fn each_misuse_has_its_status_and_a_body_that_explains() {
     let service = Running::start(&options());
     assert_eq!(
@@ -161,7 +192,14 @@ fn each_misuse_has_its_status_and_a_body_that_explains() {
     };
     let deleted = raw("DELETE /compute HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(deleted.refusal(), (405, "method-not-allowed"));
-    assert!(deleted.head.contains("allow: get, post"));
+    assert!(deleted.head.contains("allow: get, head, post"));
+    let nowhere = raw("GET /compute?integer=6 HTTP/1.1\r\n\r\n");
+    assert_eq!(nowhere.refusal(), (400, "not-one-host"));
+    let twice = raw("GET /compute?integer=6 HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n");
+    assert_eq!(twice.refusal(), (400, "not-one-host"));
+    assert_eq!(raw("GET /compute?integer=6 HTTP/1.0\r\n\r\n").status, 200);
+    assert_eq!(service.get("/compute?integer=6&width=1").refusal(), (422, "unknown-key"));
+    assert_eq!(service.get("/compute?integer=6&integer=7").refusal(), (422, "repeated-key"));
     let form = "content-type: text/plain\r\ncontent-length: 2\r\n\r\n{}";
     let text = raw(&format!("POST /compute HTTP/1.1\r\nhost: a\r\n{form}"));
     assert_eq!(text.refusal(), (415, "wrong-content-type"));
