@@ -34,8 +34,14 @@ impl Server {
         Self { address: word.to_owned(), child }
     }
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
+    fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap_or_default();
         self.child.wait().unwrap();
     }
 }
