@@ -70,9 +70,12 @@ fn a_two_level_design_gets_its_effects_and_their_shares() {
     let effects = report.sections.iter().find(|section| section.id == "effects").unwrap();
     let table = effects.tables().find(|table| table.id == "effects-throughput").unwrap();
     let json = serde_json::to_value(table).unwrap();
-    // The mean, seven terms and the error; their shares are all of the variation.
+    // The mean, the blocks (repetitions), seven terms and the error; their shares are all of the
+    // variation. Without the blocks, what differs between repetitions would pose as error.
     let rows = json["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 9);
+    assert_eq!(rows.len(), 10);
+    let blocks = rows.iter().find(|row| row["term"] == "blocks").unwrap();
+    assert_eq!(blocks["degrees"], 2.0);
     let shares: f64 = rows.iter().filter_map(|row| row["share"].as_f64()).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
     let html = std::fs::read_to_string(written.html).unwrap();

@@ -84,8 +84,20 @@ fn chapter(data: &Data) -> Option<Section> {
     (any || data.load.is_none()).then_some(section)
 }
 
+/// Every repetition is a block in which all configurations were run once, in an order of its own:
+/// what differs between repetitions is the machine's drift, and no part of the error.
 fn options(data: &Data) -> Options {
-    Options { confidence: data.study.confidence, ..Options::default() }
+    Options { model: model(&data.study.file), confidence: data.study.confidence, blocks: true }
+}
+
+/// `model` of `[design]` in the study file; `None` takes what the data recommend.
+fn model(file: &str) -> Option<Model> {
+    let file: toml::Table = file.parse().ok()?;
+    match file.get("design")?.get("model")?.as_str()? {
+        "additive" => Some(Model::Additive),
+        "multiplicative" => Some(Model::Multiplicative),
+        _ => None,
+    }
 }
 
 fn experiment(data: &Data, value: Value) -> Experiment {
@@ -127,11 +139,12 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
             ),
         );
     }
-    section.text(format!(
-        "The {} model is used: {}.",
-        analysis.model,
-        analysis.recommendation.reasons.join("; ")
-    ));
+    let why = analysis.recommendation.reasons.join("; ");
+    section.text(if analysis.model == analysis.recommendation.model {
+        format!("The {} model is used: {why}.", analysis.model)
+    } else {
+        format!("The {} model is used, as asked for. What the data say: {why}.", analysis.model)
+    });
     if analysis.model != analysis.recommendation.model {
         section.note(
             Level::Doubt,
@@ -190,7 +203,17 @@ fn in_words(response: &Response, analysis: &Analysis) -> String {
         .collect();
     let error = fit.error.as_ref().map_or_else(
         || "There are as many terms as runs, so nothing is left to judge the error by.".to_owned(),
-        |error| format!("Repetitions differ by {} of it.", number::percent(error.share)),
+        |error| {
+            let rest = number::percent(error.share);
+            if analysis.layout.blocks.is_empty() {
+                format!("Repetitions differ by {rest} of it.")
+            } else {
+                format!(
+                    "Runs are compared within their repetition (a block); within it they differ by \
+                     {rest} of the variation."
+                )
+            }
+        },
     );
     let sums = match analysis.layout.sums {
         SumsKind::Balanced => "",
