@@ -102,6 +102,12 @@ fn human(fit: &DistributionFit) -> String {
         ));
     }
     lines.push(String::new());
+    lines.push(match fit.fits {
+        Some(name) => format!("The times do not speak against: {name}."),
+        None => "None fits: the times speak against every one of them (p below 1 − confidence). \
+                 Use the times themselves (an empirical distribution), or split them by kind."
+            .to_owned(),
+    });
     lines.extend(fit.left_out.iter().map(|why| format!("left out: {why}")));
     let factor = fit.waiting_over_exponential.center;
     lines.push(format!(
@@ -111,6 +117,9 @@ fn human(fit: &DistributionFit) -> String {
     ));
     if let Some(lag1) = fit.lag1_correlation {
         lines.push(format!("Correlation of neighboring times: {lag1:.3}."));
+    }
+    for caveat in fit.scv.caveats.iter().filter(|c| !fit.mean_s.caveats.contains(c)) {
+        lines.push(format!("* {caveat}"));
     }
     for caveat in &fit.mean_s.caveats {
         lines.push(format!("* {caveat}"));
