@@ -115,13 +115,35 @@ pub struct Options {
     pub amdahl: bool,
     /// Confidence of intervals and bands.
     pub confidence: f64,
+    /// How the error grows with the throughput.
+    pub noise: Noise,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { gamma: None, amdahl: false, confidence: 0.95 }
+        Self { gamma: None, amdahl: false, confidence: 0.95, noise: Noise::Auto }
     }
 }
+
+/// How the error of a measurement grows with its throughput.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Noise {
+    /// The likelier one; the constant one unless the other is clearly so.
+    #[default]
+    Auto,
+    /// The same at all loads: plain least squares.
+    Constant,
+    /// A share of the throughput: least squares of relative errors.
+    Proportional,
+}
+
+/// Gain in the logarithm of the likelihood from which proportional errors are taken: the published
+/// build cluster's 0.3 leaves its plain least squares as they are.
+const CLEARLY_LIKELIER: f64 = 1.0;
+
+/// Rounds of least squares with weights from the last fit; three agree to six digits.
+const REWEIGHTINGS: usize = 12;
 
 /// Measurements that the law cannot be fitted to.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -167,6 +189,17 @@ pub enum UslError {
     /// All throughputs are 0.
     #[error("every throughput is 0: there is nothing to fit")]
     NoThroughput,
+    /// So many throughputs are 0 that the fit would run away.
+    #[error(
+        "{zeros} of {measurements} throughputs are 0: no law passes through them; leave out the loads \
+         at which nothing completed, or measure them again"
+    )]
+    Zeros {
+        /// How many.
+        zeros: usize,
+        /// Of how many.
+        measurements: usize,
+    },
     /// The measurements do not tell the coefficients apart.
     #[error(
         "the loads do not tell the coefficients apart: measure over a wider range of loads, or fix γ"
@@ -224,6 +257,10 @@ pub struct UslFit {
     pub beta: Coefficient,
     /// Throughput of one.
     pub gamma: Coefficient,
+    /// How the error was taken to grow with the throughput.
+    pub noise: Noise,
+    /// Standard error of a measurement as a share of its throughput, where errors are such shares.
+    pub relative_standard_error: Option<f64>,
     /// √(sum of squared residuals / degrees of freedom).
     pub residual_standard_error: f64,
     /// Measurements less fitted coefficients.
@@ -232,7 +269,7 @@ pub struct UslFit {
     pub r_squared: f64,
     /// Measured less fitted, in the order of the measurements.
     pub residuals: Vec<f64>,
-    /// N*; `None` when throughput never falls.
+    /// N*; `None` when throughput never falls, and when it falls from the start.
     pub peak_load: Option<f64>,
     /// X(N*).
     pub peak_throughput: Option<f64>,
@@ -283,8 +320,23 @@ pub fn fit(measured: &[(f64, f64)], options: &Options) -> Result<UslFit, UslErro
         });
     }
     let fixed = [0.0, 0.0, options.gamma.map_or(1.0, |gamma| gamma / data.scale)];
+    let wanted = free;
     let (best, at_bound) = data.bounded(fixed, &mut free)?;
-    Ok(data.describe(best, free, at_bound, options))
+    if options.noise == Noise::Constant {
+        return Ok(data.describe(best, free, at_bound, options));
+    }
+    let relative = data.relative(best, fixed, wanted);
+    let likelier = relative.as_ref().is_some_and(|(relative, (c, ..))| {
+        relative.log_likelihood(*c) - data.log_likelihood(best) > CLEARLY_LIKELIER
+    });
+    match relative {
+        Some((relative, (c, free, at_bound)))
+            if likelier || options.noise == Noise::Proportional =>
+        {
+            Ok(relative.describe(c, free, at_bound, options))
+        }
+        _ => Ok(data.describe(best, free, at_bound, options)),
+    }
 }
 
 fn check(measured: &[(f64, f64)], options: &Options) -> Result<(), UslError> {
@@ -310,6 +362,11 @@ fn check(measured: &[(f64, f64)], options: &Options) -> Result<(), UslError> {
     if !measured.is_empty() && measured.iter().all(|(_, throughput)| *throughput <= 0.0) {
         return Err(UslError::NoThroughput);
     }
+    // X(N) of the law is above 0 everywhere: one outlier is borne, more turn it into a spike.
+    let zeros = measured.iter().filter(|(_, throughput)| *throughput <= 0.0).count();
+    if zeros > 0 {
+        return Err(UslError::Zeros { zeros, measurements: measured.len() });
+    }
     Ok(())
 }
 
@@ -318,6 +375,9 @@ struct Data {
     loads: Vec<f64>,
     throughputs: Vec<f64>,
     scale: f64,
+    /// On the residuals: 1, or one over the fitted throughput.
+    weights: Vec<f64>,
+    noise: Noise,
 }
 
 type Coefficients = [f64; 3];
@@ -329,7 +389,47 @@ impl Data {
             loads: measured.iter().map(|(n, _)| *n).collect(),
             throughputs: measured.iter().map(|(_, x)| x / scale).collect(),
             scale,
+            weights: vec![1.0; measured.len()],
+            noise: Noise::Constant,
         }
+    }
+
+    /// The same measurements weighted for errors that are shares of the throughput, and the fit to
+    /// them; `None` where it does not settle.
+    #[expect(clippy::type_complexity, reason = "what a bounded fit gives")]
+    fn relative(
+        &self,
+        start: Coefficients,
+        fixed: Coefficients,
+        wanted: [bool; 3],
+    ) -> Option<(Self, (Coefficients, [bool; 3], [bool; 3]))> {
+        let mut weighted = Self {
+            loads: self.loads.clone(),
+            throughputs: self.throughputs.clone(),
+            scale: self.scale,
+            weights: Vec::new(),
+            noise: Noise::Proportional,
+        };
+        let (mut c, mut found) = (start, None);
+        for _ in 0..REWEIGHTINGS {
+            weighted.weights = self.loads.iter().map(|n| 1.0 / usl(c).throughput(*n)).collect();
+            if !weighted.weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
+                return None;
+            }
+            let mut free = wanted;
+            let (next, at_bound) = weighted.bounded(fixed, &mut free).ok()?;
+            c = next;
+            found = Some((c, free, at_bound));
+        }
+        found.map(|found| (weighted, found))
+    }
+
+    /// Normal errors of one size in the weighted residuals, at its most likely value; constants
+    /// that all fits share are left out.
+    fn log_likelihood(&self, c: Coefficients) -> f64 {
+        let count = kendall_units::exact_f64(self.loads.len());
+        let mean = (self.squares(c) / count).max(f64::MIN_POSITIVE);
+        self.weights.iter().map(|weight| weight.ln()).sum::<f64>() - count / 2.0 * mean.ln()
     }
 
     fn distinct(&self) -> usize {
@@ -375,8 +475,10 @@ impl Data {
 
     fn squares(&self, c: Coefficients) -> f64 {
         let usl = usl(c);
-        let residual = |(n, x): (&f64, &f64)| (x - usl.throughput(*n)).powi(2);
-        let sum: f64 = self.loads.iter().zip(&self.throughputs).map(residual).sum();
+        let residual =
+            |((n, x), weight): ((&f64, &f64), &f64)| (weight * (x - usl.throughput(*n))).powi(2);
+        let points = self.loads.iter().zip(&self.throughputs).zip(&self.weights);
+        let sum: f64 = points.map(residual).sum();
         if self.positive(c) { sum } else { f64::INFINITY }
     }
 
@@ -473,9 +575,10 @@ impl Data {
         let size = columns.len();
         let mut normal = DMatrix::<f64>::zeros(size, size);
         let mut gradient = DVector::<f64>::zeros(size);
-        for (n, x) in self.loads.iter().zip(&self.throughputs) {
-            let slope = slope(c, *n);
-            let residual = x - usl(c).throughput(*n);
+        let points = self.loads.iter().zip(&self.throughputs).zip(&self.weights);
+        for ((n, x), weight) in points {
+            let slope = slope(c, *n).map(|slope| weight * slope);
+            let residual = weight * (x - usl(c).throughput(*n));
             for (i, a) in columns.iter().enumerate() {
                 gradient[i] += slope[*a] * residual;
                 for (j, b) in columns.iter().enumerate() {
@@ -494,7 +597,7 @@ impl Data {
         for (row, n) in self.loads.iter().enumerate() {
             let slope = slope(c, *n);
             for (at, column) in columns.iter().enumerate() {
-                jacobian[(row, at)] = slope[*column];
+                jacobian[(row, at)] = self.weights[row] * slope[*column];
             }
         }
         let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
@@ -555,6 +658,10 @@ impl Data {
         let mean =
             self.throughputs.iter().sum::<f64>() / kendall_units::exact_f64(self.throughputs.len());
         let total: f64 = self.throughputs.iter().map(|x| (x - mean).powi(2)).sum();
+        let residuals: Vec<f64> = self.loads.iter().zip(&self.throughputs).map(residual).collect();
+        let plain: f64 = residuals.iter().map(|r| (r / self.scale).powi(2)).sum();
+        // A peak at no load or fewer than one is none: the curve falls from the start.
+        let peak_load = usl.peak_load().filter(|load| *load >= 1.0);
         let mut covariance = inverse.unwrap_or([[f64::NAN; 3]; 3]);
         for (i, row) in covariance.iter_mut().enumerate() {
             for (j, cell) in row.iter_mut().enumerate() {
@@ -566,12 +673,14 @@ impl Data {
             alpha,
             beta,
             gamma,
-            residual_standard_error: variance.sqrt() * self.scale,
+            noise: self.noise,
+            relative_standard_error: (self.noise == Noise::Proportional).then(|| variance.sqrt()),
+            residual_standard_error: (plain / df).sqrt() * self.scale,
             degrees_of_freedom: degrees,
-            r_squared: if total > 0.0 { 1.0 - squares / total } else { 1.0 },
-            residuals: self.loads.iter().zip(&self.throughputs).map(residual).collect(),
-            peak_load: usl.peak_load(),
-            peak_throughput: usl.peak_throughput(),
+            r_squared: if total > 0.0 { 1.0 - plain / total } else { 1.0 },
+            residuals,
+            peak_load,
+            peak_throughput: peak_load.map(|load| usl.throughput(load)),
             limit: usl.limit(),
             optimal_load: usl.optimal_load(),
             confidence: options.confidence,

@@ -1,6 +1,8 @@
 //! The Universal Scalability Law against published fits, identities, and hostile input.
 
-use kendall_queueing::scalability::{Options, Usl, UslError, UslFit, amdahl, fit, gustafson};
+use kendall_queueing::scalability::{
+    Noise, Options, Usl, UslError, UslFit, amdahl, fit, gustafson,
+};
 use proptest::prelude::*;
 
 fn csv(text: &str) -> Vec<(f64, f64)> {
@@ -177,4 +179,66 @@ proptest! {
             prop_assert!(worst.fold(0.0, f64::max).is_finite());
         }
     }
+}
+
+/// Normal numbers without a dependency: twelve uniform ones less six, tails cut at 6.
+fn normal(state: &mut u64) -> f64 {
+    let mut sum = -6.0;
+    for _ in 0..12 {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        sum += f64::from(u32::try_from(*state >> 33).unwrap()) / 2_147_483_648.0;
+    }
+    sum
+}
+
+/// Share of 600 data sets with errors of 5 % of the throughput (or of one size) in which β, and the
+/// band at the peak, hold the truth.
+fn coverage(noise: Noise, proportional: bool) -> (f64, f64) {
+    let truth = Usl { alpha: 0.03, beta: 0.001, gamma: 100.0 };
+    let loads = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0];
+    let at = truth.peak_load().unwrap();
+    let (mut beta, mut band) = (0.0, 0.0);
+    let mut state = 7_u64;
+    for _ in 0..600 {
+        let measured: Vec<(f64, f64)> = loads
+            .iter()
+            .chain(&loads)
+            .map(|n| {
+                let x = truth.throughput(*n);
+                (*n, x + 0.05 * if proportional { x } else { 1_000.0 } * normal(&mut state))
+            })
+            .filter(|(_, x)| *x > 0.0)
+            .collect();
+        let found = fit(&measured, &Options { noise, ..Options::default() }).unwrap();
+        let held = |(low, high): (f64, f64), truth| u8::from(low <= truth && truth <= high);
+        beta += f64::from(found.beta.interval.map_or(0, |i| held(i, truth.beta))) / 600.0;
+        let at_peak = found.predict(at).unwrap();
+        band += f64::from(held((at_peak.low, at_peak.high), truth.throughput(at))) / 600.0;
+    }
+    (beta, band)
+}
+
+/// Errors that are shares of the throughput: coverage at least 95 % less three standard errors of
+/// 600 data sets (2.7 %), where plain least squares fell to 84 to 89 %; with errors of one size the
+/// choice costs nothing.
+#[test]
+fn intervals_hold_for_either_kind_of_error() {
+    for proportional in [true, false] {
+        let (beta, band) = coverage(Noise::Auto, proportional);
+        println!("proportional {proportional}: β {beta:.3}, band {band:.3}");
+        assert!(beta > 0.92 && band > 0.92, "proportional {proportional}: {beta} {band}");
+    }
+}
+
+/// A curve that falls from the start has no peak, and zeros are refused instead of fitted.
+#[test]
+fn what_is_no_peak_is_not_called_one() {
+    let falling: Vec<(f64, f64)> =
+        [(1.0, 100.0), (2.0, 60.0), (4.0, 35.0), (8.0, 18.0), (16.0, 9.0)].to_vec();
+    let found = fit(&falling, &Options::default()).unwrap();
+    assert!(found.peak_load.is_none() && found.peak_throughput.is_none(), "{found:?}");
+    let zeros = [(1.0, 10.0), (2.0, 0.0), (4.0, 0.0), (8.0, 30.0), (16.0, 40.0)];
+    let error = fit(&zeros, &Options::default()).unwrap_err();
+    assert!(matches!(error, UslError::Zeros { zeros: 2, measurements: 5 }), "{error}");
 }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
-use kendall_queueing::scalability::{self, Coefficient, Options, Prediction, UslError, UslFit};
+use kendall_queueing::scalability::{
+    self, Coefficient, Noise, Options, Prediction, UslError, UslFit,
+};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
 use kendall_stats::estimate::figures;
 use serde::Serialize;
@@ -46,12 +48,26 @@ pub(crate) struct FitUsl {
     /// Confidence of intervals and bands
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
+    /// How errors grow with the throughput
+    #[arg(long, value_enum, default_value_t)]
+    noise: NoiseOption,
     /// Writes a plot; the ending says how: .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum NoiseOption {
+    /// The likelier one; constant unless the other is clearly so
+    #[default]
+    Auto,
+    /// The same at all loads
+    Constant,
+    /// A share of the throughput
+    Proportional,
 }
 
 #[derive(Serialize)]
@@ -66,8 +82,16 @@ impl FitUsl {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let table = Table::read(&self.file)?;
         let measured = self.measured(&table)?;
-        let options =
-            Options { gamma: self.gamma, amdahl: self.amdahl, confidence: self.confidence };
+        let options = Options {
+            gamma: self.gamma,
+            amdahl: self.amdahl,
+            confidence: self.confidence,
+            noise: match self.noise {
+                NoiseOption::Auto => Noise::Auto,
+                NoiseOption::Constant => Noise::Constant,
+                NoiseOption::Proportional => Noise::Proportional,
+            },
+        };
         let fit = scalability::fit(&measured, &options).map_err(|error| match &error {
             UslError::Measurement { index, .. } => table.refuse_row(*index, &error.to_string()),
             _ => table.refuse(&error.to_string()),
@@ -153,11 +177,22 @@ fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Strin
     let or_none = |value: Option<f64>, none: &str| {
         value.map_or_else(|| none.to_owned(), |value| figures(value, 5))
     };
-    lines.push(format!(
-        "peak    X {} at N {}",
-        or_none(fit.peak_throughput, "grows on"),
-        or_none(fit.peak_load, "∞ (β is 0)")
-    ));
+    if let Some(share) = fit.relative_standard_error {
+        lines.push(format!(
+            "errors are taken as shares of the throughput ({} %); --noise constant takes them as \
+             equal",
+            figures(100.0 * share, 3)
+        ));
+    }
+    lines.push(match (fit.peak_throughput, fit.peak_load) {
+        (Some(throughput), Some(load)) => {
+            format!("peak    X {} at N {}", figures(throughput, 5), figures(load, 5))
+        }
+        _ if fit.beta.value > 0.0 => {
+            "peak    none: throughput falls from N 1 on, so more never help".to_owned()
+        }
+        _ => "peak    X grows on (β is 0)".to_owned(),
+    });
     lines.push(format!("limit   X {} (γ/α, Amdahl)", or_none(fit.limit, "none (α is 0)")));
     lines.push(format!(
         "optimal N {} (1/α, where linear growth meets the limit)",
