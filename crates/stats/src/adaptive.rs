@@ -4,13 +4,20 @@
 //! says what to run next, so a study that was interrupted goes on by recording its stored runs.
 //!
 //! 1. *Explore*: the load doubles from its lowest to its highest value, until the throughput has
-//!    fallen, or has not risen for two doublings.
-//! 2. *Refine*: a parabola through the throughput against the logarithm of the load, around its
-//!    maximum, says where to look next, until that has been looked at.
-//! 3. *Knee*: the load that first reaches 95 % of the maximum is bracketed by bisection.
+//!    fallen, or has not risen for two doublings. What ends it is run twice before it is believed.
+//! 2. *Repeat*: what no system does that only gains less and less from load is run again: a load
+//!    that did less for each client than the next higher one, or less than both its neighbors. Of
+//!    three runs the median counts, so that a disturbed run decides nothing.
+//! 3. *Refine*: a parabola through the throughput against the logarithm of the load, around its
+//!    maximum, says where to look next; and where the throughput falls off after the highest load
+//!    that was measured, the gap is halved until what it may hide is small (a cliff).
 //! 4. *Confirm*: fresh runs at the chosen load and at the lowest one, in turn, until the interval
 //!    is as narrow as was asked. Only these make the estimates: the best of many noisy runs is too
-//!    good, and so would be an interval around it.
+//!    good, and so would be an interval around it. A load that did better than that interval allows
+//!    is run again, and confirmed in its place if it still does.
+//! 5. *Knee*: loads are run until 95 % of the maximum is reached between two of them: at the lower
+//!    one it is told from chance that it is not, at the upper one that it is. The scatter is that of
+//!    all loads that were run more than once, together.
 //!
 //! What it leaves out: curves with more than one maximum, of which it finds one.
 
@@ -22,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
-use crate::sample::{mean, mean_interval, variance};
+use crate::sample::{mean, mean_interval, sorted_quantile, sum_of_squares, variance};
 use crate::stopping::{Decision, RuleError, StoppingRule};
 
 /// Share of the maximum that counts as having reached it.
@@ -37,8 +44,39 @@ const FALL: f64 = 0.85;
 /// Loads closer than this ratio are the same to a search whose curve is flat at its top.
 const SAME_LOAD: f64 = 1.12;
 
-/// Refinements of the maximum, and of the knee.
-const MOST_REFINEMENTS: usize = 4;
+/// Refinements of the maximum.
+const MOST_REFINEMENTS: usize = 8;
+
+/// Runs that are spent on the bracket of the knee.
+const MOST_KNEE: usize = 10;
+
+/// Runs of one load that the bracket of the knee may ask for.
+const RUNS_AT_KNEE: usize = 4;
+
+/// Two runs of a load that differ by more call for a third.
+const DISAGREE: f64 = 0.15;
+
+/// A load whose throughput per client is exceeded by so much at the next higher one is suspicious.
+const SUPERLINEAR: f64 = 1.15;
+
+/// A load that does less than this share of both its neighbors is suspicious.
+const DIP: f64 = 0.92;
+
+/// Loads that may be suspected.
+const MOST_SUSPECTED: usize = 8;
+
+/// A load with this share of the highest throughput is about the best.
+const NEAR_TOP: f64 = 0.85;
+
+/// Gain that a gap above the best load may hide, by the slope below it, before it is looked into.
+const HIDDEN_GAIN: f64 = 0.02;
+
+/// A confirming run so far below the others' median was disturbed: at least this share, and five
+/// times the median distance, which of normal runs one in a thousand exceeds.
+const DISTURBED: (f64, f64) = (0.10, 5.0);
+
+/// Times that another load takes the place of the confirmed one.
+const MOST_SECOND_THOUGHTS: usize = 2;
 
 /// What is searched, and how sure the answer must be.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -85,6 +123,8 @@ pub enum Phase {
     Refine,
     /// Around the knee.
     Knee,
+    /// Again, since a run contradicts the others.
+    Repeat,
     /// Fresh runs at the chosen load and at the lowest.
     Confirm,
 }
@@ -120,12 +160,32 @@ pub struct Outcome {
     pub saturation_point: Estimate,
     /// Load that first reaches 95 % of the maximum, interpolated.
     pub knee: f64,
-    /// Measured loads on either side of the knee.
+    /// The knee lies above the first and not above the second: told from chance at both, where
+    /// there is such a load; at worst they are the lowest load and that of the maximum.
     pub knee_between: (u64, u64),
+    /// What the curve does beyond its maximum.
+    #[serde(default)]
+    pub shape: Shape,
     /// Runs in all.
     pub runs: u64,
     /// Mean throughput of every load that was measured, ascending.
     pub curve: Vec<CurvePoint>,
+}
+
+/// What a curve does beyond its maximum, told from chance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// The highest load is the best one: it may grow on.
+    Growing,
+    /// It stays within 5 % of the maximum, or the runs do not tell that it leaves it.
+    #[default]
+    Saturating,
+    /// It falls by more than 5 %.
+    Retrograde,
+    /// It falls by more than a fifth between neighboring loads, of which the higher one is less
+    /// than half as high again.
+    Cliff,
 }
 
 /// One load of the curve.
@@ -202,33 +262,30 @@ impl Search {
 
     fn decide(&self, replay: &mut Replay<'_>) -> Result<Outcome, Wanted> {
         self.explore(replay)?;
-        for _ in 0..MOST_REFINEMENTS {
-            let candidate = self.best_load(&replay.curve());
-            if replay.has_near(candidate) {
-                break;
+        settle_suspicious(replay)?;
+        let best = self.refine(replay)?;
+        let mut confirmed = self.confirm(replay, best)?;
+        for _ in 0..MOST_SECOND_THOUGHTS {
+            let Some(other) = confirmed.exceeded_by(&replay.curve()) else { break };
+            while replay.count(other) < 3 {
+                replay.take(other, Phase::Repeat)?;
             }
-            replay.take(candidate, Phase::Refine)?;
-        }
-        let best = self.best_load(&replay.curve());
-        for _ in 0..MOST_REFINEMENTS {
-            let curve = replay.curve();
-            let (_, (below, above)) = knee(&curve, top(&curve));
-            let middle = between(below, above);
-            if above <= below + 1
-                || exact_f64(above) / exact_f64(below) < SAME_LOAD
-                || middle == below
-            {
-                break;
+            if confirmed.exceeded_by(&replay.curve()) == Some(other) {
+                confirmed = self.confirm(replay, other)?;
             }
-            replay.take(middle, Phase::Knee)?;
         }
-        self.confirm(replay, best)
+        let knee_between = self.bracket_knee(replay, &confirmed)?;
+        Ok(self.outcome(replay, confirmed, knee_between))
     }
 
     fn explore(&self, replay: &mut Replay<'_>) -> Result<(), Wanted> {
         let (mut load, mut best, mut flat) = (self.settings.low, 0.0_f64, 0);
         loop {
-            let throughput = replay.take(load, Phase::Explore)?;
+            let mut throughput = replay.take(load, Phase::Explore)?;
+            if throughput <= best * (1.0 + RISE) {
+                // It counts against the load: once is not enough.
+                throughput = replay.agreed(load)?;
+            }
             if throughput > best * (1.0 + RISE) {
                 flat = 0;
             } else {
@@ -246,6 +303,21 @@ impl Search {
         }
     }
 
+    /// Looks around the maximum, and into a gap after which the throughput has fallen.
+    fn refine(&self, replay: &mut Replay<'_>) -> Result<u64, Wanted> {
+        for _ in 0..MOST_REFINEMENTS {
+            let curve = replay.curve();
+            let top = self.best_load(&curve);
+            let unknown = (!replay.has_near(top)).then_some(top);
+            let Some(candidate) = unknown.or_else(|| gap(&curve)) else { break };
+            let throughput = replay.take(candidate, Phase::Refine)?;
+            if throughput < FALL * highest(&curve).throughput {
+                replay.agreed(candidate)?;
+            }
+        }
+        Ok(self.best_load(&replay.curve()))
+    }
+
     /// Where the throughput is highest: the top of a parabola in the logarithm of the load through
     /// the highest point and two neighbors on either side; the highest point where there is none.
     fn best_load(&self, curve: &[CurvePoint]) -> u64 {
@@ -254,6 +326,10 @@ impl Search {
             .enumerate()
             .max_by(|a, b| a.1.throughput.total_cmp(&b.1.throughput))
             .map_or(0, |(index, _)| index);
+        // Before a cliff the throughput grows to its edge; a parabola would look over it.
+        if let Some(edge) = edge(curve) {
+            return edge.here.load;
+        }
         let from = highest.saturating_sub(2);
         let near = &curve[from..(highest + 3).min(curve.len())];
         let (low, high) =
@@ -265,45 +341,128 @@ impl Search {
     }
 
     /// Fresh runs at the best and at the lowest load, in turn, until the rule has had enough.
-    fn confirm(&self, replay: &mut Replay<'_>, best: u64) -> Result<Outcome, Wanted> {
+    fn confirm(&self, replay: &mut Replay<'_>, best: u64) -> Result<Confirmed, Wanted> {
         let (mut at_best, mut at_low) = (Vec::new(), Vec::new());
-        let maximum = loop {
+        let rule = self.settings.rule;
+        loop {
             at_best.push(replay.take(best, Phase::Confirm)?);
-            if exact_f64(at_low.len()) < exact_f64(self.settings.rule.min) {
+            if exact_f64(at_low.len()) < exact_f64(rule.min) {
                 at_low.push(replay.take(self.settings.low, Phase::Confirm)?);
             }
-            match self.settings.rule.decide(&at_best) {
-                Ok(Decision::Continue { .. }) => {}
-                Ok(Decision::Enough { estimate } | Decision::CapReached { estimate }) => {
-                    break estimate;
-                }
-                Err(_) => break Estimate::exact(mean(&at_best)),
+            let (kept, disturbed) = undisturbed(&at_best);
+            // At the cap the rule is to end with what was kept.
+            let capped = exact_f64(at_best.len()) >= exact_f64(rule.max);
+            let kept_runs = whole_u64(exact_f64(kept.len()));
+            let rule = if capped {
+                StoppingRule { max: kept_runs, min: rule.min.min(kept_runs).max(2), ..rule }
+            } else {
+                rule
+            };
+            let maximum = match rule.decide(&kept) {
+                Ok(Decision::Continue { .. }) if !capped => continue,
+                Ok(Decision::Enough { estimate } | Decision::CapReached { estimate }) => estimate,
+                _ => Estimate::exact(mean(&kept)),
+            };
+            let maximum = match disturbed {
+                0 => maximum,
+                count => maximum.doubt(Caveat::Note {
+                    text: format!(
+                        "{count} of {} confirming runs measured far less than the others and are \
+                         left out: something disturbed them",
+                        at_best.len()
+                    ),
+                }),
+            };
+            return Ok(Confirmed { load: best, maximum, at_best: kept, at_low });
+        }
+    }
+
+    /// Runs loads until the knee lies between two that are told from it; the bracket at the end.
+    fn bracket_knee(
+        &self,
+        replay: &mut Replay<'_>,
+        confirmed: &Confirmed,
+    ) -> Result<(u64, u64), Wanted> {
+        for _ in 0..MOST_KNEE {
+            let (below, above) = self.knee_bracket(replay, confirmed);
+            if above <= below + 1 || exact_f64(above) / exact_f64(below) < SAME_LOAD {
+                break;
             }
+            let middle = between(below, above);
+            let tries = [middle, between(below, middle), between(middle, above)];
+            let open =
+                |load: &u64| *load > below && *load < above && replay.count(*load) < RUNS_AT_KNEE;
+            let Some(load) = tries.into_iter().find(open) else { break };
+            replay.take(load, Phase::Knee)?;
+        }
+        Ok(self.knee_bracket(replay, confirmed))
+    }
+
+    /// The highest load that is told to lie below the knee and has none told to have reached it
+    /// below; and the lowest above it that is told to have reached it.
+    fn knee_bracket(&self, replay: &Replay<'_>, confirmed: &Confirmed) -> (u64, u64) {
+        let (deviation, degrees) = replay.scatter(confirmed);
+        // One-sided at each end, and the ends are the extremes of several loads.
+        let critical = t_two_sided(KNEE_CONFIDENCE, degrees.max(1.0));
+        let logs: Vec<f64> = confirmed.at_best.iter().map(|value| value.ln()).collect();
+        let wanted = KNEE_SHARE.ln() + mean(&logs);
+        let distance = |values: &[f64]| {
+            let (kept, _) = undisturbed(values);
+            let center = mean(&kept.iter().map(|value| value.ln()).collect::<Vec<f64>>());
+            let error = deviation
+                * (1.0 / exact_f64(kept.len()) + 1.0 / exact_f64(confirmed.at_best.len())).sqrt();
+            (center - wanted, critical * error)
         };
+        let mut below = self.settings.low;
+        for (load, values) in replay.seen.range(..confirmed.load) {
+            let (above_by, margin) = distance(values);
+            if above_by < -margin {
+                below = *load;
+            }
+        }
+        let reached = replay.seen.range(below..confirmed.load).find(|(_, values)| {
+            let (above_by, margin) = distance(values);
+            above_by > margin
+        });
+        (below, reached.map_or(confirmed.load, |(load, _)| *load))
+    }
+
+    fn outcome(
+        &self,
+        replay: &Replay<'_>,
+        confirmed: Confirmed,
+        knee_between: (u64, u64),
+    ) -> Outcome {
         let curve = replay.curve();
-        let (knee, knee_between) = knee(&curve, maximum.center);
+        let maximum = &confirmed.maximum;
+        let best = confirmed.load;
+        let hidden = edge(&curve).filter(|edge| edge.here.load == best).map_or(0.0, |e| e.hidden);
+        let (knee, _) = knee(&curve, maximum.center);
         let interval = maximum.interval.unwrap_or(Interval::around(maximum.center, 0.0, 0.0));
         let near: Vec<u64> =
             curve.iter().filter(|p| p.throughput >= interval.low).map(|p| p.load).collect();
-        let saturation = self.saturation_point(&maximum, &at_best, &at_low);
-        let limited = best == self.settings.high;
+        let saturation = self.saturation_point(maximum, &confirmed.at_best, &confirmed.at_low);
+        // The highest load is no limit where a lower one is told to do as well.
+        let limited = best == self.settings.high && knee_between.1 == best;
         let limit = exact_f64(self.settings.high);
         let with_limit = |estimate: Estimate| {
             if limited { estimate.doubt(Caveat::SearchLimit { limit }) } else { estimate }
         };
-        Ok(Outcome {
-            maximum_throughput: with_limit(maximum),
+        let shape = if limited { Shape::Growing } else { shape(replay, &confirmed) };
+        Outcome {
             best_load: best,
             best_between: (
                 near.first().copied().unwrap_or(best).min(best),
                 near.last().copied().unwrap_or(best).max(best),
             ),
             saturation_point: with_limit(saturation),
-            knee,
+            knee: knee.clamp(exact_f64(knee_between.0), exact_f64(knee_between.1)),
             knee_between,
+            shape,
             runs: whole_u64(exact_f64(self.measured.len())),
             curve,
-        })
+            maximum_throughput: with_limit(with_gap(confirmed.maximum, hidden)),
+        }
     }
 
     /// N* = low · X(best) / X(low), with the interval of a ratio of means on the log scale.
@@ -340,6 +499,27 @@ struct Wanted {
     phase: Phase,
 }
 
+/// A load with its fresh runs.
+struct Confirmed {
+    load: u64,
+    maximum: Estimate,
+    /// Without those that were disturbed.
+    at_best: Vec<f64>,
+    at_low: Vec<f64>,
+}
+
+impl Confirmed {
+    /// The load, if any, that did better than the interval of the maximum allows.
+    fn exceeded_by(&self, curve: &[CurvePoint]) -> Option<u64> {
+        let interval = self.maximum.interval?;
+        let other = highest(curve);
+        (other.load != self.load && other.throughput > interval.high).then_some(other.load)
+    }
+}
+
+/// Confidence of each end of the knee's bracket, two-sided; by simulation of `tests/adaptive.rs`.
+const KNEE_CONFIDENCE: f64 = 0.96;
+
 /// What was recorded, taken run by run in the order of the decisions.
 struct Replay<'a> {
     rest: &'a [(u64, f64)],
@@ -360,12 +540,31 @@ impl Replay<'_> {
         Err(Wanted { load, phase })
     }
 
+    /// The level of a load after a second run, and a third where two disagree.
+    fn agreed(&mut self, load: u64) -> Result<f64, Wanted> {
+        while self.count(load) < 2 || (self.count(load) == 2 && self.disagree(load)) {
+            self.take(load, Phase::Repeat)?;
+        }
+        Ok(level(&self.seen[&load]))
+    }
+
+    fn disagree(&self, load: u64) -> bool {
+        self.seen.get(&load).is_some_and(|values| {
+            let (low, high) = ends(values);
+            low < (1.0 - DISAGREE) * high
+        })
+    }
+
+    fn count(&self, load: u64) -> usize {
+        self.seen.get(&load).map_or(0, Vec::len)
+    }
+
     fn curve(&self) -> Vec<CurvePoint> {
         self.seen
             .iter()
             .map(|(load, values)| CurvePoint {
                 load: *load,
-                throughput: mean(values),
+                throughput: level(values),
                 runs: whole_u64(exact_f64(values.len())),
             })
             .collect()
@@ -376,6 +575,146 @@ impl Replay<'_> {
             let (small, large) = (exact_f64(load.min(*other)), exact_f64(load.max(*other)));
             large / small < SAME_LOAD || large - small < 1.0
         })
+    }
+
+    /// Standard deviation of the logarithm of a run, from all loads together, and its degrees of
+    /// freedom. The confirming runs count for themselves, since the others at that load chose it.
+    fn scatter(&self, confirmed: &Confirmed) -> (f64, f64) {
+        let (mut squares, mut degrees) = (0.0, 0.0);
+        let mut add = |values: &[f64]| {
+            let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+            squares += sum_of_squares(&logs);
+            degrees += exact_f64(logs.len() - 1);
+        };
+        add(&confirmed.at_best);
+        for (_, values) in self.seen.iter().filter(|(load, _)| **load != confirmed.load) {
+            add(&undisturbed(values).0);
+        }
+        if degrees > 0.0 { ((squares / degrees).sqrt(), degrees) } else { (0.0, 1.0) }
+    }
+}
+
+/// Runs a load again that does what no system does which only gains less and less from load.
+fn settle_suspicious(replay: &mut Replay<'_>) -> Result<(), Wanted> {
+    for _ in 0..MOST_SUSPECTED {
+        let curve = replay.curve();
+        let suspicious = (0..curve.len()).find(|index| {
+            let here = &curve[*index];
+            let Some(next) = curve.get(index + 1) else { return false };
+            let per_client = |point: &CurvePoint| point.throughput / exact_f64(point.load);
+            let superlinear = per_client(next) > SUPERLINEAR * per_client(here);
+            let dips = index.checked_sub(1).is_some_and(|before| {
+                here.throughput < DIP * curve[before].throughput.min(next.throughput)
+            });
+            let settled = match replay.count(here.load) {
+                1 => false,
+                2 => !replay.disagree(here.load),
+                _ => true,
+            };
+            (superlinear || dips) && !settled
+        });
+        let Some(index) = suspicious else { break };
+        replay.agreed(curve[index].load)?;
+    }
+    Ok(())
+}
+
+/// Level of a load: its runs' mean, and from three on their median.
+fn level(values: &[f64]) -> f64 {
+    if values.len() < 3 {
+        return mean(values);
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted_quantile(&sorted, 0.5)
+}
+
+fn ends(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, 0.0), |(low, high), v| (v.min(low), v.max(high)))
+}
+
+/// The runs of one load without those far below their median, and how many those are.
+fn undisturbed(values: &[f64]) -> (Vec<f64>, usize) {
+    if values.len() < 3 {
+        return (values.to_vec(), 0);
+    }
+    let middle = level(values);
+    let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let limit = (DISTURBED.0 * middle).max(DISTURBED.1 * level(&distances));
+    let kept: Vec<f64> = values.iter().copied().filter(|value| middle - value <= limit).collect();
+    let left_out = values.len() - kept.len();
+    // More than a third is no disturbance but how the system is.
+    if 3 * left_out > values.len() { (values.to_vec(), 0) } else { (kept, left_out) }
+}
+
+fn highest(curve: &[CurvePoint]) -> CurvePoint {
+    let top = curve.iter().copied().max_by(|a, b| a.throughput.total_cmp(&b.throughput));
+    top.unwrap_or(CurvePoint { load: 1, throughput: 0.0, runs: 0 })
+}
+
+/// The edge of a cliff: a load that is about the best, at which the throughput still grew, and the
+/// next one, at which it has broken down.
+#[derive(Debug, Clone, Copy)]
+struct Edge {
+    here: CurvePoint,
+    next: CurvePoint,
+    /// Share of the throughput that the gap between the two may hide, growing on as before.
+    hidden: f64,
+}
+
+fn edge(curve: &[CurvePoint]) -> Option<Edge> {
+    let top = highest(curve);
+    let at = curve.iter().rposition(|point| point.throughput >= NEAR_TOP * top.throughput)?;
+    let (here, next) = (curve[at], *curve.get(at + 1)?);
+    if next.throughput >= FALL * here.throughput {
+        return None;
+    }
+    // Growth since a load well below: neighbors are too close for their noise.
+    let before = curve[..at].iter().rev().find(|point| 3 * here.load >= 4 * point.load)?;
+    let growth = here.throughput / before.throughput - 1.0;
+    let linear = exact_f64(here.load) / exact_f64(before.load) - 1.0;
+    let slope = (growth / linear).min(1.0) / exact_f64(here.load);
+    let hidden = slope * exact_f64(next.load - here.load - 1);
+    (growth > linear / 2.0).then_some(Edge { here, next, hidden })
+}
+
+/// An interval that reaches as far up as the gap behind the best load allows.
+fn with_gap(mut maximum: Estimate, hidden: f64) -> Estimate {
+    if let Some(interval) = &mut maximum.interval {
+        interval.high += hidden.max(0.0) * maximum.center;
+    }
+    maximum
+}
+
+/// The middle of the gap behind an edge, where it may hide a gain.
+fn gap(curve: &[CurvePoint]) -> Option<u64> {
+    let Edge { here, next, hidden } = edge(curve)?;
+    let middle = between(here.load, next.load);
+    (hidden > HIDDEN_GAIN && middle > here.load && middle < next.load).then_some(middle)
+}
+
+/// What the runs beyond the maximum tell.
+fn shape(replay: &Replay<'_>, confirmed: &Confirmed) -> Shape {
+    let (deviation, degrees) = replay.scatter(confirmed);
+    let critical = t_two_sided(KNEE_CONFIDENCE, degrees.max(1.0));
+    let told_below = |high: (f64, usize), low: (f64, usize), share: f64| {
+        let error = deviation * (1.0 / exact_f64(high.1) + 1.0 / exact_f64(low.1)).sqrt();
+        (share * high.0 / low.0).ln() > critical * error
+    };
+    let curve = replay.curve();
+    let point = |point: &CurvePoint| (point.throughput, replay.count(point.load));
+    let beyond: Vec<&CurvePoint> = curve.iter().filter(|p| p.load >= confirmed.load).collect();
+    let cliff = beyond.windows(2).any(|pair| {
+        2 * pair[1].load < 3 * pair[0].load && told_below(point(pair[0]), point(pair[1]), 0.8)
+    });
+    let top = (confirmed.maximum.center, confirmed.at_best.len());
+    let falls = beyond
+        .last()
+        .is_some_and(|last| last.load > confirmed.load && told_below(top, point(last), KNEE_SHARE));
+    match (cliff, falls) {
+        (true, _) => Shape::Cliff,
+        (false, true) => Shape::Retrograde,
+        (false, false) => Shape::Saturating,
     }
 }
 
@@ -395,10 +734,6 @@ fn parabola_top(points: &[CurvePoint]) -> Option<f64> {
     }
     let solved = normal.lu().solve(&right)?;
     (solved[2] < 0.0).then(|| center - solved[1] / (2.0 * solved[2]))
-}
-
-fn top(curve: &[CurvePoint]) -> f64 {
-    curve.iter().map(|point| point.throughput).fold(0.0, f64::max)
 }
 
 /// Where the curve first reaches 95 % of `maximum`, and the measured loads on either side.

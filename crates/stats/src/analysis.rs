@@ -11,12 +11,13 @@ mod fit;
 mod layout;
 mod linear;
 mod sign_table;
+pub mod surface;
 mod transform;
 
 pub use checks::{Check, QuantilePoint, Verdict};
 pub use fit::{
-    Cell, ErrorTerm, Fit, HalfNormalPoint, InteractionPlot, Lenth, LevelEffect, Residual, Sums,
-    Term,
+    Cell, Contrast, ErrorTerm, Fit, HalfNormalPoint, InteractionPlot, Lenth, LevelEffect, Residual,
+    Sums, Term,
 };
 pub use layout::{FactorLevels, Layout, SumsKind};
 pub use sign_table::{SignRow, SignTable};
@@ -128,6 +129,33 @@ pub enum AnalysisError {
         /// How many runs.
         runs: usize,
     },
+    /// A level that a surface cannot be fitted over.
+    #[error("factor `{factor}` has the level `{level}`: a surface is fitted over plain numbers")]
+    NoNumber {
+        /// The factor.
+        factor: String,
+        /// The level.
+        level: String,
+    },
+    /// A term to be pooled that there is not.
+    #[error("there is no term `{name}` to pool into the error; there are {terms}")]
+    NoTerm {
+        /// Its name.
+        name: String,
+        /// Those that there are.
+        terms: String,
+    },
+    /// Responses whose squares overflow.
+    #[error(
+        "the response reaches {value:e}: above {limit:e} sums of squares are no finite number; give \
+         it in a larger unit"
+    )]
+    TooLarge {
+        /// The largest magnitude.
+        value: f64,
+        /// The limit.
+        limit: f64,
+    },
     /// A row with too few or too many levels.
     #[error("observation {row} has {have} levels, there are {want} factors")]
     RaggedRow {
@@ -209,6 +237,25 @@ pub enum AnalysisError {
 /// # Ok::<(), kendall_stats::analysis::AnalysisError>(())
 /// ```
 pub fn analyze(table: &Table, options: &Options) -> Result<Analysis, AnalysisError> {
+    analyze_pooled(table, options, &[])
+}
+
+/// The same with terms pooled into the error: by their letters (`ABC`), or all interactions of so
+/// many factors and more (`3+`).
+///
+/// Terms are to be named before the data are seen: pooling what came out small makes the error too
+/// small.
+///
+/// # Errors
+/// [`AnalysisError`], also for a term that the analysis does not have.
+///
+/// # Source
+/// Montgomery 2017 §6.5.
+pub fn analyze_pooled(
+    table: &Table,
+    options: &Options,
+    pooled: &[String],
+) -> Result<Analysis, AnalysisError> {
     crate::sample::check_confidence(options.confidence)?;
     let (layout, rows) = layout::read(table, options.blocks)?;
     let recommendation = transform::recommend(&layout, &rows)?;
@@ -216,14 +263,14 @@ pub fn analyze(table: &Table, options: &Options) -> Result<Analysis, AnalysisErr
     if model == Model::Multiplicative {
         layout::check_positive(table)?;
     }
-    let fit = fit::fit(&layout, &rows, model, options.confidence)?;
+    let fit = fit::fit(&layout, &rows, model, (options.confidence, pooled))?;
     let other = match model {
         Model::Additive => Model::Multiplicative,
         Model::Multiplicative => Model::Additive,
     };
     let positive = layout::check_positive(table).is_ok();
     let other = (positive || other == Model::Additive)
-        .then(|| fit::fit(&layout, &rows, other, options.confidence))
+        .then(|| fit::fit(&layout, &rows, other, (options.confidence, pooled)))
         .transpose()?;
     let mut caveats = layout.caveats.clone();
     caveats.extend(fit.checks.iter().filter_map(Check::caveat));

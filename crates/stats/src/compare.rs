@@ -1,10 +1,16 @@
-//! Two systems compared: differences with intervals, and a verdict against a stated bound.
+//! Systems compared: differences with intervals, and a verdict against a stated bound.
 //!
 //! Paired where runs are paired (block by block, measured side by side), unpaired otherwise. The
 //! independent unit is the run, never the request. Ratios are taken on the log scale, so that
-//! twice and half are equally far. Several comparisons at once are adjusted by Holm's method.
+//! twice and half are equally far. From five runs a side and seven pairs on, differences go by ranks
+//! ([`Method::Ranks`]), so that one disturbed run in ten does not hide them; with fewer, or where so
+//! many comparisons are made at once that ranks could not tell anything, by Student's t. Several
+//! comparisons at once are adjusted by Holm's method.
 //! An interval that holds "no change" is not called "no change": that takes an interval that lies
 //! within the bound.
+
+mod rank;
+pub mod trend;
 
 use std::collections::BTreeMap;
 
@@ -16,8 +22,8 @@ use crate::distribution::{t_p_value, t_two_sided};
 use crate::estimate::{Caveat, Estimate, Interval, figures};
 use crate::histogram::Histogram;
 use crate::sample::{
-    SampleError, check, check_confidence, check_quantile, mean, mean_interval, sorted_quantile,
-    variance,
+    SampleError, check, check_confidence, check_quantile, mean, mean_interval, median_interval,
+    sorted_quantile, variance,
 };
 
 /// Relabelings that are counted exactly; beyond it, as many are drawn.
@@ -62,6 +68,21 @@ pub struct Options {
     pub paired: bool,
 }
 
+/// How a difference was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Means, and Student's t (paired) or Welch's (two sets).
+    #[default]
+    StudentT,
+    /// Hodges and Lehmann's shift: the median of all differences, and Wilcoxon's tests.
+    Ranks,
+}
+
+/// Runs a side, and pairs, from which ranks are taken. Below, a test by ranks loses more with clean
+/// runs than it gains with disturbed ones (`tests/comparisons.rs`).
+const RANKS_FROM: (usize, usize) = (5, 7);
+
 /// What a comparison comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,17 +119,21 @@ pub struct Comparison {
     pub better: Better,
     /// Whether runs were compared block by block.
     pub paired: bool,
+    /// How the difference was taken.
+    #[serde(default)]
+    pub method: Method,
     /// Pairs, or runs of the first and of the second set.
     pub runs: (u64, u64),
-    /// Mean of the first set.
+    /// Mean of the first set; its median where the difference goes by ranks.
     pub before: Estimate,
-    /// Mean of the second set.
+    /// Mean of the second set; its median where the difference goes by ranks.
     pub after: Estimate,
     /// Second minus first.
     pub difference: Estimate,
-    /// Second over first (of geometric means); `None` when a response is not positive.
+    /// Second over first (of geometric means, or the median of all ratios); `None` when a response
+    /// is not positive.
     pub ratio: Option<Estimate>,
-    /// Probability of so large a difference by chance (t test, two-sided).
+    /// Probability of so large a difference by chance (two-sided, by the method's test).
     pub p_value: Option<f64>,
     /// The same by relabeling the runs, without assuming a distribution.
     pub p_permutation: Option<f64>,
@@ -157,8 +182,9 @@ pub enum CompareError {
 /// [`CompareError`] for nothing to compare, and for numbers, bounds and levels that are none.
 ///
 /// # Source
-/// Paired and unpaired t [Jain91 §13.4]; Welch 1947; Fisher's permutation test; Holm 1979;
-/// equivalence by inclusion of the interval, Schuirmann 1987.
+/// Paired and unpaired t [Jain91 §13.4]; Welch 1947; ranks: Wilcoxon 1945, Mann, Whitney 1947,
+/// Hodges, Lehmann 1963; Fisher's permutation test; Holm 1979; equivalence by inclusion of the
+/// interval, Schuirmann 1987.
 pub fn compare(
     samples: &[Samples],
     options: &Options,
@@ -171,8 +197,11 @@ pub fn compare(
     if samples.is_empty() {
         return Err(CompareError::Nothing);
     }
-    let mut comparisons =
-        samples.iter().map(|one| single(one, options, rng)).collect::<Result<Vec<_>, _>>()?;
+    let together = samples.len();
+    let mut comparisons = samples
+        .iter()
+        .map(|one| single(one, options, together, rng))
+        .collect::<Result<Vec<_>, _>>()?;
     let adjusted = holm(&comparisons.iter().map(|one| one.p_value).collect::<Vec<_>>());
     for (comparison, p_adjusted) in comparisons.iter_mut().zip(adjusted) {
         comparison.p_adjusted = p_adjusted;
@@ -192,7 +221,7 @@ pub fn ratio(before: &[f64], after: &[f64], confidence: f64) -> Option<Estimate>
     };
     let (before, after) = (logs(before)?, logs(after)?);
     (before.len() > 1 && after.len() > 1)
-        .then(|| Sides::Unpaired(before, after).difference(confidence).0.map(f64::exp))
+        .then(|| Sides::Unpaired(before, after).by_t(confidence).0.map(f64::exp))
 }
 
 /// Holm's step-down adjustment; what has no p-value is left out of the count.
@@ -213,6 +242,7 @@ pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
 fn single(
     samples: &Samples,
     options: &Options,
+    together: usize,
     rng: &mut impl Rng,
 ) -> Result<Comparison, CompareError> {
     let values =
@@ -230,13 +260,18 @@ fn single(
         Some(pairs) => Sides::Paired(pairs.clone()),
         None => Sides::Unpaired(before.clone(), after.clone()),
     };
-    let difference = sides.difference(options.confidence);
+    let method = sides.method(options.confidence, together);
+    let difference = sides.difference(method, options.confidence);
     let positive = before.iter().chain(&after).all(|value| *value > 0.0);
     let logs = positive.then(|| sides.map(f64::ln));
-    let log_difference = logs.as_ref().map(|logs| logs.difference(options.confidence));
+    let log_difference = logs.as_ref().map(|logs| logs.difference(method, options.confidence));
     let judged = logs.as_ref().unwrap_or(&sides);
     let shown = |values: &[f64]| {
-        mean_interval(values, options.confidence).unwrap_or_else(|_| Estimate::exact(f64::NAN))
+        let shown = match method {
+            Method::StudentT => mean_interval(values, options.confidence),
+            Method::Ranks => median_interval(values, options.confidence),
+        };
+        shown.unwrap_or_else(|_| Estimate::exact(f64::NAN))
     };
     let (before, after) = sides.values();
     let runs = (whole_u64(exact_f64(before.len())), whole_u64(exact_f64(after.len())));
@@ -248,6 +283,7 @@ fn single(
         metric: samples.metric.clone(),
         better: samples.better,
         paired: pairs.is_some(),
+        method,
         runs,
         before: shown(&before),
         after: shown(&after),
@@ -320,8 +356,40 @@ impl Sides {
         }
     }
 
+    /// Ranks where there are enough runs for them to say anything, also once adjusted for so many
+    /// comparisons at once.
+    fn method(&self, confidence: f64, together: usize) -> Method {
+        let (enough, least) = match self {
+            Self::Paired(pairs) => {
+                (pairs.len() >= RANKS_FROM.1, rank::least_p_value(pairs.len(), None))
+            }
+            Self::Unpaired(a, b) => {
+                (a.len().min(b.len()) >= RANKS_FROM.0, rank::least_p_value(a.len(), Some(b.len())))
+            }
+        };
+        let tells = least * exact_f64(together) < 1.0 - confidence;
+        if enough && tells { Method::Ranks } else { Method::StudentT }
+    }
+
     /// Second minus first with its interval, and the p-value of no difference.
-    fn difference(&self, confidence: f64) -> (Estimate, Option<f64>) {
+    fn difference(&self, method: Method, confidence: f64) -> (Estimate, Option<f64>) {
+        if method == Method::StudentT {
+            return self.by_t(confidence);
+        }
+        let shift = match self {
+            Self::Paired(pairs) => {
+                let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+                rank::of_pairs(&differences, confidence)
+            }
+            Self::Unpaired(a, b) => rank::of_sets(a, b, confidence),
+        };
+        let Some(shift) = shift else { return self.by_t(confidence) };
+        let interval = Interval { low: shift.low, high: shift.high, confidence: shift.confidence };
+        (Estimate::with_interval(shift.center, interval), Some(shift.p_value))
+    }
+
+    /// The same by Student's t.
+    fn by_t(&self, confidence: f64) -> (Estimate, Option<f64>) {
         let (center, squared_error, degrees) = match self {
             Self::Paired(pairs) => {
                 let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();

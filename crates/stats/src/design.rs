@@ -6,6 +6,8 @@
 //! effect (all-A-then-all-B under drift finds differences that are not there in 49 % of sessions).
 
 pub mod fraction;
+pub mod screening;
+mod surface;
 
 use kendall_units::exact_f64;
 use rand::SeedableRng as _;
@@ -54,6 +56,14 @@ pub enum Kind {
     TwoLevel,
     /// A regular fraction of 2^k: 2^(k−p).
     Fractional,
+    /// Many two-level factors in 8 to 24 runs.
+    PlackettBurman,
+    /// Corners, axial runs and center points, for a quadratic surface.
+    CentralComposite,
+    /// Midpoints of edges and center points, for a quadratic surface.
+    BoxBehnken,
+    /// Runs spread evenly over the ranges of all factors.
+    LatinHypercube,
 }
 
 /// One configuration.
@@ -78,6 +88,9 @@ pub struct Design {
     pub fraction: Option<Fraction>,
     /// Runs of the center point in every block.
     pub center_points: u64,
+    /// Block of each configuration within a repetition, from 0; `None` where each repetition is one.
+    #[serde(default)]
+    pub blocks_within: Option<Vec<usize>>,
 }
 
 /// One run of a plan.
@@ -146,6 +159,41 @@ pub enum DesignError {
         configurations: u128,
         /// The limit.
         limit: usize,
+    },
+    /// More factors than a screening design takes.
+    #[error("{factors} factors: the limit is {limit}; take a fraction, or screen them in groups")]
+    TooManyFactors {
+        /// How many.
+        factors: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A number of factors that a design is not made for.
+    #[error("{factors} factors: this design takes {least} to {most}")]
+    FactorCount {
+        /// How many.
+        factors: usize,
+        /// Fewest.
+        least: usize,
+        /// Most.
+        most: usize,
+    },
+    /// A number of runs out of range.
+    #[error("{runs} runs: a Latin hypercube takes 2 to 100,000")]
+    Runs {
+        /// How many were asked for.
+        runs: usize,
+    },
+    /// Every mirror image is there already.
+    #[error("every run's mirror image is in the design already: there is nothing to fold over")]
+    NoMirror,
+    /// An interaction that makes no blocks.
+    #[error("blocks by `{word}`: {why}")]
+    Block {
+        /// The interaction.
+        word: String,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// A fraction that cannot be made.
     #[error(transparent)]
@@ -261,7 +309,14 @@ impl Design {
                 levels: Some(levels),
             })
             .collect();
-        Self { kind, factors, configurations, fraction: None, center_points: 0 }
+        Self {
+            kind,
+            factors,
+            configurations,
+            fraction: None,
+            center_points: 0,
+            blocks_within: None,
+        }
     }
 
     /// The order of the runs: randomized complete blocks, one a repetition. The same seed gives the
@@ -272,6 +327,9 @@ impl Design {
     #[must_use]
     pub fn plan(&self, replications: u64, seed: u64) -> Vec<PlannedRun> {
         let mut runs = Vec::new();
+        if let Some(within) = &self.blocks_within {
+            return self.plan_blocks(within, replications, seed);
+        }
         for block in 1..=replications {
             let mut chosen: Vec<usize> = (0..self.configurations.len()).collect();
             let center =
@@ -282,6 +340,25 @@ impl Design {
             for configuration in block_order(chosen, block, seed) {
                 let order = kendall_units::whole_u64(exact_f64(runs.len())) + 1;
                 runs.push(PlannedRun { order, block, configuration });
+            }
+        }
+        runs
+    }
+
+    /// Blocks in random order within each repetition, and runs in random order within each block.
+    fn plan_blocks(&self, within: &[usize], replications: u64, seed: u64) -> Vec<PlannedRun> {
+        let count = within.iter().max().map_or(1, |last| last + 1);
+        let number = |value: usize| kendall_units::whole_u64(exact_f64(value));
+        let mut runs = Vec::new();
+        for repetition in 0..replications {
+            // Streams of their own, apart from those of the blocks.
+            let order = block_order((0..count).collect(), repetition + 1, seed ^ (1 << 63));
+            for which in order {
+                let block = repetition * number(count) + number(which) + 1;
+                let members = (0..within.len()).filter(|index| within[*index] == which).collect();
+                for configuration in block_order(members, block, seed) {
+                    runs.push(PlannedRun { order: number(runs.len()) + 1, block, configuration });
+                }
             }
         }
         runs

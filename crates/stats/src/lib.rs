@@ -11,6 +11,7 @@ pub mod distribution;
 pub mod estimate;
 pub mod histogram;
 pub mod law;
+pub mod power;
 pub mod sample;
 pub mod steady;
 pub mod stopping;

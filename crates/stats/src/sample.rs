@@ -129,6 +129,44 @@ pub fn mean_interval(values: &[f64], confidence: f64) -> Result<Estimate, Sample
     Ok(Estimate::with_interval(center, Interval::around(center, half_width, confidence)))
 }
 
+/// Median of independent observations, such as one number per run, with the interval between two
+/// order statistics; too few of them give no interval but a caveat.
+///
+/// # Errors
+/// [`SampleError`] for nothing, for NaN, and for a confidence outside (0, 1).
+///
+/// # Source
+/// [Jain91 §13.7]; the k-th from either end, with 2·P(Binomial(n, ½) < k) at most 1 − confidence.
+pub fn median_interval(values: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
+    check(values)?;
+    check_confidence(confidence)?;
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let estimate = Estimate::exact(sorted_quantile(&sorted, 0.5));
+    // Terms of the binomial distribution from the end on, until they hold too much.
+    let count = exact_f64(sorted.len());
+    let mut term = (-count * std::f64::consts::LN_2).exp();
+    let (mut below, mut outside, mut held) = (term, 0_usize, 0.0);
+    while 2.0 * below <= 1.0 - confidence && outside < sorted.len() / 2 {
+        held = below;
+        outside += 1;
+        term *= (count - exact_f64(outside) + 1.0) / exact_f64(outside);
+        below += term;
+    }
+    let Some(at) = outside.checked_sub(1) else {
+        let need = (2.0 / (1.0 - confidence)).log2().ceil().max(2.0);
+        let have = kendall_units::whole_u64(count);
+        let need = kendall_units::whole_u64(need);
+        return Ok(estimate.doubt(Caveat::TooFewReplications { have, need }));
+    };
+    let interval = Interval {
+        low: sorted[at],
+        high: sorted[sorted.len() - 1 - at],
+        confidence: 1.0 - 2.0 * held,
+    };
+    Ok(Estimate { interval: Some(interval), ..estimate })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +184,19 @@ mod tests {
         let error = mean_interval(&[1.0, f64::INFINITY], 0.95).unwrap_err();
         assert_eq!(error.to_string(), "observation 1 is inf, not a finite number");
         assert!(mean_interval(&[1.0], 1.0).is_err());
+    }
+
+    /// Nine observations: the second from either end, since P(Binomial(9, ½) ≤ 1) = 10/512.
+    #[test]
+    fn a_median_lies_between_order_statistics() {
+        let values: Vec<f64> = (1..=9).map(f64::from).collect();
+        let estimate = median_interval(&values, 0.95).unwrap();
+        let interval = estimate.interval.unwrap();
+        assert_eq!((estimate.center, interval.low, interval.high), (5.0, 2.0, 8.0));
+        assert!((interval.confidence - (1.0 - 20.0 / 512.0)).abs() < 1e-12);
+        let few = median_interval(&values[..5], 0.95).unwrap();
+        assert_eq!(few.caveats, [Caveat::TooFewReplications { have: 5, need: 6 }]);
+        assert!(median_interval(&values[..6], 0.95).unwrap().interval.is_some());
     }
 
     #[test]

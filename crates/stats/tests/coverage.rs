@@ -12,7 +12,7 @@ use kendall_stats::correlated::{mean_of_observations, quantile_of_observations};
 use kendall_stats::distribution::{normal_quantile, t_p_value};
 use kendall_stats::estimate::Estimate;
 use kendall_stats::sample::{mean, mean_interval, sorted_quantile, variance};
-use kendall_stats::steady::mser5;
+use kendall_stats::steady::{THROUGHPUT_SIGNIFICANCE, mser5, transient};
 use kendall_stats::stopping::{Decision, StoppingRule};
 use kendall_units::exact_f64;
 use rand::{RngExt as _, SeedableRng as _};
@@ -157,7 +157,7 @@ fn percentiles_need_the_effective_sample_size() {
     }
 }
 
-/// MSER-5 at both ends takes away at least nine tenths of the bias of a warm-up or cool-down.
+/// The cut at both ends takes away at least nine tenths of the bias of a warm-up or cool-down.
 #[test]
 fn warm_up_and_cool_down_are_cut() {
     type Level = fn(f64) -> f64;
@@ -178,7 +178,8 @@ fn warm_up_and_cool_down_are_cut() {
                     level(f64::from(i) / 20_000.0) + error
                 })
                 .collect();
-            bias += mean(mser5(&series).unwrap().kept(&series)) - 1.0;
+            let cut = transient(&series, THROUGHPUT_SIGNIFICANCE).unwrap();
+            bias += mean(cut.kept(&series)) - 1.0;
             plain += mean(&series) - 1.0;
         }
         bias /= 20.0;

@@ -8,6 +8,7 @@ use kendall_stats::analysis::{
 use kendall_stats::design::fraction::Fraction;
 use kendall_stats::design::{Design, Factor};
 use kendall_stats::estimate::{Assumption, Caveat};
+use kendall_units::exact_f64;
 
 const THROUGHPUT: &str = include_str!("data/memcached-2k-writes-throughput.csv");
 const RESPONSE: &str = include_str!("data/memcached-2k-writes-response-ms.csv");
@@ -474,4 +475,285 @@ fn unequal_spread_is_seen() {
     assert!(checks.iter().any(|check| check.verdict == Verdict::Doubtful), "{checks:#?}");
     let json = serde_json::to_string(&analysis).unwrap();
     assert_eq!(serde_json::from_str::<Analysis>(&json).unwrap().layout, analysis.layout);
+}
+
+/// 2⁹ × 2 and 2¹² × 1, with every interaction: each effect is the sum of signed responses over their
+/// number, as a sign table has it. Solving them as one dense system took minutes.
+#[test]
+fn large_two_level_designs_are_sign_tables() {
+    for (factors, replications) in [(9_usize, 2_u32), (12, 1)] {
+        let value = |cell: u32, replication: u32| {
+            let mixed = (cell * 2 + replication + 1).wrapping_mul(2_654_435_761);
+            1_000.0 + f64::from(mixed >> 16) / 655.36 + if cell & 4 == 4 { 300.0 } else { 0.0 }
+        };
+        let mut observations = Vec::new();
+        for cell in 0..1_u32 << factors {
+            let levels: Vec<String> = (0..factors).map(|f| (cell >> f & 1).to_string()).collect();
+            observations.extend((0..replications).map(|replication| Observation {
+                levels: levels.clone(),
+                block: Some(replication.to_string()),
+                order: None,
+                value: value(cell, replication),
+            }));
+        }
+        let names = (0..factors).map(|f| format!("f{f}")).collect();
+        let data = Table { factors: names, observations };
+        let analysis = additive(&data, 0.95);
+        assert_eq!(analysis.fit.terms.len(), (1 << factors) - 1);
+        for term in analysis.fit.terms.iter().step_by(97) {
+            let mask = term.factors.iter().fold(0_u32, |mask, factor| mask | 1 << factor);
+            let signed: f64 = (0..1_u32 << factors)
+                .flat_map(|cell| (0..replications).map(move |r| (cell, r)))
+                .map(|(cell, r)| {
+                    let odd = (mask & !cell).count_ones() % 2 == 1;
+                    if odd { -value(cell, r) } else { value(cell, r) }
+                })
+                .sum();
+            let count = f64::from((1_u32 << factors) * replications);
+            let q = term.effect.as_ref().unwrap().center;
+            assert!((q - signed / count).abs() < 1e-9, "{}: {q}", term.name);
+            assert!((term.sum_of_squares - count * q * q).abs() < 1e-6 * count, "{}", term.name);
+        }
+        let shares: f64 = analysis.fit.terms.iter().map(|term| term.share).sum();
+        let error = analysis.fit.error.map_or(0.0, |error| error.share);
+        assert!((shares + error - 1.0).abs() < 1e-9, "{shares} {error}");
+    }
+}
+
+/// Unbalanced data of three factors against the normal equations, solved by hand for two levels:
+/// the type III sum of squares of a main effect is (q/s)² with s² its element of (XᵀX)⁻¹.
+#[test]
+fn unbalanced_data_agree_with_the_normal_equations() {
+    let rows: [(&[&str], &[f64]); 4] = [
+        (&["1", "1"], &[12.0, 14.0, 13.5]),
+        (&["2", "1"], &[20.0]),
+        (&["1", "2"], &[15.0, 16.5]),
+        (&["2", "2"], &[31.0, 30.0, 29.5, 30.5]),
+    ];
+    let analysis = additive(&cells(&["a", "b"], &rows), 0.95);
+    // Saturated in the cells, so effects are those of the cell means, and the variance of each is
+    // Σ 1/(16 n) over the four cells.
+    let means: Vec<f64> =
+        rows.iter().map(|row| row.1.iter().sum::<f64>() / exact_f64(row.1.len())).collect();
+    let variance: f64 = rows.iter().map(|row| 1.0 / (16.0 * exact_f64(row.1.len()))).sum();
+    let q = (-means[0] + means[1] - means[2] + means[3]) / 4.0;
+    assert!((effect(&analysis, "A") - q).abs() < 1e-10);
+    let term = &analysis.fit.terms[0];
+    assert!((term.sum_of_squares - q * q / variance).abs() < 1e-9, "{}", term.sum_of_squares);
+    assert!((analysis.fit.residuals[0].leverage - 1.0 / 3.0).abs() < 1e-12);
+}
+
+/// [Montgomery 2017 §6.8]: a 2² of a chemical process, once each, and five center points. Their
+/// replication is the error; the printed table has SS 2.4025, 0.4225, 0.0025, curvature 0.0027,
+/// error 0.1720 on 4 degrees of freedom, total 3.0022, and F = 55.87 for A.
+#[test]
+fn center_points_are_the_error_of_a_design_without_other_replications() {
+    let centers: &[f64] = &[40.3, 40.5, 40.7, 40.2, 40.6];
+    let rows: [(&[&str], &[f64]); 5] = [
+        (&["30", "150"], &[39.3]),
+        (&["40", "150"], &[40.9]),
+        (&["30", "160"], &[40.0]),
+        (&["40", "160"], &[41.5]),
+        (&["35", "155"], centers),
+    ];
+    let analysis = additive(&cells(&["time", "temperature"], &rows), 0.95);
+    let printed = [("A", 2.4025), ("B", 0.4225), ("AB", 0.0025), ("curvature", 0.0027)];
+    for (name, squares) in printed {
+        let term = analysis.fit.terms.iter().find(|term| term.name == name).unwrap();
+        assert!((term.sum_of_squares - squares).abs() < 5e-5, "{name}: {}", term.sum_of_squares);
+    }
+    let error = analysis.fit.error.unwrap();
+    assert!((error.sum_of_squares - 0.1720).abs() < 5e-5 && error.degrees == 4, "{error:?}");
+    assert!((analysis.fit.sums.sst - 3.0022).abs() < 5e-5);
+    // Printed from the rounded mean square 0.0430.
+    assert!((analysis.fit.terms[0].f_ratio.unwrap() - 55.87).abs() < 0.01);
+    assert!(analysis.fit.lenth.is_none());
+}
+
+/// Residuals of a balanced design come in ties of opposite sign, which rounding must not order.
+#[test]
+fn ties_of_the_additivity_test_are_ties() {
+    let scaled = |scale: f64| {
+        let rows: Vec<(Vec<String>, [f64; 2])> = (0..8_u32)
+            .map(|cell| {
+                let levels = (0..3).map(|f| (cell >> f & 1).to_string()).collect();
+                let base = 10.0 + 3.0 * f64::from(cell) + 0.1 * f64::from(cell * cell % 5);
+                let half = 0.1 + 0.3 * f64::from(cell % 3);
+                (levels, [(base - half) * scale, (base + half) * scale])
+            })
+            .collect();
+        let observations = rows
+            .into_iter()
+            .flat_map(|(levels, values)| {
+                values.map(|value| Observation {
+                    levels: levels.clone(),
+                    block: None,
+                    order: None,
+                    value,
+                })
+            })
+            .collect();
+        let factors = ["a", "b", "c"].map(str::to_owned).to_vec();
+        let analysis = additive(&Table { factors, observations }, 0.95);
+        let check = analysis.fit.checks.into_iter();
+        check.filter(|c| c.assumption == Assumption::Additivity).find_map(|c| c.statistic).unwrap()
+    };
+    // Sizes of the residuals: 0.1, 0.4 or 0.7, twice a cell. By hand: the ranks of the cells' sizes
+    // against the ranks 1.5, 3.5, … of their predictions.
+    let sizes: Vec<f64> = (0..8).map(|cell| [3.5, 9.5, 14.5][cell % 3]).collect();
+    let predictions: Vec<f64> = (0..8_u32).map(|cell| 1.5 + 2.0 * f64::from(cell)).collect();
+    let center = |v: &[f64]| v.iter().sum::<f64>() / 8.0;
+    let (a, b) = (center(&sizes), center(&predictions));
+    let product = |x: &[f64], y: &[f64], a: f64, b: f64| {
+        x.iter().zip(y).map(|(x, y)| (x - a) * (y - b)).sum::<f64>()
+    };
+    let exact = product(&sizes, &predictions, a, b)
+        / (product(&sizes, &sizes, a, a) * product(&predictions, &predictions, b, b)).sqrt();
+    for scale in [1.0, 0.1, 1.0 / 3.0, 1e3 / 7.0] {
+        let found = scaled(scale);
+        assert!((found - exact).abs() < 1e-9, "scale {scale}: {found}, exact {exact}");
+    }
+}
+
+#[test]
+fn responses_whose_squares_overflow_are_refused() {
+    let data = cells(&["a"], &[(&["1"], &[1e308, 1.1e308]), (&["2"], &[-1e308, -1.2e308])]);
+    let error = analyze(&data, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("larger unit"), "{error}");
+}
+
+/// `100/s` and `20/s` are numbers: in ascending order, and with a center.
+#[test]
+fn levels_with_units_are_numbers() {
+    let data = cells(
+        &["rate"],
+        &[(&["100/s"], &[3.0, 4.0]), (&["20/s"], &[1.0, 2.0]), (&["0.02/ms"], &[1.5])],
+    );
+    let analysis = additive(&data, 0.95);
+    assert_eq!(analysis.layout.factors[0].levels, ["20/s", "100/s"]);
+    assert!(effect(&analysis, "A") > 0.0);
+}
+
+/// Where Box and Cox reject both the response and its logarithm, the additive model is not said to
+/// be one that the data allow.
+#[test]
+fn a_model_that_the_data_reject_is_not_called_allowed() {
+    // The response is the square of something additive with an even error.
+    let mut observations = Vec::new();
+    for cell in 0..4_u32 {
+        for r in 0..150_u32 {
+            let error = f64::from(((cell * 150 + r) * 7_919) % 601) / 601.0 - 0.5;
+            let plain = 5.0 + 0.4 * f64::from(cell & 1) + 0.3 * f64::from(cell >> 1) + 4.0 * error;
+            observations.push(Observation {
+                levels: vec![(cell & 1).to_string(), (cell >> 1).to_string()],
+                block: None,
+                order: None,
+                value: plain * plain,
+            });
+        }
+    }
+    let factors = ["a", "b"].map(str::to_owned).to_vec();
+    let data = Table { factors, observations };
+    let analysis = analyze(&data, &Options::default()).unwrap();
+    let found = analysis.recommendation.box_cox.unwrap();
+    let reasons = analysis.recommendation.reasons.join("; ");
+    if analysis.recommendation.model == Model::Additive && found.high < 1.0 {
+        assert!(reasons.contains("for want of a better one"), "{reasons}");
+        assert!(!reasons.contains("that the data allow"), "{reasons}");
+    } else {
+        panic!("the data of this test no longer reject both: {found:?}");
+    }
+}
+
+/// [Montgomery 2017 §3.5], plasma etching: four powers, five runs each, MSE 333.70 on 16 degrees of
+/// freedom, q(0.05; 4, 16) = 4.05: an absolute difference of 33.09 is significant. Differences of
+/// the means 551.2, 587.4, 625.4, 707.0.
+#[test]
+fn levels_are_compared_by_tukeys_method() {
+    let rows: [(&[&str], &[f64]); 4] = [
+        (&["160"], &[575., 542., 530., 539., 570.]),
+        (&["180"], &[565., 593., 590., 579., 610.]),
+        (&["200"], &[600., 651., 610., 637., 629.]),
+        (&["220"], &[725., 700., 715., 685., 710.]),
+    ];
+    let analysis = additive(&cells(&["power"], &rows), 0.95);
+    assert_eq!(analysis.fit.contrasts.len(), 6);
+    let first = &analysis.fit.contrasts[0];
+    assert_eq!(first.levels, ("160".to_owned(), "180".to_owned()));
+    assert!((first.difference.center - 36.2).abs() < 1e-9);
+    assert!((first.difference.interval.unwrap().half_width() - 33.09).abs() < 0.05);
+    assert!(analysis.fit.contrasts.iter().all(|contrast| contrast.p_value < 0.05));
+}
+
+/// Pooling the highest interactions of an unreplicated design makes them the error: sums of squares
+/// and degrees of freedom add up.
+#[test]
+fn terms_are_pooled_into_the_error() {
+    let data = table(UNREPLICATED);
+    let options = Options { model: Some(Model::Additive), confidence: 0.95, blocks: false };
+    let whole = analyze(&data, &options).unwrap();
+    let pooled = kendall_stats::analysis::analyze_pooled(&data, &options, &["3+".to_owned()]);
+    let pooled = pooled.unwrap();
+    let high = whole.fit.terms.iter().filter(|term| term.factors.len() >= 3);
+    let (squares, degrees) =
+        high.fold((0.0, 0), |(s, d), term| (s + term.sum_of_squares, d + term.degrees));
+    let error = pooled.fit.error.unwrap();
+    assert!((error.sum_of_squares / squares - 1.0).abs() < 1e-9 && error.degrees == degrees);
+    let unknown = kendall_stats::analysis::analyze_pooled(&data, &options, &["XY".to_owned()]);
+    assert!(unknown.unwrap_err().to_string().contains("no term `XY`"));
+}
+
+/// [Montgomery 2017 §11.2], a chemical process over time and temperature: the printed surface is
+/// 79.94 + 0.995 x1 + 0.515 x2 − 1.376 x1² − 1.001 x2² + 0.250 x1·x2, stationary at (0.389, 0.306)
+/// with 80.21, curvatures −0.9634 and −1.4141; in units of the corners, which are ±1/√2 of the
+/// axial runs that end the ranges here.
+#[test]
+fn a_published_surface_comes_out() {
+    let root = 2.0_f64.sqrt();
+    let runs = [
+        (-1.0, -1.0, 76.5),
+        (-1.0, 1.0, 77.0),
+        (1.0, -1.0, 78.0),
+        (1.0, 1.0, 79.5),
+        (0.0, 0.0, 79.9),
+        (0.0, 0.0, 80.3),
+        (0.0, 0.0, 80.0),
+        (0.0, 0.0, 79.7),
+        (0.0, 0.0, 79.8),
+        (root, 0.0, 78.4),
+        (-root, 0.0, 75.6),
+        (0.0, root, 78.5),
+        (0.0, -root, 77.0),
+    ];
+    let observations = runs
+        .iter()
+        .map(|(x, y, value)| Observation {
+            levels: vec![x.to_string(), y.to_string()],
+            block: None,
+            order: None,
+            value: *value,
+        })
+        .collect();
+    let data = Table { factors: vec!["time".to_owned(), "heat".to_owned()], observations };
+    let found = kendall_stats::analysis::surface::surface(&data, 0.95).unwrap();
+    let of =
+        |name: &str| found.coefficients.iter().find(|c| c.name == name).unwrap().estimate.center;
+    for (name, printed, scale) in [
+        ("1", 79.94, 1.0),
+        ("time", 0.995, root),
+        ("heat", 0.515, root),
+        ("time²", -1.376, 2.0),
+        ("heat²", -1.001, 2.0),
+        ("time·heat", 0.250, 2.0),
+    ] {
+        assert!((of(name) / scale - printed).abs() < 6e-4, "{name}: {}", of(name) / scale);
+    }
+    let stationary = found.stationary.unwrap();
+    assert!((stationary.at[0] - 0.389).abs() < 1e-3 && (stationary.at[1] - 0.306).abs() < 1e-3);
+    assert!((stationary.response - 80.21).abs() < 5e-3 && stationary.inside);
+    assert!((stationary.curvatures[0] / 2.0 + 1.4141).abs() < 1e-3, "{stationary:?}");
+    assert_eq!(stationary.nature, kendall_stats::analysis::surface::Nature::Maximum);
+    // Printed: F = 1.78 on 3 and 4 degrees of freedom, p = 0.2897.
+    let lack = found.lack_of_fit.unwrap();
+    assert!((lack.f_ratio - 1.78).abs() < 0.01 && (lack.p_value - 0.2897).abs() < 1e-3, "{lack:?}");
 }

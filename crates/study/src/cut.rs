@@ -2,7 +2,10 @@
 
 use kendall_loadgen::result::{LoadResult, Window};
 use kendall_stats::histogram::Histogram;
-use kendall_stats::steady::{Truncation, drift, mser5};
+use kendall_stats::sample::mean;
+use kendall_stats::steady::{
+    RESPONSE_TIME_SIGNIFICANCE, THROUGHPUT_SIGNIFICANCE, Truncation, drift, transient,
+};
 use kendall_store::MeasuredWindow;
 use kendall_units::{Seconds, exact_f64};
 
@@ -25,8 +28,7 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
     let (mut from, mut to) = (0, series.throughput.len());
     let mut rule = Vec::new();
     if measure.warm_up == Cut::Auto || measure.cool_down == Cut::Auto {
-        let found = [mser5(&series.throughput), mser5(&series.response_time)];
-        let found: Vec<Truncation> = found.into_iter().filter_map(Result::ok).collect();
+        let found: Vec<Truncation> = series.transients();
         for truncation in &found {
             for caveat in &truncation.caveats {
                 let text = caveat.to_string();
@@ -43,6 +45,7 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
             to = found.iter().map(|cut| cut.to).min().unwrap_or(to);
             let cut = series.throughput.len().saturating_sub(to);
             rule.push(format!("cool-down: {cut} windows by MSER-5"));
+            caveats.extend(series.late_change(from, to));
         }
     }
     let mut limits = series.limits(from, to).ok_or_else(|| {
@@ -85,7 +88,10 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
     let from_ns = ends.iter().map(|ends| ends.0).min().unwrap_or(limits.0);
     let to_ns = ends.iter().map(|ends| ends.1).max().unwrap_or(limits.1);
     let kept = series.between(from_ns, to_ns);
-    caveats.extend(drift(&kept).and_then(|drift| drift.caveat()).map(|caveat| caveat.to_string()));
+    let drifts = [&kept.0, &kept.1].map(|series| drift(series).and_then(|drift| drift.caveat()));
+    for (what, caveat) in ["throughput", "mean response time"].into_iter().zip(drifts) {
+        caveats.extend(caveat.map(|caveat| format!("{caveat} ({what})")));
+    }
     Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule: rule.join("; ") }, caveats })
 }
 
@@ -161,18 +167,41 @@ impl Series {
         Ok(series)
     }
 
+    /// What differs from the rest of the run at its ends. Response times by their logarithms, which
+    /// a few long ones do not rule, and by a stricter test: a queue's excursions are no warm-up.
+    fn transients(&self) -> Vec<Truncation> {
+        let logs: Vec<f64> = self.response_time.iter().map(|time| time.max(1.0).ln()).collect();
+        [
+            transient(&self.throughput, THROUGHPUT_SIGNIFICANCE),
+            transient(&logs, RESPONSE_TIME_SIGNIFICANCE),
+        ]
+        .into_iter()
+        .filter_map(Result::ok)
+        .collect()
+    }
+
+    /// What was cut at the end, in words: something happened to the run there.
+    fn late_change(&self, from: usize, to: usize) -> Option<String> {
+        let cut = self.throughput.len().checked_sub(to).filter(|cut| *cut > 0 && from < to)?;
+        let change = |series: &[f64]| 100.0 * (mean(&series[to..]) / mean(&series[from..to]) - 1.0);
+        Some(format!(
+            "the last {cut} windows differ from the rest and are left out: throughput by {:+.1} %, \
+             mean response time by {:+.1} %",
+            change(&self.throughput),
+            change(&self.response_time)
+        ))
+    }
+
     fn limits(&self, from: usize, to: usize) -> Option<(u64, u64)> {
         Some((*self.from_ns.get(from)?, *self.to_ns.get(to.checked_sub(1)?)?))
             .filter(|limits| limits.0 < limits.1)
     }
 
-    fn between(&self, from_ns: u64, to_ns: u64) -> Vec<f64> {
-        self.throughput
-            .iter()
-            .zip(self.from_ns.iter().zip(&self.to_ns))
-            .filter(|(_, (from, to))| **from >= from_ns && **to <= to_ns)
-            .map(|(value, _)| *value)
-            .collect()
+    /// Throughputs and mean response times of the windows within these limits.
+    fn between(&self, from_ns: u64, to_ns: u64) -> (Vec<f64>, Vec<f64>) {
+        let inside = |at: &usize| self.from_ns[*at] >= from_ns && self.to_ns[*at] <= to_ns;
+        let of = |series: &[f64]| (0..series.len()).filter(inside).map(|at| series[at]).collect();
+        (of(&self.throughput), of(&self.response_time))
     }
 }
 
@@ -258,6 +287,30 @@ mod tests {
         let found = cut(&[&load], &measure(Cut::Auto, Cut::Auto, 43.0)).unwrap();
         assert_eq!(found.window.from_ns, 3 * SECOND);
         assert!(found.window.rule.contains("3 windows by MSER-5"), "{}", found.window.rule);
+    }
+
+    /// A queue's own ups and downs are no warm-up: nothing is cut of a run that only fluctuates.
+    #[test]
+    fn a_run_that_fluctuates_is_kept_whole() {
+        let completions: Vec<u64> = (0..60_u64)
+            .map(|second| 1_000 + (second * 7_919 + second * second * 31) % 97)
+            .collect();
+        let load = load(0, &completions);
+        let found = cut(&[&load], &measure(Cut::Auto, Cut::Auto, 60.0)).unwrap();
+        assert_eq!((found.window.from_ns, found.window.to_ns), (0, 60 * SECOND));
+        assert!(found.caveats.is_empty(), "{:?}", found.caveats);
+    }
+
+    /// What is cut at the end is said with its size.
+    #[test]
+    fn a_late_disturbance_is_cut_and_said() {
+        let mut completions: Vec<u64> = (0..55_u64).map(|second| 1_000 + second % 5).collect();
+        completions.extend([500; 5]);
+        let load = load(0, &completions);
+        let found = cut(&[&load], &measure(Cut::Auto, Cut::Auto, 60.0)).unwrap();
+        assert_eq!(found.window.to_ns, 55 * SECOND);
+        let said = found.caveats.iter().any(|text| text.contains("throughput by -50.1 %"));
+        assert!(said, "{:?}", found.caveats);
     }
 
     /// A load that loses a third of its throughput in the second half is not stationary.

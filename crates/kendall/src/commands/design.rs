@@ -1,12 +1,14 @@
-//! `kendall design`: makes a factorial design, and analyzes one that was measured anywhere.
+//! `kendall design`: says how many runs a study needs, makes a design, and analyzes one that was
+//! measured anywhere.
 
 mod analyze;
 mod new;
+mod power;
 pub(super) mod tables;
 
 use crate::exit::Exit;
 
-/// Makes a factorial design, or analyzes one from a table of factors and a response
+/// Plans, makes or analyzes a design: power, configurations, effects from a table
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32\n  kendall design analyze measured.csv --response value"
@@ -20,6 +22,7 @@ pub(crate) struct Design {
 enum Command {
     New(new::New),
     Analyze(analyze::Analyze),
+    Power(power::Power),
 }
 
 impl Design {
@@ -27,6 +30,7 @@ impl Design {
         match self.command {
             Command::New(command) => command.run(),
             Command::Analyze(command) => command.run(),
+            Command::Power(command) => command.run(),
         }
     }
 }

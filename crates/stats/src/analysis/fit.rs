@@ -1,5 +1,7 @@
 //! One model fitted: terms with their effects, shares and tests, cells, residuals, plot data.
 
+use std::collections::BTreeMap;
+
 use kendall_units::{exact_f64, whole_u64};
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +9,14 @@ use super::checks::{self, Check, QuantilePoint};
 use super::layout::{Layout, Rows};
 use super::linear::{Group, Matrix, Solution, product};
 use super::{AnalysisError, Model};
-use crate::distribution::{f_p_value, normal_quantile, t_two_sided};
+use crate::distribution::{
+    f_p_value, normal_quantile, studentized_range_p_value, studentized_range_quantile, t_two_sided,
+};
 use crate::estimate::{Caveat, Estimate, Interval};
 use crate::sample::{mean, sorted_quantile, sum_of_squares, variance};
 
-/// Columns beyond which no further interactions are added: the decomposition is cubic in them.
-const MOST_COLUMNS: usize = 400;
+/// Terms that are named as left out; beyond it the list helps nobody.
+const MOST_LEFT_OUT: usize = 400;
 
 /// One fitted model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +30,10 @@ pub struct Fit {
     /// Interactions that the data do not tell apart from the terms, or that were given up for the
     /// error, by their letters.
     pub left_out: Vec<String>,
+    /// Differences between the levels of a factor with more than two, by Tukey's method: the
+    /// confidence is that of all differences of one factor together.
+    #[serde(default)]
+    pub contrasts: Vec<Contrast>,
     /// What the terms do not explain; `None` when there are as many terms as runs.
     pub error: Option<ErrorTerm>,
     /// Totals.
@@ -89,6 +97,24 @@ pub struct LevelEffect {
     /// α.
     pub effect: Estimate,
 }
+
+/// Two levels of one factor compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Contrast {
+    /// Name of the factor.
+    pub factor: String,
+    /// The two levels.
+    pub levels: (String, String),
+    /// Second minus first, in the unit of the model.
+    pub difference: Estimate,
+    /// Second over first, of a multiplicative model.
+    pub ratio: Option<Estimate>,
+    /// Probability that the largest of the factor's differences is so large when there is none.
+    pub p_value: f64,
+}
+
+/// Levels of a factor beyond which their pairs are too many to print.
+const MOST_COMPARED: usize = 12;
 
 /// What the terms leave unexplained.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -193,15 +219,31 @@ pub(super) fn fit(
     layout: &Layout,
     rows: &Rows,
     model: Model,
-    confidence: f64,
+    (confidence, pooled): (f64, &[String]),
 ) -> Result<Fit, AnalysisError> {
     let response: Vec<f64> = match model {
         Model::Additive => rows.values.clone(),
         Model::Multiplicative => rows.values.iter().map(|value| value.log10()).collect(),
     };
-    let (matrix, left_out) = choose_terms(layout, rows)?;
-    let solution = matrix.solve(&response).ok_or_else(|| confounded(rows))?;
-    let context = Context { layout, rows, model, confidence, matrix: &matrix, solution: &solution };
+    let (mut matrix, mut left_out) = choose_terms(layout, rows)?;
+    if !pooled.is_empty() {
+        matrix = without(layout, rows, &matrix, pooled, &mut left_out)?;
+    }
+    let mut solution = matrix.solve(&response);
+    let centers = Centers::of(rows, model);
+    solution.error_sum_of_squares += centers.error.0;
+    solution.error_degrees += centers.error.1;
+    let mut context = Context {
+        layout,
+        rows,
+        model,
+        confidence,
+        matrix: &matrix,
+        solution,
+        centers,
+        variances: None,
+    };
+    context.variances = (matrix.width() <= MOST_LEFT_OUT).then(|| matrix.variances());
     Ok(context.fit(&response, left_out))
 }
 
@@ -216,15 +258,11 @@ pub(super) fn choose_terms(
 ) -> Result<(Matrix, Vec<String>), AnalysisError> {
     let count = rows.values.len();
     let cells = rows.by_cell().len();
-    let factors: Vec<usize> = (0..rows.factors).collect();
-    let mut matrix = Matrix::new(count);
-    if rows.counts.len() > rows.factors {
-        matrix.push(&[rows.factors], &rows.levels, &rows.counts);
+    let mut matrix = Matrix::new(rows);
+    if rows.counts.len() > rows.factors && !matrix.push(&[rows.factors]) {
+        return Err(confounded(rows));
     }
-    for factor in &factors {
-        matrix.push(&[*factor], &rows.levels, &rows.counts);
-    }
-    if !matrix.has_full_rank() {
+    if !(0..rows.factors).all(|factor| matrix.push(&[factor])) {
         return Err(confounded(rows));
     }
     let may_saturate = layout.two_level || cells < count;
@@ -232,42 +270,59 @@ pub(super) fn choose_terms(
         let factor = layout.factors[0].name.clone();
         return Err(AnalysisError::NoError { factor, levels: rows.counts[0] });
     }
-    let possible: usize = rows.counts[..rows.factors].iter().product();
-    let candidates = (2..=rows.factors).flat_map(|size| subsets(rows.factors, size));
+    let possible =
+        rows.counts[..rows.factors].iter().fold(1_usize, |all, n| all.saturating_mul(*n));
+    // One cell each: its highest interaction is the error, or nothing would be.
+    let spare_highest = cells == possible && !may_saturate;
+    let room = matrix.most_columns().min(if may_saturate { count } else { count - 1 });
     let mut left_out = Vec::new();
-    if cells == possible && possible <= MOST_COLUMNS {
-        // Complete: all interactions can be told apart, unless blocks say otherwise.
-        let mut full = matrix.clone();
-        for term in candidates.clone() {
-            if may_saturate || term.len() < rows.factors {
-                full.push(&term, &rows.levels, &rows.counts);
-            } else {
-                left_out.push(name(layout, rows, &term));
-            }
-        }
-        if full.has_full_rank() {
-            return Ok((full, left_out));
-        }
-        left_out.clear();
-    }
+    let candidates = (2..=rows.factors).flat_map(|size| subsets(rows.factors, size));
     for term in candidates {
-        let width: usize = term.iter().map(|factor| rows.counts[*factor] - 1).product();
-        let room = if may_saturate { count } else { count - 1 };
-        let fits = matrix.width() + width <= room.min(MOST_COLUMNS);
-        if fits {
-            matrix.push(&term, &rows.levels, &rows.counts);
-        }
-        if fits && !matrix.has_full_rank() {
-            matrix.pop();
-            left_out.push(name(layout, rows, &term));
-        } else if !fits {
+        let fits = matrix.width() + matrix.width_of(&term) <= room;
+        let spared = spare_highest && term.len() == rows.factors;
+        if spared || !fits || !matrix.push(&term) {
             left_out.push(name(layout, rows, &term));
         }
-        if left_out.len() > MOST_COLUMNS {
+        if left_out.len() > MOST_LEFT_OUT {
             break;
         }
     }
     Ok((matrix, left_out))
+}
+
+/// The same terms but for those that are pooled into the error: by name, or all interactions of so
+/// many factors and more (`3+`).
+fn without(
+    layout: &Layout,
+    rows: &Rows,
+    matrix: &Matrix,
+    pooled: &[String],
+    left_out: &mut Vec<String>,
+) -> Result<Matrix, AnalysisError> {
+    let is_pooled = |group: &Group, wanted: &str| {
+        let order = wanted.strip_suffix('+').and_then(|order| order.parse::<usize>().ok());
+        let is_block = group.factors == [rows.factors];
+        match order {
+            Some(order) => !is_block && group.factors.len() >= order.max(2),
+            None => name(layout, rows, &group.factors) == wanted,
+        }
+    };
+    if let Some(unknown) =
+        pooled.iter().find(|wanted| !matrix.groups.iter().any(|group| is_pooled(group, wanted)))
+    {
+        let terms = matrix.groups.iter().take(16).map(|g| name(layout, rows, &g.factors));
+        let terms = terms.collect::<Vec<_>>().join(", ");
+        return Err(AnalysisError::NoTerm { name: unknown.clone(), terms });
+    }
+    let mut rest = Matrix::new(rows);
+    for group in &matrix.groups {
+        if pooled.iter().any(|wanted| is_pooled(group, wanted)) {
+            left_out.push(name(layout, rows, &group.factors));
+        } else if !rest.push(&group.factors) {
+            return Err(confounded(rows));
+        }
+    }
+    Ok(rest)
 }
 
 /// Subsets of 0..count of one size, in lexicographic order.
@@ -299,18 +354,49 @@ fn name(layout: &Layout, rows: &Rows, factors: &[usize]) -> String {
     factors.iter().map(|factor| layout.factors[*factor].letter).collect()
 }
 
+/// The runs at the center point of a two-level design, in the unit of the model.
+struct Centers {
+    values: Vec<f64>,
+    /// Sum of squares and degrees of freedom of their replications, within blocks.
+    error: (f64, usize),
+}
+
+impl Centers {
+    fn of(rows: &Rows, model: Model) -> Self {
+        let unit = |y: f64| if model == Model::Multiplicative { y.log10() } else { y };
+        let mut by_block: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (value, block) in &rows.centers {
+            by_block.entry(*block).or_default().push(unit(*value));
+        }
+        let error = by_block.values().fold((0.0, 0), |(squares, degrees), values| {
+            (squares + sum_of_squares(values), degrees + values.len() - 1)
+        });
+        Self { values: rows.centers.iter().map(|(value, _)| unit(*value)).collect(), error }
+    }
+}
+
 struct Context<'a> {
     layout: &'a Layout,
     rows: &'a Rows,
     model: Model,
     confidence: f64,
     matrix: &'a Matrix,
-    solution: &'a Solution,
+    solution: Solution,
+    centers: Centers,
+    /// Of the coefficients, over σ².
+    variances: Option<Vec<f64>>,
 }
 
 impl Context<'_> {
     fn fit(&self, response: &[f64], left_out: Vec<String>) -> Fit {
-        let sst = sum_of_squares(response);
+        // With blocks, part of what the center runs differ by is theirs; the corners alone are shared.
+        let together: Vec<f64> = if self.layout.blocks.is_empty() {
+            response.iter().chain(&self.centers.values).copied().collect()
+        } else {
+            response.to_vec()
+        };
+        let sst = sum_of_squares(&together)
+            + if self.layout.blocks.is_empty() { 0.0 } else { self.centers.error.0 };
         let center = mean(response);
         let sums = Sums {
             ssy: response.iter().map(|y| y * y).sum(),
@@ -319,16 +405,11 @@ impl Context<'_> {
             sse: self.solution.error_sum_of_squares,
         };
         let lenth = self.lenth();
-        let terms: Vec<Term> =
+        let mut terms: Vec<Term> =
             self.matrix.groups.iter().map(|group| self.term(group, sst, lenth.as_ref())).collect();
+        terms.extend(self.curvature(response, sst));
         let residuals = self.residuals(response);
         let values: Vec<f64> = residuals.iter().map(|r| r.residual).collect();
-        let center_points: Vec<f64> = self
-            .layout
-            .center_points
-            .iter()
-            .map(|y| if self.model == Model::Multiplicative { y.log10() } else { *y })
-            .collect();
         let cell_values: Vec<Vec<f64>> = self
             .rows
             .by_cell()
@@ -339,7 +420,7 @@ impl Context<'_> {
             residuals: &residuals,
             cells: &cell_values,
             error_degrees: self.solution.error_degrees,
-            center_points: &center_points,
+            center_points: &self.centers.values,
             responses: response,
         });
         Fit {
@@ -348,6 +429,7 @@ impl Context<'_> {
             half_normal: half_normal(&terms),
             terms,
             left_out,
+            contrasts: self.contrasts(),
             error: self.error(sst),
             sums,
             effect_deviation: self.effect_deviation(),
@@ -373,16 +455,20 @@ impl Context<'_> {
 
     fn effect_deviation(&self) -> Option<f64> {
         let error = self.solution.error_mean_square()?;
-        let width = self.matrix.width();
-        let first = self.solution.covariance[(0, 0)];
-        (0..width)
-            .all(|i| (self.solution.covariance[(i, i)] - first).abs() <= 1e-9 * first)
-            .then(|| (error * first).sqrt())
+        let first = self.matrix.variance(0, &[1.0]);
+        let same = match &self.variances {
+            Some(all) => all.iter().all(|variance| (variance - first).abs() <= 1e-9 * first),
+            // So many columns are only had of a balanced design.
+            None => self.layout.two_level && self.layout.blocks.is_empty(),
+        };
+        same.then(|| (error * first).sqrt())
     }
 
     /// Estimate of a combination of coefficients.
     fn estimate(&self, start: usize, x: &[f64], lenth: Option<&Lenth>) -> Estimate {
-        let (center, variance) = self.solution.combination(start, x);
+        let coefficients = &self.solution.coefficients[start..];
+        let center = x.iter().zip(coefficients).map(|(x, b)| x * b).sum();
+        let variance = self.matrix.variance(start, x);
         match (self.solution.error_mean_square(), lenth) {
             (Some(error), _) => {
                 let t = t_two_sided(self.confidence, exact_f64(self.solution.error_degrees));
@@ -404,7 +490,7 @@ impl Context<'_> {
     fn term(&self, group: &Group, sst: f64, lenth: Option<&Lenth>) -> Term {
         let is_block = group.factors == [self.rows.factors];
         let degrees = group.columns.len();
-        let sum_of_squares = self.solution.sum_of_squares(group);
+        let sum_of_squares = self.matrix.sum_of_squares(&self.solution, group);
         let mean_square = sum_of_squares / exact_f64(degrees);
         let f_ratio = self.solution.error_mean_square().map(|error| mean_square / error);
         let p_value = f_ratio
@@ -444,6 +530,79 @@ impl Context<'_> {
             level_effects: if few_levels { self.level_effects(group) } else { Vec::new() },
             aliases: if is_block { Vec::new() } else { self.aliases(&group.factors) },
         }
+    }
+
+    /// All pairs of levels of the factors with more than two.
+    ///
+    /// Source: Tukey 1953, Kramer 1956 for unequal replications [Montgomery 2017 §3.5].
+    fn contrasts(&self) -> Vec<Contrast> {
+        let Some(error) = self.solution.error_mean_square() else { return Vec::new() };
+        let degrees = exact_f64(self.solution.error_degrees);
+        let mut contrasts = Vec::new();
+        for group in self.matrix.groups.iter().filter(|group| group.factors.len() == 1) {
+            let factor = group.factors[0];
+            let levels = self.rows.counts[factor];
+            if factor == self.rows.factors || !(3..=MOST_COMPARED).contains(&levels) {
+                continue;
+            }
+            let groups = u32::try_from(levels).unwrap_or(u32::MAX);
+            let critical = studentized_range_quantile(self.confidence, groups, degrees);
+            for pair in subsets(levels, 2) {
+                let (first, second) =
+                    (product(&[(pair[0], levels)]), product(&[(pair[1], levels)]));
+                let x: Vec<f64> = first.iter().zip(&second).map(|(a, b)| b - a).collect();
+                let plain = self.estimate(group.columns.start, &x, None);
+                let deviation =
+                    (error * self.matrix.variance(group.columns.start, &x) / 2.0).sqrt();
+                let interval =
+                    Interval::around(plain.center, critical * deviation, self.confidence);
+                let difference = Estimate::with_interval(plain.center, interval);
+                let names = &self.layout.factors[factor];
+                contrasts.push(Contrast {
+                    factor: names.name.clone(),
+                    levels: (names.levels[pair[0]].clone(), names.levels[pair[1]].clone()),
+                    ratio: (self.model == Model::Multiplicative)
+                        .then(|| difference.map(|log| 10_f64.powf(log))),
+                    p_value: studentized_range_p_value(
+                        difference.center.abs() / deviation,
+                        groups,
+                        degrees,
+                    ),
+                    difference,
+                });
+            }
+        }
+        contrasts
+    }
+
+    /// What the center point lies off the plane of the corners; without blocks.
+    ///
+    /// Source: Montgomery 2017 §6.8.
+    fn curvature(&self, corners: &[f64], sst: f64) -> Option<Term> {
+        let centers = &self.centers.values;
+        if centers.is_empty() || !self.layout.blocks.is_empty() {
+            return None;
+        }
+        let (n, c) = (exact_f64(corners.len()), exact_f64(centers.len()));
+        let sum_of_squares = n * c * (mean(corners) - mean(centers)).powi(2) / (n + c);
+        let f_ratio = self.solution.error_mean_square().map(|error| sum_of_squares / error);
+        let p_value = f_ratio.map(|f| f_p_value(f, 1.0, exact_f64(self.solution.error_degrees)));
+        Some(Term {
+            name: "curvature".to_owned(),
+            label: "curvature".to_owned(),
+            factors: Vec::new(),
+            degrees: 1,
+            sum_of_squares,
+            share: sum_of_squares / sst,
+            mean_square: sum_of_squares,
+            f_ratio,
+            p_value,
+            significant: p_value.map(|p| p < 1.0 - self.confidence),
+            effect: None,
+            multiplier: None,
+            level_effects: Vec::new(),
+            aliases: Vec::new(),
+        })
     }
 
     fn aliases(&self, factors: &[usize]) -> Vec<String> {
@@ -557,11 +716,12 @@ impl Context<'_> {
 
     fn residuals(&self, response: &[f64]) -> Vec<Residual> {
         let error = self.solution.error_mean_square();
+        let leverages = self.matrix.leverages();
         (0..response.len())
             .map(|row| {
                 let predicted = self.solution.predicted[row];
                 let residual = response[row] - predicted;
-                let (_, leverage) = self.solution.combination(0, &self.matrix.row(row));
+                let leverage = leverages[row];
                 let studentized = error
                     .filter(|e| *e > 0.0 && leverage < 1.0 - 1e-9)
                     .map(|e| residual / (e * (1.0 - leverage)).sqrt());
@@ -583,23 +743,19 @@ impl Context<'_> {
             .into_iter()
             .map(|pair| {
                 let (along, lines) = (pair[0], pair[1]);
-                let mean_of = |a: usize, b: usize| {
-                    let values: Vec<f64> = (0..self.rows.values.len())
-                        .filter(|row| {
-                            self.rows.levels[*row][along] == a && self.rows.levels[*row][lines] == b
-                        })
-                        .map(|row| self.rows.values[row])
-                        .collect();
-                    (!values.is_empty()).then(|| mean(&values))
-                };
+                let mut sums =
+                    vec![vec![(0.0, 0.0); self.rows.counts[along]]; self.rows.counts[lines]];
+                for (levels, value) in self.rows.levels.iter().zip(&self.rows.values) {
+                    let sum = &mut sums[levels[lines]][levels[along]];
+                    *sum = (sum.0 + value, sum.1 + 1.0);
+                }
+                let mean_of = |(sum, count): &(f64, f64)| (*count > 0.0).then(|| sum / count);
                 InteractionPlot {
                     along: self.layout.factors[along].name.clone(),
                     along_levels: self.layout.factors[along].levels.clone(),
                     lines: self.layout.factors[lines].name.clone(),
                     line_levels: self.layout.factors[lines].levels.clone(),
-                    means: (0..self.rows.counts[lines])
-                        .map(|b| (0..self.rows.counts[along]).map(|a| mean_of(a, b)).collect())
-                        .collect(),
+                    means: sums.iter().map(|line| line.iter().map(mean_of).collect()).collect(),
                 }
             })
             .collect()

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::{AnalysisError, Table};
 use crate::design::fraction::{Fraction, letter};
 use crate::estimate::Caveat;
-use crate::sample::SampleError;
 
 /// Levels of one factor beyond which it is a variable and wants a curve.
 const MOST_LEVELS: usize = 64;
+
+/// Responses beyond which their squares, summed, are no finite number.
+const LARGEST: f64 = 1e140;
 
 /// A factor as the data show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,6 +78,8 @@ pub(super) struct Rows {
     pub(super) source: Vec<usize>,
     /// Number of factors, the block not counted.
     pub(super) factors: usize,
+    /// Response and block of the runs at the center point.
+    pub(super) centers: Vec<(f64, usize)>,
 }
 
 impl Rows {
@@ -131,7 +135,7 @@ pub(super) fn read(table: &Table, blocks: bool) -> Result<(Layout, Rows), Analys
     let (kept, center) = without_center(kept);
     let names: Vec<&String> = varied.iter().map(|index| &table.factors[*index]).collect();
     let rows = rows(table, &kept, &center, blocks);
-    let block_names = if blocks { block_levels(table) } else { Vec::new() };
+    let block_names = if blocks { blocks_of(table).0 } else { Vec::new() };
     let layout = describe(&kept, &names, &rows, block_names, caveats);
     let center_points =
         center.iter().map(|row| table.observations[*row].value).collect::<Vec<f64>>();
@@ -152,11 +156,13 @@ fn check(table: &Table) -> Result<(), AnalysisError> {
     let (low, high) = values
         .iter()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
-    if high - low <= 1e-12 * high.abs().max(low.abs()) {
+    let spread = high / 2.0 - low / 2.0;
+    if spread <= 5e-13 * high.abs().max(low.abs()) {
         return Err(AnalysisError::ConstantResponse { value: low, runs: values.len() });
     }
-    if !(high - low).is_finite() {
-        return Err(SampleError::NotFinite { index: 0, value: high - low }.into());
+    let largest = high.abs().max(low.abs());
+    if largest > LARGEST {
+        return Err(AnalysisError::TooLarge { value: largest, limit: LARGEST });
     }
     Ok(())
 }
@@ -176,7 +182,7 @@ impl Column {
             .iter()
             .map(|text| text.parse::<f64>().ok().filter(|value| value.is_finite()))
             .collect();
-        match parsed {
+        match parsed.or_else(|| quantities(&texts)) {
             Some(numbers) => Self::numeric(&texts, &numbers),
             None => Self::textual(&texts),
         }
@@ -187,28 +193,17 @@ impl Column {
         let mut distinct = numbers.to_vec();
         distinct.sort_by(f64::total_cmp);
         distinct.dedup_by(|a, b| (*a - *b).abs() == 0.0);
-        let level = |number: &f64| {
-            distinct.iter().position(|other| (other - number).abs() == 0.0).unwrap_or(0)
-        };
+        let level = |number: &f64| distinct.partition_point(|other| other < number);
         let of_row: Vec<usize> = numbers.iter().map(level).collect();
-        let first = |index: usize| of_row.iter().position(|level| *level == index);
-        let names = (0..distinct.len())
-            .map(|index| first(index).map_or_else(String::new, |row| texts[row].to_owned()))
-            .collect();
+        let mut names = vec![String::new(); distinct.len()];
+        for (row, level) in of_row.iter().enumerate().rev() {
+            texts[row].clone_into(&mut names[*level]);
+        }
         Self { texts: names, numbers: Some(distinct), of_row }
     }
 
     fn textual(texts: &[&str]) -> Self {
-        let mut names: Vec<String> = Vec::new();
-        let of_row = texts
-            .iter()
-            .map(|text| {
-                names.iter().position(|name| name == text).unwrap_or_else(|| {
-                    names.push((*text).to_owned());
-                    names.len() - 1
-                })
-            })
-            .collect();
+        let (names, of_row) = numbered(texts.iter().copied());
         Self { texts: names, numbers: None, of_row }
     }
 
@@ -217,6 +212,18 @@ impl Column {
         matches!(self.numbers.as_deref(), Some([low, middle, high])
             if (f64::midpoint(*low, *high) - middle).abs() <= 1e-9 * (high - low))
     }
+}
+
+/// Levels such as `100/s`, `40ms`, `64KiB`, `5%`, when all of a factor are of one kind: they are
+/// numbers, in ascending order, and `1000ms` and `1s` are one level.
+fn quantities(texts: &[&str]) -> Option<Vec<f64>> {
+    let all = |read: &dyn Fn(&str) -> Option<f64>| -> Option<Vec<f64>> {
+        texts.iter().map(|text| read(text)).collect()
+    };
+    all(&|text| kendall_units::parse_seconds(text).ok().map(kendall_units::Seconds::get))
+        .or_else(|| all(&|text| kendall_units::parse_rate(text).ok().map(kendall_units::Rate::get)))
+        .or_else(|| all(&|text| kendall_units::parse_bytes(text).ok().map(exact_f64)))
+        .or_else(|| all(&|text| kendall_units::parse_share(text).ok()))
 }
 
 /// Takes the center point out of a two-level design: rows in which all factors lie half way
@@ -240,40 +247,53 @@ fn without_center(mut columns: Vec<Column>) -> (Vec<Column>, Vec<usize>) {
     (columns, center)
 }
 
-fn block_levels(table: &Table) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for observation in &table.observations {
-        let name = observation.block.clone().unwrap_or_default();
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+/// Different texts in the order of their appearance, and which each text is.
+fn numbered<'a>(texts: impl Iterator<Item = &'a str>) -> (Vec<String>, Vec<usize>) {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut names = Vec::new();
+    let of_row = texts
+        .map(|text| {
+            *numbers.entry(text).or_insert_with(|| {
+                names.push(text.to_owned());
+                names.len() - 1
+            })
+        })
+        .collect();
+    (names, of_row)
+}
+
+/// Names of the blocks, and the block of each observation.
+fn blocks_of(table: &Table) -> (Vec<String>, Vec<usize>) {
+    numbered(table.observations.iter().map(|one| one.block.as_deref().unwrap_or_default()))
 }
 
 fn rows(table: &Table, columns: &[Column], center: &[usize], blocks: bool) -> Rows {
-    let names = block_levels(table);
+    let (names, block_of) = blocks_of(table);
     let blocked = blocks && names.len() > 1;
     let mut counts: Vec<usize> = columns.iter().map(|column| column.texts.len()).collect();
     if blocked {
         counts.push(names.len());
     }
-    let source: Vec<usize> =
-        (0..table.observations.len()).filter(|row| !center.contains(row)).collect();
+    let mut is_center = vec![false; table.observations.len()];
+    center.iter().for_each(|row| is_center[*row] = true);
+    let source: Vec<usize> = (0..is_center.len()).filter(|row| !is_center[*row]).collect();
     let levels = source
         .iter()
         .map(|row| {
             let mut levels: Vec<usize> = columns.iter().map(|column| column.of_row[*row]).collect();
             if blocked {
-                let name = table.observations[*row].block.clone().unwrap_or_default();
-                levels.push(names.iter().position(|other| *other == name).unwrap_or(0));
+                levels.push(block_of[*row]);
             }
             levels
         })
         .collect();
     let values = source.iter().map(|row| table.observations[*row].value).collect();
     let order = source.iter().map(|row| table.observations[*row].order).collect();
-    Rows { levels, counts, values, order, source, factors: columns.len() }
+    let centers = center
+        .iter()
+        .map(|row| (table.observations[*row].value, if blocked { block_of[*row] } else { 0 }))
+        .collect();
+    Rows { levels, counts, values, order, source, factors: columns.len(), centers }
 }
 
 fn describe(

@@ -92,8 +92,17 @@ pub(super) fn recommend(layout: &Layout, rows: &Rows) -> Result<Recommendation, 
             if wide { Model::Multiplicative } else { Model::Additive }
         }
     };
-    if model == Model::Additive && box_cox.is_some() {
-        reasons.push("the additive model is the simpler one that the data allow".to_owned());
+    if let (Model::Additive, Some(found)) = (model, &box_cox) {
+        let allowed = found.low <= 1.0 && 1.0 <= found.high;
+        reasons.push(if allowed {
+            "the additive model is the simpler one that the data allow".to_owned()
+        } else {
+            format!(
+                "neither the response nor its logarithm fits: the additive model is taken for want \
+                 of a better one; a power of {:.2} would fit",
+                found.power
+            )
+        });
     }
     Ok(Recommendation { model, reasons, range_ratio: Some(ratio), box_cox })
 }
@@ -130,12 +139,12 @@ fn profile(matrix: &Matrix, values: &[f64]) -> Option<BoxCox> {
                 }
             })
             .collect();
-        matrix.solve(&transformed).map(|solution| solution.error_sum_of_squares)
+        matrix.solve(&transformed).error_sum_of_squares
     };
     let profile: Vec<(f64, f64)> = (-STEPS..=STEPS)
-        .filter_map(|step| {
+        .map(|step| {
             let power = f64::from(step) / 20.0;
-            Some((power, error(power)?))
+            (power, error(power))
         })
         .filter(|(_, error)| error.is_finite())
         .collect();

@@ -11,7 +11,11 @@ use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
 /// Columns that are no factors unless they are named as such.
-const BESIDE: [&str; 5] = ["order", "run", "block", "replicate", "replication"];
+const BESIDE: [&str; 4] = ["order", "run", "run_order", "seed"];
+
+/// Names of the column of the repetition, the first that there is.
+const REPETITION: [&str; 8] =
+    ["replicate", "replication", "repetition", "rep", "repeat", "block", "trial", "iteration"];
 
 /// Analyzes a design from a table: effects with intervals, allocation of variation, assumptions
 ///
@@ -32,12 +36,20 @@ pub(super) struct Analyze {
     /// Columns of the factors [default: all others]
     #[arg(long, value_delimiter = ',')]
     factors: Vec<String>,
-    /// Column of the repetition
-    #[arg(long, default_value = "replicate")]
-    replicate: String,
+    /// Column of the repetition [default: `replicate`, `rep`, `repetition`, `block`, … if there is
+    /// one and it is not named as a factor]
+    #[arg(long)]
+    replicate: Option<String>,
     /// Takes the repetitions as blocks: what differs between them leaves the error
     #[arg(long)]
     blocks: bool,
+    /// Terms to pool into the error, named before the data are seen: `ABC,BD`, or `3+` for all
+    /// interactions of three factors and more
+    #[arg(long, value_name = "TERM,…", value_delimiter = ',')]
+    pool: Vec<String>,
+    /// Fits a quadratic surface over factors that are numbers, instead of effects of levels
+    #[arg(long, conflicts_with_all = ["blocks", "pool", "out"])]
+    surface: bool,
     /// How effects combine
     #[arg(long, value_enum, default_value_t)]
     model: Model,
@@ -67,6 +79,9 @@ impl Analyze {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let csv = Csv::read(&self.file).map_err(|error| exit_with(Exit::Refused, error))?;
         let (table, skipped) = self.table(&csv).map_err(|error| exit_with(Exit::Refused, error))?;
+        if self.surface {
+            return self.print_surface(&table);
+        }
         let options = Options {
             model: match self.model {
                 Model::Auto => None,
@@ -76,8 +91,8 @@ impl Analyze {
             confidence: self.confidence,
             blocks: self.blocks,
         };
-        let analysis =
-            analysis::analyze(&table, &options).map_err(|error| exit_with(Exit::Refused, error))?;
+        let analysis = analysis::analyze_pooled(&table, &options, &self.pool)
+            .map_err(|error| exit_with(Exit::Refused, error))?;
         if skipped > 0 {
             output::note(&format!("{skipped} rows have no response and count as not measured"));
         }
@@ -95,13 +110,25 @@ impl Analyze {
         Ok(Exit::Done)
     }
 
+    fn print_surface(&self, table: &Table) -> anyhow::Result<Exit> {
+        let found = analysis::surface::surface(table, self.confidence)
+            .map_err(|error| exit_with(Exit::Refused, error))?;
+        match self.format {
+            Format::Human => output::result(&tables::surface(&found, &self.response)),
+            Format::Json => output::json(&found)?,
+        }
+        Ok(Exit::Done)
+    }
+
     /// The runs that have a response, and how many have none.
     fn table(&self, csv: &Csv) -> Result<(Table, usize), CsvError> {
         let response = csv.column(&self.response)?;
-        let named = self.replicate != "replicate" || self.blocks;
-        let replicate = match csv.find(&self.replicate) {
-            None if named => Some(csv.column(&self.replicate)?),
-            found => found,
+        let is_factor = |name: &str| self.factors.iter().any(|factor| factor == name);
+        let usual = || REPETITION.iter().filter(|name| !is_factor(name)).find_map(|n| csv.find(n));
+        let replicate = match &self.replicate {
+            Some(name) => Some(csv.column(name)?),
+            None if self.blocks => Some(usual().map_or_else(|| csv.column("replicate"), Ok)?),
+            None => usual(),
         };
         let order = csv.find("order").filter(|_| !self.factors.iter().any(|name| name == "order"));
         let factors: Vec<usize> = if self.factors.is_empty() {

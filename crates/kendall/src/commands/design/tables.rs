@@ -2,6 +2,7 @@
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use kendall_stats::analysis::surface::{Nature, Surface};
 use kendall_stats::analysis::{Analysis, Fit, Model, SignTable, SumsKind, Term, Verdict};
 use kendall_stats::estimate::{Estimate, figures};
 
@@ -61,6 +62,8 @@ pub(super) fn human(analysis: &Analysis, response: &str) -> String {
     heading(&mut text, "Effects and allocation of variation");
     text.push_str(&effects(analysis));
     level_effects(&mut text, &analysis.fit);
+    contrasts(&mut text, &analysis.fit);
+    needed(&mut text, analysis);
     if analysis.fit.cells.len() <= MOST_CELLS {
         heading(&mut text, "Cells");
         text.push_str(&cells(analysis));
@@ -304,6 +307,113 @@ fn level_effects(text: &mut String, fit: &Fit) {
         });
         text.push_str(&grid(&header, rows));
     }
+}
+
+/// A quadratic surface in words and tables.
+pub(super) fn surface(found: &Surface, response: &str) -> String {
+    let mut text = format!("Quadratic surface of `{response}`, R² {:.4}\n", found.r_squared);
+    for (name, low, high) in &found.factors {
+        note(
+            &mut text,
+            &format!("{name}: −1 is {}, +1 is {}", figures(*low, 6), figures(*high, 6)),
+        );
+    }
+    let header = ["term", "coefficient", "±", "p"].map(str::to_owned);
+    let rows = found.coefficients.iter().map(|one| {
+        let [center, half] =
+            effect_cells(Some(&one.estimate), found.coefficients[0].estimate.center);
+        vec![one.name.clone(), center, half, p_value(one.p_value)]
+    });
+    text.push_str(&grid(&header, rows));
+    let (deviation, degrees) = found.error;
+    let error = format!("s_e {} on {degrees} degrees of freedom", figures(deviation, 5));
+    note(&mut text, &error);
+    match found.lack_of_fit {
+        Some(lack) => {
+            let judged = if lack.p_value < 0.01 {
+                "the response bends otherwise: narrow the ranges, or add runs"
+            } else {
+                "nothing speaks against the surface"
+            };
+            let words =
+                format!("lack of fit: F = {:.2}, p = {:.4}: {judged}", lack.f_ratio, lack.p_value);
+            note(&mut text, &words);
+        }
+        None => note(&mut text, "lack of fit: not testable; repeat the center point"),
+    }
+    if let Some(point) = &found.stationary {
+        let nature = match point.nature {
+            Nature::Maximum => "maximum",
+            Nature::Minimum => "minimum",
+            Nature::Saddle => "saddle: it rises in one direction and falls in another",
+        };
+        let at = found.factors.iter().zip(&point.at);
+        let at: Vec<String> =
+            at.map(|((name, ..), value)| format!("{name} = {}", figures(*value, 4))).collect();
+        let outside =
+            if point.inside { "" } else { "; outside of what was measured: do not rely on it" };
+        let words =
+            format!("{nature} at {}: {}{outside}", at.join(", "), figures(point.response, 5));
+        note(&mut text, &words);
+    }
+    text
+}
+
+/// Differences between levels, by Tukey's method.
+fn contrasts(text: &mut String, fit: &Fit) {
+    if fit.contrasts.is_empty() {
+        return;
+    }
+    heading(text, "Levels compared (Tukey: the confidence is that of all differences of a factor)");
+    let multiplicative = fit.model == Model::Multiplicative;
+    let unit = if multiplicative { "times" } else { "difference" };
+    let header = ["factor", "levels", unit, "interval", "p"].map(str::to_owned);
+    let rows = fit.contrasts.iter().map(|one| {
+        let shown = one.ratio.as_ref().unwrap_or(&one.difference);
+        let told = if shown_apart(one) { " *" } else { "" };
+        vec![
+            one.factor.clone(),
+            format!("{} → {}", one.levels.0, one.levels.1),
+            figures(shown.center, 5),
+            shown.interval.map_or_else(String::new, |interval| interval.to_string()),
+            format!("{}{told}", p_value(one.p_value)),
+        ]
+    });
+    text.push_str(&grid(&header, rows));
+}
+
+fn shown_apart(one: &kendall_stats::analysis::Contrast) -> bool {
+    one.difference.interval.is_some_and(|interval| !interval.contains(0.0))
+}
+
+/// For effects that were not told from error: how many repetitions would tell them, if they are as
+/// large as they came out.
+fn needed(text: &mut String, analysis: &Analysis) {
+    let layout = &analysis.layout;
+    let Some(error) = analysis.fit.error.filter(|_| layout.two_level) else { return };
+    let open = analysis.fit.terms.iter().filter(|term| term.significant == Some(false));
+    let largest = open
+        .filter_map(|term| Some((term, term.effect.as_ref()?.center.abs())))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((term, effect)) = largest.filter(|(_, effect)| *effect > 0.0) else { return };
+    let plan = kendall_stats::power::TwoLevel {
+        cells: layout.cells,
+        deviation: error.deviation,
+        effect,
+        confidence: 0.95,
+    };
+    let words = match plan.replications_for(kendall_stats::power::USUAL_POWER) {
+        Some(count) => format!(
+            "{} is not told from error. If it is as large as it came out, {count} repetitions would \
+             tell it in {:.0} % of such studies.",
+            term.name,
+            100.0 * kendall_stats::power::USUAL_POWER
+        ),
+        None => {
+            format!("{} is not told from error, nor would 1,000 repetitions tell it.", term.name)
+        }
+    };
+    note(text, &words);
 }
 
 fn cells(analysis: &Analysis) -> String {
