@@ -169,7 +169,7 @@ impl New {
     }
 
     fn block_words(&self) -> Result<Vec<Word>, DesignError> {
-        let word = |text: &String| Ok(Word::try_from(text.clone())?);
+        let word = |text: &String| Word::try_from(text.clone()).map_err(DesignError::from);
         self.block_by.iter().map(word).collect()
     }
 

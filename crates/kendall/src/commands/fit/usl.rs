@@ -184,15 +184,7 @@ fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Strin
             figures(100.0 * share, 3)
         ));
     }
-    lines.push(match (fit.peak_throughput, fit.peak_load) {
-        (Some(throughput), Some(load)) => {
-            format!("peak    X {} at N {}", figures(throughput, 5), figures(load, 5))
-        }
-        _ if fit.beta.value > 0.0 => {
-            "peak    none: throughput falls from N 1 on, so more never help".to_owned()
-        }
-        _ => "peak    X grows on (β is 0)".to_owned(),
-    });
+    lines.push(peak(fit));
     lines.push(format!("limit   X {} (γ/α, Amdahl)", or_none(fit.limit, "none (α is 0)")));
     lines.push(format!(
         "optimal N {} (1/α, where linear growth meets the limit)",
@@ -225,6 +217,18 @@ fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Strin
         }
     }
     lines.join("\n")
+}
+
+fn peak(fit: &UslFit) -> String {
+    match (fit.peak_throughput, fit.peak_load) {
+        (Some(throughput), Some(load)) => {
+            format!("peak    X {} at N {}", figures(throughput, 5), figures(load, 5))
+        }
+        _ if fit.beta.value > 0.0 => {
+            "peak    none: throughput falls from N 1 on, so more never help".to_owned()
+        }
+        _ => "peak    X grows on (β is 0)".to_owned(),
+    }
 }
 
 fn row(name: &str, coefficient: &Coefficient) -> String {
