@@ -480,9 +480,6 @@ fn toy_applied(mut file: Table, toy: bool) -> Result<Table, Problem> {
     Ok(file)
 }
 
-/// How effects may be said to combine; `auto` takes what the data recommend.
-const EFFECT_MODELS: [&str; 3] = ["auto", "additive", "multiplicative"];
-
 fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Problem> {
     let name = section.text("kind")?;
     let others: &[&str] = match name.as_str() {
@@ -505,15 +502,6 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
         // The words are checked where they are read.
         _ => DesignKind::Full,
     };
-    // How effects are analyzed is no part of what is run: it is checked here, read by the report, and
-    // stays out of the effective values, so that another model never makes another study.
-    if let Some(model) = section.raw("model") {
-        let known = model.as_str().is_some_and(|word| EFFECT_MODELS.contains(&word));
-        if !known {
-            let names = EFFECT_MODELS.map(|name| format!("\"{name}\"")).join(" or ");
-            return Err(section.problem("model", format!("`{model}` is not known; write {names}")));
-        }
-    }
     let two_levels = matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. });
     if let Some(factor) = factors.iter().find(|f| two_levels && f.levels.len() != 2) {
         let what = format!("has {} levels; this design takes two a factor", factor.levels.len());

@@ -50,6 +50,7 @@ fn fitted(
         gamma: section.number("gamma")?,
         amdahl: kind == "amdahl",
         confidence: section.number("confidence")?.unwrap_or(0.95),
+        ..Options::default()
     };
     let fit = fit(&measured, &options)?;
     let mut answer = Answer::new("universal scalability law, least squares", "estimate");
