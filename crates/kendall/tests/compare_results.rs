@@ -128,6 +128,8 @@ impl Set {
             generators: vec![generator],
             tiers: Vec::new(),
             processes: Vec::new(),
+            graph: kendall_protocols::topology::Graph::default(),
+            speeds: Vec::new(),
             hosts: Vec::new(),
         }
     }

@@ -68,22 +68,6 @@ fn refusals_name_file_line_and_column() {
 }
 
 #[test]
-fn a_utilization_above_one_does_not_stop_the_fit() {
-    let folder = tempfile::tempdir().unwrap();
-    let rows = "utilization,throughput\n0.31,30\n0.59,60\n0.8,80\n1.03,100\n";
-    let path = file(folder.path(), "load.csv", rows);
-    let answer = json(&fit(&["demands", "--format", "json"], &path));
-    assert_eq!(answer["resources"][0]["clipped"], serde_json::json!([3]));
-    let center = |answer: &serde_json::Value| {
-        answer["resources"][0]["demands"][0]["estimate"]["center"].as_f64().unwrap()
-    };
-    assert!((center(&answer) - 0.01).abs() < 1e-4);
-    let robust = json(&fit(&["demands", "--robust", "--format", "json"], &path));
-    assert_eq!(robust["resources"][0]["clipped"], serde_json::json!([]));
-    assert!((center(&robust) - 0.0101).abs() < 1e-4);
-}
-
-#[test]
 fn demands_of_several_classes_and_resources_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let mut text =

@@ -111,7 +111,7 @@ fn a_tier_that_dies_is_a_failed_run_with_its_reason() {
             };
             victims = marked.iter().copied().filter(|pid| named(pid, "memcached ")).collect();
             let loads = std::fs::read_dir(out.join("logs")).map_or(0, |logs| {
-                logs.flatten().filter(|log| log.path().join("generator-0/log").exists()).count()
+                logs.flatten().filter(|log| log.path().join("generator.0/log").exists()).count()
             });
             runs(&out) == run && loads == run + 1 && !victims.is_empty()
         });

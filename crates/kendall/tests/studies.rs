@@ -182,12 +182,12 @@ fn nginx_as_a_service_of_the_user() {
     let (folder, results) = runs_at_toy_size("processes/nginx.toml");
     for run in results.runs().unwrap() {
         let measured = results.measured(run.id).unwrap();
-        let web = measured.processes.iter().find(|process| process.role == "web").unwrap();
+        let web = measured.processes.iter().find(|process| process.part.name == "web").unwrap();
         assert!(web.cores_busy() > 0.0);
         let workers = run.factor("system.parameters.workers").unwrap().number.unwrap();
         let sample = results.processes(run.id).unwrap();
         let threads =
-            sample.iter().find(|process| process.role == "web").unwrap().samples[0].threads;
+            sample.iter().find(|process| process.part.name == "web").unwrap().samples[0].threads;
         assert!(kendall_units::exact_f64(threads) >= 1.0 + workers, "{threads} threads");
     }
     assert!(folder.path().join("logs/c000-r00-a0/web-0/nginx.conf").is_file(), "logs are kept");
@@ -224,7 +224,7 @@ fn a_server_that_runs_already() {
     server.wait().unwrap();
     let run = &results.runs().unwrap()[0];
     let measured = results.measured(run.id).unwrap();
-    let cache = measured.processes.iter().find(|process| process.role == "cache").unwrap();
+    let cache = measured.processes.iter().find(|process| process.part.name == "cache").unwrap();
     assert!(cache.cores_busy() > 0.0 && cache.resident_bytes_maximum > 0);
 }
 
@@ -422,7 +422,8 @@ fn runs_with_a_queue(file: &str) {
         assert!(operations().any(|row| row.operation == "receive" && row.counts.hits > 0));
         let measured = results.measured(run.id).unwrap();
         for role in ["middlewares", "database"] {
-            let process = measured.processes.iter().find(|process| process.role == role).unwrap();
+            let process =
+                measured.processes.iter().find(|process| process.part.name == role).unwrap();
             assert!(process.resident_bytes_maximum > 0, "{file}: {role}");
         }
         let middlewares = record.tiers.iter().filter(|tier| tier.kind == "message-queue");

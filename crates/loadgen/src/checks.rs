@@ -3,7 +3,7 @@
 use kendall_units::{exact_f64, ratio};
 
 use crate::clock::MILLISECOND_NS;
-use crate::result::{Dispersion, GapCheck};
+use kendall_protocols::load_result::{Dispersion, GapCheck};
 
 /// Windows over which arrivals are counted for the index of dispersion.
 const WINDOWS_NS: [u64; 3] = [MILLISECOND_NS, 10 * MILLISECOND_NS, 100 * MILLISECOND_NS];

@@ -1,7 +1,7 @@
 //! What a generator thread costs, from the kernel's accounting.
 
 use crate::clock::thread_cpu_ns;
-use crate::result::GeneratorThread;
+use kendall_protocols::load_result::GeneratorThread;
 
 /// Accounts of the calling thread at one moment.
 #[derive(Debug, Clone, Copy, Default)]

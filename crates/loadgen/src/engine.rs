@@ -143,6 +143,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             if self.plan.stop.load(Ordering::Relaxed) {
                 self.ends_ns = self.ends_ns.min(now);
+                self.recorder.end_at(self.ends_ns);
             }
             if self.left == 0 && self.busy == 0 {
                 self.ends_ns = self.ends_ns.min(now);

@@ -17,6 +17,5 @@ pub mod queue;
 pub mod random;
 pub mod reapi;
 mod recorder;
-pub mod result;
 mod tasks;
 pub mod web;

@@ -15,7 +15,7 @@ use kendall_stats::histogram::Histogram;
 
 use crate::arrivals::ArrivalPlan;
 use crate::checks;
-use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use crate::clock::{MILLISECOND_NS, now_ns};
 use crate::cost::Account;
 use crate::distribution::Distribution;
 use crate::driver::Driver;
@@ -23,8 +23,8 @@ use crate::engine::{Generator, ThreadPlan};
 use crate::pace::Pace;
 use crate::random::{Purpose, stream};
 use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
-use crate::result::{GapCheck, GeneratorThread, LoadResult, RESULT_VERSION};
-use collector::Collector;
+use collector::{Collected, Collector};
+use kendall_protocols::load_result::{GapCheck, GeneratorThread, LoadResult, RESULT_VERSION};
 
 /// Windows that each thread has in reserve, and that may wait for the collector.
 const WINDOWS_IN_RESERVE: usize = 3;
@@ -288,9 +288,8 @@ impl Place<'_> {
 
     /// Makes a recorder ready for the load that starts at `started_ns`.
     pub(crate) fn prepare(&self, recorder: &mut Recorder, started_ns: u64) {
-        let windows = self.plan.duration_ns.div_ceil(SECOND_NS);
         recorder.keep_moments(self.moments());
-        recorder.start(started_ns, usize::try_from(windows).unwrap_or(usize::MAX));
+        recorder.start(started_ns, self.ends_ns(started_ns));
         if matches!(self.plan.pace, PacePlan::Closed { .. }) {
             recorder.keep_silences(started_ns);
         }
@@ -412,7 +411,7 @@ fn result(
     };
     let (gaps, gap_check) =
         arrivals.map_or_else(Default::default, |arrivals| stream_of_requests(arrivals, ends));
-    let (windows, operations) = collector.finish(ended_ns);
+    let Collected { windows, drained, operations } = collector.finish(ended_ns);
     let mut result = LoadResult {
         version: RESULT_VERSION,
         protocol: protocol.to_owned(),
@@ -426,6 +425,7 @@ fn result(
             .map_or(0, |mean| kendall_units::Seconds::new(mean).as_nanos()),
         arrival_rate_per_s: arrivals.and_then(ArrivalPlan::rate),
         windows,
+        drained,
         operations,
         lateness: EncodedHistogram(lateness.encode()),
         gaps: EncodedHistogram(gaps.encode()),

@@ -29,12 +29,13 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
-use crate::result::LoadResult;
 use crate::tasks;
 use call::Connection;
 pub use call::Refusal;
-pub use conversation::{Conversation, OPEN_CALLS};
+pub use conversation::Conversation;
 use duplicates::Taken;
+use kendall_protocols::load_result::LoadResult;
+pub use kendall_protocols::queue::{OPEN_CALLS, streams_needed};
 use refusals::Said;
 
 /// Requests of the preparation that are under way together.
@@ -254,17 +255,6 @@ impl QueuePlan {
         let names = self.mix.iter().map(|(operation, _)| operation.name());
         names.chain(leases.then_some(ACKNOWLEDGE)).map(str::to_owned).collect()
     }
-}
-
-/// Streams that so many clients need to have a call each at a time, when a load's threads share
-/// clients and streams as evenly as may be.
-#[must_use]
-pub fn streams_needed(clients: u64, threads: u64) -> u64 {
-    // A load has at most one thread for each client, and at least one.
-    let threads = threads.clamp(1, clients.max(1));
-    let of_a_thread = clients.div_ceil(threads).div_ceil(OPEN_CALLS as u64);
-    // Where one is enough, a thread has it anyway.
-    if of_a_thread > 1 { of_a_thread * threads } else { 1 }
 }
 
 /// A load of the message queue that did not take place.

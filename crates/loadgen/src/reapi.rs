@@ -23,9 +23,9 @@ use crate::driver::{ErrorKind, Reply};
 use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
-use crate::result::LoadResult;
 use crate::tasks;
 use call::{Answer, Connection};
+use kendall_protocols::load_result::LoadResult;
 use stock::Stock;
 
 /// What a client asks for.

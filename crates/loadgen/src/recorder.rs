@@ -62,6 +62,11 @@ impl OperationRecord {
         *self = Self { response_time, ..Self::empty() };
     }
 
+    /// Whether anything was counted.
+    pub(crate) fn has_any(&self) -> bool {
+        self.sent > 0 || self.completed > 0 || self.errors.iter().any(|count| *count > 0)
+    }
+
     /// Counters at zero and a histogram without room, which costs next to nothing to make.
     pub(crate) fn empty() -> Self {
         Self {
@@ -77,12 +82,15 @@ impl OperationRecord {
     }
 }
 
+/// Index of the window of what was answered after the end: it lies in no second of the load.
+pub(crate) const DRAINED: usize = usize::MAX;
+
 /// One window of one thread.
 #[derive(Debug)]
 pub(crate) struct WindowRecord {
     /// Number of the thread.
     pub(crate) thread: usize,
-    /// Seconds since the start of the load.
+    /// Seconds since the start of the load, or [`DRAINED`].
     pub(crate) index: usize,
     pub(crate) operations: Vec<OperationRecord>,
 }
@@ -148,7 +156,8 @@ impl Tally {
 pub(crate) struct Recorder {
     window: Box<WindowRecord>,
     window_ends_ns: u64,
-    last_window: usize,
+    /// End of the load; what is sent and answered later is drained.
+    ends_ns: u64,
     exchange: WindowExchange,
     pub(crate) tally: Tally,
 }
@@ -159,7 +168,7 @@ impl Recorder {
         Self {
             window: Box::new(WindowRecord::new(thread, operations)),
             window_ends_ns: u64::MAX,
-            last_window: 0,
+            ends_ns: u64::MAX,
             exchange,
             tally: Tally {
                 lateness: Histogram::with_room(ROOM_NS),
@@ -176,10 +185,19 @@ impl Recorder {
         }
     }
 
-    /// Counts from `started_ns` in `windows` windows; what completes later counts in the last.
-    pub(crate) fn start(&mut self, started_ns: u64, windows: usize) {
-        self.window_ends_ns = started_ns + SECOND_NS;
-        self.last_window = windows.saturating_sub(1);
+    /// Counts from `started_ns` in windows of a second until `ends_ns`. What completes later is
+    /// counted apart: it would make the last second look as fast as the arrivals were.
+    pub(crate) fn start(&mut self, started_ns: u64, ends_ns: u64) {
+        self.ends_ns = ends_ns;
+        self.window_ends_ns = ends_ns.min(started_ns + SECOND_NS);
+    }
+
+    /// The load ends earlier than planned.
+    pub(crate) fn end_at(&mut self, ends_ns: u64) {
+        if ends_ns < self.ends_ns {
+            self.ends_ns = ends_ns;
+            self.window_ends_ns = self.window_ends_ns.min(ends_ns);
+        }
     }
 
     /// Closed loop: keeps how long nothing completed, from `started_ns` on.
@@ -246,11 +264,16 @@ impl Recorder {
 
     /// Hands over every window that has ended by `now`.
     pub(crate) fn roll(&mut self, now: u64) {
-        while now >= self.window_ends_ns && self.window.index < self.last_window {
-            let next = self.window.index + 1;
+        while now >= self.window_ends_ns {
+            let last = self.window_ends_ns >= self.ends_ns;
+            let next = if last { DRAINED } else { self.window.index + 1 };
             self.hand_over();
             self.window.index = next;
-            self.window_ends_ns += SECOND_NS;
+            self.window_ends_ns = if last {
+                u64::MAX
+            } else {
+                self.ends_ns.min(self.window_ends_ns.saturating_add(SECOND_NS))
+            };
         }
     }
 

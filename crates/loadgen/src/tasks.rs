@@ -117,6 +117,8 @@ async fn watch(
             let mut shared = shared.borrow_mut();
             if place.stop.load(Ordering::Relaxed) {
                 shared.ends_ns = shared.ends_ns.min(now);
+                let ends_ns = shared.ends_ns;
+                shared.recorder.end_at(ends_ns);
             }
             shared.recorder.roll(now);
             let last = match shared.pace {

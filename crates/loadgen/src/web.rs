@@ -20,9 +20,9 @@ use crate::http::{HttpPlan, Template};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
-use crate::result::LoadResult;
 use crate::tasks::{self, Client};
 use connection::{Connection, Connector};
+use kendall_protocols::load_result::LoadResult;
 
 /// What a load over TLS or HTTP/2 sends, and how.
 #[derive(Debug, Clone)]

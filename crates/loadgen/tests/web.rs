@@ -11,8 +11,8 @@ use std::time::Duration;
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::HttpPlan;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
-use kendall_loadgen::result::LoadResult;
 use kendall_loadgen::web::{self, WebPlan};
+use kendall_protocols::load_result::LoadResult;
 
 struct Nginx {
     process: Child,

@@ -4,9 +4,10 @@
 //! is *held* while layers below it are visited, so a full pool in front of a full processor is a
 //! symptom, not the cause.
 
+use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{OperatingPoint, Purpose, TierView};
+use crate::measured::{OperatingPoint, TierView};
 
 /// Hardware or software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +23,43 @@ pub enum ResourceKind {
     ConnectionPool,
 }
 
+/// Which resource: what it is known by. What it is called is for people.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResourceId {
+    /// Cores of the host.
+    Host,
+    /// Cores of the processes of one part.
+    Cpu(Part),
+    /// Workers of a tier, by its name.
+    Workers(String),
+    /// Connections that the workers of a tier share.
+    Connections {
+        /// The tier whose workers share them.
+        of: String,
+        /// Where they lead.
+        to: String,
+    },
+}
+
+impl ResourceId {
+    /// Hardware or software.
+    #[must_use]
+    pub const fn kind(&self) -> ResourceKind {
+        match self {
+            Self::Host => ResourceKind::HostCpu,
+            Self::Cpu(_) => ResourceKind::ProcessCpu,
+            Self::Workers(_) => ResourceKind::WorkerPool,
+            Self::Connections { .. } => ResourceKind::ConnectionPool,
+        }
+    }
+}
+
 /// How busy one resource was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
+    /// Which it is.
+    pub id: ResourceId,
     /// What it is called in the report.
     pub name: String,
     /// Hardware or software.
@@ -83,24 +118,19 @@ pub const LIMITING: f64 = 0.9;
 /// it lie the kernel's own threads and interrupts, which no process accounts for.
 const OTHERS_DISTURB: f64 = 0.2;
 
-/// Role of the load generator among [`OperatingPoint::processes`].
-pub const GENERATOR: &str = "generator";
-
 /// The system's own resource that leaves the least to gain, if it is at least `least` busy: by the
 /// utilization law X = U·m/D, no more than 1/U − 1 of today's throughput can be added while a
 /// request needs as much of it. The load generator and a host that others use do not count.
 #[must_use]
 pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
     let disturbed = others_share(point).is_some_and(|share| share > OTHERS_DISTURB);
-    let harness = |name: &str| {
-        let of = |role: &str| name.starts_with(&format!("CPU of {role}"));
-        point.processes.iter().any(|p| p.purpose == Purpose::Harness && of(&p.role))
-    };
+    let harness =
+        |id: &ResourceId| matches!(id, ResourceId::Cpu(part) if !part.role.is_of_the_system());
     resources(point)
         .into_iter()
         .filter(|resource| resource.utilization >= least)
         .filter(|resource| !(disturbed && resource.kind == ResourceKind::HostCpu))
-        .filter(|resource| !harness(&resource.name))
+        .filter(|resource| !harness(&resource.id))
         .max_by(|a, b| a.utilization.total_cmp(&b.utilization))
 }
 
@@ -124,8 +154,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         .or_else(|| near(ResourceKind::WorkerPool))
         .or_else(host);
     let generator_suspected = resources.iter().any(|resource| {
-        resource.kind == ResourceKind::ProcessCpu
-            && resource.name.starts_with(&format!("CPU of {GENERATOR}"))
+        matches!(&resource.id, ResourceId::Cpu(part) if part.role == Role::Generator)
             && resource.utilization >= LIMITING
     });
     let mut evidence = Vec::new();
@@ -166,6 +195,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     for tier in point.tiers.iter().filter(|tier| tier.workers > 0) {
         let servers = f64::from(tier.workers);
         resources.push(Resource {
+            id: ResourceId::Workers(tier.name.clone()),
             name: format!("workers of {}", tier.name),
             kind: ResourceKind::WorkerPool,
             busy: tier.workers_busy,
@@ -179,7 +209,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     }
     resources.extend(point.tiers.iter().filter_map(|tier| connections(point, tier)));
     for process in point.processes.iter().filter(|process| process.cpu_cores_limit > 0.0) {
-        let role = &process.role;
+        let role = &process.part;
         let name = match process.threads.first() {
             // One thread an instance: it can be full while cores are idle.
             Some(busiest) if process.working_threads() == Some(f64::from(process.instances)) => {
@@ -188,6 +218,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             _ => format!("CPU of {role}"),
         };
         resources.push(Resource {
+            id: ResourceId::Cpu(process.part.clone()),
             name,
             kind: ResourceKind::ProcessCpu,
             busy: process.cpu_cores,
@@ -202,6 +233,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     if let Some(busy) = point.host_busy_cores.filter(|_| point.host_cores > 0.0) {
         let waits: Option<f64> = point.processes.iter().map(|p| p.run_queue_wait).sum();
         resources.push(Resource {
+            id: ResourceId::Host,
             name: "CPU of the host".to_owned(),
             kind: ResourceKind::HostCpu,
             busy,
@@ -230,6 +262,7 @@ fn connections(point: &OperatingPoint, tier: &TierView) -> Option<Resource> {
     let demand = (throughput > 0.0).then(|| of.busy() / throughput);
     let servers = f64::from(of.connections);
     Some(Resource {
+        id: ResourceId::Connections { of: tier.name.clone(), to: of.backend.clone() },
         name: format!("connections to {}", of.backend),
         kind: ResourceKind::ConnectionPool,
         busy: of.busy(),
@@ -317,7 +350,7 @@ fn shares_of_cpu(point: &OperatingPoint, limiting: Option<&Resource>) -> Option<
     let shares: Vec<String> = roles
         .iter()
         .filter(|process| process.cpu_cores > 0.0)
-        .map(|process| format!("{} {:.0} %", process.role, 100.0 * process.cpu_cores / total))
+        .map(|process| format!("{} {:.0} %", process.part, 100.0 * process.cpu_cores / total))
         .collect();
     (!shares.is_empty())
         .then(|| format!("of the CPU time of the study's processes: {}", shares.join(", ")))
@@ -344,7 +377,7 @@ mod tests {
                 ..TierView::default()
             }],
             processes: vec![ProcessView {
-                role: "proxy".to_owned(),
+                part: Part { role: Role::Tier, name: "proxy".to_owned() },
                 instances: 1,
                 cpu_cores: 0.6,
                 cpu_cores_limit: 2.0,
@@ -396,8 +429,7 @@ mod tests {
     fn a_busy_generator_is_suspected() {
         let mut point = point();
         point.processes.push(ProcessView {
-            role: GENERATOR.to_owned(),
-            purpose: Purpose::Harness,
+            part: Part::generator(),
             instances: 1,
             cpu_cores: 0.97,
             cpu_cores_limit: 1.0,
@@ -407,6 +439,25 @@ mod tests {
         // What the generator lacks says nothing about the system.
         point.tiers[0].workers_busy = 2.0;
         assert_eq!(full_resource(&point, 0.95), None);
+    }
+
+    /// A tier may be called what it likes: `generators` is no generator, and its full CPU is the
+    /// system's own limit.
+    #[test]
+    fn a_tier_is_not_taken_for_the_generator_by_its_name() {
+        let mut point = point();
+        point.tiers[0].workers_busy = 2.0;
+        point.processes.push(ProcessView {
+            part: Part { role: Role::Tier, name: "generator-of-reports".to_owned() },
+            instances: 1,
+            cpu_cores: 0.97,
+            cpu_cores_limit: 1.0,
+            ..ProcessView::default()
+        });
+        let found = bottleneck(&point);
+        assert!(!found.generator_suspected);
+        assert_eq!(found.limiting.as_deref(), Some("CPU of generator-of-reports"));
+        assert!(full_resource(&point, 0.95).is_some());
     }
 
     /// Four connections for four workers: both are full, and nobody waits for a connection. Two for

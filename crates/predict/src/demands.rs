@@ -17,23 +17,10 @@ const HIGH_CONDITION: f64 = 30.0;
 /// Share of zero-load utilization above which demands by U/X alone would mislead.
 const NOTABLE_BACKGROUND: f64 = 0.05;
 
-/// Utilization up to which a reading above 1 is taken for noise, and as 1.
-const NOISE_ABOVE_ONE: f64 = 1.25;
-/// Utilization up to which a robust fit takes a reading for a disturbed one; beyond it is percent.
-const DISTURBED_ABOVE_ONE: f64 = 10.0;
-/// Standard errors beyond which Huber's loss grows with the residual and not with its square: 95 %
-/// of the efficiency of least squares under normal errors.
-///
-/// # Source
-/// Huber 1981 §7.10.
-const HUBER: f64 = 1.345;
-/// Rounds of reweighting; they settle within some twenty.
-const MOST_ROUNDS: u32 = 100;
-
 /// What was measured at one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPoint {
-    /// Busy share of one server, 0 to 1; noise may lift a reading above 1 (see [`regress`]).
+    /// Busy share of one server, 0 to 1.
     pub utilization: f64,
     /// Throughput of each class, 1/s.
     pub throughputs_per_s: Vec<f64>,
@@ -73,10 +60,6 @@ pub struct DemandFit {
     pub condition_number: f64,
     /// Measured less fitted busy servers, in the order of the load points.
     pub residuals: Vec<f64>,
-    /// Load points (from 0) whose utilization above 1 was taken as 1.
-    pub clipped: Vec<usize>,
-    /// Load points (from 0) that weigh less than half of the others in a robust fit.
-    pub outlying: Vec<usize>,
 }
 
 /// A demand with its error.
@@ -179,9 +162,6 @@ pub fn demand_law(
 
 /// Demands of all classes of a resource from several load points.
 ///
-/// A utilization above 1 is noise, or two clocks that do not agree: up to 1.25 it is taken as 1, which
-/// the estimates say. [`regress_robust`] takes it as it is.
-///
 /// # Errors
 /// [`DemandError`] for numbers that make no sense, too few load points, or loads whose classes go
 /// up and down together.
@@ -200,37 +180,15 @@ pub fn demand_law(
 /// assert!((fit.demands[0].estimate.center - 0.01).abs() < 2e-4);
 /// ```
 pub fn regress(points: &[LoadPoint], options: &Options) -> Result<DemandFit, DemandError> {
-    fit(points, options, false)
-}
-
-/// As [`regress`], with Huber's loss in place of squares: single disturbed load points weigh little,
-/// and a utilization above 1 is taken as measured.
-///
-/// # Errors
-/// As [`regress`].
-///
-/// # Source
-/// Loss and standard errors: Huber 1981 §7.6, §7.10.
-pub fn regress_robust(points: &[LoadPoint], options: &Options) -> Result<DemandFit, DemandError> {
-    fit(points, options, true)
-}
-
-fn fit(points: &[LoadPoint], options: &Options, robust: bool) -> Result<DemandFit, DemandError> {
-    let classes = check(points, options, robust)?;
+    let classes = check(points, options)?;
     let columns = classes + usize::from(options.background);
     if points.len() < columns {
         return Err(DemandError::TooFew { have: points.len(), need: columns });
     }
     let mut matrix = DMatrix::<f64>::from_element(points.len(), columns, 1.0);
     let mut busy = DVector::<f64>::zeros(points.len());
-    let mut clipped = Vec::new();
     for (row, point) in points.iter().enumerate() {
-        let mut utilization = point.utilization;
-        if utilization > 1.0 && !robust {
-            utilization = 1.0;
-            clipped.push(row);
-        }
-        busy[row] = utilization * options.servers;
+        busy[row] = point.utilization * options.servers;
         for (column, throughput) in point.throughputs_per_s.iter().enumerate() {
             matrix[(row, column)] = *throughput;
         }
@@ -247,72 +205,10 @@ fn fit(points: &[LoadPoint], options: &Options, robust: bool) -> Result<DemandFi
         return Err(DemandError::Collinear { condition });
     }
     let (scaled, free) = non_negative(&matrix, &busy);
-    let mut solved =
-        Solved { matrix, busy, lengths, scaled, free, condition, clipped, robust: None };
-    if robust {
-        solved.reweight();
-    }
-    Ok(describe(points, options, &solved))
+    Ok(describe(points, options, &Solved { matrix, busy, lengths, scaled, free, condition }))
 }
 
-/// What a robust fit found beside the coefficients.
-struct Robust {
-    /// Variance that stands for the one of the residuals in the errors of the coefficients.
-    variance: Option<f64>,
-    outlying: Vec<usize>,
-}
-
-impl Solved {
-    /// Iteratively reweighted least squares with Huber's loss.
-    fn reweight(&mut self) {
-        let rows = self.busy.len();
-        let mut weights = vec![1.0; rows];
-        let mut scale = 0.0;
-        for _ in 0..MOST_ROUNDS {
-            let residuals = &self.busy - &self.matrix * &self.scaled;
-            // Median absolute residual; 0.6745 of a standard deviation where they are normal.
-            let mut sizes: Vec<f64> = residuals.iter().map(|r| r.abs()).collect();
-            sizes.sort_by(f64::total_cmp);
-            scale = sizes[rows / 2].midpoint(sizes[(rows - 1) / 2]) / 0.6745;
-            if scale <= 1e-12 * self.busy.amax() {
-                break;
-            }
-            for (weight, residual) in weights.iter_mut().zip(&residuals) {
-                *weight = (HUBER * scale / residual.abs()).min(1.0);
-            }
-            let roots = DVector::from_iterator(rows, weights.iter().map(|w| w.sqrt()));
-            let mut matrix = self.matrix.clone();
-            for mut column in matrix.column_iter_mut() {
-                column.component_mul_assign(&roots);
-            }
-            let (next, free) = non_negative(&matrix, &self.busy.component_mul(&roots));
-            let moved = (&next - &self.scaled).amax();
-            self.scaled = next;
-            self.free = free;
-            if moved <= 1e-10 * self.scaled.amax() {
-                break;
-            }
-        }
-        self.robust = Some(self.spread(scale, &weights));
-    }
-
-    /// Huber's estimate of the variance behind the errors: [K²·Σψ²/(n − p)]/m², m the share of
-    /// points that are within, K = 1 + p/n·(1 − m)/m.
-    fn spread(&self, scale: f64, weights: &[f64]) -> Robust {
-        let n = kendall_units::exact_f64(self.busy.len());
-        let p = kendall_units::exact_f64(self.free.iter().filter(|free| **free).count());
-        let residuals = &self.busy - &self.matrix * &self.scaled;
-        let within = residuals.iter().filter(|r| r.abs() <= HUBER * scale).count();
-        let m = kendall_units::exact_f64(within) / n;
-        let squares: f64 = residuals.iter().map(|r| r.abs().min(HUBER * scale).powi(2)).sum();
-        let k = 1.0 + p / n * (1.0 - m) / m;
-        let variance = (n > p && m > 0.0).then(|| k * k * squares / (n - p) / (m * m));
-        let light = weights.iter().enumerate().filter(|(_, weight)| **weight < 0.5);
-        Robust { variance, outlying: light.map(|(row, _)| row).collect() }
-    }
-}
-
-fn check(points: &[LoadPoint], options: &Options, robust: bool) -> Result<usize, DemandError> {
+fn check(points: &[LoadPoint], options: &Options) -> Result<usize, DemandError> {
     let refuse = |name, value, expected| Err(DemandError::Option { name, value, expected });
     if !(options.servers.is_finite() && options.servers > 0.0) {
         return refuse("servers", options.servers, "a finite number above 0");
@@ -327,15 +223,8 @@ fn check(points: &[LoadPoint], options: &Options, robust: bool) -> Result<usize,
     for (index, point) in points.iter().enumerate() {
         let refuse =
             |what, value, expected| Err(DemandError::Measurement { index, what, value, expected });
-        let most = if robust { DISTURBED_ABOVE_ONE } else { NOISE_ABOVE_ONE };
-        if !(0.0..=most).contains(&point.utilization) {
-            let expected = if robust {
-                "a share from 0 to 1 of the servers (to 10 if disturbed)"
-            } else {
-                "a share from 0 to 1 of the servers (to 1.25 by noise, beyond that with a robust \
-                 fit)"
-            };
-            return refuse("utilization", point.utilization, expected);
+        if !(0.0..=1.0).contains(&point.utilization) {
+            return refuse("utilization", point.utilization, "a share from 0 to 1 of the servers");
         }
         if point.throughputs_per_s.len() != classes {
             let have = point.throughputs_per_s.len();
@@ -430,8 +319,6 @@ struct Solved {
     scaled: DVector<f64>,
     free: Vec<bool>,
     condition: f64,
-    clipped: Vec<usize>,
-    robust: Option<Robust>,
 }
 
 fn describe(points: &[LoadPoint], options: &Options, solved: &Solved) -> DemandFit {
@@ -439,10 +326,7 @@ fn describe(points: &[LoadPoint], options: &Options, solved: &Solved) -> DemandF
     let residuals = &solved.busy - &solved.matrix * &solved.scaled;
     let degrees = points.len() - columns.len();
     let squares = residuals.norm_squared();
-    let variance = match &solved.robust {
-        Some(robust) => robust.variance,
-        None => (degrees > 0).then(|| squares / kendall_units::exact_f64(degrees)),
-    };
+    let variance = (degrees > 0).then(|| squares / kendall_units::exact_f64(degrees));
     let part = solved.matrix.select_columns(&columns);
     let inverse = (part.transpose() * &part).try_inverse();
     let classes = points[0].throughputs_per_s.len();
@@ -487,8 +371,6 @@ fn describe(points: &[LoadPoint], options: &Options, solved: &Solved) -> DemandF
         r_squared: (total > 0.0).then(|| 1.0 - squares / total),
         condition_number: solved.condition,
         residuals: residuals.iter().copied().collect(),
-        clipped: solved.clipped.clone(),
-        outlying: solved.robust.as_ref().map_or_else(Vec::new, |r| r.outlying.clone()),
     }
 }
 
@@ -500,21 +382,6 @@ fn doubts(solved: &Solved, column: usize, held: bool, exact: bool) -> Vec<String
              to that"
                 .to_owned(),
         );
-    }
-    if !solved.clipped.is_empty() {
-        doubts.push(format!(
-            "utilization above 1 at {} of {} load points was taken as 1; a robust fit takes it as \
-             measured",
-            solved.clipped.len(),
-            solved.busy.len()
-        ));
-    }
-    if let Some(robust) = solved.robust.as_ref().filter(|r| !r.outlying.is_empty()) {
-        doubts.push(format!(
-            "{} of {} load points do not fit the others and weigh less than half of them",
-            robust.outlying.len(),
-            solved.busy.len()
-        ));
     }
     if exact {
         doubts.push("as many coefficients as load points: no error can be estimated".to_owned());
@@ -598,58 +465,6 @@ mod tests {
         assert!(fit.demands[1].estimate.center.abs() < 1e-300);
         assert!(fit.demands[1].estimate.caveats[0].to_string().contains("negative"));
         assert_eq!(fit.demands[1].standard_error, None);
-    }
-
-    /// U = 0.01·X with one reading of 1.03 at saturation: the fit goes on, and says so.
-    #[test]
-    fn a_utilization_above_one_is_taken_as_one_and_said() {
-        let points = [point(0.31, &[30.0]), point(0.59, &[60.0]), point(1.03, &[100.0])];
-        let fit = regress(&points, &Options::default()).unwrap();
-        let want = (0.31 * 30.0 + 0.59 * 60.0 + 100.0) / (900.0 + 3600.0 + 10_000.0);
-        near(fit.demands[0].estimate.center, want, 1e-15);
-        assert_eq!(fit.clipped, [2]);
-        assert!(fit.demands[0].estimate.caveats[0].to_string().contains("taken as 1"));
-        let far = [point(0.31, &[30.0]), point(1.8, &[60.0])];
-        assert!(regress(&far, &Options::default()).unwrap_err().to_string().contains("robust"));
-    }
-
-    /// Normal errors of 0.02 servers, and two readings of twenty that are disturbed: the demand
-    /// stays, and its 95 % interval holds it about as often as it says, over 400 samples.
-    #[test]
-    fn a_robust_fit_lets_disturbed_points_weigh_little() {
-        let mut state = 7_u64;
-        let mut uniform = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            f64::from(u32::try_from(state >> 40).unwrap()) / f64::from(1_u32 << 24)
-        };
-        let (mut held, mut sum) = (0, 0.0);
-        for _ in 0..400 {
-            let points: Vec<LoadPoint> = (1..=20_u32)
-                .map(|i| {
-                    let x = 5.0 * f64::from(i);
-                    // Twelve uniforms: normal within what 5 % intervals can tell.
-                    let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
-                    let disturbed = if i % 9 == 0 { 0.8 } else { 0.0 };
-                    point((0.008 * x + 0.02 * noise + disturbed).max(0.0), &[x])
-                })
-                .collect();
-            let fit = regress_robust(&points, &Options::default()).unwrap();
-            assert!([8, 17].iter().all(|row| fit.outlying.contains(row)), "{:?}", fit.outlying);
-            let demand = &fit.demands[0].estimate;
-            sum += demand.center;
-            let interval = demand.interval.unwrap();
-            held += u32::from(interval.low <= 0.008 && 0.008 <= interval.high);
-        }
-        // The bounded influence of the two pulls a little: 1 % is a quarter of the interval.
-        near(sum / 400.0, 0.008, 1.5e-4);
-        assert!((356..=400).contains(&held), "{held} of 400 intervals hold the demand");
-        let clean = [point(0.11, &[10.0]), point(0.19, &[20.0]), point(0.30, &[30.0])];
-        let options = Options::default();
-        let (a, b) =
-            (regress_robust(&clean, &options).unwrap(), regress(&clean, &options).unwrap());
-        near(a.demands[0].estimate.center, b.demands[0].estimate.center, 2e-4);
     }
 
     #[test]

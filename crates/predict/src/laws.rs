@@ -171,7 +171,14 @@ fn clients_and_tier(point: &OperatingPoint, tier: &TierView, tolerance: f64) -> 
         LawCheck::new(Law::ClientsAndTier, seen, tier.view.response_time_s + known, tolerance);
     let rest = kendall_units::Seconds::new((outside - known).abs());
     let explanation = (!check.holds()).then(|| {
-        if outside > known {
+        if outside > known && !point.silent_before.is_empty() {
+            format!(
+                "{rest} of the clients' response time is in {}, which lies before {} and does not \
+                 report, or in kernel, sockets and waiting for a core",
+                point.silent_before.join(", "),
+                tier.name
+            )
+        } else if outside > known {
             format!(
                 "{rest} of the clients' response time is neither in the tier nor in the links' \
                  stated delay: kernel and sockets, waiting for a core, and requests that the tier \

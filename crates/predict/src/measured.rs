@@ -3,6 +3,7 @@
 //! Means over the steady part of a run, or over the repetitions of one. Where several instances of
 //! a tier share the load, rates, levels and CPU are sums over them and times are means per request.
 
+use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
 /// One system under one load.
@@ -18,11 +19,14 @@ pub struct OperatingPoint {
     pub arrival_rate_per_s: Option<f64>,
     /// As the clients saw it.
     pub client: View,
-    /// Delay of the emulated link between clients and the first tier, both ways together.
+    /// Delay of the emulated links on the way from the clients to the first tier that reports, both
+    /// ways together.
     pub client_link_round_trip_s: f64,
-    /// Delay of the emulated link between the first tier and its backends, both ways together.
+    /// Delay of the emulated links on the ways behind that tier, both ways together.
     pub backend_link_round_trip_s: f64,
-    /// The tiers that report their stages, the one that clients speak to first.
+    /// Tiers between the clients and the first one that reports: they say nothing of themselves.
+    pub silent_before: Vec<String>,
+    /// The tiers that report their stages, by their distance from the clients.
     pub tiers: Vec<TierView>,
     /// CPU by role, load generators included.
     pub processes: Vec<ProcessView>,
@@ -108,6 +112,12 @@ impl ConnectionView {
 }
 
 impl TierView {
+    /// Its processes.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part { role: Role::Tier, name: self.name.clone() }
+    }
+
     /// V: how often a request makes a worker be taken. 1, or one over the mean batch.
     #[must_use]
     pub fn visits(&self) -> f64 {
@@ -134,27 +144,12 @@ impl TierView {
     }
 }
 
-/// What a process is there for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Purpose {
-    /// A tier that serves requests.
-    #[default]
-    Tier,
-    /// An emulated network link.
-    Link,
-    /// A load generator, or the study that watches.
-    Harness,
-}
-
-/// CPU of the processes in one role.
+/// CPU of the processes of one part of a study.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessView {
-    /// Role, such as `proxies`, `servers` or `generator`.
-    pub role: String,
-    /// What they are there for.
-    pub purpose: Purpose,
-    /// Processes in that role.
+    /// Who they are: a tier, a link, the generators or the study.
+    pub part: Part,
+    /// How many.
     pub instances: u32,
     /// CPU seconds per second, all of them together.
     pub cpu_cores: f64,
@@ -192,10 +187,10 @@ impl ProcessView {
 }
 
 impl OperatingPoint {
-    /// CPU that one request costs in `role`, in seconds: U/X.
+    /// CPU that one request costs in one part, in seconds: U/X.
     #[must_use]
-    pub fn cpu_demand_s(&self, role: &str) -> Option<f64> {
-        let process = self.process(role)?;
+    pub fn cpu_demand_s(&self, part: &Part) -> Option<f64> {
+        let process = self.process(part)?;
         per_request(process.cpu_cores, self.client.throughput_per_s)
     }
 
@@ -208,21 +203,24 @@ impl OperatingPoint {
             .flatten()
     }
 
-    /// The processes of one role.
+    /// The processes of one part.
     #[must_use]
-    pub fn process(&self, role: &str) -> Option<&ProcessView> {
-        self.processes.iter().find(|process| process.role == role)
+    pub fn process(&self, part: &Part) -> Option<&ProcessView> {
+        self.processes.iter().find(|process| process.part == *part)
     }
 
     /// Tiers behind the first one, by the CPU of their processes.
     pub fn backends(&self) -> impl Iterator<Item = &ProcessView> {
-        let first = self.first_tier().map(|tier| tier.name.as_str());
-        self.processes
-            .iter()
-            .filter(move |p| p.purpose == Purpose::Tier && Some(p.role.as_str()) != first)
+        let front = self.first_tier().map(TierView::part);
+        self.processes.iter().filter(move |process| {
+            process.part.role == Role::Tier
+                && Some(&process.part) != front.as_ref()
+                && !self.silent_before.contains(&process.part.name)
+        })
     }
 
-    /// The tier that clients speak to.
+    /// The tier nearest the clients that reports its stages: the one that they speak to, unless
+    /// [`silent_before`](Self::silent_before) names some in between.
     #[must_use]
     pub fn first_tier(&self) -> Option<&TierView> {
         self.tiers.first()

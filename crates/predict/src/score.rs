@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bottleneck::ResourceId;
+
 /// One response variable of one model along one load curve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Name of the model, such as `M/M/64`.
     pub model: String,
+    /// Name that it has on every curve, such as `M/M/m`: models of one family are one in a ranking.
+    pub family: String,
     /// What the model assumes, in a sentence.
     pub assumes: String,
     /// What its inputs were taken from, in a sentence with the figures.
@@ -93,6 +97,8 @@ impl Compared {
 pub struct Device {
     /// Its name.
     pub name: String,
+    /// What it stands for, by which it is found in a measurement; `None` for a delay.
+    pub stands_for: Option<StandsFor>,
     /// m; `None` for a delay center.
     pub servers: Option<f64>,
     /// V: visits a request.
@@ -105,6 +111,18 @@ pub struct Device {
     pub number_at_center: Option<f64>,
     /// Utilization that was measured at the same load, where it was.
     pub measured_utilization: Option<f64>,
+}
+
+/// What a device of a model stands for in the system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StandsFor {
+    /// All of it.
+    System,
+    /// Threads of a tier that are no workers.
+    NetworkThreads(String),
+    /// A measured resource.
+    Resource(ResourceId),
 }
 
 impl Comparison {
@@ -155,6 +173,7 @@ mod tests {
         };
         let comparison = Comparison {
             model: "M/M/1".to_owned(),
+            family: "M/M/1".to_owned(),
             assumes: String::new(),
             calibrated_on: String::new(),
             variable: Variable::TierResponseTime,

@@ -1,5 +1,8 @@
 //! Codecs and message types: bytes in, values out. No input or output, no clock.
 
+pub mod load_result;
 pub mod memcached;
 pub mod queue;
 pub mod snapshot;
+pub mod topology;
+pub mod version;

@@ -12,3 +12,17 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue-d
 
 /// Full name of the service: requests go to `/NAME/METHOD`.
 pub const SERVICE: &str = "kendall.queue.v1.MessageQueue";
+
+/// Calls that a stream carries at a time: what a client may have open before it waits.
+pub const OPEN_CALLS: usize = 1024;
+
+/// Streams that so many clients need to have a call each at a time, when a load's threads share
+/// clients and streams as evenly as may be.
+#[must_use]
+pub fn streams_needed(clients: u64, threads: u64) -> u64 {
+    // A load has at most one thread for each client, and at least one.
+    let threads = threads.clamp(1, clients.max(1));
+    let of_a_thread = clients.div_ceil(threads).div_ceil(OPEN_CALLS as u64);
+    // Where one is enough, a thread has it anyway.
+    if of_a_thread > 1 { of_a_thread * threads } else { 1 }
+}

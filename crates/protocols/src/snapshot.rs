@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::version::{self, Versioned};
+
 /// Version of this message; raised when a field changes its meaning.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// Cumulative state of one tier at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TierSnapshot {
-    /// [`SNAPSHOT_VERSION`] of the writer.
+    /// [`SNAPSHOT_VERSION`] of the writer; one that this program does not know is refused.
+    #[serde(deserialize_with = "version::known::<_, TierSnapshot>")]
     pub version: u32,
     /// Kind of tier, such as `memcached-proxy`.
     pub tier: String,
@@ -54,7 +57,19 @@ pub struct TierSnapshot {
     pub cpu_user_ns: u64,
     /// CPU time of the process so far: system.
     pub cpu_system_ns: u64,
+    /// Part of the CPU time that was spent awake for the next timer instead of sleeping; none
+    /// where the tier does not spin or does not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spun_ns: Option<u64>,
 }
+
+impl Versioned for TierSnapshot {
+    const WHAT: &'static str = "snapshot of a tier";
+    const NEWEST: u32 = SNAPSHOT_VERSION;
+}
+
+/// What the threads of a tier's worker pool are called, without the number that each has.
+pub const WORKER_THREAD: &str = "worker";
 
 /// Requests of one type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +93,9 @@ pub mod stage {
     pub const BACKEND_TIME: &str = "backend_time";
     /// `replied − arrived`.
     pub const RESPONSE_TIME: &str = "response_time";
+    /// Until there was a connection to the backend, of tiers whose workers share connections. Of a
+    /// batch the first request has it, and the others 0.
+    pub const CONNECTION_WAIT_TIME: &str = "connection_wait_time";
 }
 
 /// A level that goes up and down, such as a queue length.

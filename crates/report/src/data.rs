@@ -274,15 +274,10 @@ impl Configuration {
 
     /// Every doubt that a run of it carries, once a kind, with how many runs carry it.
     fn with_doubts(&self, estimate: Estimate) -> Estimate {
-        let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
-        for caveat in self.repetitions.iter().flat_map(|repetition| &repetition.run.caveats) {
-            let kind = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
-            kinds.entry(kind).or_insert((caveat, 0)).1 += 1;
-        }
-        let runs = self.repetitions.len();
-        kinds.into_values().fold(estimate, |estimate, (caveat, count)| {
-            let text = format!("{caveat} (in {count} of {})", crate::number::count(runs, "run"));
-            estimate.doubt(Caveat::Note { text })
+        let lists = self.repetitions.iter().map(|repetition| repetition.run.caveats.as_slice());
+        let of = kendall_units::whole_u64(exact_f64(self.repetitions.len()));
+        Caveat::by_kind(lists).into_iter().fold(estimate, |estimate, (caveat, runs)| {
+            estimate.doubt(Caveat::InRuns { what: Box::new(caveat.clone()), runs, of, set: None })
         })
     }
 

@@ -113,7 +113,7 @@ fn doubts_are_carried_to_the_numbers_and_rejected_runs_are_listed() {
         .iter()
         .map(|row| {
             let caveats = row["throughput_per_s"]["caveats"].to_string();
-            assert!(caveats.contains("share 2 cores"), "{caveats}");
+            assert!(caveats.contains("shared-machine"), "{caveats}");
             row["repetitions"].as_f64().unwrap()
         })
         .collect();
@@ -263,4 +263,24 @@ fn a_run_is_shown_over_time_by_stage_and_by_type() {
         let shares: Vec<f64> = row[first..].iter().map(|share| share.parse().unwrap()).collect();
         assert!(shares.is_sorted() && shares[0] >= 0.0 && shares[8] <= 1.0, "{row:?}");
     }
+}
+
+/// Two tiers report, and the one that the clients talk to comes last in the alphabet: its response
+/// time is what the clients' is compared with, and it is no backend of the other.
+#[test]
+fn the_tier_is_the_one_that_the_clients_talk_to_whatever_it_is_called() {
+    let (folder, _guard) = folder("chain");
+    Synthetic { chain: true, ..Synthetic::writes() }.store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(!html.contains("workers of abackend 1"), "the backend was modeled as the tier");
+    let json = serde_json::to_value(&report).unwrap();
+    let blocks = json["sections"].as_array().unwrap().iter();
+    let mut contents = blocks
+        .flat_map(|section| section["blocks"].as_array().unwrap())
+        .map(|block| &block["content"]);
+    let devices = contents.find(|content| content["id"] == "model-devices").unwrap();
+    let names: Vec<&str> =
+        devices["rows"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
+    assert!(names.contains(&"workers of zfront 1"), "{names:?}");
 }

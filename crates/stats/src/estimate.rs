@@ -307,6 +307,87 @@ pub enum Caveat {
         /// Share of the run that our threads were ready and had no core.
         run_queue_wait_share: f64,
     },
+    /// The study's own processes filled the machine and waited for one another.
+    #[error(
+        "the machine was full: the study's own processes waited for a core for {wait:.1} % of the \
+         cores' time, so tiers and generator slowed one another down",
+        wait = 100.0 * run_queue_wait_share
+    )]
+    MachineFull {
+        /// Share of the cores' time that our threads were ready and had no core.
+        run_queue_wait_share: f64,
+    },
+    /// A load generator said something of itself or its load.
+    #[error("{}{text}", generator.map(|number| format!("generator {number}: ")).unwrap_or_default())]
+    Remarked {
+        /// Which, where there are several.
+        generator: Option<u32>,
+        /// What it is about, by the generator's own word for it.
+        kind: String,
+        /// What it said, with its figures.
+        text: String,
+    },
+    /// Generators started too far apart for windows that all of them cover.
+    #[error("too short for windows that all generators cover: they started {:.1} ms apart", 1e3 * apart_s)]
+    GeneratorsApart {
+        /// Between the first start and the last.
+        apart_s: f64,
+    },
+    /// What a tier said of itself at two moments does not fit together.
+    #[error("{tier} {instance}: {what}")]
+    TierContradicts {
+        /// Which tier.
+        tier: String,
+        /// Which of its instances.
+        instance: u32,
+        /// What does not fit.
+        what: String,
+    },
+    /// A process did not stop when it was asked to.
+    #[error("{name} had to be killed at the end")]
+    Killed {
+        /// Which.
+        name: String,
+    },
+    /// The end of a run differs from the rest and was cut.
+    #[error(
+        "the last {windows} windows differ from the rest and are left out: throughput by \
+         {throughput:+.1} %, mean response time by {response:+.1} %",
+        throughput = 100.0 * throughput_change,
+        response = 100.0 * response_time_change
+    )]
+    LateWindowsCut {
+        /// Windows that were cut.
+        windows: u64,
+        /// Their throughput over that of the rest, minus one.
+        throughput_change: f64,
+        /// Their mean response time over that of the rest, minus one.
+        response_time_change: f64,
+    },
+    /// Something about one of several series of a run.
+    #[error("{what} ({of})")]
+    OfSeries {
+        /// What.
+        what: Box<Caveat>,
+        /// Which series.
+        of: String,
+    },
+    /// Runs of the same configuration carry a caveat.
+    #[error(
+        "{what} (in {runs} of {of} run{s}{whose})",
+        s = if *of == 1 { "" } else { "s" },
+        whose = set.as_ref().map(|set| format!(" of {set}")).unwrap_or_default()
+    )]
+    InRuns {
+        /// The first of its kind, with its figures.
+        what: Box<Caveat>,
+        /// Runs that carry one of its kind.
+        runs: u64,
+        /// All runs.
+        of: u64,
+        /// The result set, where several are compared.
+        set: Option<String>,
+    },
     /// Load generator and tiers shared the machine's cores.
     #[error("generator and tiers share {cores} cores: they disturb each other")]
     SharedMachine {
@@ -454,6 +535,59 @@ pub enum Caveat {
     },
 }
 
+impl Caveat {
+    /// Whether both say the same thing, whatever the figures: what is counted as one kind.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Note { text: one }, Self::Note { text: two }) => one == two,
+            (
+                Self::Remarked { kind: one, text: a, .. },
+                Self::Remarked { kind: two, text: b, .. },
+            ) => {
+                // What has no kind of its own is told apart by what it says.
+                one == two && (one != OTHER_KIND || a == b)
+            }
+            (Self::LawViolated { law: one, .. }, Self::LawViolated { law: two, .. }) => one == two,
+            (
+                Self::AssumptionDoubtful { assumption: one, .. },
+                Self::AssumptionDoubtful { assumption: two, .. },
+            ) => one == two,
+            (
+                Self::TooFewSamples { quantile: one, .. },
+                Self::TooFewSamples { quantile: two, .. },
+            ) => one.total_cmp(two).is_eq(),
+            (Self::OfSeries { what: one, of: a }, Self::OfSeries { what: two, of: b }) => {
+                a == b && one.is_like(two)
+            }
+            (Self::InRuns { what: one, set: a, .. }, Self::InRuns { what: two, set: b, .. }) => {
+                a == b && one.is_like(two)
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// The first of each kind with how many lists have one of it: `lists` has one entry a run.
+    pub fn by_kind<'a>(lists: impl IntoIterator<Item = &'a [Self]>) -> Vec<(&'a Self, u64)> {
+        let mut kinds: Vec<(&Self, u64)> = Vec::new();
+        for list in lists {
+            for (place, caveat) in list.iter().enumerate() {
+                if list[..place].iter().any(|before| before.is_like(caveat)) {
+                    continue;
+                }
+                match kinds.iter_mut().find(|(kind, _)| kind.is_like(caveat)) {
+                    Some((_, count)) => *count += 1,
+                    None => kinds.push((caveat, 1)),
+                }
+            }
+        }
+        kinds
+    }
+}
+
+/// Kind of a remark that has none of its own.
+const OTHER_KIND: &str = "other";
+
 /// A quantile as it is printed: 0.99 is `99`, 0.999 is `99.9`.
 #[must_use]
 pub fn percent(quantile: f64) -> String {
@@ -464,6 +598,31 @@ pub fn percent(quantile: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caveats_of_one_kind_are_counted_by_run_and_not_by_spelling() {
+        let few = |quantile, effective| Caveat::TooFewSamples { quantile, effective, need: 500.0 };
+        let said = |kind: &str, text: &str| Caveat::Remarked {
+            generator: None,
+            kind: kind.to_owned(),
+            text: text.to_owned(),
+        };
+        let runs = [
+            vec![few(0.99, 400.0), few(0.99, 10.0), said("other", "HTTP/1 only")],
+            vec![few(0.99, 300.0), few(0.999, 300.0), said("other", "HTTP/2 only")],
+            vec![said("failed", "3 requests failed"), said("failed", "4 requests failed")],
+        ];
+        let kinds = Caveat::by_kind(runs.iter().map(Vec::as_slice));
+        let counts: Vec<u64> = kinds.iter().map(|(_, count)| *count).collect();
+        // Digits do not make two remarks one, nor two figures one remark two.
+        assert_eq!(counts, [2, 1, 1, 1, 1]);
+        assert_eq!(kinds[0].0, &few(0.99, 400.0));
+        let carried =
+            Caveat::InRuns { what: Box::new(kinds[0].0.clone()), runs: 2, of: 3, set: None };
+        let json = serde_json::to_string(&carried).unwrap();
+        assert_eq!(serde_json::from_str::<Caveat>(&json).unwrap(), carried);
+        assert!(carried.to_string().ends_with("(in 2 of 3 runs)"), "{carried}");
+    }
 
     #[test]
     fn a_caveat_survives_json_and_reads_as_a_sentence() {

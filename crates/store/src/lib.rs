@@ -39,7 +39,8 @@ pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
     OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchFound,
-    SearchLine, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
+    SearchLine, SpeedSample, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
+    TierRequests,
 };
 pub use schema::SCHEMA_VERSION;
 
@@ -194,16 +195,6 @@ impl Results {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    /// Stores how many runs the design asks for, once that is known.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
-    pub fn set_planned_runs(&self, runs: u64) -> Result<(), StoreError> {
-        let runs = write::int("planned_runs", runs)?;
-        self.connection.execute("UPDATE study SET planned_runs = ?1", [runs])?;
-        Ok(())
     }
 
     /// Stores how far an adaptive design has come, in the place of what was stored before.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_protocols::topology::{Graph, Part, Role};
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, exact_f64};
 
@@ -32,7 +33,9 @@ pub struct Measured {
     pub operations: BTreeMap<String, OperationCounts>,
     /// Each generator; its `operations` hold the measured window only.
     pub generators: Vec<Generator>,
-    /// Each tier that reports on itself, over the snapshots nearest the window.
+    /// The system's tiers by their distance from the clients, and who talks to whom.
+    pub graph: Graph,
+    /// Each tier and link that reports on itself, tiers by their distance from the clients, over the snapshots nearest the window.
     pub tiers: Vec<MeasuredTier>,
     /// All tiers, without their periods: those that say nothing of themselves too.
     pub topology: Vec<Tier>,
@@ -47,6 +50,8 @@ pub struct Measured {
 pub struct MeasuredTier {
     /// Name of the tier in the topology.
     pub tier: String,
+    /// A tier or a link.
+    pub role: Role,
     /// Number of the instance.
     pub instance: u32,
     /// What it is, such as `memcached-proxy`.
@@ -68,9 +73,9 @@ impl MeasuredTier {
 /// What one process used in the measured window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessUse {
-    /// Name of the tier, or `generator`.
-    pub role: String,
-    /// Number of the instance within its role.
+    /// Who it is.
+    pub part: Part,
+    /// Number of the instance of that part.
     pub instance: u32,
     /// Time between the two samples used, which lie nearest the window's edges.
     pub length_s: f64,
@@ -181,6 +186,7 @@ impl Results {
             response_time,
             operations,
             generators,
+            graph: self.graph(id)?,
             tiers,
             topology,
             processes: processes.iter().filter_map(|row| process_use(row, &window)).collect(),
@@ -214,6 +220,7 @@ fn tiers(rows: Vec<Tier>, window: &MeasuredWindow) -> (Vec<MeasuredTier>, Vec<Ti
             let error = error.max(period.to_ns.abs_diff(window.to_ns));
             measured.push(MeasuredTier {
                 tier: row.tier.clone(),
+                role: row.role,
                 instance: row.instance,
                 kind: row.kind.clone(),
                 period,
@@ -241,7 +248,7 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
     let inside =
         process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
     Some(ProcessUse {
-        role: process.role.clone(),
+        part: process.part.clone(),
         instance: process.instance,
         length_s: seconds_between(from.at_ns, to.at_ns),
         cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),

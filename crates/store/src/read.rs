@@ -1,5 +1,8 @@
 //! Rows out of the database.
 
+use kendall_protocols::topology::{
+    Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
+};
 use kendall_stats::histogram::Histogram;
 use rusqlite::{OptionalExtension as _, Row, params};
 use serde::de::DeserializeOwned;
@@ -7,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
     OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchLine,
-    Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
+    SpeedSample, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -41,10 +44,7 @@ impl Results {
                 runs: count(row, 3)?,
                 grid: count(row, 4)?,
                 sweep_runs: count(row, 5)?,
-                found: match row.get::<_, Option<String>>(6)? {
-                    Some(_) => Some(json(row, 6)?),
-                    None => None,
-                },
+                found: stored(row, 6)?.then(|| json(row, 6)).transpose()?,
                 without: row.get(7)?,
             });
         }
@@ -99,11 +99,97 @@ impl Results {
     pub fn record(&self, id: RunId) -> Result<RunRecord, StoreError> {
         Ok(RunRecord {
             run: self.run(id)?,
+            graph: self.graph(id)?,
             generators: self.generators(id, None)?,
             tiers: self.tiers(id, None)?,
             processes: self.processes(id)?,
             hosts: self.hosts(id)?,
+            speeds: self.speeds(id)?,
         })
+    }
+
+    /// The system of a run: its tiers by their distance from the clients, and who talks to whom.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn graph(&self, id: RunId) -> Result<Graph, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT tier, kind, instances FROM graph_tiers WHERE run = ?1 ORDER BY position",
+        )?;
+        let nodes = statement.query_map([id.0], |row| {
+            Ok(TierNode {
+                tier: TierId::stored(row.get::<_, String>(0)?),
+                kind: row.get(1)?,
+                instances: row.get(2)?,
+                pools: Vec::new(),
+            })
+        })?;
+        let mut tiers: Vec<TierNode> = nodes.collect::<Result<_, _>>()?;
+        for node in &mut tiers {
+            node.pools = self.pools(id, &node.tier)?;
+        }
+        let mut statement = self.connection.prepare_cached(
+            "SELECT from_tier, to_tier, link, delay_ns, bandwidth_bytes_per_s FROM graph_edges
+             WHERE run = ?1 ORDER BY ordinal",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut edges = Vec::new();
+        while let Some(row) = rows.next()? {
+            let from: Option<String> = row.get(0)?;
+            let link: Option<String> = row.get(2)?;
+            let delay_ns = optional_count(row, 3)?.unwrap_or(0);
+            let bandwidth_bytes_per_s = row.get(4)?;
+            edges.push(Edge {
+                from: from.map_or(End::Clients, |from| End::Tier(TierId::stored(from))),
+                to: TierId::stored(row.get::<_, String>(1)?),
+                link: link.map(|name| EdgeLink { name, delay_ns, bandwidth_bytes_per_s }),
+            });
+        }
+        Ok(Graph { tiers, edges })
+    }
+
+    fn pools(&self, id: RunId, tier: &TierId) -> Result<Vec<Pool>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT pool, to_tier, servers FROM graph_pools WHERE run = ?1 AND tier = ?2
+             ORDER BY ordinal",
+        )?;
+        let mut rows = statement.query(params![id.0, tier.as_str()])?;
+        let mut pools = Vec::new();
+        while let Some(row) = rows.next()? {
+            let to: Option<String> = row.get(1)?;
+            let known = [PoolKind::Workers, PoolKind::Threads]
+                .into_iter()
+                .chain(to.map(|to| PoolKind::Connections(TierId::stored(to))));
+            let name: String = row.get(0)?;
+            let of = known
+                .into_iter()
+                .find(|kind| kind.as_str() == name)
+                .ok_or_else(|| corrupt(row, 0, &format!("`{name}`")))?;
+            pools.push(Pool { of, servers: row.get(2)? });
+        }
+        Ok(pools)
+    }
+
+    /// How fast the cores of a run were; empty where it was not probed.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn speeds(&self, id: RunId) -> Result<Vec<SpeedSample>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT host, core, at_ns, unit_ns FROM speeds WHERE run = ?1
+             ORDER BY host, core, at_ns",
+        )?;
+        let mut rows = statement.query([id.0])?;
+        let mut samples = Vec::new();
+        while let Some(row) = rows.next()? {
+            samples.push(SpeedSample {
+                host: row.get(0)?,
+                core: row.get(1)?,
+                at_ns: count(row, 2)?,
+                unit_ns: row.get(3)?,
+            });
+        }
+        Ok(samples)
     }
 
     fn factors(&self, id: RunId) -> Result<Vec<FactorLevel>, StoreError> {
@@ -132,7 +218,8 @@ impl Results {
     ) -> Result<Vec<Generator>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT generator, host, command, protocol, targets, loop, clients, started_ns,
-               ended_ns, think_time_mean_ns, arrival_rate_per_s, lateness, gaps
+               ended_ns, think_time_mean_ns, arrival_rate_per_s, lateness, gaps, calls, seed,
+               unsent, reconnects, connection_wait, gap_check, statuses, stalls, drawn
              FROM generators WHERE run = ?1 ORDER BY generator",
         )?;
         let mut rows = statement.query([id.0])?;
@@ -148,7 +235,8 @@ impl Results {
 
     fn threads(&self, id: RunId, generator: u32) -> Result<Vec<GeneratorThread>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT cpu_user_ns, cpu_system_ns, wall_ns, run_queue_wait_ns FROM generator_threads
+            "SELECT cpu_user_ns, cpu_system_ns, wall_ns, run_queue_wait_ns, spun_ns
+             FROM generator_threads
              WHERE run = ?1 AND generator = ?2 ORDER BY thread",
         )?;
         let mut rows = statement.query(params![id.0, generator])?;
@@ -159,6 +247,7 @@ impl Results {
                 cpu_system_ns: count(row, 1)?,
                 wall_ns: count(row, 2)?,
                 run_queue_wait_ns: count(row, 3)?,
+                spun_ns: optional_count(row, 4)?,
             });
         }
         Ok(threads)
@@ -199,14 +288,16 @@ impl Results {
         Ok(periods)
     }
 
-    /// The tiers of a run, with their periods of one extent, or of all.
+    /// The tiers of a run by their distance from the clients, then the links, with their periods of
+    /// one extent, or of all.
     ///
     /// # Errors
     /// What SQLite refuses.
     pub fn tiers(&self, id: RunId, extent: Option<Extent>) -> Result<Vec<Tier>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT tier, instance, kind, host, address, pid, command FROM tiers
-             WHERE run = ?1 ORDER BY tier, instance",
+            "SELECT t.tier, t.instance, t.kind, t.host, t.address, t.pid, t.command, t.role
+             FROM tiers t LEFT JOIN graph_tiers g ON g.run = t.run AND g.tier = t.tier
+             WHERE t.run = ?1 ORDER BY g.position IS NULL, g.position, t.tier, t.instance",
         )?;
         let mut rows = statement.query([id.0])?;
         let mut tiers = Vec::new();
@@ -219,6 +310,7 @@ impl Results {
                 address: row.get(4)?,
                 pid: row.get(5)?,
                 command: row.get(6)?,
+                role: role(row, 7)?,
                 periods: Vec::new(),
             };
             tier.periods = self.periods(id, &tier, extent)?;
@@ -237,7 +329,7 @@ impl Results {
             "SELECT extent, from_ns, to_ns, workers, queue_length_mean, queue_length_maximum,
                workers_busy_mean, workers_busy_maximum, connections_mean, connections_maximum,
                bytes_in, bytes_out, cpu_user_ns, cpu_system_ns, outcomes, limits_hit,
-               held_time
+               held_time, spun_ns
              FROM tier_periods
              WHERE run = ?1 AND tier = ?2 AND instance = ?3 AND (?4 IS NULL OR extent = ?4)
              ORDER BY extent, from_ns",
@@ -307,15 +399,16 @@ impl Results {
     /// What SQLite refuses.
     pub fn processes(&self, id: RunId) -> Result<Vec<Process>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT role, instance, host, pid, at_ns, cpu_user_ns, cpu_system_ns,
-               run_queue_wait_ns, voluntary_switches, involuntary_switches, resident_bytes, threads
-             FROM process_samples WHERE run = ?1 ORDER BY role, instance, at_ns",
+            "SELECT name, instance, host, pid, at_ns, cpu_user_ns, cpu_system_ns,
+               run_queue_wait_ns, voluntary_switches, involuntary_switches, resident_bytes,
+               threads, role
+             FROM process_samples WHERE run = ?1 ORDER BY role, name, instance, at_ns",
         )?;
         let mut rows = statement.query([id.0])?;
         let mut processes: Vec<Process> = Vec::new();
         while let Some(row) = rows.next()? {
             let process = Process {
-                role: row.get(0)?,
+                part: Part { role: role(row, 12)?, name: row.get(0)? },
                 instance: row.get(1)?,
                 host: row.get(2)?,
                 pid: row.get(3)?,
@@ -324,7 +417,7 @@ impl Results {
             };
             let sample = process_sample(row)?;
             match processes.last_mut() {
-                Some(last) if last.role == process.role && last.instance == process.instance => {
+                Some(last) if last.part == process.part && last.instance == process.instance => {
                     last.samples.push(sample);
                 }
                 _ => processes.push(Process { samples: vec![sample], ..process }),
@@ -338,10 +431,11 @@ impl Results {
 
     fn thread_samples(&self, id: RunId, of: &Process) -> Result<Vec<ThreadSample>, StoreError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT name, at_ns, threads, cpu_ns, run_queue_wait_ns FROM thread_samples
-             WHERE run = ?1 AND role = ?2 AND instance = ?3 ORDER BY name, at_ns",
+            "SELECT thread, at_ns, threads, cpu_ns, run_queue_wait_ns FROM thread_samples
+             WHERE run = ?1 AND role = ?2 AND name = ?3 AND instance = ?4 ORDER BY thread, at_ns",
         )?;
-        let mut rows = statement.query(params![id.0, of.role, of.instance])?;
+        let part = (of.part.role.as_str(), &of.part.name);
+        let mut rows = statement.query(params![id.0, part.0, part.1, of.instance])?;
         let mut samples = Vec::new();
         while let Some(row) = rows.next()? {
             samples.push(ThreadSample {
@@ -459,6 +553,15 @@ fn generator(row: &Row<'_>) -> Result<Generator, StoreError> {
         arrival_rate_per_s: row.get(10)?,
         lateness: histogram(row, 11)?,
         gaps: histogram(row, 12)?,
+        calls: row.get(13)?,
+        seed: optional_count(row, 14)?,
+        unsent: optional_count(row, 15)?,
+        reconnects: optional_count(row, 16)?,
+        connection_wait: stored(row, 17)?.then(|| histogram(row, 17)).transpose()?,
+        gap_check: stored(row, 18)?.then(|| json(row, 18)).transpose()?,
+        statuses: stored(row, 19)?.then(|| json(row, 19)).transpose()?.unwrap_or_default(),
+        stalls: stored(row, 20)?.then(|| json(row, 20)).transpose()?,
+        drawn: stored(row, 21)?.then(|| json(row, 21)).transpose()?.unwrap_or_default(),
         threads: Vec::new(),
         operations: Vec::new(),
     })
@@ -483,6 +586,7 @@ fn tier_period(row: &Row<'_>) -> Result<TierPeriod, StoreError> {
         outcomes: json(row, 14)?,
         limits_hit: json(row, 15)?,
         held_time: histogram(row, 16)?,
+        spun_ns: optional_count(row, 17)?,
         requests: std::collections::BTreeMap::new(),
         backends: Vec::new(),
     })
@@ -510,6 +614,11 @@ fn optional_count(row: &Row<'_>, at: usize) -> Result<Option<u64>, StoreError> {
     stored.map(|value| u64::try_from(value).map_err(|_| corrupt(row, at, "negative"))).transpose()
 }
 
+/// Whether a column holds anything.
+fn stored(row: &Row<'_>, at: usize) -> Result<bool, StoreError> {
+    Ok(row.get_ref(at)? != rusqlite::types::ValueRef::Null)
+}
+
 fn histogram(row: &Row<'_>, at: usize) -> Result<Histogram, StoreError> {
     let bytes = row.get_ref(at)?.as_blob().map_err(|error| corrupt(row, at, &error.to_string()))?;
     Histogram::from_bytes(bytes).map_err(|error| corrupt(row, at, &error.to_string()))
@@ -525,7 +634,11 @@ fn status(row: &Row<'_>, at: usize) -> Result<Status, StoreError> {
 }
 
 fn extent(row: &Row<'_>, at: usize) -> Result<Extent, StoreError> {
-    word(row, at, &[Extent::Second, Extent::Measured, Extent::Whole], Extent::as_str)
+    word(row, at, Extent::ALL, Extent::as_str)
+}
+
+fn role(row: &Row<'_>, at: usize) -> Result<Role, StoreError> {
+    word(row, at, Role::ALL, Role::as_str)
 }
 
 fn word<T: Copy>(

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kendall_stats::estimate::Estimate;
+use kendall_protocols::load_result::{Drawn, GapCheck, Stalls};
+use kendall_protocols::topology::{Graph, Part, Role};
+use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +147,7 @@ pub struct Run {
     /// Why it failed or was rejected; empty when done.
     pub reasons: Vec<String>,
     /// Doubts that do not reject it.
-    pub caveats: Vec<String>,
+    pub caveats: Vec<Caveat>,
     /// Levels, in the order of the study file.
     pub factors: Vec<FactorLevel>,
     /// All effective values of this run, defaults included, as the study file would say them.
@@ -192,17 +194,23 @@ pub enum Extent {
     Second,
     /// The whole measured window, after the cut.
     Measured,
-    /// The whole load, uncut.
+    /// What was under way at the end of the load and was waited for: in no second and not measured.
+    Drained,
+    /// The whole load, uncut, with what was drained.
     Whole,
 }
 
 impl Extent {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::Second, Self::Measured, Self::Drained, Self::Whole];
+
     /// As it is stored.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Second => "second",
             Self::Measured => "measured",
+            Self::Drained => "drained",
             Self::Whole => "whole",
         }
     }
@@ -213,6 +221,8 @@ impl Extent {
 pub struct RunRecord {
     /// What was asked and how it ended.
     pub run: Run,
+    /// The system's tiers and who talks to whom.
+    pub graph: Graph,
     /// One per load generator.
     pub generators: Vec<Generator>,
     /// One per instance of a tier.
@@ -221,6 +231,8 @@ pub struct RunRecord {
     pub processes: Vec<Process>,
     /// Resources of every host.
     pub hosts: Vec<HostSample>,
+    /// How fast the cores were; empty where it was not probed.
+    pub speeds: Vec<SpeedSample>,
 }
 
 /// One load generator of a run.
@@ -248,10 +260,30 @@ pub struct Generator {
     pub think_time_mean_ns: u64,
     /// Open loop: the rate that was asked for.
     pub arrival_rate_per_s: Option<f64>,
+    /// Message queue: `single` or `stream`.
+    pub calls: Option<String>,
+    /// Seed of all draws; `None` where an older version wrote the row.
+    pub seed: Option<u64>,
     /// How late it was against its own schedule.
     pub lateness: Histogram,
     /// Open loop: gaps between sends.
     pub gaps: Histogram,
+    /// Open loop: due to a free connection, of the arrivals that found none free; `None` where an
+    /// older version wrote the row.
+    pub connection_wait: Option<Histogram>,
+    /// Open loop: whether the stream of requests was the one that was asked for.
+    pub gap_check: Option<GapCheck>,
+    /// Open loop: arrivals that were due and could not be sent before the end; `None` where an older
+    /// version wrote the row.
+    pub unsent: Option<u64>,
+    /// Connections that had to be made again; `None` where an older version wrote the row.
+    pub reconnects: Option<u64>,
+    /// Replies by HTTP status code.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Closed loop: how long nothing completed.
+    pub stalls: Option<Stalls>,
+    /// What was drawn for requests whose content varies, by name.
+    pub drawn: BTreeMap<String, Drawn>,
     /// One per thread.
     pub threads: Vec<GeneratorThread>,
     /// Requests by period and operation, ordered by extent and time.
@@ -269,6 +301,9 @@ pub struct GeneratorThread {
     pub wall_ns: u64,
     /// Time that it was ready to run and had no core.
     pub run_queue_wait_ns: u64,
+    /// Time that it stayed awake for the next moment instead of sleeping, which is in no CPU time
+    /// above; `None` where an older version wrote the row.
+    pub spun_ns: Option<u64>,
 }
 
 /// Requests of one kind in one period, as one generator saw them.
@@ -326,8 +361,10 @@ impl OperationCounts {
 /// One instance of a tier.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tier {
-    /// Name of the tier in the study's topology, such as `proxies` or `servers`.
+    /// Name of the tier in the study's topology, such as `proxies`; of a link who it lies between.
     pub tier: String,
+    /// [`Role::Tier`] or [`Role::Link`].
+    pub role: Role,
     /// Number of the instance, from 0.
     pub instance: u32,
     /// What it is: `memcached-proxy`, `memcached`, `link`, `process`, …
@@ -381,6 +418,8 @@ pub struct TierPeriod {
     pub cpu_user_ns: u64,
     /// CPU time in the kernel, by the tier's own account.
     pub cpu_system_ns: u64,
+    /// Part of the CPU time that was spent awake for the next timer; `None` where it does not say.
+    pub spun_ns: Option<u64>,
     /// Hits, misses, errors by kind.
     pub outcomes: BTreeMap<String, u64>,
     /// How often each bound was hit.
@@ -444,9 +483,9 @@ pub struct TierBackend {
 /// Resources of one process, by the operating system's accounting.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Process {
-    /// Name of the tier, or `generator`.
-    pub role: String,
-    /// Number of the instance within its role.
+    /// Who it is.
+    pub part: Part,
+    /// Number of the instance of that part.
     pub instance: u32,
     /// Where it ran.
     pub host: String,
@@ -494,6 +533,19 @@ pub struct ProcessSample {
     pub resident_bytes: u64,
     /// Threads at this moment.
     pub threads: u64,
+}
+
+/// How fast one core was at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpeedSample {
+    /// Which host.
+    pub host: String,
+    /// Which core.
+    pub core: u32,
+    /// The moment, `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Mean time of a unit of work that never changes.
+    pub unit_ns: f64,
 }
 
 /// Cumulative counters of a host at one moment.

@@ -3,19 +3,34 @@
 //! The version is SQLite's `user_version`. One migration is one transaction, so a program killed
 //! in the middle leaves the older version whole.
 
+mod graph;
+
 use rusqlite::Connection;
 
 use crate::StoreError;
 
-/// One script a version, oldest first: `(n, script)` leads from version n − 1 to n.
-const MIGRATIONS: &[(u32, &str)] = &[
-    (1, include_str!("schema/v1.sql")),
-    (2, include_str!("schema/v2.sql")),
-    (3, include_str!("schema/v3.sql")),
+/// The way from one version to the next.
+struct Migration {
+    script: &'static str,
+    /// What SQL alone cannot do, afterwards.
+    then: fn(&Connection) -> Result<(), StoreError>,
+}
+
+const fn script(script: &'static str) -> Migration {
+    Migration { script, then: |_| Ok(()) }
+}
+
+/// One a version, oldest first: the one at place n leads from version n to n + 1.
+const MIGRATIONS: &[Migration] = &[
+    script(include_str!("schema/v1.sql")),
+    script(include_str!("schema/v2.sql")),
+    script(include_str!("schema/v3.sql")),
+    Migration { script: include_str!("schema/v4.sql"), then: graph::of_older_runs },
 ];
 
 /// The version that this program writes.
-pub const SCHEMA_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].0;
+#[expect(clippy::cast_possible_truncation, reason = "there are not four billion versions")]
+pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 /// Brings an older (or new) database to [`SCHEMA_VERSION`], and refuses a newer one.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
@@ -23,10 +38,11 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     if found > SCHEMA_VERSION {
         return Err(StoreError::Newer { found, known: SCHEMA_VERSION });
     }
-    for (version, script) in MIGRATIONS.iter().filter(|(version, _)| *version > found) {
+    for (version, migration) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         let transaction =
             connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        transaction.execute_batch(script)?;
+        transaction.execute_batch(migration.script)?;
+        (migration.then)(&transaction)?;
         transaction.pragma_update(None, "user_version", version)?;
         transaction.commit()?;
     }

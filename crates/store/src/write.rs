@@ -1,11 +1,14 @@
 //! Rows into the database. Callers hold the transaction.
 
+use kendall_protocols::topology::{End, Graph, PoolKind};
+use kendall_stats::histogram::Histogram;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use crate::StoreError;
 use crate::rows::{
-    Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, Study, Tier, TierPeriod,
+    Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, SpeedSample, Study, Tier,
+    TierPeriod,
 };
 
 /// A count as SQLite's signed 64 bits.
@@ -60,6 +63,7 @@ pub(crate) fn searches(connection: &Connection, lines: &[SearchLine]) -> Result<
 
 pub(crate) fn record(connection: &Connection, record: &RunRecord) -> Result<RunId, StoreError> {
     let id = run(connection, &record.run)?;
+    graph(connection, id, &record.graph)?;
     for generator in &record.generators {
         self::generator(connection, id, generator)?;
     }
@@ -71,6 +75,9 @@ pub(crate) fn record(connection: &Connection, record: &RunRecord) -> Result<RunI
     }
     for sample in &record.hosts {
         host(connection, id, sample)?;
+    }
+    for sample in &record.speeds {
+        speed(connection, id, sample)?;
     }
     Ok(RunId(id))
 }
@@ -133,9 +140,48 @@ fn environment(connection: &Connection, description: &str) -> Result<i64, StoreE
     )?)
 }
 
+/// The system's graph of one run.
+pub(crate) fn graph(connection: &Connection, run: i64, graph: &Graph) -> Result<(), StoreError> {
+    let mut tiers =
+        connection.prepare_cached("INSERT INTO graph_tiers VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut pools =
+        connection.prepare_cached("INSERT INTO graph_pools VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for (position, node) in (0_u32..).zip(&graph.tiers) {
+        let tier = node.tier.as_str();
+        tiers.execute(params![run, position, tier, node.kind, node.instances])?;
+        for (ordinal, pool) in (0_u32..).zip(&node.pools) {
+            let to = match &pool.of {
+                PoolKind::Connections(to) => Some(to.as_str()),
+                PoolKind::Workers | PoolKind::Threads => None,
+            };
+            pools.execute(params![run, tier, ordinal, pool.of.as_str(), to, pool.servers])?;
+        }
+    }
+    let mut edges =
+        connection.prepare_cached("INSERT INTO graph_edges VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    for (ordinal, edge) in (0_u32..).zip(&graph.edges) {
+        let from = match &edge.from {
+            End::Clients => None,
+            End::Tier(tier) => Some(tier.as_str()),
+        };
+        let link = edge.link.as_ref();
+        edges.execute(params![
+            run,
+            ordinal,
+            from,
+            edge.to.as_str(),
+            link.map(|link| link.name.as_str()),
+            link.map(|link| int("delay_ns", link.delay_ns)).transpose()?,
+            link.and_then(|link| link.bandwidth_bytes_per_s),
+        ])?;
+    }
+    Ok(())
+}
+
 fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), StoreError> {
     connection.execute(
-        "INSERT INTO generators VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        "INSERT INTO generators VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13,
+           ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
         params![
             run,
             row.generator,
@@ -151,10 +197,19 @@ fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), S
             row.arrival_rate_per_s,
             row.lateness.to_bytes(),
             row.gaps.to_bytes(),
+            row.calls,
+            row.seed.map(|seed| int("seed", seed)).transpose()?,
+            row.unsent.map(|unsent| int("unsent", unsent)).transpose()?,
+            row.reconnects.map(|reconnects| int("reconnects", reconnects)).transpose()?,
+            row.connection_wait.as_ref().map(Histogram::to_bytes),
+            row.gap_check.as_ref().map(json).transpose()?,
+            json(&row.statuses)?,
+            row.stalls.as_ref().map(json).transpose()?,
+            json(&row.drawn)?,
         ],
     )?;
     let mut insert = connection
-        .prepare_cached("INSERT INTO generator_threads VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+        .prepare_cached("INSERT INTO generator_threads VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     for (number, thread) in (0_u32..).zip(&row.threads) {
         insert.execute(params![
             run,
@@ -164,6 +219,7 @@ fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), S
             int("cpu_system_ns", thread.cpu_system_ns)?,
             int("wall_ns", thread.wall_ns)?,
             int("run_queue_wait_ns", thread.run_queue_wait_ns)?,
+            thread.spun_ns.map(|spun| int("spun_ns", spun)).transpose()?,
         ])?;
     }
     operations(connection, run, row)
@@ -198,8 +254,18 @@ fn operations(connection: &Connection, run: i64, row: &Generator) -> Result<(), 
 
 fn tier(connection: &Connection, run: i64, row: &Tier) -> Result<(), StoreError> {
     connection.execute(
-        "INSERT INTO tiers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![run, row.tier, row.instance, row.kind, row.host, row.address, row.pid, row.command],
+        "INSERT INTO tiers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            run,
+            row.tier,
+            row.instance,
+            row.kind,
+            row.host,
+            row.address,
+            row.pid,
+            row.command,
+            row.role.as_str(),
+        ],
     )?;
     for period in &row.periods {
         tier_period(connection, run, row, period)?;
@@ -218,7 +284,7 @@ fn tier_period(
     connection
         .prepare_cached(
             "INSERT INTO tier_periods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-               ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
+               ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
         )?
         .execute(params![
             run,
@@ -241,6 +307,7 @@ fn tier_period(
             json(&period.outcomes)?,
             json(&period.limits_hit)?,
             period.held_time.to_bytes(),
+            period.spun_ns.map(|spun| int("spun_ns", spun)).transpose()?,
         ])?;
     Ok(())
 }
@@ -317,12 +384,14 @@ fn tier_backends(
 fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), StoreError> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO process_samples
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
     )?;
+    let (role, name) = (row.part.role.as_str(), row.part.name.as_str());
     for sample in &row.samples {
         insert.execute(params![
             run,
-            row.role,
+            role,
+            name,
             row.instance,
             row.host,
             row.pid,
@@ -337,11 +406,12 @@ fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), Store
         ])?;
     }
     let mut insert = connection
-        .prepare_cached("INSERT INTO thread_samples VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        .prepare_cached("INSERT INTO thread_samples VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
     for sample in &row.threads {
         insert.execute(params![
             run,
-            row.role,
+            role,
+            name,
             row.instance,
             sample.name,
             int("at_ns", sample.at_ns)?,
@@ -350,6 +420,13 @@ fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), Store
             int("run_queue_wait_ns", sample.run_queue_wait_ns)?,
         ])?;
     }
+    Ok(())
+}
+
+fn speed(connection: &Connection, run: i64, sample: &SpeedSample) -> Result<(), StoreError> {
+    connection.prepare_cached("INSERT INTO speeds VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
+        params![run, sample.host, sample.core, int("at_ns", sample.at_ns)?, sample.unit_ns,],
+    )?;
     Ok(())
 }
 

@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use kendall_protocols::load_result::{Dispersion, Drawn, GapCheck, Stalls};
+use kendall_protocols::topology::{
+    Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
+};
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level,
     MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Results, Run, RunId,
-    RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, Status, StoreError, Study, ThreadSample,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, Study,
+    ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -70,10 +74,34 @@ fn generator(number: u32) -> Generator {
         ended_ns: 14 * SECOND,
         think_time_mean_ns: SECOND / 2,
         arrival_rate_per_s: None,
+        calls: Some("stream".to_owned()),
+        seed: Some(11),
         lateness: times(&[100]),
         gaps: Histogram::new(),
-        threads: vec![GeneratorThread { cpu_user_ns: 1, wall_ns: 9, ..GeneratorThread::default() }],
+        connection_wait: Some(times(&[300])),
+        gap_check: Some(GapCheck {
+            requests: 40,
+            planned_rate_per_s: 10.0,
+            sent_rate_per_s: 9.5,
+            planned_variation: 1.0,
+            sent_variation: 1.1,
+            distance_to_plan: 0.01,
+            distance_to_exponential: Some(0.02),
+            dispersion: vec![Dispersion { window_ns: SECOND, planned: 1.0, sent: 1.2 }],
+        }),
+        unsent: Some(3),
+        reconnects: Some(2),
+        statuses: BTreeMap::from([(200, 39), (503, 1)]),
+        stalls: Some(Stalls::default()),
+        drawn: BTreeMap::from([("exponent".to_owned(), Drawn { count: 40, mean: 20.5 })]),
+        threads: vec![GeneratorThread {
+            cpu_user_ns: 1,
+            wall_ns: 9,
+            spun_ns: Some(4),
+            ..GeneratorThread::default()
+        }],
         operations: vec![
+            operation(Extent::Drained, 14 * SECOND, 14 * SECOND, 1),
             operation(Extent::Measured, 11 * SECOND, 13 * SECOND, 20),
             operation(Extent::Second, 11 * SECOND, 12 * SECOND, 10),
             operation(Extent::Second, 12 * SECOND, 13 * SECOND, 10),
@@ -86,6 +114,7 @@ fn tier() -> Tier {
     let stages = BTreeMap::from([("waiting_time".to_owned(), times(&[5_000, 6_000]))]);
     Tier {
         tier: "proxies".to_owned(),
+        role: Role::Tier,
         instance: 0,
         kind: "memcached-proxy".to_owned(),
         host: "localhost".to_owned(),
@@ -105,6 +134,7 @@ fn tier() -> Tier {
             bytes_out: 2,
             cpu_user_ns: 3,
             cpu_system_ns: 4,
+            spun_ns: Some(2),
             outcomes: BTreeMap::from([("hits".to_owned(), 40)]),
             limits_hit: BTreeMap::new(),
             requests: BTreeMap::from([(
@@ -153,7 +183,7 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
             attempt,
             status: Status::Done,
             reasons: vec![],
-            caveats: vec!["noisy neighbour: 3 % steal".to_owned()],
+            caveats: vec![Caveat::Note { text: "noisy neighbour: 3 % steal".to_owned() }],
             factors: vec![FactorLevel {
                 factor: "system.workers".to_owned(),
                 level: 1,
@@ -172,10 +202,11 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
                 rule: "first and last second".to_owned(),
             }),
         },
+        graph: graph(),
         generators: vec![generator(0), generator(1)],
         tiers: vec![tier()],
         processes: vec![Process {
-            role: "proxies".to_owned(),
+            part: Part::tier(&TierId::fixed("proxies")),
             instance: 0,
             host: "localhost".to_owned(),
             pid: 42,
@@ -183,7 +214,78 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
             threads: (10..=14).map(network).collect(),
         }],
         hosts: (10..=14).map(host).collect(),
+        speeds: vec![SpeedSample {
+            host: "localhost".to_owned(),
+            core: 1,
+            at_ns: 11 * SECOND,
+            unit_ns: 123.5,
+        }],
     }
+}
+
+fn graph() -> Graph {
+    let proxies = TierId::fixed("proxies");
+    Graph {
+        tiers: vec![TierNode {
+            tier: proxies.clone(),
+            kind: "memcached-proxy".to_owned(),
+            instances: 1,
+            pools: vec![
+                Pool { of: PoolKind::Workers, servers: 8 },
+                Pool { of: PoolKind::Connections(TierId::fixed("servers")), servers: 4 },
+            ],
+        }],
+        edges: vec![Edge {
+            from: End::Clients,
+            to: proxies,
+            link: Some(EdgeLink {
+                name: "clients -> proxies".to_owned(),
+                delay_ns: 500_000,
+                bandwidth_bytes_per_s: Some(1e7),
+            }),
+        }],
+    }
+}
+
+/// The record as a file of an older version has it: what that version did not store is not there.
+fn as_of(version: u32) -> RunRecord {
+    let mut record = record(0, 0, 0);
+    record.run.id = RunId(1);
+    if version < 2 {
+        record.processes[0].threads.clear();
+    }
+    for period in &mut record.tiers[0].periods {
+        if version < 3 {
+            period.held_time = Histogram::new();
+        }
+        if version < 4 {
+            period.spun_ns = None;
+        }
+    }
+    if version < 4 {
+        record.speeds.clear();
+        // One tier is all there is: it is the entry.
+        record.graph.tiers[0].pools.clear();
+        record.graph.edges[0].link = None;
+        for generator in &mut record.generators {
+            let threads = vec![GeneratorThread { spun_ns: None, ..generator.threads[0] }];
+            *generator = Generator {
+                calls: None,
+                seed: None,
+                connection_wait: None,
+                gap_check: None,
+                unsent: None,
+                reconnects: None,
+                statuses: BTreeMap::new(),
+                stalls: None,
+                drawn: BTreeMap::new(),
+                threads,
+                ..generator.clone()
+            };
+            generator.operations.retain(|period| period.extent != Extent::Drained);
+        }
+    }
+    record
 }
 
 fn searches() -> Vec<SearchLine> {
@@ -338,18 +440,54 @@ fn files_of_every_released_version_are_brought_up_to_date() {
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let results = Results::open(folder.path()).unwrap();
         assert_eq!(results.study().unwrap(), study(), "version {version}");
-        let mut expected = record(0, 0, 0);
-        expected.run.id = RunId(1);
-        if version < 2 {
-            expected.processes[0].threads.clear();
-        }
-        if version < 3 {
-            expected.tiers[0].periods[0].held_time = Histogram::new();
-        }
-        assert_eq!(results.record(RunId(1)).unwrap(), expected, "version {version}");
+        assert_eq!(results.record(RunId(1)).unwrap(), as_of(version), "version {version}");
         let searches = if version < 2 { Vec::new() } else { searches() };
         assert_eq!(results.searches().unwrap(), searches, "version {version}");
     }
+}
+
+/// Tiers come in the order of their distance from the clients, whatever they are called, and a
+/// process of one role is never taken for one of another that has its name.
+#[test]
+fn tiers_are_told_apart_by_their_place_and_processes_by_their_role() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let mut record = record(0, 0, 0);
+    let id = |name: &str| TierId::stored(name);
+    let node = |name: &str| TierNode {
+        tier: id(name),
+        kind: "own".to_owned(),
+        instances: 1,
+        pools: Vec::new(),
+    };
+    let edge = |from, to: &str| Edge { from, to: id(to), link: None };
+    record.graph = Graph {
+        tiers: vec![node("abackend"), node("zfront")],
+        edges: vec![edge(End::Tier(id("zfront")), "abackend"), edge(End::Clients, "zfront")],
+    }
+    .ordered();
+    record.tiers =
+        ["abackend", "zfront"].map(|name| Tier { tier: name.to_owned(), ..tier() }).into();
+    let process = |part: Part, cpu_user_ns: u64| {
+        let sample = |at: u64| ProcessSample {
+            at_ns: at * SECOND,
+            cpu_user_ns: at * cpu_user_ns,
+            ..ProcessSample::default()
+        };
+        Process { part, samples: (10..=14).map(sample).collect(), ..Process::default() }
+    };
+    let study = Part { role: Role::Tier, name: "study".to_owned() };
+    record.processes = vec![process(study.clone(), SECOND), process(Part::study(), SECOND / 100)];
+    let run = results.store_run(&record).unwrap();
+    let measured = results.measured(run).unwrap();
+    let names: Vec<&str> = measured.tiers.iter().map(|tier| tier.tier.as_str()).collect();
+    assert_eq!(names, ["zfront", "abackend"]);
+    assert_eq!(measured.graph.entry().unwrap().as_str(), "zfront");
+    let busy = |part: &Part| {
+        measured.processes.iter().find(|p| p.part == *part).map(|p| p.cores_busy()).unwrap()
+    };
+    assert!((busy(&study) - 1.0).abs() < 1e-9);
+    assert!((busy(&Part::study()) - 0.01).abs() < 1e-9);
 }
 
 /// What an adaptive design found is replaced as the search goes on.

@@ -1,6 +1,7 @@
 //! Which part of a run counts: the same moments for clients, tiers and resources.
 
-use kendall_loadgen::result::{LoadResult, Window};
+use kendall_protocols::load_result::{LoadResult, Window};
+use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::mean;
 use kendall_stats::steady::{
@@ -18,7 +19,7 @@ const WHOLE_SHARE: f64 = 0.9;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cutting {
     pub(crate) window: MeasuredWindow,
-    pub(crate) caveats: Vec<String>,
+    pub(crate) caveats: Vec<Caveat>,
 }
 
 /// Cuts warm-up and cool-down. An error says in words why nothing is left.
@@ -31,9 +32,8 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
         let found: Vec<Truncation> = series.transients();
         for truncation in &found {
             for caveat in &truncation.caveats {
-                let text = caveat.to_string();
-                if !caveats.contains(&text) {
-                    caveats.push(text);
+                if !caveats.contains(caveat) {
+                    caveats.push(caveat.clone());
                 }
             }
         }
@@ -77,10 +77,8 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
                 rule.join("; ")
             ));
         }
-        caveats.push(format!(
-            "too short for windows that all generators cover: they started {} apart",
-            Seconds::from_nanos(limits.0.saturating_sub(own.0))
-        ));
+        let apart_s = Seconds::from_nanos(limits.0.saturating_sub(own.0)).get();
+        caveats.push(Caveat::GeneratorsApart { apart_s });
         limits = own;
     }
     let inside = results.iter().flat_map(|result| inside(result, limits));
@@ -89,8 +87,9 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
     let to_ns = ends.iter().map(|ends| ends.1).max().unwrap_or(limits.1);
     let kept = series.between(from_ns, to_ns);
     let drifts = [&kept.0, &kept.1].map(|series| drift(series).and_then(|drift| drift.caveat()));
-    for (what, caveat) in ["throughput", "mean response time"].into_iter().zip(drifts) {
-        caveats.extend(caveat.map(|caveat| format!("{caveat} ({what})")));
+    for (of, caveat) in ["throughput", "mean response time"].into_iter().zip(drifts) {
+        let what = caveat.map(Box::new);
+        caveats.extend(what.map(|what| Caveat::OfSeries { what, of: of.to_owned() }));
     }
     Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule: rule.join("; ") }, caveats })
 }
@@ -181,15 +180,14 @@ impl Series {
     }
 
     /// What was cut at the end, in words: something happened to the run there.
-    fn late_change(&self, from: usize, to: usize) -> Option<String> {
+    fn late_change(&self, from: usize, to: usize) -> Option<Caveat> {
         let cut = self.throughput.len().checked_sub(to).filter(|cut| *cut > 0 && from < to)?;
-        let change = |series: &[f64]| 100.0 * (mean(&series[to..]) / mean(&series[from..to]) - 1.0);
-        Some(format!(
-            "the last {cut} windows differ from the rest and are left out: throughput by {:+.1} %, \
-             mean response time by {:+.1} %",
-            change(&self.throughput),
-            change(&self.response_time)
-        ))
+        let change = |series: &[f64]| mean(&series[to..]) / mean(&series[from..to]) - 1.0;
+        Some(Caveat::LateWindowsCut {
+            windows: kendall_units::whole_u64(exact_f64(cut)),
+            throughput_change: change(&self.throughput),
+            response_time_change: change(&self.response_time),
+        })
     }
 
     fn limits(&self, from: usize, to: usize) -> Option<(u64, u64)> {
@@ -209,7 +207,7 @@ impl Series {
 mod tests {
     use std::collections::BTreeMap;
 
-    use kendall_loadgen::result::Operation;
+    use kendall_protocols::load_result::Operation;
     use kendall_protocols::snapshot::EncodedHistogram;
 
     use super::*;
@@ -309,7 +307,8 @@ mod tests {
         let load = load(0, &completions);
         let found = cut(&[&load], &measure(Cut::Auto, Cut::Auto, 60.0)).unwrap();
         assert_eq!(found.window.to_ns, 55 * SECOND);
-        let said = found.caveats.iter().any(|text| text.contains("throughput by -50.1 %"));
+        let said =
+            found.caveats.iter().any(|one| one.to_string().contains("throughput by -50.1 %"));
         assert!(said, "{:?}", found.caveats);
     }
 
@@ -321,7 +320,7 @@ mod tests {
             (0..40).map(|second| 1_000 + second * 7 % 5 - second / 20 * step).collect()
         };
         let found = |step| cut(&[&load(0, &falling(step))], &measure(zero, zero, 40.0)).unwrap();
-        assert!(found(330).caveats.iter().any(|text| text.contains("not stationary")));
+        assert!(found(330).caveats.iter().any(|one| one.to_string().contains("not stationary")));
         assert!(found(0).caveats.is_empty(), "{:?}", found(0).caveats);
     }
 
@@ -335,7 +334,7 @@ mod tests {
         // One window each, and none in common: counted, with a doubt.
         let short = [load(0, &[10]), load(SECOND / 5, &[10])];
         let found = cut(&[&short[0], &short[1]], &measure(zero, zero, 1.0)).unwrap();
-        assert!(found.caveats[0].contains("200.0 ms apart"), "{:?}", found.caveats);
+        assert!(found.caveats[0].to_string().contains("200.0 ms apart"), "{:?}", found.caveats);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 use kendall_stats::correlated::quantile_of_windows;
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
@@ -46,26 +46,25 @@ const FAILED_SHARE: f64 = 0.5;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) rejections: Vec<String>,
-    pub(crate) caveats: Vec<String>,
+    pub(crate) caveats: Vec<Caveat>,
 }
 
 impl Judgement {
-    fn doubt(&mut self, caveat: &Caveat) {
-        self.caveats.push(caveat.to_string());
+    fn doubt(&mut self, caveat: Caveat) {
+        self.caveats.push(caveat);
     }
 
     /// What the generators say of themselves.
     pub(crate) fn generators(&mut self, results: &[&LoadResult]) {
-        for (number, result) in results.iter().enumerate() {
-            let named = |text: &String| {
-                if results.len() == 1 {
-                    text.clone()
-                } else {
-                    format!("generator {number}: {text}")
-                }
+        for (number, result) in (0..).zip(results) {
+            let generator = (results.len() > 1).then_some(number);
+            let remarked = |remark: &Remark| Caveat::Remarked {
+                generator,
+                kind: kind_of(remark.kind),
+                text: remark.text.clone(),
             };
-            self.rejections.extend(result.rejections.iter().map(named));
-            self.caveats.extend(result.caveats.iter().map(named));
+            self.rejections.extend(result.rejections.iter().map(|why| remarked(why).to_string()));
+            self.caveats.extend(result.caveats.iter().map(remarked));
         }
     }
 
@@ -82,10 +81,10 @@ impl Judgement {
         if failed > FAILED_SHARE {
             self.rejections.push(errors.to_string());
         } else if totals.failed > 0 {
-            self.doubt(&errors);
+            self.doubt(errors);
         }
         if totals.misses > 0 && settings.workload.driver.prefill.is_some() {
-            self.doubt(&Caveat::Misses { misses: totals.misses, reads: totals.reads });
+            self.doubt(Caveat::Misses { misses: totals.misses, reads: totals.reads });
         }
         self.law(settings, generators, &totals);
     }
@@ -110,7 +109,7 @@ impl Judgement {
         if check(LAW_REJECTED).is_violated() {
             self.rejections.extend(check(LAW_REJECTED).caveat().map(|caveat| caveat.to_string()));
         } else {
-            self.caveats.extend(check(LAW_DOUBTED).caveat().map(|caveat| caveat.to_string()));
+            self.caveats.extend(check(LAW_DOUBTED).caveat());
         }
     }
 
@@ -121,12 +120,12 @@ impl Judgement {
         let count = exact_f64(seconds.iter().map(Histogram::count).sum::<u64>());
         let need = NEEDED_BEYOND / (1.0 - WATCHED);
         if count < need {
-            self.doubt(&Caveat::TooFewSamples { quantile: WATCHED, effective: count, need });
+            self.doubt(Caveat::TooFewSamples { quantile: WATCHED, effective: count, need });
         } else if seconds.len() >= ENOUGH_WINDOWS {
             let estimate = quantile_of_windows(&seconds, WATCHED, 0.95);
             let caveats = estimate.map(|estimate| estimate.caveats).unwrap_or_default();
             for caveat in caveats {
-                self.doubt(&caveat);
+                self.doubt(caveat);
             }
         }
     }
@@ -143,7 +142,7 @@ impl Judgement {
             (wall.get() - monotonic.get()).abs()
         };
         if offset_s > CLOCK_STEP_S {
-            self.doubt(&Caveat::ClockUnstable { offset_s });
+            self.doubt(Caveat::ClockUnstable { offset_s });
         }
     }
 
@@ -172,16 +171,17 @@ impl Judgement {
             ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
         let crowded = run_queue_wait_share > WAIT_SHARE;
         if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
-            self.doubt(&Caveat::NoisyNeighbor { steal_share, run_queue_wait_share });
+            self.doubt(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share });
         } else if crowded {
-            let text = format!(
-                "the machine was full: the study's own processes waited for a core for {:.1} % of \
-                 the cores' time, so tiers and generator slowed one another down",
-                100.0 * run_queue_wait_share
-            );
-            self.doubt(&Caveat::Note { text });
+            self.doubt(Caveat::MachineFull { run_queue_wait_share });
         }
     }
+}
+
+/// As it is stored.
+fn kind_of(kind: RemarkKind) -> String {
+    let value = serde_json::to_value(kind).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// Response times by window of a second inside the measured one, over generators and operations.
@@ -280,7 +280,7 @@ mod tests {
     fn says(judgement: &Judgement, what: &str) {
         assert!(judgement.rejections.is_empty(), "{judgement:?}");
         assert_eq!(judgement.caveats.len(), 1, "{judgement:?}");
-        assert!(judgement.caveats[0].contains(what), "{judgement:?}");
+        assert!(judgement.caveats[0].to_string().contains(what), "{judgement:?}");
     }
 
     fn rejects(judgement: &Judgement, what: &str) {
@@ -414,10 +414,10 @@ mod tests {
         let mut judgement = Judgement::default();
         judgement.generators(&[&result]);
         rejects(&judgement, "generator saturated");
-        assert!(judgement.caveats[0].starts_with("generator late"));
+        assert!(judgement.caveats[0].to_string().starts_with("generator late"));
         result.rejections.clear();
         let mut both = Judgement::default();
         both.generators(&[&result, &result]);
-        assert_eq!(both.caveats[1], "generator 1: generator late: …");
+        assert_eq!(both.caveats[1].to_string(), "generator 1: generator late: …");
     }
 }

@@ -1,10 +1,12 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kendall_loadgen::result::LoadResult;
-use kendall_protocols::snapshot::TierSnapshot;
+use kendall_protocols::load_result::LoadResult;
+use kendall_protocols::snapshot::{TierSnapshot, stage};
+use kendall_protocols::topology::{Part, Role, TierId};
+use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
 
 use crate::clock::monotonic_ns;
@@ -58,7 +60,7 @@ pub(crate) enum RunError {
 /// What was seen in one run.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    pub(crate) generators: Vec<(String, LoadResult)>,
+    pub(crate) generators: Vec<ObservedGenerator>,
     pub(crate) members: Vec<ObservedMember>,
     pub(crate) processes: Vec<Process>,
     pub(crate) hosts: Vec<HostSample>,
@@ -66,10 +68,19 @@ pub(crate) struct Observed {
     pub(crate) killed: Vec<String>,
 }
 
+/// A load generator, and what it found.
+#[derive(Debug)]
+pub(crate) struct ObservedGenerator {
+    pub(crate) command: String,
+    pub(crate) result: LoadResult,
+    /// Where it printed the result.
+    pub(crate) output: PathBuf,
+}
+
 /// A tier instance or link, and what it said.
 #[derive(Debug, Clone)]
 pub(crate) struct ObservedMember {
-    pub(crate) tier: String,
+    pub(crate) part: Part,
     pub(crate) kind: String,
     pub(crate) number: u32,
     pub(crate) address: String,
@@ -77,6 +88,8 @@ pub(crate) struct ObservedMember {
     pub(crate) command: String,
     metrics: Option<String>,
     pub(crate) snapshots: Vec<TierSnapshot>,
+    /// Why the last snapshot that could not be read could not.
+    pub(crate) unreadable: Option<String>,
 }
 
 /// How the run in progress does; told about once a second.
@@ -84,7 +97,7 @@ pub(crate) struct ObservedMember {
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
-    /// Requests per second just now, as the tier nearest the clients says.
+    /// Requests per second just now, as the tier that the clients talk to says.
     pub throughput_per_s: Option<f64>,
     /// Mean response time just now, in seconds, as that tier says.
     pub response_time_mean_s: Option<f64>,
@@ -150,7 +163,8 @@ impl Observer<'_> {
     fn generator(&mut self, name: &str, arguments: Vec<String>) -> Result<Instance, RunError> {
         let mut command = vec![self.keeper.program().display().to_string(), "load".to_owned()];
         command.extend(arguments);
-        let folder = self.folder.join(name.replace(' ', "-"));
+        // With a dot, which no tier's name has.
+        let folder = self.folder.join(name.replace(' ', "."));
         let launch = Launch { name: name.to_owned(), command, environment: Vec::new(), folder };
         Ok(Instance::spawn(self.keeper, &launch)?)
     }
@@ -166,7 +180,9 @@ impl Observer<'_> {
             let arguments = workload.arguments(number, &targets, &text, seed);
             generators.push(self.generator(&format!("generator {number}"), arguments)?);
         }
-        let mut watch = Watch::new(running, &generators, duration.as_duration());
+        let entry = self.settings.topology.tier(&self.settings.topology.entry);
+        let entry = entry.map(|tier| tier.name.clone());
+        let mut watch = Watch::new(running, &generators, entry, duration.as_duration());
         let outcome = self.watch(running, &mut generators, &mut watch);
         watch.look();
         let outcome = outcome.and_then(|()| results(&mut generators));
@@ -234,7 +250,7 @@ fn secret() -> std::io::Result<String> {
 }
 
 /// What the generators printed.
-fn results(generators: &mut [Instance]) -> Result<Vec<(String, LoadResult)>, RunError> {
+fn results(generators: &mut [Instance]) -> Result<Vec<ObservedGenerator>, RunError> {
     let mut results = Vec::new();
     for generator in generators {
         let end = generator.end_in_words();
@@ -243,14 +259,14 @@ fn results(generators: &mut [Instance]) -> Result<Vec<(String, LoadResult)>, Run
             what,
             tail: generator.tail(),
         };
-        let text = std::fs::read(generator.folder.join("output"))
-            .map_err(|error| no_result(error.to_string()))?;
+        let output = generator.folder.join("output");
+        let text = std::fs::read(&output).map_err(|error| no_result(error.to_string()))?;
         if text.is_empty() {
             return Err(no_result(format!("it ended with {end}")));
         }
         let result: LoadResult =
             serde_json::from_slice(&text).map_err(|error| no_result(error.to_string()))?;
-        results.push((generator.command.clone(), result));
+        results.push(ObservedGenerator { command: generator.command.clone(), result, output });
     }
     Ok(results)
 }
@@ -261,16 +277,23 @@ struct Watch {
     processes: Vec<(crate::topology::Accounting, Process)>,
     hosts: Vec<HostSample>,
     interval_ns: u64,
+    /// The tier that the clients talk to.
+    entry: Option<TierId>,
 }
 
 impl Watch {
-    fn new(running: &Running, generators: &[Instance], duration: Duration) -> Self {
+    fn new(
+        running: &Running,
+        generators: &[Instance],
+        entry: Option<TierId>,
+        duration: Duration,
+    ) -> Self {
         let interval = (duration / 10).clamp(Duration::from_millis(100), SNAPSHOT_INTERVAL);
         let members: Vec<ObservedMember> = running
             .members
             .iter()
             .map(|member| ObservedMember {
-                tier: member.tier.clone(),
+                part: member.part.clone(),
                 kind: member.kind.clone(),
                 number: member.number,
                 address: member.address.clone(),
@@ -278,10 +301,11 @@ impl Watch {
                 command: member.process.as_ref().map(|p| p.command.clone()).unwrap_or_default(),
                 metrics: member.metrics.clone(),
                 snapshots: Vec::new(),
+                unreadable: None,
             })
             .collect();
-        let process = |role: &str, instance: u32, pid: u32| Process {
-            role: role.to_owned(),
+        let process = |part: Part, instance: u32, pid: u32| Process {
+            part,
             instance,
             host: HOST.to_owned(),
             pid,
@@ -290,19 +314,19 @@ impl Watch {
         };
         let of_tiers = running.members.iter().map(|member| {
             let pid = member.process.as_ref().map_or(0, Instance::pid);
-            (member.accounting.clone(), process(&member.tier, member.number, pid))
+            (member.accounting.clone(), process(member.part.clone(), member.number, pid))
         });
         let of_generators = (0..).zip(generators).map(|(number, generator)| {
             let accounting = crate::topology::Accounting::Process(generator.pid());
-            (accounting, process("generator", number, generator.pid()))
+            (accounting, process(Part::generator(), number, generator.pid()))
         });
         let itself = std::iter::once((
             crate::topology::Accounting::Process(std::process::id()),
-            process("study", 0, std::process::id()),
+            process(Part::study(), 0, std::process::id()),
         ));
         let processes = of_tiers.chain(of_generators).chain(itself).collect();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        Self { members, processes, hosts: Vec::new(), interval_ns }
+        Self { members, processes, hosts: Vec::new(), interval_ns, entry }
     }
 
     /// Takes a snapshot of everything.
@@ -311,15 +335,21 @@ impl Watch {
             let Some(metrics) = &member.metrics else { continue };
             let answer = http::get(metrics, "/snapshot", SNAPSHOT_DEADLINE).ok();
             let body = answer.filter(|(status, _)| *status == 200).map(|(_, body)| body);
-            let snapshot = body.and_then(|body| serde_json::from_slice(&body).ok());
-            match snapshot {
-                Some(snapshot) => member.snapshots.push(snapshot),
-                None => tracing::debug!(tier = member.tier, "no snapshot"),
+            match body.map(|body| serde_json::from_slice(&body)) {
+                Some(Ok(snapshot)) => member.snapshots.push(snapshot),
+                Some(Err(error)) => {
+                    // Of a version that this program does not know, for one: said in the run.
+                    tracing::warn!(tier = %member.part, %error, "a snapshot that cannot be read");
+                    member.unreadable = Some(error.to_string());
+                }
+                None => tracing::debug!(tier = %member.part, "no snapshot"),
             }
         }
         for (accounting, process) in &mut self.processes {
-            let own = process.role == "study";
-            let found = if own { own_process() } else { sample::accounting(accounting) };
+            let found = match process.part.role {
+                Role::Study => own_process(),
+                Role::Tier | Role::Link | Role::Generator => sample::accounting(accounting),
+            };
             let Some(found) = found else { continue };
             process.samples.push(found.process);
             process.threads.extend(found.threads);
@@ -327,22 +357,22 @@ impl Watch {
         self.hosts.extend(sample::host(HOST));
     }
 
-    /// How it goes, by the last two snapshots of the tier nearest the clients.
+    /// How it goes, by the last two snapshots of every instance of the entry.
     fn live(&self, started_ns: u64) -> Live {
         let elapsed_s =
             kendall_units::Seconds::from_nanos(monotonic_ns().saturating_sub(started_ns)).get();
         let mut live = Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None };
-        let nearest = self.members.iter().rev().find(|m| m.kind != "link" && m.snapshots.len() > 1);
-        let Some([.., before, now]) = nearest.map(|member| member.snapshots.as_slice()) else {
-            return live;
-        };
-        let Ok(period) = crate::record::period(before, now, kendall_store::Extent::Second) else {
-            return live;
-        };
-        let completions = kendall_units::exact_f64(period.completions());
-        live.throughput_per_s = Some(completions / period.length_s().max(1e-9));
-        let response = period.stage(kendall_protocols::snapshot::stage::RESPONSE_TIME);
-        live.response_time_mean_s = response.mean().map(|mean| mean / 1e9);
+        let Some(entry) = &self.entry else { return live };
+        let mut response_time = Histogram::new();
+        for member in self.members.iter().filter(|member| member.part.is_tier(entry)) {
+            let [.., before, now] = member.snapshots.as_slice() else { continue };
+            let period = crate::record::period(before, now, kendall_store::Extent::Second);
+            let Ok(period) = period else { continue };
+            let completions = kendall_units::exact_f64(period.completions());
+            *live.throughput_per_s.get_or_insert(0.0) += completions / period.length_s().max(1e-9);
+            response_time.add(&period.stage(stage::RESPONSE_TIME));
+        }
+        live.response_time_mean_s = response_time.mean().map(|mean| mean / 1e9);
         live
     }
 }

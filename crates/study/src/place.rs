@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use kendall_protocols::topology::{Part, Role};
+
 use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
 use crate::settings::{Link, Settings};
 use crate::template::Values;
-use crate::topology::{Accounting, AddressFrom, CLIENTS, Source, Started, StopSignal, TierSpec};
+use crate::topology::{Accounting, AddressFrom, Source, Started, StopSignal, TierSpec};
 
 /// Tries to start an instance whose chosen port another program took in the meantime.
 const PORT_TRIES: u32 = 3;
@@ -24,7 +26,7 @@ pub(crate) struct Running {
 /// One instance of a tier, or one link.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) tier: String,
+    pub(crate) part: Part,
     pub(crate) kind: String,
     pub(crate) number: u32,
     pub(crate) address: String,
@@ -72,7 +74,7 @@ impl Running {
     pub(crate) fn stop(mut self, keeper: &mut Keeper) -> Vec<String> {
         let mut killed = Vec::new();
         self.members.reverse();
-        for tier in self.members.chunk_by_mut(|a, b| a.tier == b.tier) {
+        for tier in self.members.chunk_by_mut(|a, b| a.part == b.part) {
             for member in tier.iter_mut() {
                 if let Some(process) = &mut member.process {
                     process.ask_to_stop(member.stop);
@@ -99,7 +101,7 @@ impl Starter<'_> {
         let order = settings.topology.start_order().unwrap_or_default();
         for tier in order {
             self.tier(&mut running, tier)?;
-            for link in settings.links.iter().filter(|link| link.to == tier.name) {
+            for link in settings.links.iter().filter(|link| tier.name == *link.to.as_str()) {
                 self.link(&mut running, link)?;
             }
         }
@@ -113,7 +115,7 @@ impl Starter<'_> {
                 for (number, instance) in (0..).zip(instances) {
                     addresses.push(instance.address.clone());
                     running.members.push(Member {
-                        tier: tier.name.clone(),
+                        part: Part::tier(&tier.name),
                         kind: tier.kind.clone(),
                         number,
                         address: instance.address.clone(),
@@ -133,7 +135,8 @@ impl Starter<'_> {
                 }
             }
         }
-        running.addresses.insert((tier.name.clone(), tier.name.clone()), addresses);
+        let name = tier.name.to_string();
+        running.addresses.insert((name.clone(), name), addresses);
         Ok(())
     }
 
@@ -188,7 +191,7 @@ impl Starter<'_> {
             values.set("metrics", format!("127.0.0.1:{metrics}"));
         }
         for backend in &tier.backends {
-            values.set_list(backend, running.reach(&tier.name, backend).to_vec());
+            values.set_list(backend, running.reach(tier.name.as_str(), backend).to_vec());
         }
         values.set_settings(&self.settings.effective);
         let refuse = |placeholder: String| ProcessError::Placeholder {
@@ -215,7 +218,7 @@ impl Starter<'_> {
         if announced.1.metrics.is_none() && uses_metrics {
             announced.1.metrics = Some(format!("127.0.0.1:{metrics}"));
         }
-        Ok(self.member(tier, started, number, announced))
+        Ok(member((Part::tier(&tier.name), &tier.kind), started, number, announced))
     }
 
     fn launch(
@@ -236,31 +239,12 @@ impl Starter<'_> {
         }
     }
 
-    fn member(
-        &self,
-        tier: &TierSpec,
-        started: &Started,
-        number: u32,
-        (process, announced): (Instance, Announced),
-    ) -> Member {
-        Member {
-            tier: tier.name.clone(),
-            kind: tier.kind.clone(),
-            number,
-            address: announced.listen.first().cloned().unwrap_or_default(),
-            metrics: announced.metrics,
-            accounting: Accounting::Process(process.pid()),
-            process: Some(process),
-            stop: started.stop,
-            stop_deadline: started.stop_deadline,
-        }
-    }
-
     /// One relay process with a route to each instance of the tier behind it.
     fn link(&mut self, running: &mut Running, link: &Link) -> Result<(), ProcessError> {
-        let from = if link.from == CLIENTS { CLIENTS } else { &link.from };
-        let name = format!("link {from} to {}", link.to);
-        let folder: PathBuf = self.folder.join(name.replace(' ', "-"));
+        let Link { from, to, .. } = link;
+        let name = format!("link {from} to {to}");
+        // With a dot, which no tier's name has.
+        let folder: PathBuf = self.folder.join(format!("link.{from}.{to}"));
         let mut command: Vec<String> = ["{kendall}", "serve", "link"].map(str::to_owned).into();
         command[0] = self.keeper.program().display().to_string();
         for address in running.reach(&link.to, &link.to) {
@@ -274,14 +258,28 @@ impl Starter<'_> {
         let launch = Launch { name, command, environment: Vec::new(), folder };
         let (process, announced) = self.launch(&launch, &started, "")?;
         running.addresses.insert((link.from.clone(), link.to.clone()), announced.listen.clone());
-        let tier = TierSpec {
-            name: format!("{} -> {}", link.from, link.to),
-            kind: "link".to_owned(),
-            backends: Vec::new(),
-            source: Source::Started(started.clone()),
-        };
-        let member = self.member(&tier, &started, 0, (process, announced));
-        running.members.push(member);
+        let part = Part { role: Role::Link, name: link.name() };
+        let kind = Role::Link.as_str();
+        running.members.push(member((part, kind), &started, 0, (process, announced)));
         Ok(())
+    }
+}
+
+fn member(
+    (part, kind): (Part, &str),
+    started: &Started,
+    number: u32,
+    (process, announced): (Instance, Announced),
+) -> Member {
+    Member {
+        part,
+        kind: kind.to_owned(),
+        number,
+        address: announced.listen.first().cloned().unwrap_or_default(),
+        metrics: announced.metrics,
+        accounting: Accounting::Process(process.pid()),
+        process: Some(process),
+        stop: started.stop,
+        stop_deadline: started.stop_deadline,
     }
 }

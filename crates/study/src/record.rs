@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kendall_loadgen::result::{LoadResult, Operation};
+use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot};
+use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_store::{
     Extent, Generator, GeneratorThread, Level, MeasuredWindow, OperationCounts, OperationPeriod,
@@ -47,6 +48,10 @@ pub(crate) fn generator(
     if let Some(window) = window {
         operations.extend(measured(result, window)?);
     }
+    for (name, operation) in &result.drained {
+        let ends = (result.ended_ns, result.ended_ns);
+        operations.push(row(Extent::Drained, ends, name, counts(operation)?));
+    }
     for (name, operation) in &result.operations {
         let ends = (result.started_ns, result.ended_ns);
         operations.push(row(Extent::Whole, ends, name, counts(operation)?));
@@ -65,6 +70,15 @@ pub(crate) fn generator(
         arrival_rate_per_s: result.arrival_rate_per_s,
         lateness: decode(&result.lateness)?,
         gaps: decode(&result.gaps)?,
+        calls: result.calls.clone(),
+        seed: Some(result.seed),
+        connection_wait: Some(decode(&result.connection_wait)?),
+        gap_check: result.gap_check.clone(),
+        unsent: Some(result.unsent),
+        reconnects: Some(result.reconnects),
+        statuses: result.statuses.clone(),
+        stalls: result.stalls,
+        drawn: result.drawn.clone(),
         threads: result
             .threads
             .iter()
@@ -73,6 +87,7 @@ pub(crate) fn generator(
                 cpu_system_ns: thread.cpu_system_ns,
                 wall_ns: thread.wall_ns,
                 run_queue_wait_ns: thread.run_queue_wait_ns,
+                spun_ns: Some(thread.spun_ns),
             })
             .collect(),
         operations,
@@ -119,19 +134,24 @@ fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
 pub(crate) fn tier(
     member: &ObservedMember,
     window: Option<&MeasuredWindow>,
-    caveats: &mut Vec<String>,
+    caveats: &mut Vec<Caveat>,
 ) -> Tier {
     let mut periods = Vec::new();
+    let mut doubt = |what: String| {
+        let (tier, instance) = (member.part.name.clone(), member.number);
+        let caveat = Caveat::TierContradicts { tier, instance, what };
+        if !caveats.contains(&caveat) {
+            caveats.push(caveat);
+        }
+    };
+    if let Some(error) = &member.unreadable {
+        doubt(error.clone());
+    }
     let mut add = |pair: Option<(&TierSnapshot, &TierSnapshot)>, extent| {
         let Some((from, to)) = pair.filter(|(from, to)| from.at_ns < to.at_ns) else { return };
         match period(from, to, extent) {
             Ok(period) => periods.push(with_maxima(period, &member.snapshots)),
-            Err(error) => {
-                let text = format!("{} {}: {error}", member.tier, member.number);
-                if !caveats.contains(&text) {
-                    caveats.push(text);
-                }
-            }
+            Err(error) => doubt(error.to_string()),
         }
     };
     for pair in member.snapshots.windows(2) {
@@ -143,7 +163,8 @@ pub(crate) fn tier(
     }
     add(member.snapshots.first().zip(member.snapshots.last()), Extent::Whole);
     Tier {
-        tier: member.tier.clone(),
+        tier: member.part.name.clone(),
+        role: member.part.role,
         instance: member.number,
         kind: member.kind.clone(),
         host: HOST.to_owned(),
@@ -198,6 +219,11 @@ pub(crate) fn period(
         bytes_out: difference.count("bytes_out", from.bytes_out, to.bytes_out)?,
         cpu_user_ns: difference.count("cpu_user_ns", from.cpu_user_ns, to.cpu_user_ns)?,
         cpu_system_ns: difference.count("cpu_system_ns", from.cpu_system_ns, to.cpu_system_ns)?,
+        spun_ns: from
+            .spun_ns
+            .zip(to.spun_ns)
+            .map(|(from, to)| difference.count("spun_ns", from, to))
+            .transpose()?,
         outcomes: difference.counts(&from.outcomes, &to.outcomes)?,
         limits_hit: difference.counts(&from.limits_hit, &to.limits_hit)?,
         requests: difference.requests(from, to)?,

@@ -1,6 +1,7 @@
 //! The effective values of one configuration.
 
 use kendall_keys::Form;
+use kendall_protocols::topology::{EdgeLink, Graph};
 use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
@@ -28,7 +29,7 @@ pub struct Settings {
 }
 
 /// An emulated network between two tiers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     /// `clients`, or a tier.
     pub from: String,
@@ -36,6 +37,18 @@ pub struct Link {
     pub to: String,
     /// Options of `kendall serve link`.
     pub options: Vec<String>,
+    /// Stated delay one way, jitter left out.
+    pub delay: Seconds,
+    /// Limit of bytes a second, each way, where it is stated in bytes.
+    pub bandwidth_bytes_per_s: Option<u64>,
+}
+
+impl Link {
+    /// What its process is called in the store.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{} -> {}", self.from, self.to)
+    }
 }
 
 /// How a configuration is measured.
@@ -122,6 +135,19 @@ pub(crate) const REPETITIONS: &[Key] = &[
 ];
 
 impl Settings {
+    /// The system's tiers, who talks to whom, and the emulated network between them.
+    #[must_use]
+    pub fn graph(&self) -> Graph {
+        self.topology.graph(|from, to| {
+            let link = self.links.iter().find(|link| link.from == from && link.to == to)?;
+            Some(EdgeLink {
+                name: link.name(),
+                delay_ns: link.delay.as_nanos(),
+                bandwidth_bytes_per_s: link.bandwidth_bytes_per_s.map(kendall_units::exact_f64),
+            })
+        })
+    }
+
     /// Whether a run with these settings is the same as with others: the same processes, load and
     /// measurement, whatever else the file says.
     pub(crate) fn runs_as(&self, other: &Self) -> bool {
@@ -164,16 +190,19 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
         };
         let mut link = Section::new(&section.path_of(name), table, &[LINK]);
         let mut options = Vec::new();
-        let (delay, _) = link.quantity("delay", kendall_units::parse_seconds)?;
-        options.extend(["--delay".to_owned(), delay]);
+        let (text, delay) = link.quantity("delay", kendall_units::parse_seconds)?;
+        options.extend(["--delay".to_owned(), text]);
         for key in ["jitter", "bandwidth"] {
             if let Some(text) = link.opt_text(key)? {
                 options.extend([format!("--{key}"), text]);
             }
         }
+        let bandwidth = table.get("bandwidth").and_then(Value::as_str);
+        let bandwidth_bytes_per_s = bandwidth
+            .and_then(|text| kendall_units::parse_bytes(text.trim().strip_suffix("/s")?).ok());
         let effective = link.finish()?;
         section.effective(name, effective);
-        links.push(Link { from, to, options });
+        links.push(Link { from, to, options, delay, bandwidth_bytes_per_s });
     }
     Ok((links, section.named()))
 }

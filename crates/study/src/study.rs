@@ -4,7 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::LoadResult;
+use kendall_protocols::topology::Graph;
+use kendall_stats::estimate::Caveat;
 use kendall_store::{Results, Run, RunId, RunRecord, Status, StoreError, Study};
 use serde_json::Value as Json;
 
@@ -273,13 +275,16 @@ impl<'a> Session<'a> {
         .run();
         run.ended_unix_ns = unix_ns();
         run.ended_ns = monotonic_ns();
-        let mut record = match observed {
+        let (mut record, outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
-            Err(error) => failed(run, chain(&error)),
+            Err(error) => (failed(run, settings.graph(), chain(&error)), Vec::new()),
             Ok(observed) => make_record(run, &settings, observed),
         };
         record.run.id = self.results.store_run(&record)?;
-        tidy(&folder);
+        // All of it is in the database now; what the generators printed would double it.
+        for output in outputs {
+            std::fs::remove_file(output).unwrap_or_default();
+        }
         let reason = self.report(&record, on_event);
         self.keep_searches()?;
         Ok(Some(reason))
@@ -331,15 +336,23 @@ impl<'a> Session<'a> {
     }
 }
 
-fn failed(mut run: Run, reason: String) -> RunRecord {
+fn failed(mut run: Run, graph: Graph, reason: String) -> RunRecord {
     run.status = Status::Failed;
     run.reasons = vec![reason];
-    RunRecord { run, generators: vec![], tiers: vec![], processes: vec![], hosts: vec![] }
+    RunRecord {
+        run,
+        graph,
+        generators: vec![],
+        tiers: vec![],
+        processes: vec![],
+        hosts: vec![],
+        speeds: vec![],
+    }
 }
 
-/// Cuts, judges, and makes rows.
-fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> RunRecord {
-    let results: Vec<&LoadResult> = observed.generators.iter().map(|(_, result)| result).collect();
+/// Cuts, judges, and makes rows; with them the files of which every field is in the rows.
+fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRecord, Vec<PathBuf>) {
+    let results: Vec<&LoadResult> = observed.generators.iter().map(|one| &one.result).collect();
     let mut judgement = Judgement::default();
     judgement.generators(&results);
     match cut(&results, &settings.measure) {
@@ -350,10 +363,13 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> RunReco
         Err(reason) => judgement.rejections.push(reason),
     }
     let window = run.measured.as_ref();
-    let mut generators = Vec::new();
-    for (number, (command, result)) in (0..).zip(&observed.generators) {
-        match record::generator(number, command, result, window) {
-            Ok(generator) => generators.push(generator),
+    let (mut generators, mut outputs) = (Vec::new(), Vec::new());
+    for (number, one) in (0..).zip(&observed.generators) {
+        match record::generator(number, &one.command, &one.result, window) {
+            Ok(generator) => {
+                generators.push(generator);
+                outputs.push(one.output.clone());
+            }
             Err(error) => judgement.rejections.push(format!("generator {number}: {error}")),
         }
     }
@@ -368,15 +384,16 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> RunReco
         judgement.machine(&observed.hosts, &observed.processes, window);
     }
     judgement.clocks(&run);
-    let killed = observed.killed.iter();
-    judgement.caveats.extend(killed.map(|name| format!("{name} had to be killed at the end")));
+    let killed = observed.killed.into_iter();
+    judgement.caveats.extend(killed.map(|name| Caveat::Killed { name }));
     if !judgement.rejections.is_empty() {
         run.status = Status::Rejected;
     }
     run.reasons = judgement.rejections;
     run.caveats = judgement.caveats;
-    let (processes, hosts) = (observed.processes, observed.hosts);
-    RunRecord { run, generators, tiers, processes, hosts }
+    let (processes, hosts, graph) = (observed.processes, observed.hosts, settings.graph());
+    let speeds = Vec::new();
+    (RunRecord { run, graph, generators, tiers, processes, hosts, speeds }, outputs)
 }
 
 fn ended_row(run: &Run, throughput_per_s: Option<f64>) -> Ended {
@@ -399,16 +416,6 @@ fn run_seed(seed: u64, planned: Planned) -> u64 {
     let configuration = u64::try_from(planned.configuration).unwrap_or(u64::MAX);
     let within = mixed(u64::from(planned.repetition) + 1, u64::from(planned.attempt) + 1);
     mixed(mixed(seed, configuration + 1), within)
-}
-
-/// The results are in the database; what the generators printed would double them.
-fn tidy(folder: &Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with("generator-") {
-            std::fs::remove_file(entry.path().join("output")).unwrap_or_default();
-        }
-    }
 }
 
 /// Ending of the folder of a run that was killed.

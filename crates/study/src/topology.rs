@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use kendall_protocols::topology::{Edge, EdgeLink, End, Graph, Pool, TierId, TierNode};
+
+use crate::section::{Problem, Section};
+
 /// Name that links use for the load generators.
 pub const CLIENTS: &str = "clients";
 
@@ -20,11 +24,13 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierSpec {
     /// Name in the topology, such as `proxies`.
-    pub name: String,
+    pub name: TierId,
     /// What it is, such as `memcached-proxy`.
     pub kind: String,
     /// Tiers that it talks to.
     pub backends: Vec<String>,
+    /// Workers, connections and threads of each instance, where the study sets them.
+    pub pools: Vec<Pool>,
     /// How its instances come about.
     pub source: Source,
 }
@@ -122,7 +128,7 @@ impl Topology {
     /// A tier by its name.
     #[must_use]
     pub fn tier(&self, name: &str) -> Option<&TierSpec> {
-        self.tiers.iter().find(|tier| tier.name == name)
+        self.tiers.iter().find(|tier| tier.name == *name)
     }
 
     /// Names of all pairs that may carry a link, as the study file writes them.
@@ -130,9 +136,40 @@ impl Topology {
     pub fn edges(&self) -> Vec<(String, String)> {
         let clients = (CLIENTS.to_owned(), self.entry.clone());
         let inner = self.tiers.iter().flat_map(|tier| {
-            tier.backends.iter().map(|backend| (tier.name.clone(), backend.clone()))
+            let from = tier.name.as_str();
+            tier.backends.iter().map(move |backend| (from.to_owned(), backend.clone()))
         });
         std::iter::once(clients).chain(inner).collect()
+    }
+
+    /// Tiers and who talks to whom, by their distance from the clients. `link` says what lies between
+    /// two of them, by the names of [`edges`](Self::edges).
+    #[must_use]
+    pub fn graph(&self, link: impl Fn(&str, &str) -> Option<EdgeLink>) -> Graph {
+        let tiers = self.tiers.iter().map(|tier| TierNode {
+            tier: tier.name.clone(),
+            kind: tier.kind.clone(),
+            instances: match &tier.source {
+                Source::Started(started) => started.instances,
+                Source::Attached(instances) => u32::try_from(instances.len()).unwrap_or(u32::MAX),
+            },
+            pools: tier.pools.clone(),
+        });
+        let tier = |name: &str| self.tier(name).map(|tier| tier.name.clone());
+        let clients = tier(&self.entry).map(|to| Edge {
+            from: End::Clients,
+            link: link(CLIENTS, to.as_str()),
+            to,
+        });
+        let inner = self.tiers.iter().flat_map(|from| {
+            from.backends.iter().filter_map(|to| tier(to)).map(|to| Edge {
+                from: End::Tier(from.name.clone()),
+                link: link(from.name.as_str(), to.as_str()),
+                to,
+            })
+        });
+        Graph { edges: clients.into_iter().chain(inner).collect(), tiers: tiers.collect() }
+            .ordered()
     }
 
     /// The tiers in the order of starting: each after those that it talks to. `None` where they
@@ -143,21 +180,34 @@ impl Topology {
     pub fn start_order(&self) -> Result<Vec<&TierSpec>, String> {
         let mut order: Vec<&TierSpec> = Vec::new();
         while order.len() < self.tiers.len() {
-            let started = |name: &String| order.iter().any(|tier| tier.name == *name);
-            let next = self
-                .tiers
-                .iter()
-                .find(|tier| !started(&tier.name) && tier.backends.iter().all(started));
+            let started = |name: &str| order.iter().any(|tier| tier.name == *name);
+            let next = self.tiers.iter().find(|tier| {
+                !started(tier.name.as_str()) && tier.backends.iter().all(|to| started(to))
+            });
             match next {
                 Some(tier) => order.push(tier),
                 None => {
-                    let stuck = self.tiers.iter().find(|tier| !started(&tier.name));
-                    return Err(stuck.map_or_else(String::new, |tier| tier.name.clone()));
+                    let stuck = self.tiers.iter().find(|tier| !started(tier.name.as_str()));
+                    return Err(stuck.map_or_else(String::new, |tier| tier.name.to_string()));
                 }
             }
         }
         Ok(order)
     }
+}
+
+/// The key `name` of a tier in a study file, checked against those that it follows.
+///
+/// # Errors
+/// A [`Problem`] at that key: no name for a tier, or taken by another.
+pub(crate) fn tier_name(section: &mut Section<'_>, before: &[TierSpec]) -> Result<TierId, Problem> {
+    let text = section.text("name")?;
+    let name = TierId::new(text).map_err(|error| section.problem("name", error.to_string()))?;
+    if before.iter().any(|tier| tier.name == name) {
+        let what = format!("`{name}` is another tier's name; give each its own");
+        return Err(section.problem("name", what));
+    }
+    Ok(name)
 }
 
 impl Started {
@@ -183,5 +233,45 @@ impl Started {
             stop: StopSignal::Terminate,
             stop_deadline: Duration::from_secs(10),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::StudyFile;
+
+    fn refusal(first: &str, second: &str) -> Option<String> {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = '{first}'\n\
+             command = ['true']\n[[system.tiers]]\nname = '{second}'\ncommand = ['true']\n\
+             [workload]\npath = '/'\n"
+        );
+        StudyFile::parse("x.toml", text, false, &[]).err().map(|refusal| refusal.to_string())
+    }
+
+    /// A tier called `study` had the CPU time of Kendall itself, `clients` stood for the ends of
+    /// links, and `a/b` made a folder in another one.
+    #[test]
+    fn names_that_mean_something_else_are_refused_where_they_are_read() {
+        for name in ["study", "generator", "clients", "a/b", "port"] {
+            let said = refusal("web", name).unwrap();
+            assert!(said.contains("system.tiers.1.name") && said.contains(name), "{said}");
+        }
+        assert!(refusal("web", "web").unwrap().contains("another tier's name"));
+        assert_eq!(refusal("zfront", "workers"), None);
+    }
+
+    #[test]
+    fn the_graph_is_what_the_file_says_and_not_the_order_of_its_tiers() {
+        let text = "name = 'x'\n[system]\nkind = 'processes'\nentry = 'zfront'\n\
+                    [[system.tiers]]\nname = 'abackend'\ncommand = ['true']\n\
+                    [[system.tiers]]\nname = 'zfront'\ncommand = ['true']\nbackends = ['abackend']\n\
+                    [links]\n'zfront -> abackend' = { delay = '5ms' }\n\
+                    [workload]\npath = '/'\n";
+        let study = StudyFile::parse("x.toml", text.to_owned(), false, &[]).unwrap();
+        let graph = study.settings(&[]).unwrap().graph();
+        assert_eq!(graph.entry().unwrap().as_str(), "zfront");
+        assert_eq!(graph.tiers[0].tier, "zfront");
+        assert_eq!(graph.edges[1].link.as_ref().unwrap().delay_ns, 5_000_000);
     }
 }

@@ -497,6 +497,7 @@ impl Totals {
             limits_hit: named(self.limits),
             cpu_user_ns: usage.cpu_user_ns,
             cpu_system_ns: usage.cpu_system_ns,
+            spun_ns: None,
         }
     }
 }

@@ -25,7 +25,7 @@ use kendall_loadgen::memcached::{
     KeyChoice, Keyspace, KeyspacePlan, Memcached, MemcachedPlan, Size, parse_mix,
 };
 use kendall_loadgen::random::{Purpose, stream};
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::LoadResult;
 
 /// A child process that ends with its owner.
 struct Server(Child);

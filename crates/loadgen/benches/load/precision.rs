@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::load::PacePlan;
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::LoadResult;
 use kendall_stats::histogram::Histogram;
 use kendall_units::{exact_f64, whole_u64};
 use rustix::event::epoll;

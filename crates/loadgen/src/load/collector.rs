@@ -9,8 +9,8 @@ use kendall_stats::histogram::Histogram;
 use super::LoadProgress;
 use crate::clock::SECOND_NS;
 use crate::driver::ErrorKind;
-use crate::recorder::{OperationRecord, WindowRecord};
-use crate::result::{Operation, Window};
+use crate::recorder::{DRAINED, OperationRecord, WindowRecord};
+use kendall_protocols::load_result::{Operation, Window};
 
 /// Collects windows; each is encoded as soon as every thread has delivered it, so that a long
 /// load does not fill the memory with histograms.
@@ -22,7 +22,19 @@ pub(super) struct Collector {
     /// Windows that some threads have delivered: by index, how many, and their sum.
     partial: BTreeMap<usize, (usize, Vec<OperationRecord>)>,
     totals: Vec<OperationRecord>,
+    /// What was answered after the end.
+    drained: Vec<OperationRecord>,
     windows: Vec<Window>,
+}
+
+/// What was counted, put together.
+pub(super) struct Collected {
+    /// The last of them ends with the load.
+    pub(super) windows: Vec<Window>,
+    /// What was answered after the end; empty where nothing was.
+    pub(super) drained: BTreeMap<String, Operation>,
+    /// All of it.
+    pub(super) operations: BTreeMap<String, Operation>,
 }
 
 impl Collector {
@@ -32,9 +44,9 @@ impl Collector {
         started_ns: u64,
         returns: Vec<SyncSender<Box<WindowRecord>>>,
     ) -> Self {
-        let totals = empty(names.len());
+        let (totals, drained) = (empty(names.len()), empty(names.len()));
         let (partial, windows) = (BTreeMap::new(), Vec::new());
-        Self { names, threads, started_ns, returns, partial, totals, windows }
+        Self { names, threads, started_ns, returns, partial, totals, drained, windows }
     }
 
     /// Takes a window of one thread; the progress when it was the last to deliver it.
@@ -43,36 +55,41 @@ impl Collector {
             self.partial.entry(window.index).or_insert_with(|| (0, empty(self.names.len())));
         entry.0 += 1;
         let delivered = entry.0;
-        for (sum, more) in entry.1.iter_mut().zip(&window.operations) {
-            sum.add(more);
-        }
+        add(&mut entry.1, &window.operations);
         let index = window.index;
         window.clear();
         // A thread that has ended takes nothing back.
         self.returns[window.thread].try_send(window).unwrap_or_default();
-        if delivered < self.threads {
+        if delivered < self.threads || index == DRAINED {
             return None;
         }
         let (_, records) = self.partial.remove(&index)?;
         Some(self.close(index, &records))
     }
 
-    /// The windows, the last of which ends with the load, and the totals.
-    pub(super) fn finish(mut self, ended_ns: u64) -> (Vec<Window>, BTreeMap<String, Operation>) {
+    /// All that was counted.
+    pub(super) fn finish(mut self, ended_ns: u64) -> Collected {
         for (index, (_, records)) in std::mem::take(&mut self.partial) {
-            self.close(index, &records);
+            if index == DRAINED {
+                add(&mut self.drained, &records);
+                add(&mut self.totals, &records);
+            } else {
+                self.close(index, &records);
+            }
         }
         if let Some(last) = self.windows.last_mut() {
             last.to_ns = ended_ns.clamp(last.from_ns, last.to_ns);
         }
-        let totals = self.operations(&self.totals);
-        (self.windows, totals)
+        let any = self.drained.iter().any(OperationRecord::has_any);
+        Collected {
+            drained: if any { self.operations(&self.drained) } else { BTreeMap::new() },
+            operations: self.operations(&self.totals),
+            windows: self.windows,
+        }
     }
 
     fn close(&mut self, index: usize, records: &[OperationRecord]) -> LoadProgress {
-        for (sum, more) in self.totals.iter_mut().zip(records) {
-            sum.add(more);
-        }
+        add(&mut self.totals, records);
         let from_ns = self.started_ns + index as u64 * SECOND_NS;
         let window =
             Window { from_ns, to_ns: from_ns + SECOND_NS, operations: self.operations(records) };
@@ -93,6 +110,12 @@ impl Collector {
 
     fn operations(&self, records: &[OperationRecord]) -> BTreeMap<String, Operation> {
         self.names.iter().cloned().zip(records.iter().map(operation)).collect()
+    }
+}
+
+fn add(sums: &mut [OperationRecord], more: &[OperationRecord]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        sum.add(more);
     }
 }
 

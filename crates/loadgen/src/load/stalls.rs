@@ -8,7 +8,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
 
 use crate::clock::MILLISECOND_NS;
-use crate::result::Stalls;
+use kendall_protocols::load_result::Stalls;
 
 /// Silences this many times the mean are no chance: of a Poisson process one in 5·10⁸.
 const TIMES_THE_MEAN: f64 = 20.0;

@@ -4,7 +4,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, ratio};
 
 use super::Limits;
-use crate::result::LoadResult;
+use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 
 /// What the verdict rests on beside the result itself.
 #[derive(Debug)]
@@ -34,6 +34,10 @@ pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidenc
     stalls(result);
 }
 
+fn remark(kind: RemarkKind, text: String) -> Remark {
+    Remark { kind, text }
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -47,8 +51,11 @@ fn answers(result: &mut LoadResult) {
     let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
     let errors = result.operations.values().flat_map(|operation| &operation.errors);
     if let (0, Some((kind, _))) = (completed, errors.max_by_key(|(_, count)| **count)) {
-        result.rejections.push(format!(
-            "no request succeeded (most failed with {kind}): check the target and the request"
+        result.rejections.push(remark(
+            RemarkKind::NothingSucceeded,
+            format!(
+                "no request succeeded (most failed with {kind}): check the target and the request"
+            ),
         ));
     }
 }
@@ -60,26 +67,29 @@ fn schedule(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
     }
     let sent = sent(result);
     if let Some(share) = ratio(evidence.late, sent).filter(|share| *share > limits.late_share) {
-        result.rejections.push(format!(
+        result.rejections.push(remark(RemarkKind::GeneratorLate, format!(
             "the generator sent {} of the requests more than {} late (limit {}): use more threads, \
              a lower rate or a less busy machine",
             percent(share),
             Seconds::from_nanos(limits.lateness_ns),
             percent(limits.late_share)
-        ));
+        )));
     }
     let waits = evidence.connection_wait.count();
     if let Some(share) = ratio(waits, sent).filter(|share| *share > NOTABLE_WAITS) {
         let wait = |quantile| {
             Seconds::from_nanos(evidence.connection_wait.quantile(quantile).unwrap_or(0))
         };
-        result.caveats.push(format!(
-            "{} of the arrivals waited for one of the {} connections (median {}, 99 % {}); the \
+        result.caveats.push(remark(
+            RemarkKind::WaitedForConnection,
+            format!(
+                "{} of the arrivals waited for one of the {} connections (median {}, 99 % {}); the \
              wait is part of their response time",
-            percent(share),
-            result.clients,
-            wait(0.5),
-            wait(0.99)
+                percent(share),
+                result.clients,
+                wait(0.5),
+                wait(0.99)
+            ),
         ));
     }
 }
@@ -89,21 +99,21 @@ fn cores(result: &mut LoadResult, limits: &Limits) {
     for (number, thread) in result.threads.iter().enumerate() {
         let cpu = thread.cpu_user_ns + thread.cpu_system_ns;
         if let Some(share) = ratio(cpu, thread.wall_ns).filter(|share| *share > limits.cpu_share) {
-            result.rejections.push(format!(
+            result.rejections.push(remark(RemarkKind::GeneratorSaturated, format!(
                 "generator thread {number} was busy for {} of its time (limit {}): the generator, \
                  not the server, set the pace; use more threads",
                 percent(share),
                 percent(limits.cpu_share)
-            ));
+            )));
         }
         if let Some(share) =
             ratio(thread.run_queue_wait_ns, thread.wall_ns).filter(|share| *share > NOTABLE_SHARE)
         {
-            result.caveats.push(format!(
+            result.caveats.push(remark(RemarkKind::GeneratorWaitedForCore, format!(
                 "generator thread {number} waited for a core for {} of its time: response times \
                  include it",
                 percent(share)
-            ));
+            )));
         }
     }
 }
@@ -123,16 +133,16 @@ fn overload(result: &mut LoadResult, limits: &Limits) {
         percent(share)
     );
     if result.rejections.is_empty() {
-        result.caveats.push(format!(
+        result.caveats.push(remark(RemarkKind::SystemOverloaded, format!(
             "{text}: the system was overloaded while the generator kept its schedule; throughput is \
              what the system carried, response times are those of answered requests only"
-        ));
+        )));
     } else {
-        result.rejections.push(format!(
+        result.rejections.push(remark(RemarkKind::Unsent, format!(
             "{text} (limit {}): the generator was behind as well, so nobody can say who was too slow; \
              use a lower rate, more connections or more threads",
             percent(limits.unsent_share)
-        ));
+        )));
     }
 }
 
@@ -147,20 +157,23 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
     if let (Some(lateness), Some(mean)) = (evidence.lateness.mean(), response_time.mean())
         && lateness > NOTABLE_SHARE * mean
     {
-        result.caveats.push(format!(
+        result.caveats.push(remark(RemarkKind::LatenessInResponse, format!(
             "requests were sent {} late on average, which is {} of the mean response time of {}",
             Seconds::new(lateness / 1e9),
             percent(lateness / mean),
             Seconds::new(mean / 1e9)
-        ));
+        )));
     }
     let errors: u64 =
         result.operations.values().flat_map(|operation| operation.errors.values()).sum();
     if errors > 0 {
         let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
-        result.caveats.push(format!(
-            "{errors} requests failed ({} of those that ended); their times are not counted",
-            percent(ratio(errors, errors + completed).unwrap_or(0.0))
+        result.caveats.push(remark(
+            RemarkKind::Failed,
+            format!(
+                "{errors} requests failed ({} of those that ended); their times are not counted",
+                percent(ratio(errors, errors + completed).unwrap_or(0.0))
+            ),
         ));
     }
 }
@@ -186,7 +199,7 @@ fn stalls(result: &mut LoadResult) {
     } else {
         "an open loop (`--rate`) shows it".to_owned()
     };
-    result.caveats.push(format!(
+    result.caveats.push(remark(RemarkKind::Stalled, format!(
         "nothing completed for {} of the time, in {} silences of up to {}: a closed loop sends \
          nothing meanwhile, so its percentiles hide them; of requests that arrive at any moment 1 % \
          would have waited {} or more; {cause}{instead}",
@@ -194,7 +207,7 @@ fn stalls(result: &mut LoadResult) {
         stalls.count,
         Seconds::from_nanos(stalls.longest_ns),
         Seconds::from_nanos(stalls.arrival_wait_p99_ns)
-    ));
+    )));
 }
 
 #[cfg(test)]
@@ -204,7 +217,7 @@ mod tests {
     use kendall_protocols::snapshot::EncodedHistogram;
 
     use super::*;
-    use crate::result::{GeneratorThread, Operation};
+    use kendall_protocols::load_result::{GeneratorThread, Operation};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -251,14 +264,14 @@ mod tests {
     #[test]
     fn a_saturated_generator_rejects_the_run() {
         let result = judged("closed", 0, |thread| thread.cpu_user_ns = 7_800_000_000);
-        assert!(result.rejections[0].contains("busy for 98.0 % of its time"), "{result:?}");
+        assert!(result.rejections[0].text.contains("busy for 98.0 % of its time"), "{result:?}");
     }
 
     #[test]
     fn a_schedule_that_was_not_kept_rejects_an_open_loop_only() {
         let result = judged("open", 500, |_| ());
         assert!(
-            result.rejections[0].contains("sent 50.0 % of the requests more than"),
+            result.rejections[0].text.contains("sent 50.0 % of the requests more than"),
             "{result:?}"
         );
         assert!(judged("closed", 500, |_| ()).rejections.is_empty());
@@ -270,17 +283,17 @@ mod tests {
         result.unsent = 500;
         overload(&mut result, &Limits::default());
         assert!(result.rejections.is_empty(), "{result:?}");
-        assert!(result.caveats[0].contains("the system was overloaded"), "{result:?}");
+        assert!(result.caveats[0].text.contains("the system was overloaded"), "{result:?}");
         let mut result = judged("open", 500, |_| ());
         result.unsent = 500;
         overload(&mut result, &Limits::default());
-        assert!(result.rejections[1].contains("500 of 1500 arrivals (33.3 %)"), "{result:?}");
+        assert!(result.rejections[1].text.contains("500 of 1500 arrivals (33.3 %)"), "{result:?}");
     }
 
     #[test]
     fn waiting_for_a_core_is_a_doubt() {
         let result = judged("closed", 0, |thread| thread.run_queue_wait_ns = 2 * SECOND);
         assert!(result.rejections.is_empty(), "{result:?}");
-        assert!(result.caveats[0].contains("waited for a core for 20.0 %"), "{result:?}");
+        assert!(result.caveats[0].text.contains("waited for a core for 20.0 %"), "{result:?}");
     }
 }

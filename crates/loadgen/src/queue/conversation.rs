@@ -20,6 +20,7 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::TokioExecutor;
 use kendall_protocols::queue as wire;
+use kendall_protocols::queue::OPEN_CALLS;
 use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::reply::Answer;
 use prost::Message as _;
@@ -28,9 +29,6 @@ use tokio::task::JoinSet;
 
 use super::call::{self, Refusal};
 use crate::driver::ErrorKind;
-
-/// Calls of one stream that may be unanswered, as the protocol says; further callers wait.
-pub const OPEN_CALLS: usize = 1024;
 /// Bytes of calls that may wait to be sent; further callers wait. A larger call goes alone.
 const UNSENT_BYTES: u32 = 4 << 20;
 /// Bytes from which a message of calls takes no more: well below the 16 MiB that a server reads.

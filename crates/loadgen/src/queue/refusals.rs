@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::call::Refusal;
-use crate::result::LoadResult;
+use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 
 /// Characters of a refusal that are kept.
 const LONGEST: usize = 200;
@@ -34,12 +34,13 @@ impl Said {
             let Some(operation) = result.operations.get(&name) else { continue };
             let failed: u64 = operation.errors.values().sum();
             if operation.completed == 0 {
-                result.rejections.push(format!(
+                let text = format!(
                     "no {name} succeeded, of {failed} that ended; the service said: {text}"
-                ));
+                );
+                result.rejections.push(Remark { kind: RemarkKind::NothingSucceeded, text });
             } else {
-                let said = format!("the first {name} that was refused: {text}");
-                result.caveats.push(said);
+                let text = format!("the first {name} that was refused: {text}");
+                result.caveats.push(Remark { kind: RemarkKind::Refused, text });
             }
         }
     }
@@ -48,7 +49,7 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Operation;
+    use kendall_protocols::load_result::Operation;
 
     fn refused(text: &str) -> Refusal {
         Refusal::Status { code: 3, text: text.to_owned() }
@@ -71,10 +72,9 @@ mod tests {
         said.tell(&mut result);
         let rejected =
             "no send succeeded, of 7 that ended; the service said: too long (gRPC status 3)";
-        assert_eq!(result.rejections, [rejected]);
-        assert_eq!(
-            result.caveats,
-            ["the first receive that was refused: try later (gRPC status 3)"]
-        );
+        assert_eq!((result.rejections.len(), result.rejections[0].text.as_str()), (1, rejected));
+        assert_eq!(result.rejections[0].kind, RemarkKind::NothingSucceeded);
+        let doubted = "the first receive that was refused: try later (gRPC status 3)";
+        assert_eq!((result.caveats.len(), result.caveats[0].text.as_str()), (1, doubted));
     }
 }

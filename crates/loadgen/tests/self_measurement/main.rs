@@ -5,6 +5,7 @@
 
 mod servers;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +13,7 @@ use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::{Http, HttpPlan};
 use kendall_loadgen::load::{self, Limits, LoadPlan, PacePlan};
 use kendall_loadgen::random::{Purpose, stream};
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_stats::histogram::Histogram;
 use servers::{Behavior, Server};
 
@@ -121,7 +122,7 @@ fn a_stall_is_not_hidden_from_the_arrivals_that_it_kept_waiting() {
     }
     let waited = Histogram::decode(&result.connection_wait.0).unwrap();
     assert!(waited.count() > 0);
-    assert!(result.caveats.iter().any(|caveat| caveat.contains("waited for one of the 16")));
+    assert!(result.caveats.iter().any(|caveat| caveat.text.contains("waited for one of the 16")));
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn arrivals_that_were_never_sent_are_told() {
     let result = load(&plan(server.address(), 500, pace));
     assert!(result.unsent > 0);
     let said = result.rejections.iter().chain(&result.caveats);
-    assert!(said.into_iter().any(|text| text.contains("no free connection")), "{result:?}");
+    assert!(said.into_iter().any(|why| why.text.contains("no free connection")), "{result:?}");
     assert_eq!(result.operations["GET"].sent + result.unsent, 2_000);
 }
 
@@ -169,7 +170,32 @@ fn a_closed_loop_says_that_it_hides_a_stall() {
     let length = kendall_units::exact_f64(to - from) * 0.999;
     assert!(kendall_units::exact_f64(stalls.longest_ns) >= length, "{stalls:?}");
     assert!(stalls.share >= length / 800e6 * 0.99, "{stalls:?}");
-    assert!(result.caveats.iter().any(|text| text.contains("nothing completed for")), "{result:?}");
+    assert!(
+        result.caveats.iter().any(|why| why.text.contains("nothing completed for")),
+        "{result:?}"
+    );
+}
+
+/// A station that is slower than the arrivals: what it answers after the end was not answered in
+/// the last second, or the throughput of any overload would be the rate that was offered.
+#[test]
+fn what_is_answered_after_the_end_is_in_no_window() {
+    let server = Server::start(Behavior::Delay { nanoseconds: 400 * MILLISECOND_NS });
+    let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 100.0 } };
+    let mut plan = plan(server.address(), 1_000, pace);
+    plan.clients = 200;
+    plan.timeout_ns = 5_000 * MILLISECOND_NS;
+    let result = load(&plan);
+    let completed = |operations: &BTreeMap<String, Operation>| {
+        operations.get("GET").map_or(0, |operation| operation.completed)
+    };
+    let inside: u64 = result.windows.iter().map(|window| completed(&window.operations)).sum();
+    let drained = completed(&result.drained);
+    assert_eq!((result.windows.len(), completed(&result.operations)), (1, 100));
+    assert_eq!(inside + drained, 100);
+    // Those of the last 0.4 s could not be answered before the end, whatever the machine did.
+    assert!(drained >= 40, "{drained} after the end, {inside} before it");
+    assert!(result.windows[0].to_ns <= result.ended_ns);
 }
 
 #[test]

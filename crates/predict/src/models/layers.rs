@@ -22,9 +22,10 @@ use kendall_queueing::network::{
 use kendall_units::{Seconds, exact_f64, whole_u64};
 use nalgebra::{DMatrix, DVector};
 
+use crate::bottleneck::ResourceId;
 use crate::demands::non_negative;
 use crate::measured::{ConnectionView, OperatingPoint, TierView};
-use crate::score::{Comparison, Device};
+use crate::score::{Comparison, Device, StandsFor};
 
 use super::network::{NetworkThread, Setup, Solved, delay_device};
 use super::place_of_maximum;
@@ -273,6 +274,7 @@ impl Layers {
             delay_device("network", self.delay_s, throughput),
             Device {
                 name: format!("network threads of {}", self.tier),
+                stands_for: Some(StandsFor::NetworkThreads(self.tier.clone())),
                 servers: Some(exact_f64(self.threads)),
                 visits: 1.0,
                 service_time_s: thread_s,
@@ -320,8 +322,12 @@ impl Layers {
             visits_per_s = throughput;
         }
         let visits = if throughput > 0.0 { visits_per_s / throughput } else { 1.0 };
-        let device = |name: String, servers: u64, busy: f64, there: Option<f64>| Device {
-            name,
+        let device = |id: ResourceId, servers: u64, busy: f64, there: Option<f64>| Device {
+            name: match &id {
+                ResourceId::Connections { to, .. } => format!("connections to {to}"),
+                _ => format!("workers of {}", self.tier),
+            },
+            stands_for: Some(StandsFor::Resource(id)),
             servers: Some(exact_f64(servers)),
             visits,
             service_time_s: if visits_per_s > 0.0 { busy / visits_per_s } else { 0.0 },
@@ -330,9 +336,11 @@ impl Layers {
             measured_utilization: None,
         };
         let there = solution.total_number(2);
+        let connections =
+            ResourceId::Connections { of: self.tier.clone(), to: self.backend.clone() };
         [
-            device(format!("workers of {}", self.tier), self.workers, busy, Some(there)),
-            device(format!("connections to {}", self.backend), self.connections, in_exchange, None),
+            device(ResourceId::Workers(self.tier.clone()), self.workers, busy, Some(there)),
+            device(connections, self.connections, in_exchange, None),
         ]
     }
 }

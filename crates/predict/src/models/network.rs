@@ -5,13 +5,16 @@
 //! machine that they share, so it cannot see that full cores slow every worker down. The second knows the processor and that a worker is *held* while
 //! the processor works: a pool of workers around a delay and the host's cores.
 
+use kendall_protocols::snapshot::WORKER_THREAD;
+use kendall_protocols::topology::Part;
 use kendall_queueing::network::{
     Load, Network, NetworkError, NetworkSolution, Resource, convolution, pool_rates,
 };
 use kendall_units::{Seconds, exact_f64, whole_u64};
 
+use crate::bottleneck::ResourceId;
 use crate::measured::{OperatingPoint, TierView};
-use crate::score::{Compared, Comparison, Device, Variable};
+use crate::score::{Compared, Comparison, Device, StandsFor, Variable};
 
 use super::place_of_maximum;
 
@@ -86,7 +89,7 @@ pub(super) enum NetworkThread {
 impl NetworkThread {
     pub(super) fn of(point: &OperatingPoint, tier: &TierView) -> Self {
         let throughput = point.client.throughput_per_s;
-        let process = point.process(&tier.name).filter(|process| !process.threads.is_empty());
+        let process = point.process(&tier.part()).filter(|process| !process.threads.is_empty());
         if let Some(process) = process.filter(|_| throughput > 0.0) {
             let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
             let cpu: f64 = others().map(|group| group.cpu_cores).sum();
@@ -99,7 +102,7 @@ impl NetworkThread {
             };
         }
         let own_work_s = (tier.service_time_s - tier.backend_time_s.unwrap_or(0.0)).max(0.0);
-        let cpu_s = point.cpu_demand_s(&tier.name).unwrap_or(0.0);
+        let cpu_s = point.cpu_demand_s(&tier.part()).unwrap_or(0.0);
         Self::AtLeast { service_time_s: (cpu_s - own_work_s).max(0.0) }
     }
 
@@ -119,12 +122,9 @@ impl NetworkThread {
     }
 }
 
-/// Name of the threads of a worker pool.
-const WORKER_THREAD: &str = "worker";
-
 /// A tier behind the workers, as processors.
 struct Backend {
-    role: String,
+    part: Part,
     instances: u64,
     threads_each: u64,
     /// CPU time that a request costs on all instances together.
@@ -151,12 +151,12 @@ impl Parts {
             .backends()
             .filter_map(|process| {
                 let demand_s =
-                    busiest.cpu_demand_s(&process.role).filter(|demand| *demand > 0.0)?;
+                    busiest.cpu_demand_s(&process.part).filter(|demand| *demand > 0.0)?;
                 let instances = u64::from(process.instances.max(1));
                 // Threads that are not known are taken to be one a process.
                 let threads = process.working_threads().map_or(instances, whole_u64);
                 let threads_each = (threads / instances).max(1);
-                Some(Backend { role: process.role.clone(), instances, threads_each, demand_s })
+                Some(Backend { part: process.part.clone(), instances, threads_each, demand_s })
             })
             .collect();
         // The processors' times lie within what clients and workers wait for anyway. They are
@@ -189,7 +189,7 @@ impl Parts {
             centers.push("network threads");
         }
         centers.push("workers");
-        centers.extend(self.backends.iter().map(|backend| backend.role.as_str()));
+        centers.extend(self.backends.iter().map(|backend| backend.part.name.as_str()));
         centers.join(", ")
     }
 
@@ -198,7 +198,7 @@ impl Parts {
         let behind: Vec<String> = self
             .backends
             .iter()
-            .map(|b| format!(", then {} × ({} M/M/{})", b.instances, b.role, b.threads_each))
+            .map(|b| format!(", then {} × ({} M/M/{})", b.instances, b.part, b.threads_each))
             .collect();
         format!(
             "{} × ({thread}workers M/M/{}){} behind a delay; every service time stays what it was; \
@@ -224,7 +224,7 @@ impl Parts {
         let behind: Vec<String> = self
             .backends
             .iter()
-            .map(|b| format!(", {} of {}", Seconds::new(b.demand_s), b.role))
+            .map(|b| format!(", {} of {}", Seconds::new(b.demand_s), b.part))
             .collect();
         format!(
             "the lowest load (N = {lowest}): worker held for {}, and {} of delay; processor time a \
@@ -238,35 +238,54 @@ impl Parts {
     fn solve(&self, population: u64, think_time: f64) -> Result<Solved, NetworkError> {
         let mut resources = vec![Resource::delay(&[self.delay_s])];
         let mut places: Vec<Place> = Vec::new();
-        let mut add = |name: String, servers: u64, visits: f64, service_time_s: f64, all: bool| {
-            let demand = [visits * service_time_s];
-            let resource = if servers == 1 {
+        let mut add = |place: Place, shown: bool| {
+            let demand = [place.visits * place.service_time_s];
+            let resource = if place.servers == 1 {
                 Resource::queue(&demand)
             } else {
-                Resource::servers(servers, &demand)
+                Resource::servers(place.servers, &demand)
             };
-            // Of equal centers one is shown.
-            let shown =
-                all.then_some(Place { name, servers, visits, service_time_s, at: resources.len() });
+            let at = resources.len();
             resources.push(resource);
-            places.extend(shown);
+            places.extend(shown.then_some(Place { at, ..place }));
         };
-        let share = 1.0 / exact_f64(self.instances);
+        let visits = 1.0 / exact_f64(self.instances);
         let thread_s = self.thread.service_time_s();
         for instance in 1..=self.instances {
             if thread_s > 0.0 {
-                let name = format!("network thread of {} {instance}", self.tier);
-                add(name, self.thread.threads_each(), share, thread_s, true);
+                let place = Place {
+                    name: format!("network thread of {} {instance}", self.tier),
+                    stands_for: StandsFor::NetworkThreads(self.tier.clone()),
+                    servers: self.thread.threads_each(),
+                    visits,
+                    service_time_s: thread_s,
+                    at: 0,
+                };
+                add(place, true);
             }
-            let name = format!("workers of {} {instance}", self.tier);
-            add(name, self.workers_each, share, self.service_time_s, true);
+            let place = Place {
+                name: format!("workers of {} {instance}", self.tier),
+                stands_for: StandsFor::Resource(ResourceId::Workers(self.tier.clone())),
+                servers: self.workers_each,
+                visits,
+                service_time_s: self.service_time_s,
+                at: 0,
+            };
+            add(place, true);
         }
         for backend in &self.backends {
-            let share = 1.0 / exact_f64(backend.instances);
             for instance in 0..backend.instances {
                 let each = if backend.instances > 1 { "each of " } else { "" };
-                let name = format!("{each}{}", backend.role);
-                add(name, backend.threads_each, share, backend.demand_s, instance == 0);
+                let place = Place {
+                    name: format!("{each}{}", backend.part),
+                    stands_for: StandsFor::Resource(ResourceId::Cpu(backend.part.clone())),
+                    servers: backend.threads_each,
+                    visits: 1.0 / exact_f64(backend.instances),
+                    service_time_s: backend.demand_s,
+                    at: 0,
+                };
+                // Of equal centers one is shown.
+                add(place, instance == 0);
             }
         }
         let network = Network { classes: vec![Load::Closed { population, think_time }], resources };
@@ -284,6 +303,7 @@ impl Parts {
 /// A center and its place in the network.
 struct Place {
     name: String,
+    stands_for: StandsFor,
     servers: u64,
     visits: f64,
     service_time_s: f64,
@@ -294,6 +314,7 @@ impl Place {
     fn device(self, solution: &NetworkSolution) -> Device {
         Device {
             name: self.name,
+            stands_for: Some(self.stands_for),
             servers: Some(exact_f64(self.servers)),
             visits: self.visits,
             service_time_s: self.service_time_s,
@@ -307,6 +328,7 @@ impl Place {
 pub(super) fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> Device {
     Device {
         name: name.to_owned(),
+        stands_for: None,
         servers: None,
         visits: 1.0,
         service_time_s: delay_s,
@@ -335,7 +357,7 @@ impl Cores {
         let delay_s = (lowest.client.response_time_s - at_rest_s).max(0.0);
         let tier = lowest.first_tier().filter(|tier| tier.workers > 0);
         // While a worker is held, the processor works for the tier and its backends.
-        let generator_s = lowest.cpu_demand_s(crate::bottleneck::GENERATOR).unwrap_or(0.0);
+        let generator_s = lowest.cpu_demand_s(&Part::generator()).unwrap_or(0.0);
         let inside_s = tier.map_or(0.0, |tier| {
             (tier.service_time_s - (at_rest_s - generator_s)).clamp(0.0, delay_s)
         });
@@ -368,6 +390,7 @@ impl Cores {
             delay_device("outside the workers", self.outside_s, throughput),
             Device {
                 name: "CPU of the host".to_owned(),
+                stands_for: Some(StandsFor::Resource(ResourceId::Host)),
                 servers: Some(exact_f64(self.cores)),
                 visits: 1.0,
                 service_time_s: self.demand_s,
@@ -399,6 +422,7 @@ impl Cores {
         let throughput = solution.throughput[0];
         Device {
             name: format!("workers of {}", self.tier),
+            stands_for: Some(StandsFor::Resource(ResourceId::Workers(self.tier.clone()))),
             servers: Some(exact_f64(workers)),
             visits: 1.0,
             service_time_s: if throughput > 0.0 { busy / throughput } else { 0.0 },
@@ -488,6 +512,7 @@ impl Setup<'_> {
         };
         Comparison {
             model: self.model.clone(),
+            family: self.model.clone(),
             assumes: self.assumes.clone(),
             calibrated_on: self.calibrated_on.clone(),
             variable,
@@ -504,37 +529,42 @@ fn beside(devices: &[Device], point: &OperatingPoint) -> Vec<Device> {
     devices
         .iter()
         .map(|device| Device {
-            measured_utilization: measured_utilization(&device.name, point),
+            measured_utilization: measured_utilization(device.stands_for.as_ref(), point),
             ..device.clone()
         })
         .collect()
 }
 
-fn measured_utilization(device: &str, point: &OperatingPoint) -> Option<f64> {
-    let tier = point.first_tier();
-    if device.starts_with("workers") {
-        let tier = tier.filter(|tier| tier.workers > 0)?;
-        return Some(tier.workers_busy / f64::from(tier.workers));
+/// Utilization that was measured of what a device stands for: by what it is, not by its name.
+fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Option<f64> {
+    let tier = |name: &String| point.tiers.iter().find(|tier| tier.name == *name);
+    match of? {
+        StandsFor::System => None,
+        StandsFor::NetworkThreads(of) => {
+            let process = point.process(&tier(of)?.part())?;
+            let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
+            let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores))?;
+            let cpu: f64 = others().map(|group| group.cpu_cores).sum();
+            (busiest.threads > 0.0).then(|| cpu / busiest.threads)
+        }
+        StandsFor::Resource(ResourceId::Workers(of)) => {
+            let tier = tier(of).filter(|tier| tier.workers > 0)?;
+            Some(tier.workers_busy / f64::from(tier.workers))
+        }
+        StandsFor::Resource(ResourceId::Connections { of, .. }) => {
+            let of = tier(of)?.connections.as_ref().filter(|of| of.connections > 0)?;
+            Some(of.busy() / f64::from(of.connections))
+        }
+        StandsFor::Resource(ResourceId::Host) => {
+            let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+            (point.host_cores > 0.0 && cpu > 0.0).then(|| cpu / point.host_cores)
+        }
+        StandsFor::Resource(ResourceId::Cpu(part)) => {
+            let process = point.process(part)?;
+            let threads = process.working_threads().unwrap_or(f64::from(process.instances));
+            (threads > 0.0).then(|| process.cpu_cores / threads)
+        }
     }
-    if device.starts_with("connections") {
-        let of = tier?.connections.as_ref().filter(|of| of.connections > 0)?;
-        return Some(of.busy() / f64::from(of.connections));
-    }
-    if device.starts_with("CPU") {
-        let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
-        return (point.host_cores > 0.0 && cpu > 0.0).then(|| cpu / point.host_cores);
-    }
-    if device.starts_with("network thread") {
-        let process = point.process(&tier?.name)?;
-        let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
-        let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores))?;
-        let cpu: f64 = others().map(|group| group.cpu_cores).sum();
-        return (busiest.threads > 0.0).then(|| cpu / busiest.threads);
-    }
-    let role = device.strip_prefix("each of ").unwrap_or(device);
-    let process = point.backends().find(|process| process.role == role)?;
-    let threads = process.working_threads().unwrap_or(f64::from(process.instances));
-    (threads > 0.0).then(|| process.cpu_cores / threads)
 }
 
 #[cfg(test)]
@@ -610,7 +640,7 @@ mod tests {
                 ..TierView::default()
             }],
             processes: vec![ProcessView {
-                role: "proxies".to_owned(),
+                part: Part { name: "proxies".to_owned(), ..Part::default() },
                 instances: 1,
                 cpu_cores: throughput * 0.000_2,
                 cpu_cores_limit: 2.0,
@@ -643,8 +673,8 @@ mod tests {
                 threads,
                 cpu_cores,
             };
-            let process = |role: &str, instances, threads: Vec<_>, each_s: f64| ProcessView {
-                role: role.to_owned(),
+            let process = |name: &str, instances, threads: Vec<_>, each_s: f64| ProcessView {
+                part: Part { name: name.to_owned(), ..Part::default() },
                 instances,
                 cpu_cores: throughput * each_s,
                 threads,
@@ -690,6 +720,40 @@ mod tests {
                 && (server.service_time_s - 90e-6).abs() < 1e-12
         );
         assert!((server.measured_utilization.unwrap() - 0.57).abs() < 1e-9);
+    }
+
+    /// A backend may be called `workers`: what was measured of it is its own CPU and not the pool of
+    /// the proxy before it.
+    #[test]
+    fn a_backend_is_not_taken_for_the_pool_by_its_name() {
+        for name in ["workers", "caches", "connections", "CPU", "network thread"] {
+            let point = |population: f64, throughput: f64, response: f64| OperatingPoint {
+                population: Some(population),
+                client: View { throughput_per_s: throughput, response_time_s: response },
+                tiers: vec![TierView {
+                    name: "proxies".to_owned(),
+                    instances: 1,
+                    workers: 4,
+                    view: View { throughput_per_s: throughput, response_time_s: response },
+                    service_time_s: 0.001,
+                    workers_busy: throughput * 0.001,
+                    ..TierView::default()
+                }],
+                processes: vec![ProcessView {
+                    part: Part { name: name.to_owned(), ..Part::default() },
+                    instances: 1,
+                    cpu_cores: 0.128 * throughput / 3_900.0,
+                    ..ProcessView::default()
+                }],
+                ..OperatingPoint::default()
+            };
+            let curve = [point(1.0, 900.0, 0.001_1), point(32.0, 3_900.0, 0.008)];
+            let comparison = &threads_workers_servers(&curve)[0];
+            let device = comparison.devices.iter().find(|device| device.name == name).unwrap();
+            assert!((device.measured_utilization.unwrap() - 0.128).abs() < 1e-9, "{device:?}");
+            let pool = comparison.devices.iter().find(|d| d.name == "workers of proxies 1");
+            assert!((pool.unwrap().measured_utilization.unwrap() - 0.975).abs() < 1e-9);
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use kendall_queueing::station::{
 };
 use kendall_units::{Seconds, exact_f64};
 
+use crate::bottleneck::ResourceId;
 use crate::measured::{ConnectionView, OperatingPoint, TierView, View};
-use crate::score::{Compared, Comparison, Device, Variable};
+use crate::score::{Compared, Comparison, Device, StandsFor, Variable};
 
 use super::place_of_maximum;
 
@@ -102,6 +103,18 @@ impl Subject {
         }
     }
 
+    fn stands_for(self, point: &OperatingPoint) -> Option<StandsFor> {
+        let tier = || point.first_tier().map(|tier| tier.name.clone());
+        Some(match self {
+            Self::Whole => StandsFor::System,
+            Self::Workers => StandsFor::Resource(ResourceId::Workers(tier()?)),
+            Self::Connections => StandsFor::Resource(ResourceId::Connections {
+                of: tier()?,
+                to: backend(point).to_owned(),
+            }),
+        })
+    }
+
     /// What stands before the name of the model.
     fn prefix(self, point: &OperatingPoint) -> String {
         if self == Self::Connections { format!("{} ", backend(point)) } else { String::new() }
@@ -172,6 +185,7 @@ fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> 
         calibration,
         subject,
         model: format!("{}M/M/1", subject.prefix(at)),
+        family: format!("{}M/M/1", subject.prefix(at)),
         assumes: format!("{what}; Poisson arrivals, exponential service"),
         calibrated_on: format!(
             "service rate {service_rate:.1}/s: the highest {rate} of the curve, at load {}",
@@ -213,6 +227,7 @@ fn mmm(
         calibration,
         subject,
         model: format!("{}M/M/{servers}, service time of {at}", subject.prefix(point)),
+        family: format!("{}M/M/m, service time of {at}", subject.prefix(point)),
         assumes: format!(
             "each of the {servers} {one} is a server that no other resource slows down; Poisson \
              arrivals, exponential service"
@@ -240,6 +255,7 @@ struct Setup<'a> {
     calibration: usize,
     subject: Subject,
     model: String,
+    family: String,
     assumes: String,
     calibrated_on: String,
     servers: u64,
@@ -268,6 +284,7 @@ fn compare(setup: &Setup<'_>) -> Comparison {
         solutions.iter().zip(&seen).rev().find_map(|(s, seen)| Some((s.as_ref().ok()?, seen)));
     Comparison {
         model: setup.model.clone(),
+        family: setup.family.clone(),
         assumes: setup.assumes.clone(),
         calibrated_on: setup.calibrated_on.clone(),
         variable: setup.subject.variable(at),
@@ -282,6 +299,7 @@ fn device(setup: &Setup<'_>, solution: &StationSolution, seen: &Seen) -> Device 
     let same = u64::from(seen.servers) == setup.servers && seen.busy.is_finite();
     Device {
         name: setup.subject.device(&setup.curve[setup.calibration]),
+        stands_for: setup.subject.stands_for(&setup.curve[setup.calibration]),
         servers: Some(exact_f64(setup.servers)),
         visits: seen.visits,
         service_time_s: setup.service_time_s,

@@ -65,7 +65,7 @@ pub(crate) fn beside_load_curves(data: &Data) -> Option<Section> {
 
 fn chapter(data: &Data) -> Option<Section> {
     // An adaptive search measures where it pays, not where effects could be told apart.
-    if data.factors.is_empty() || data.study.design == "adaptive" {
+    if data.factors.is_empty() || !data.searches.is_empty() {
         return None;
     }
     let mut section = Section::new("effects", "Effects of the factors, and variation");

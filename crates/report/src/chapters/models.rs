@@ -62,21 +62,11 @@ fn best_known<'a>(data: &Data, compared: &'a [Of<'a>]) -> Vec<(&'a Curve, &'a [C
     all
 }
 
-/// The family of a model, without the figures of one curve.
-fn family(comparison: &Comparison) -> String {
-    if comparison.model.ends_with("M/M/1") {
-        return comparison.model.clone();
-    }
-    let letters: String =
-        comparison.model.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-    letters.replace("M/M/,", "M/M/m,").to_owned()
-}
-
 fn ranking(compared: &[Of<'_>]) -> Vec<String> {
     let mut families: Vec<(String, Variable, Vec<f64>, usize)> = Vec::new();
     let mut anywhere: Vec<f64> = Vec::new();
     for comparison in compared.iter().flat_map(|(_, list)| list) {
-        let name = family(comparison);
+        let name = comparison.family.clone();
         let place = families
             .iter()
             .position(|known| known.0 == name && known.1 == comparison.variable)
@@ -219,7 +209,7 @@ fn label_of(variable: Variable) -> &'static str {
 /// What each family of models assumes, once, with the calibration of the first curve that has it.
 fn described(section: &mut Section, compared: &[Of<'_>]) {
     section.heading("What each model assumes, and what it was calibrated on");
-    let mut told: Vec<String> = Vec::new();
+    let mut told: Vec<&String> = Vec::new();
     let mut caveats: Vec<String> = Vec::new();
     let mut items = Vec::new();
     for (curve, comparison) in all(compared) {
@@ -228,11 +218,10 @@ fn described(section: &mut Section, compared: &[Of<'_>]) {
                 caveats.push(caveat.clone());
             }
         }
-        let family = family(comparison);
-        if told.contains(&family) {
+        if told.contains(&&comparison.family) {
             continue;
         }
-        told.push(family);
+        told.push(&comparison.family);
         items.push(format!(
             "{}: {}. For {}: {}.",
             comparison.model, comparison.assumes, curve.name, comparison.calibrated_on

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_stats::estimate::Caveat;
 use kendall_store::Status;
 
 use crate::data::{Data, Repetition};
@@ -71,20 +72,17 @@ fn rejected(section: &mut Section, data: &Data) {
     section.table(table);
 }
 
-/// Doubts by their text with the figures left out of the key, so that equal ones are counted.
-fn noticed(data: &Data) -> Vec<(String, usize)> {
-    let mut counts: BTreeMap<String, (String, usize)> = BTreeMap::new();
+/// The first doubt of each kind, and how many runs carry one of it.
+fn noticed(data: &Data) -> Vec<(String, u64)> {
     let runs = data.configurations.iter().flat_map(|c| &c.repetitions);
-    for caveat in runs.flat_map(|repetition| &repetition.run.caveats) {
-        let kind: String = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
-        counts.entry(kind).or_insert_with(|| (caveat.clone(), 0)).1 += 1;
-    }
-    let mut noticed: Vec<(String, usize)> = counts.into_values().collect();
+    let kinds = Caveat::by_kind(runs.map(|repetition| repetition.run.caveats.as_slice()));
+    let mut noticed: Vec<(String, u64)> =
+        kinds.into_iter().map(|(caveat, runs)| (caveat.to_string(), runs)).collect();
     noticed.sort_by_key(|(_, runs)| std::cmp::Reverse(*runs));
     noticed
 }
 
-fn table(noticed: &[(String, usize)]) -> Table {
+fn table(noticed: &[(String, u64)]) -> Table {
     let mut table = Table::new("caveats", "Doubts, the first of each kind with its figures")
         .column("caveat", "Doubt", Unit::Text)
         .column("runs", "Runs", Unit::Count);

@@ -1,26 +1,21 @@
 //! From the stored window of a run to the operating point that the laws and models take.
 
 use kendall_predict::measured::{
-    BatchView, ConnectionView, OperatingPoint, ProcessView, Purpose, ThreadView, TierView, View,
+    BatchView, ConnectionView, OperatingPoint, ProcessView, ThreadView, TierView, View,
 };
 use kendall_protocols::snapshot::stage;
+use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Measured, MeasuredTier, ThreadUse};
 use kendall_units::exact_f64;
 
-/// Kind of tier that relays and is modeled as a delay.
-const LINK: &str = "link";
-
-/// Stage of the tiers whose workers share connections to a backend.
-const CONNECTION_WAIT: &str = "connection_wait_time";
-
-/// Name of the tier that clients speak to: the first of those that report stages.
+/// Name of the tier nearest the clients that reports stages; rows come by their distance from them.
 pub(super) fn first_tier(measured: &Measured) -> Option<&str> {
     measured.tiers.iter().find(|tier| is_station(tier)).map(|tier| tier.tier.as_str())
 }
 
 fn is_station(tier: &MeasuredTier) -> bool {
-    tier.kind != LINK && !tier.period.requests.is_empty()
+    tier.role == Role::Tier && !tier.period.requests.is_empty()
 }
 
 /// The operating point of one run.
@@ -32,7 +27,7 @@ pub(super) fn of(measured: &Measured) -> OperatingPoint {
             names.push(&tier.tier);
         }
     }
-    let (client_link, backend_link) = links(measured, names.first().copied());
+    let before = Before::of(measured, names.first().copied());
     let host = match measured.hosts.as_slice() {
         [host] => Some(host),
         _ => None,
@@ -46,8 +41,9 @@ pub(super) fn of(measured: &Measured) -> OperatingPoint {
             throughput_per_s: measured.throughput_per_s,
             response_time_s: measured.response_time.mean().unwrap_or(0.0) / 1e9,
         },
-        client_link_round_trip_s: 2.0 * client_link,
-        backend_link_round_trip_s: 2.0 * backend_link,
+        client_link_round_trip_s: 2.0 * before.delay_s,
+        backend_link_round_trip_s: 2.0 * before.behind_s,
+        silent_before: before.silent,
         tiers: names.into_iter().map(|name| tier_view(measured, name)).collect(),
         processes: processes(measured),
         host_cores: host.map_or(0.0, |host| f64::from(host.cores)),
@@ -55,24 +51,40 @@ pub(super) fn of(measured: &Measured) -> OperatingPoint {
     }
 }
 
-/// Delay one way of the link before the first tier, and of the one behind it.
-fn links(measured: &Measured, first: Option<&str>) -> (f64, f64) {
-    let Some(links) = measured.run.setting("links").and_then(|links| links.as_object()) else {
-        return (0.0, 0.0);
-    };
-    let mut delays = (0.0, 0.0);
-    for (ends, link) in links {
-        let Some((from, to)) = ends.split_once("->") else { continue };
-        let delay = link.get("delay").and_then(|delay| delay.as_str());
-        let delay =
-            delay.and_then(|d| kendall_units::parse_seconds(d).ok()).map_or(0.0, |d| d.get());
-        if from.trim() == "clients" {
-            delays.0 += delay;
-        } else if first.is_none_or(|first| from.trim() == first || to.trim() != first) {
-            delays.1 += delay;
+/// The way from the clients to the first tier that reports, and what lies behind it.
+#[derive(Default)]
+struct Before {
+    /// Tiers on the way that say nothing of themselves.
+    silent: Vec<String>,
+    /// Stated delay of the links on the way, one way.
+    delay_s: f64,
+    /// Stated delay of all other links, one way.
+    behind_s: f64,
+}
+
+impl Before {
+    fn of(measured: &Measured, first: Option<&str>) -> Self {
+        let graph = &measured.graph;
+        let delay_s = |edge: &Edge| {
+            edge.link
+                .as_ref()
+                .map_or(0.0, |link| kendall_units::Seconds::from_nanos(link.delay_ns).get())
+        };
+        // Where no tier reports, the system is what lies behind the clients' own link.
+        let first = first.map(TierId::stored).or_else(|| graph.entry().cloned());
+        let Some(first) = first else { return Self::default() };
+        let way = graph.way_to(&first);
+        let silent = way.iter().filter_map(|edge| match &edge.from {
+            End::Clients => None,
+            End::Tier(tier) => Some(tier.to_string()),
+        });
+        let behind = graph.edges.iter().filter(|edge| !way.contains(edge));
+        Self {
+            silent: silent.collect(),
+            delay_s: way.iter().map(|edge| delay_s(edge)).sum(),
+            behind_s: behind.map(delay_s).sum(),
         }
     }
-    delays
 }
 
 fn tier_view(measured: &Measured, name: &str) -> TierView {
@@ -100,7 +112,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         queue_length: sum(|tier| tier.period.queue_length.mean),
         workers_busy: sum(|tier| tier.period.workers_busy.mean),
         batches: batches(&instances),
-        connections: connections(measured, &instances, merged(CONNECTION_WAIT)),
+        connections: connections(measured, &instances, merged(stage::CONNECTION_WAIT_TIME)),
     }
 }
 
@@ -115,16 +127,20 @@ fn batches(instances: &[&MeasuredTier]) -> Option<BatchView> {
     Some(BatchView { per_s, held_time_s: held.mean()? / 1e9 })
 }
 
-/// The pool of connections to the one backend that the workers share, by the study's settings.
-/// `wait_s` is the mean over requests of the time until there was a connection, which of a batch
-/// the first of its requests records, and the others 0.
+/// The pool of connections to a backend that the workers share, as the study set it. `wait_s` is the
+/// mean over requests of the time until there was a connection, which of a batch the first of its
+/// requests records, and the others 0.
 fn connections(
     measured: &Measured,
     instances: &[&MeasuredTier],
     wait_s: Option<f64>,
 ) -> Option<ConnectionView> {
     let wait_s = wait_s?;
-    let each = measured.run.setting("system")?.get("connections")?.as_u64()?;
+    let tier = measured.graph.tier(&TierId::stored(instances.first()?.tier.as_str()))?;
+    let (backend, each) = tier.pools.iter().find_map(|pool| match &pool.of {
+        PoolKind::Connections(to) => Some((to.to_string(), pool.servers)),
+        PoolKind::Workers | PoolKind::Threads => None,
+    })?;
     let mut times = Histogram::new();
     let (mut exchanges_per_s, mut requests_per_s) = (0.0, 0.0);
     for instance in instances {
@@ -133,13 +149,9 @@ fn connections(
         exchanges_per_s += per_second(backend.requests, instance);
         requests_per_s += instance.throughput_per_s();
     }
-    let backend = measured.topology.iter().find(|tier| {
-        tier.kind != LINK && instances.iter().all(|instance| instance.tier != tier.tier)
-    });
-    let connections = each.saturating_mul(u64::try_from(instances.len()).ok()?);
     Some(ConnectionView {
-        backend: backend.map_or("backend", |tier| tier.tier.as_str()).to_owned(),
-        connections: u32::try_from(connections).ok()?,
+        backend,
+        connections: each.saturating_mul(u32::try_from(instances.len()).ok()?),
         exchanges_per_s,
         exchange_time_s: times.mean()? / 1e9,
         waiting_time_s: if exchanges_per_s > 0.0 {
@@ -162,11 +174,10 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
     let mut views: Vec<ProcessView> = Vec::new();
     for process in measured.processes.iter().filter(|process| process.length_s > 0.0) {
         let waited = process.run_queue_wait_s / process.length_s;
-        let place = views.iter().position(|view| view.role == process.role);
+        let place = views.iter().position(|view| view.part == process.part);
         let place = place.unwrap_or_else(|| {
             views.push(ProcessView {
-                role: process.role.clone(),
-                purpose: purpose(measured, &process.role),
+                part: process.part.clone(),
                 run_queue_wait: Some(0.0),
                 ..ProcessView::default()
             });
@@ -182,7 +193,7 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
     }
     for view in &mut views {
         view.threads.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
-        let generator = view.role == kendall_predict::bottleneck::GENERATOR;
+        let generator = view.part.role == Role::Generator;
         let threads = if generator && generator_threads > 0 {
             exact_f64(generator_threads)
         } else {
@@ -191,14 +202,6 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
         view.cpu_cores_limit = threads.min(cores);
     }
     views
-}
-
-fn purpose(measured: &Measured, role: &str) -> Purpose {
-    match measured.topology.iter().find(|tier| tier.tier == role) {
-        Some(tier) if tier.kind == LINK => Purpose::Link,
-        Some(_) => Purpose::Tier,
-        None => Purpose::Harness,
-    }
 }
 
 fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {
@@ -216,8 +219,8 @@ fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {
     }
 }
 
-fn threads_cpu(point: &OperatingPoint, role: &str, name: &str) -> f64 {
-    let process = point.process(role);
+fn threads_cpu(point: &OperatingPoint, part: &Part, name: &str) -> f64 {
+    let process = point.process(part);
     let mut groups = process.into_iter().flat_map(|process| &process.threads);
     groups.find(|group| group.name == name).map_or(0.0, |group| group.cpu_cores)
 }
@@ -271,7 +274,7 @@ pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
     });
     let processes = first.processes.iter().map(|view| {
         let find = |point: &OperatingPoint, value: fn(&ProcessView) -> f64| {
-            point.processes.iter().find(|p| p.role == view.role).map_or(0.0, value)
+            point.process(&view.part).map_or(0.0, value)
         };
         ProcessView {
             cpu_cores: of(&|point| find(point, |p| p.cpu_cores)),
@@ -281,7 +284,7 @@ pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
                 .threads
                 .iter()
                 .map(|group| ThreadView {
-                    cpu_cores: of(&|point| threads_cpu(point, &view.role, &group.name)),
+                    cpu_cores: of(&|point| threads_cpu(point, &view.part, &group.name)),
                     ..group.clone()
                 })
                 .collect(),

@@ -5,6 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kendall_protocols::topology::{
+    Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
+};
+use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
@@ -29,6 +33,9 @@ pub(crate) struct Synthetic {
     pub(crate) open: bool,
     /// A message queue, whose workers serve several requests at once.
     pub(crate) batches: bool,
+    /// The tier that clients talk to is `zfront`, behind it over a link of 5 ms `abackend`; both
+    /// report.
+    pub(crate) chain: bool,
 }
 
 impl Synthetic {
@@ -45,6 +52,7 @@ impl Synthetic {
             repetitions: 3,
             open: false,
             batches: false,
+            chain: false,
         }
     }
 
@@ -62,6 +70,7 @@ impl Synthetic {
             repetitions: 3,
             open: false,
             batches: false,
+            chain: false,
         }
     }
 
@@ -92,6 +101,9 @@ impl Synthetic {
                 let mut record = record(run, self.open);
                 if self.batches {
                     batched(&mut record);
+                }
+                if self.chain {
+                    chained(&mut record);
                 }
                 results.store_run(&record).unwrap();
                 position += 1;
@@ -144,7 +156,7 @@ impl Synthetic {
             attempt: 0,
             status: Status::Done,
             reasons: Vec::new(),
-            caveats: vec!["generator and tiers share 2 cores: they disturb each other".to_owned()],
+            caveats: vec![Caveat::SharedMachine { cores: 2 }],
             factors: factors.collect(),
             settings: serde_json::json!({
                 "links": {
@@ -242,7 +254,41 @@ fn record(run: Run, open: bool) -> RunRecord {
         tiers: (0..truth.proxies).map(|instance| proxy(&truth, instance)).collect(),
         processes: processes(&truth),
         hosts: hosts(&truth),
+        graph: graph(&truth, ("proxies", "servers"), Vec::new()),
+        speeds: Vec::new(),
         run,
+    }
+}
+
+/// Clients, a tier with workers, and what lies behind it, with links of half a millisecond.
+fn graph(truth: &Truth, tiers: (&'static str, &'static str), more: Vec<Pool>) -> Graph {
+    let (front, back) = (TierId::fixed(tiers.0), TierId::fixed(tiers.1));
+    let node = |tier: &TierId, instances, pools| TierNode {
+        tier: tier.clone(),
+        kind: String::new(),
+        instances,
+        pools,
+    };
+    let edge = |from: End, name: &str, to: &TierId| Edge {
+        from,
+        link: Some(EdgeLink {
+            name: format!("{name} -> {to}"),
+            delay_ns: 500_000,
+            bandwidth_bytes_per_s: None,
+        }),
+        to: to.clone(),
+    };
+    let workers = Pool { of: PoolKind::Workers, servers: truth.workers };
+    let pools = std::iter::once(workers).chain(more).collect();
+    Graph {
+        tiers: vec![
+            node(&front, truth.proxies, pools),
+            node(&back, u32::try_from(truth.servers).unwrap(), Vec::new()),
+        ],
+        edges: vec![
+            edge(End::Clients, "clients", &front),
+            edge(End::Tier(front.clone()), front.as_str(), &back),
+        ],
     }
 }
 
@@ -278,6 +324,7 @@ fn generator(truth: &Truth, open: bool) -> Generator {
             cpu_system_ns: SECOND,
             wall_ns: SECONDS * SECOND,
             run_queue_wait_ns: SECOND / 10,
+            spun_ns: None,
         }],
         operations,
         ..Generator::default()
@@ -320,6 +367,7 @@ fn proxy(truth: &Truth, instance: u32) -> Tier {
         bytes_out: completions * 8,
         cpu_user_ns: SECOND,
         cpu_system_ns: SECOND,
+        spun_ns: None,
         outcomes: BTreeMap::new(),
         limits_hit: BTreeMap::new(),
         requests: BTreeMap::from([("set".to_owned(), requests)]),
@@ -353,7 +401,10 @@ fn processes(truth: &Truth) -> Vec<Process> {
                 ..ProcessSample::default()
             };
             Process {
-                role: (*role).to_owned(),
+                part: match *role {
+                    "generator" => Part::generator(),
+                    tier => Part { role: Role::Tier, name: tier.to_owned() },
+                },
                 host: "localhost".to_owned(),
                 samples: (0..=SECONDS).map(sample).collect(),
                 ..Process::default()
@@ -396,7 +447,8 @@ pub(crate) fn batch(clients: f64) -> f64 {
 fn batched(record: &mut RunRecord) {
     let clients = record.run.factor("workload.clients").and_then(|level| level.number).unwrap();
     let batch = batch(clients);
-    record.run.settings["system"] = serde_json::json!({ "connections": 4 });
+    let pool = Pool { of: PoolKind::Connections(TierId::fixed("database")), servers: 4 };
+    record.graph = graph(&Truth::of(&record.run), ("middlewares", "database"), vec![pool]);
     for tier in &mut record.tiers {
         tier.tier = "middlewares".to_owned();
         tier.kind = "message-queue".to_owned();
@@ -430,9 +482,40 @@ fn batched(record: &mut RunRecord) {
         ..Tier::default()
     });
     for process in &mut record.processes {
-        match process.role.as_str() {
-            "proxies" => process.role = "middlewares".to_owned(),
-            "servers" => process.role = "database".to_owned(),
+        match process.part.name.as_str() {
+            "proxies" => process.part.name = "middlewares".to_owned(),
+            "servers" => process.part.name = "database".to_owned(),
+            _ => {}
+        }
+    }
+}
+
+/// Renames the proxies to `zfront` and lets the servers report as `abackend`: an alphabet that says
+/// nothing of who is in front.
+fn chained(record: &mut RunRecord) {
+    let truth = Truth::of(&record.run);
+    record.graph = graph(&truth, ("zfront", "abackend"), Vec::new());
+    if let Some(link) = &mut record.graph.edges[1].link {
+        link.delay_ns = 5_000_000;
+    }
+    let mut behind = record.tiers.clone();
+    behind.truncate(1);
+    for tier in &mut record.tiers {
+        tier.tier = "zfront".to_owned();
+    }
+    for tier in &mut behind {
+        tier.tier = "abackend".to_owned();
+        let period = &mut tier.periods[0];
+        period.backends.clear();
+        for requests in period.requests.values_mut() {
+            requests.stages.insert("response_time".to_owned(), times(0.000_1, 1_000));
+        }
+    }
+    record.tiers.extend(behind);
+    for process in &mut record.processes {
+        match process.part.name.as_str() {
+            "proxies" => process.part.name = "zfront".to_owned(),
+            "servers" => process.part.name = "abackend".to_owned(),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use toml::Value;
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{Accounting, Attached, Source, TierSpec, Topology};
+use crate::topology::{Accounting, Attached, Source, TierSpec, Topology, tier_name};
 
 pub(super) const KIND: SystemKind =
     SystemKind { name: "attached", protocol: "http", keys: &[KEYS], read, programs: &[] };
@@ -41,27 +41,28 @@ pub(super) const TIER: &[Key] = &[
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
     for mut tier in section.sections("tiers")? {
-        tiers.push(self::tier(&mut tier)?);
+        let spec = self::tier(&mut tier, &tiers)?;
+        tiers.push(spec);
         if tier.flag("fill")? {
-            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.clone()));
+            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.to_string()));
         }
         effective.push(tier.finish()?);
     }
     section.effective("tiers", json!(effective));
     let first = tiers
         .first()
-        .map(|tier| tier.name.clone())
+        .map(|tier| tier.name.to_string())
         .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
     let entry = section.opt_text("entry")?.unwrap_or(first);
     section.effective("entry", json!(entry));
-    if !tiers.iter().any(|tier| tier.name == entry) {
+    if !tiers.iter().any(|tier| tier.name == *entry.as_str()) {
         return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
     }
     Ok(Topology { tiers, entry, filled })
 }
 
-fn tier(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
-    let name = section.text("name")?;
+fn tier(section: &mut Section<'_>, before: &[TierSpec]) -> Result<TierSpec, Problem> {
+    let name = tier_name(section, before)?;
     let addresses = section.words("addresses")?;
     if addresses.is_empty() {
         return Err(section.problem("addresses", "is missing; write [\"HOST:PORT\"]"));
@@ -80,6 +81,7 @@ fn tier(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     Ok(TierSpec {
         kind: section.text("kind")?,
         backends: section.words("backends")?,
+        pools: Vec::new(),
         source: Source::Attached(instances),
         name,
     })

@@ -1,5 +1,7 @@
 //! `kind = "compute"`: Kendall's compute service.
 
+use kendall_protocols::topology::{Pool, PoolKind, TierId};
+
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{Source, Started, TierSpec, Topology};
@@ -25,15 +27,16 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     arguments.push("--queue".into());
     arguments.push(section.text("queue")?);
     arguments.extend(section.words("options")?);
-    Ok(one_tier("compute", Started::kendall(instances, arguments)))
+    Ok(one_tier("compute", workers, Started::kendall(instances, arguments)))
 }
 
 /// A system of one tier, to which the clients talk.
-pub(super) fn one_tier(kind: &str, started: Started) -> Topology {
+pub(super) fn one_tier(kind: &'static str, workers: u32, started: Started) -> Topology {
     let tier = TierSpec {
-        name: kind.to_owned(),
+        name: TierId::fixed(kind),
         kind: kind.to_owned(),
         backends: Vec::new(),
+        pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
         source: Source::Started(started),
     };
     Topology { tiers: vec![tier], entry: kind.to_owned(), filled: Vec::new() }

@@ -1,5 +1,7 @@
 //! `kind = "memcached"`: servers without anything before them.
 
+use kendall_protocols::topology::{Pool, PoolKind, TierId};
+
 use crate::section::{BYTES, Key, Problem, Quantities as _, Section};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Source, Started, StopSignal, TierSpec, Topology};
@@ -46,9 +48,10 @@ pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     started.stop = StopSignal::Kill;
     started.environment = vec![("MEMCACHED_PORT_FILENAME".into(), "{folder}/port".into())];
     Ok(TierSpec {
-        name: SERVERS.into(),
+        name: TierId::fixed(SERVERS),
         kind: "memcached".into(),
         backends: Vec::new(),
+        pools: vec![Pool { of: PoolKind::Threads, servers: threads }],
         source: Source::Started(started),
     })
 }

@@ -1,5 +1,7 @@
 //! `kind = "memcached-proxy"`: Kendall's middleware before memcached servers.
 
+use kendall_protocols::topology::{Pool, PoolKind, TierId};
+
 use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, memcached};
 use crate::topology::{Source, Started, TierSpec, Topology};
@@ -40,11 +42,12 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     }
     arguments.extend(section.words("proxy_options")?);
     let proxies = TierSpec {
-        name: "proxies".into(),
+        name: TierId::fixed("proxies"),
         kind: "memcached-proxy".into(),
-        backends: vec![servers.name.clone()],
+        backends: vec![servers.name.to_string()],
+        pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
         source: Source::Started(Started::kendall(instances, arguments)),
     };
-    let filled = vec![servers.name.clone()];
+    let filled = vec![servers.name.to_string()];
     Ok(Topology { tiers: vec![servers, proxies], entry: "proxies".into(), filled })
 }

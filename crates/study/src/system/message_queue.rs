@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use kendall_protocols::topology::{Pool, PoolKind, TierId};
+
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
@@ -50,9 +52,13 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let url = format!("postgres://kendall:{{secret}}@{{{DATABASE}}}/kendall");
     started.environment = vec![("KENDALL_QUEUE_DATABASE".into(), url)];
     let middlewares = TierSpec {
-        name: MIDDLEWARES.into(),
+        name: TierId::fixed(MIDDLEWARES),
         kind: "message-queue".into(),
         backends: vec![DATABASE.into()],
+        pools: vec![
+            Pool { of: PoolKind::Workers, servers: workers },
+            Pool { of: PoolKind::Connections(TierId::fixed(DATABASE)), servers: connections },
+        ],
         source: Source::Started(started),
     };
     let database = database(section, database_cores)?;
@@ -80,9 +86,10 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
     started.ready_deadline = DATABASE_DEADLINE;
     started.environment = vec![("KENDALL_QUEUE_PASSWORD".into(), "{secret}".into())];
     Ok(TierSpec {
-        name: DATABASE.into(),
+        name: TierId::fixed(DATABASE),
         kind: "postgresql".into(),
         backends: Vec::new(),
+        pools: Vec::new(),
         source: Source::Started(started),
     })
 }

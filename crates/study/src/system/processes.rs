@@ -8,7 +8,9 @@ use toml::Value;
 
 use crate::section::{Key, Problem, Quantities as _, Section, TIME};
 use crate::system::SystemKind;
-use crate::topology::{AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology};
+use crate::topology::{
+    AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology, tier_name,
+};
 
 pub(super) const KIND: SystemKind =
     SystemKind { name: "processes", protocol: "http", keys: &[KEYS], read, programs: &[] };
@@ -65,20 +67,21 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let parameters = parameters(section)?;
     let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
     for mut tier in section.sections("tiers")? {
-        tiers.push(self::tier(&mut tier, &parameters)?);
+        let spec = self::tier(&mut tier, &parameters, &tiers)?;
+        tiers.push(spec);
         if tier.flag("fill")? {
-            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.clone()));
+            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.to_string()));
         }
         effective.push(tier.finish()?);
     }
     section.effective("tiers", json!(effective));
     let first = tiers
         .first()
-        .map(|tier| tier.name.clone())
+        .map(|tier| tier.name.to_string())
         .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
     let entry = section.opt_text("entry")?.unwrap_or(first);
     section.effective("entry", json!(entry));
-    if !tiers.iter().any(|tier| tier.name == entry) {
+    if !tiers.iter().any(|tier| tier.name == *entry.as_str()) {
         return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
     }
     Ok(Topology { tiers, entry, filled })
@@ -99,8 +102,12 @@ fn parameters(section: &mut Section<'_>) -> Result<Vec<(String, String)>, Proble
     Ok(parameters)
 }
 
-fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<TierSpec, Problem> {
-    let name = section.text("name")?;
+fn tier(
+    section: &mut Section<'_>,
+    parameters: &[(String, String)],
+    before: &[TierSpec],
+) -> Result<TierSpec, Problem> {
+    let name = tier_name(section, before)?;
     let instances = section.small("instances")?;
     let with_parameters = |text: &String| replace(text, parameters);
     let written = if section.has("command") { section.words("command")? } else { Vec::new() };
@@ -125,6 +132,7 @@ fn tier(section: &mut Section<'_>, parameters: &[(String, String)]) -> Result<Ti
     Ok(TierSpec {
         kind: section.text("kind")?,
         backends: section.words("backends")?,
+        pools: Vec::new(),
         source: Source::Started(started),
         name,
     })

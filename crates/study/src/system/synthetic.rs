@@ -32,5 +32,5 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     ];
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     arguments.extend(section.words("options")?);
-    Ok(compute::one_tier("synthetic", Started::kendall(1, arguments)))
+    Ok(compute::one_tier("synthetic", workers, Started::kendall(1, arguments)))
 }

@@ -1,7 +1,7 @@
 //! `protocol = "queue"`.
 
 use kendall_keys::Form;
-use kendall_loadgen::queue::{OPEN_CALLS, streams_needed};
+use kendall_protocols::queue::{OPEN_CALLS, streams_needed};
 use serde_json::json;
 use toml::Value;
 

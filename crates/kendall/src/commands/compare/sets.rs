@@ -283,14 +283,14 @@ impl ResultSet {
 
 /// Doubts of the runs, once a kind: the first with its figures, and how many runs carry it.
 fn doubts(set: &str, runs: &[&Run]) -> Vec<Caveat> {
-    let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
-    for caveat in runs.iter().flat_map(|run| &run.caveats) {
-        let kind = caveat.chars().filter(|c| !c.is_ascii_digit()).collect();
-        kinds.entry(kind).or_insert((caveat, 0)).1 += 1;
-    }
-    let all = runs.len();
-    let text = |(caveat, count)| format!("{set}, {count} of {all} runs: {caveat}");
-    kinds.into_values().map(|doubt| Caveat::Note { text: text(doubt) }).collect()
+    let of = count(runs.len());
+    Caveat::by_kind(runs.iter().map(|run| run.caveats.as_slice()))
+        .into_iter()
+        .map(|(caveat, runs)| {
+            let (what, set) = (Box::new(caveat.clone()), Some(set.to_owned()));
+            Caveat::InRuns { what, runs, of, set }
+        })
+        .collect()
 }
 
 /// Leaves of a JSON value, by dotted path.

@@ -16,8 +16,7 @@ use crate::output::{self, Format};
 /// One row a load point. Columns whose names begin with `utilization` are resources (shares from
 /// 0 to 1; with `_percent` at the end, percent), columns whose names begin with `throughput` are
 /// classes (1/s): `utilization_cpu,utilization_disk,throughput_get,throughput_set`. No demand
-/// becomes negative; a row without a load tells the background. A utilization above 1 is noise: up to
-/// 1.25 it is taken as 1, and said; `--robust` takes it as measured.
+/// becomes negative; a row without a load tells the background.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall fit demands load-points.csv --servers 4 --background")]
 pub(crate) struct FitDemands {
@@ -36,9 +35,6 @@ pub(crate) struct FitDemands {
     /// Estimates what is busy without load, too
     #[arg(long)]
     background: bool,
-    /// Lets single disturbed load points weigh little (Huber's loss)
-    #[arg(long)]
-    robust: bool,
     /// Confidence of the intervals
     #[arg(long, default_value_t = 0.95)]
     confidence: f64,
@@ -95,10 +91,9 @@ impl FitDemands {
                 })
                 .collect();
             let servers = self.servers[index.min(self.servers.len() - 1)];
-            let options =
-                Options { servers, background: self.background, confidence: self.confidence };
-            let regress = if self.robust { demands::regress_robust } else { demands::regress };
-            let fit = regress(&points, &options).map_err(|error| match &error {
+            let (background, confidence) = (self.background, self.confidence);
+            let options = Options { servers, background, confidence };
+            let fit = demands::regress(&points, &options).map_err(|error| match &error {
                 DemandError::Measurement { index, .. } => {
                     table.refuse_row(*index, &format!("`{name}`: {error}"))
                 }

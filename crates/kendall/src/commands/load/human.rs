@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use kendall_loadgen::load::LoadProgress;
-use kendall_loadgen::result::{LoadResult, Operation};
+use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Rate, Seconds, exact_f64};
@@ -51,10 +51,13 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
     header.push("errors".into());
     table.set_header(header);
     let mut all = (0_u64, Histogram::new());
+    let mut all_drained = 0;
     for (name, operation) in &result.operations {
         let response_time = Histogram::decode(&operation.response_time.0)?;
-        table.add_row(row(name, operation, &response_time, seconds));
+        let drained = result.drained.get(name).map_or(0, |drained| drained.completed);
+        table.add_row(row(name, operation, drained, &response_time, seconds));
         all.0 += operation.completed;
+        all_drained += drained;
         all.1.add(&response_time);
     }
     if result.operations.len() > 1 {
@@ -64,7 +67,7 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
             errors: [("all".to_owned(), sum(errors))].into(),
             ..Operation::default()
         };
-        table.add_row(row("all", &total, &all.1, seconds));
+        table.add_row(row("all", &total, all_drained, &all.1, seconds));
     }
     for (number, column) in table.column_iter_mut().enumerate() {
         // The whole in 80 columns.
@@ -74,6 +77,12 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
         }
     }
     writeln!(text, "{table}")?;
+    if all_drained > 0 {
+        writeln!(
+            text,
+            "answered after the end: {all_drained}; in the times, and not in the throughput"
+        )?;
+    }
     for (name, operation) in &result.operations {
         let Operation { hits, misses, .. } = operation;
         if hits + misses == 0 {
@@ -105,11 +114,12 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
 fn row(
     name: &str,
     operation: &Operation,
+    drained: u64,
     response_time: &Histogram,
     duration: Seconds,
 ) -> Vec<String> {
     let time = |nanoseconds: Option<f64>| nanoseconds.map_or_else(|| "–".to_owned(), three_digits);
-    let throughput = exact_f64(operation.completed) / duration.get();
+    let throughput = exact_f64(operation.completed.saturating_sub(drained)) / duration.get();
     let mut row = vec![
         name.to_owned(),
         operation.completed.to_string(),

@@ -1,6 +1,6 @@
 //! The figures of a load that scripts ask for first, as plain numbers.
 
-use kendall_loadgen::result::LoadResult;
+use kendall_protocols::load_result::LoadResult;
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_units::{Seconds, exact_f64, ratio};
 

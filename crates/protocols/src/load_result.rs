@@ -1,20 +1,27 @@
-//! What a load test found: the JSON of `kendall load … --format json`.
+//! What a load test found: the JSON of `kendall load … --format json`, and of any other program
+//! that is to be the load of a study.
 //!
 //! Keys carry their unit. Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of one
 //! machine share, so that windows line up with what the tiers said of themselves.
 
 use std::collections::BTreeMap;
 
-use kendall_protocols::snapshot::EncodedHistogram;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::snapshot::EncodedHistogram;
+use crate::version::{self, Versioned};
 
 /// Version of this message; raised when a field changes its meaning.
-pub const RESULT_VERSION: u32 = 1;
+///
+/// 2: requests that were answered after the end are in `drained` and no longer in the last window;
+/// rejections and caveats say of what kind they are. Version 1 is read too.
+pub const RESULT_VERSION: u32 = 2;
 
 /// One load test.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
-    /// [`RESULT_VERSION`] of the writer.
+    /// [`RESULT_VERSION`] of the writer; one that this program does not know is refused.
+    #[serde(deserialize_with = "version::known::<_, LoadResult>")]
     pub version: u32,
     /// `memcached`, `http`, …
     pub protocol: String,
@@ -35,10 +42,17 @@ pub struct LoadResult {
     pub think_time_mean_ns: u64,
     /// Open loop: the rate that was asked for.
     pub arrival_rate_per_s: Option<f64>,
-    /// Windows of one second, in order, counted by the moment of completion.
+    /// Windows of one second, in order, counted by the moment of completion. None lies behind the
+    /// end of the load that was planned.
     pub windows: Vec<Window>,
-    /// The whole test by operation.
+    /// By operation: what was under way at the planned end and was waited for. In no window.
+    #[serde(default)]
+    pub drained: BTreeMap<String, Operation>,
+    /// The whole test by operation, `drained` included.
     pub operations: BTreeMap<String, Operation>,
+    /// What was drawn for requests whose content varies, by name: how many draws, and their mean.
+    #[serde(default)]
+    pub drawn: BTreeMap<String, Drawn>,
     /// Planned to sent: how late the generator was against its own schedule.
     pub lateness: EncodedHistogram,
     /// Open loop: gaps between sends.
@@ -67,10 +81,86 @@ pub struct LoadResult {
     pub stalls: Option<Stalls>,
     /// One per generator thread.
     pub threads: Vec<GeneratorThread>,
-    /// Reasons why this test must not be used, as sentences with their figures; empty when valid.
-    pub rejections: Vec<String>,
+    /// Reasons why this test must not be used; empty when valid.
+    pub rejections: Vec<Remark>,
     /// Doubts that do not reject it.
-    pub caveats: Vec<String>,
+    pub caveats: Vec<Remark>,
+}
+
+impl Versioned for LoadResult {
+    const WHAT: &'static str = "result of a load";
+    const NEWEST: u32 = RESULT_VERSION;
+}
+
+/// Something that a load generator noticed about itself or its load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remark {
+    /// What it is about: remarks of one kind are the same remark with other figures.
+    pub kind: RemarkKind,
+    /// A sentence with its figures.
+    pub text: String,
+}
+
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Kinds of remarks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RemarkKind {
+    /// No request succeeded.
+    NothingSucceeded,
+    /// The generator sent later than its own schedule.
+    GeneratorLate,
+    /// The generator was busy nearly all the time.
+    GeneratorSaturated,
+    /// The generator's threads waited for a core.
+    GeneratorWaitedForCore,
+    /// The generator's lateness is a notable part of the response time.
+    LatenessInResponse,
+    /// Arrivals that could not be sent before the end: all connections were taken.
+    Unsent,
+    /// Arrivals that could not be sent while the generator kept its schedule: the system's limit.
+    SystemOverloaded,
+    /// Nothing completed for a notable part of the time.
+    Stalled,
+    /// Arrivals that waited for a free connection.
+    WaitedForConnection,
+    /// Requests failed.
+    Failed,
+    /// The service refused requests, and said why.
+    Refused,
+    /// Any other; a result of another program, or of version 1, may have it.
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Remark {
+    /// A bare sentence is a remark of kind `other`: so version 1 wrote all of them.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Wire {
+            Text(String),
+            Remark { kind: RemarkKind, text: String },
+        }
+        Ok(match Wire::deserialize(deserializer)? {
+            Wire::Text(text) => Self { kind: RemarkKind::Other, text },
+            Wire::Remark { kind, text } => Self { kind, text },
+        })
+    }
+}
+
+/// What was drawn for one part of the requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drawn {
+    /// Draws.
+    pub count: u64,
+    /// Their mean.
+    pub mean: f64,
 }
 
 /// The stream of requests as planned beside the stream as sent.
@@ -176,4 +266,36 @@ pub struct GeneratorThread {
     /// Time that it stayed awake for the next moment instead of sleeping (`--spin`).
     #[serde(default)]
     pub spun_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(version: u32, caveats: &str) -> Result<LoadResult, serde_json::Error> {
+        serde_json::from_str(&format!(
+            r#"{{"version": {version}, "protocol": "http", "targets": [], "loop": "closed",
+                "clients": 1, "started_ns": 0, "ended_ns": 1, "think_time_mean_ns": 0,
+                "arrival_rate_per_s": null, "windows": [], "operations": {{}}, "lateness": "",
+                "gaps": "", "threads": [], "rejections": [], "caveats": {caveats}}}"#
+        ))
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_by_name() {
+        assert!(written(RESULT_VERSION, "[]").is_ok());
+        let error = written(RESULT_VERSION + 1, "[]").unwrap_err().to_string();
+        assert!(error.contains("result of a load has version 3"), "{error}");
+        assert!(written(0, "[]").is_err());
+    }
+
+    #[test]
+    fn sentences_of_version_1_are_remarks_of_no_kind() {
+        let result = written(1, r#"["late"]"#).unwrap();
+        assert_eq!(result.caveats, [Remark { kind: RemarkKind::Other, text: "late".to_owned() }]);
+        let result = written(2, r#"[{"kind": "unsent", "text": "7"}]"#).unwrap();
+        assert_eq!(result.caveats[0].kind, RemarkKind::Unsent);
+        let result = written(2, r#"[{"kind": "of-another-program", "text": "7"}]"#).unwrap();
+        assert_eq!(result.caveats[0].kind, RemarkKind::Other);
+    }
 }
