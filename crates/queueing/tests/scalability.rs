@@ -1,5 +1,7 @@
 //! The Universal Scalability Law against published fits, identities, and hostile input.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be computed fails the test")]
+
 use kendall_queueing::scalability::{
     Noise, Options, Usl, UslError, UslFit, amdahl, fit, gustafson,
 };

@@ -2,7 +2,6 @@
 //! drifting runs, by the method that the comparison chooses and by Student's t.
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
-#![expect(clippy::print_stdout, reason = "the table that `make bench-coverage` is for")]
 
 use kendall_stats::compare::{Better, Method, Options, Samples, compare, ratio};
 use kendall_stats::distribution::normal_quantile;

@@ -4,7 +4,6 @@
 //! time 1/(μ−λ) in every window. `make bench-coverage` prints the whole tables.
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
-#![expect(clippy::print_stdout, reason = "the tables that `make bench-coverage` is for")]
 
 use kendall_stats::distribution::normal_quantile;
 use kendall_stats::sample::mean;

@@ -83,6 +83,16 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
             "answered after the end: {all_drained}; in the times, and not in the throughput"
         )?;
     }
+    outcomes(&mut text, result)?;
+    if all.1.count() > 0 {
+        writeln!(text, "response times:\n{}", bars(&all.1))?;
+    }
+    generator(&mut text, result)?;
+    Ok(text)
+}
+
+/// Hits, errors and status codes.
+fn outcomes(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
     for (name, operation) in &result.operations {
         let Operation { hits, misses, .. } = operation;
         if hits + misses == 0 {
@@ -104,11 +114,7 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
             result.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
         writeln!(text, "status codes: {}", parts.join(", "))?;
     }
-    if all.1.count() > 0 {
-        writeln!(text, "response times:\n{}", bars(&all.1))?;
-    }
-    generator(&mut text, result)?;
-    Ok(text)
+    Ok(())
 }
 
 fn row(

@@ -38,7 +38,9 @@ impl Summary {
         }
         let duration_s =
             Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns)).get();
-        let throughput = exact_f64(completed) / duration_s;
+        // What came after the end is in the times and in no throughput.
+        let drained: u64 = result.drained.values().map(|operation| operation.completed).sum();
+        let throughput = exact_f64(completed.saturating_sub(drained)) / duration_s;
         let at = |quantile| times.quantile(quantile).map(|ns| exact_f64(ns) / 1e9);
         Ok(Self {
             duration_s,
