@@ -7,7 +7,7 @@ KENDALL = target/release/kendall
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store report
 
-.PHONY: help demo test quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
+.PHONY: help demo test test-clients quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -21,6 +21,10 @@ test: packages-test fmt clippy doc ## installs what the tests need, and runs all
 quick: fmt ## checks format, lints and the tests that need no server
 	$(CARGO) clippy $(SERVERLESS:%=-p kendall-%) --all-targets --locked -- --deny warnings
 	$(CARGO) test --locked $(SERVERLESS:%=-p kendall-%) --lib
+
+test-clients: ## real build tools against the build cluster, with parts of it killed (minutes)
+	@scripts/packages clients
+	$(CARGO) test --locked -p kendall --test bazel_execution -- --include-ignored --test-threads 1
 
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall

@@ -1,0 +1,101 @@
+//! Bazel builds on the cluster: cold, warm, and with each part of it killed in the middle.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod bazel_support;
+mod execution_support;
+mod support;
+
+use bazel_support::{Built, GENERATED, Workspace};
+use execution_support::{Cluster, cache, scheduler};
+use support::wait_until;
+
+/// Actions that the workspace has at least: generated files, their sum, compilations, links, a test.
+const LEAST: usize = GENERATED + 5;
+
+fn executor(cluster: &Cluster) -> String {
+    format!("--remote_executor=grpc://{}", cluster.scheduler.listen)
+}
+
+/// Tasks that left the queue for a slot so far.
+fn started(cluster: &Cluster) -> u64 {
+    let metrics = cluster.scheduler.page("/metrics");
+    let line = metrics.lines().find(|l| l.starts_with("kendall_build_tasks_executing_total "));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Builds, and does something to the cluster once a few actions have started.
+fn disturbed(cluster: &mut Cluster, seed: u32, disturb: impl FnOnce(&mut Cluster)) -> Built {
+    let executor = executor(cluster);
+    std::thread::scope(|scope| {
+        let building = scope.spawn(move || {
+            let workspace = Workspace::new(seed);
+            workspace.test(&[&executor, "--jobs=4", "--remote_retries=10"])
+        });
+        wait_until("the build begins", || started(cluster) >= 4 || building.is_finished());
+        assert!(!building.is_finished(), "the build ended before anything could happen to it");
+        disturb(cluster);
+        building.join().unwrap()
+    })
+}
+
+#[test]
+fn bazel_builds_on_the_cluster_cold_and_warm() {
+    if !bazel_support::installed() {
+        return;
+    }
+    let cluster = Cluster::start(2, 2, &[]);
+    let workspace = Workspace::new(100);
+    let executor = executor(&cluster);
+    let cold = workspace.test(&[&executor, "--jobs=8"]);
+    assert_eq!((cold.hits, cold.local), (0, 0), "{cold:?}");
+    assert!(cold.remote >= LEAST, "{cold:?}");
+    workspace.clean();
+    // With the cache's own address beside it.
+    let cache = format!("--remote_cache=grpc://{}", cluster.cache.listen);
+    let warm = workspace.test(&[&executor, &cache, "--jobs=8"]);
+    assert_eq!((warm.hits, warm.local, warm.remote), (cold.remote, 0, 0), "{warm:?}");
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_passes_when_a_worker_is_killed_in_the_middle() {
+    if !bazel_support::installed() {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 2, &[]);
+    let built = disturbed(&mut cluster, 101, |cluster| {
+        cluster.workers[0].kill();
+        cluster.add_worker(2, &[]);
+    });
+    assert!(built.remote >= LEAST && built.local == 0, "{built:?}");
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_passes_when_the_scheduler_is_killed_in_the_middle() {
+    if !bazel_support::installed() {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 2, &[]);
+    let built = disturbed(&mut cluster, 102, |cluster| {
+        let address = cluster.scheduler.listen.clone();
+        cluster.scheduler.kill();
+        cluster.scheduler = scheduler(&address, &cluster.cache.listen);
+    });
+    assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_passes_when_the_cache_is_killed_in_the_middle() {
+    if !bazel_support::installed() {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 2, &[]);
+    let built = disturbed(&mut cluster, 103, |cluster| {
+        let address = cluster.cache.listen.clone();
+        cluster.cache.kill();
+        cluster.cache = cache(cluster.folder.path(), &address);
+    });
+    assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+}

@@ -1,0 +1,101 @@
+//! Every query of the dashboard of the build's execution finds something in a real Prometheus that
+//! reads a real cluster.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod execution_support;
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+
+use execution_support::{Cluster, Job};
+use support::{repository, wait_until};
+
+struct Prometheus {
+    child: Child,
+    address: String,
+}
+
+impl Prometheus {
+    /// `None` when it is not installed.
+    fn start(folder: &std::path::Path, targets: &[&str]) -> Option<Self> {
+        // A free port: nobody else is told of it in the moment until it is taken again.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let config = folder.join("prometheus.yml");
+        let targets = targets.join("\", \"");
+        let text = format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: kendall\n  \
+             static_configs: [{{targets: [\"{targets}\"]}}]\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match child {
+            Ok(child) => Some(Self { child, address }),
+            Err(_) => {
+                eprintln!("SKIPPED: prometheus is not installed");
+                None
+            }
+        }
+    }
+
+    fn query(&self, query: &str) -> Option<serde_json::Value> {
+        let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let mut stream = std::net::TcpStream::connect(&self.address).ok()?;
+        let path = format!("/api/v1/query?query={escaped}");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+    }
+
+    /// Values that a query finds.
+    fn finds(&self, query: &str) -> usize {
+        let Some(answer) = self.query(query) else { return 0 };
+        if answer["status"] != "success" {
+            // Not ready yet, or no query at all: the latter never becomes one.
+            assert_ne!(answer["errorType"], "bad_data", "{query}: {answer}");
+            return 0;
+        }
+        answer["data"]["result"].as_array().map_or(0, Vec::len)
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn every_query_of_the_execution_dashboard_finds_something() {
+    let cluster = Cluster::start(2, 1, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let targets = [cluster.scheduler.metrics.as_str(), cluster.workers[0].metrics.as_str()];
+    let Some(prometheus) = Prometheus::start(folder.path(), &targets) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(cluster.client());
+    let mut number = 0;
+    let text = std::fs::read_to_string(repository().join("dashboards/build-execution.json"));
+    let dashboard: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    for target in targets {
+        let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+        wait_until(&query, || {
+            // Something happens between two readings, so that rates are there.
+            number += 1;
+            let job = Job::shell(&format!("cat in; exit {}", number % 2)).file("in", "same");
+            runtime.block_on(client.run(&Job { skip_cache: true, ..job }));
+            prometheus.finds(&query) > 0
+        });
+    }
+}
