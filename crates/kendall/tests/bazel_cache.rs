@@ -48,9 +48,7 @@ impl Drop for Server {
 
 #[test]
 fn bazel_builds_cold_and_then_takes_everything_from_the_cache() {
-    if !bazel_support::installed() {
-        return;
-    }
+    bazel_support::required();
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), "127.0.0.1:0");
     let workspace = Workspace::new(1);

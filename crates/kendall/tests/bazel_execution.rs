@@ -40,9 +40,7 @@ fn disturbed(cluster: &mut Cluster, seed: u32, disturb: impl FnOnce(&mut Cluster
 
 #[test]
 fn bazel_builds_on_the_cluster_cold_and_warm() {
-    if !bazel_support::installed() {
-        return;
-    }
+    bazel_support::required();
     let cluster = Cluster::start(2, 2, &[]);
     let workspace = Workspace::new(100);
     let executor = executor(&cluster);
@@ -59,9 +57,7 @@ fn bazel_builds_on_the_cluster_cold_and_warm() {
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_passes_when_a_worker_is_killed_in_the_middle() {
-    if !bazel_support::installed() {
-        return;
-    }
+    bazel_support::required();
     let mut cluster = Cluster::start(2, 2, &[]);
     let built = disturbed(&mut cluster, 101, |cluster| {
         cluster.workers[0].kill();
@@ -73,9 +69,7 @@ fn a_build_passes_when_a_worker_is_killed_in_the_middle() {
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_passes_when_the_scheduler_is_killed_in_the_middle() {
-    if !bazel_support::installed() {
-        return;
-    }
+    bazel_support::required();
     let mut cluster = Cluster::start(2, 2, &[]);
     let built = disturbed(&mut cluster, 102, |cluster| {
         let address = cluster.scheduler.listen.clone();
@@ -88,9 +82,7 @@ fn a_build_passes_when_the_scheduler_is_killed_in_the_middle() {
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_passes_when_the_cache_is_killed_in_the_middle() {
-    if !bazel_support::installed() {
-        return;
-    }
+    bazel_support::required();
     let mut cluster = Cluster::start(2, 2, &[]);
     let built = disturbed(&mut cluster, 103, |cluster| {
         let address = cluster.cache.listen.clone();
