@@ -12,8 +12,9 @@ SERVERLESS = units queueing stats protocols tier predict store report
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
 
-demo: packages-demo build ## installs what is missing, builds, runs a study of a real system
-	$(KENDALL) demo
+demo: packages-demo ## installs what is missing, builds, runs a study of a real system
+	$(CARGO) build --profile demo --locked --bin kendall
+	target/demo/kendall demo
 
 test: packages-test fmt clippy doc ## installs what the tests need, and runs all of them
 	$(CARGO) test --workspace --locked --no-fail-fast
