@@ -1,7 +1,7 @@
 //! Operational analysis of a system that is already running, from its monitoring alone.
 //!
 //! A system file ([`System`]) says which tiers there are, who calls whom, and which queries of a
-//! Prometheus give what each tier does. [`fetch`] asks them (live or from a recording), [`analyze`]
+//! Prometheus give what each tier does. [`fetch`](fetch()) asks them (live or from a recording), [`analyze`]
 //! makes stationary windows, checks the monitoring by operational laws, fits demands and an open
 //! network on one part of the time and scores it on the rest, [`report`](mod@report) writes it
 //! down.

@@ -11,7 +11,7 @@ impl<P, R> Board<P, R> {
     /// Where an operation is.
     ///
     /// # Errors
-    /// [`Unknown`].
+    /// `Unknown`.
     pub fn stage(&self, id: OperationId) -> Result<Stage<R>, Unknown> {
         let operation = self.operations.get(&id).ok_or(Unknown)?;
         if let Some(ending) = &operation.ending {
@@ -25,7 +25,7 @@ impl<P, R> Board<P, R> {
     /// Somebody watches an operation.
     ///
     /// # Errors
-    /// [`Unknown`].
+    /// `Unknown`.
     pub fn watch(&mut self, id: OperationId) -> Result<(), Unknown> {
         self.operations.get_mut(&id).ok_or(Unknown)?.watchers += 1;
         Ok(())
@@ -42,7 +42,7 @@ impl<P, R> Board<P, R> {
     /// Ends an operation without a result. Its task ends when no other operation waits for it.
     ///
     /// # Errors
-    /// [`Unknown`].
+    /// `Unknown`.
     pub fn cancel(&mut self, id: OperationId, now_ns: u64) -> Result<(), Unknown> {
         let operation = self.operations.get(&id).ok_or(Unknown)?;
         if operation.ending.is_some() {
@@ -65,7 +65,7 @@ impl<P, R> Board<P, R> {
     /// Forgets a finished operation at its client's wish; one that is not is cancelled first.
     ///
     /// # Errors
-    /// [`Unknown`].
+    /// `Unknown`.
     pub fn delete(&mut self, id: OperationId, now_ns: u64) -> Result<(), Unknown> {
         self.cancel(id, now_ns)?;
         self.operations.remove(&id);
