@@ -1,5 +1,8 @@
 //! What the middleware says of itself to those who route clients to it (gRPC health checking).
 
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -9,32 +12,46 @@ const SERVICES: [&str; 2] = ["", "kendall.queue.v1.MessageQueue"];
 
 /// Whether this middleware serves. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Health(HealthReporter);
+pub(crate) struct Health {
+    reporter: HealthReporter,
+    /// It has said its last word; held while a word is said, so that none comes after it.
+    ended: Arc<Mutex<bool>>,
+}
 
 impl Health {
     /// Serving, and the gRPC service that says so.
     pub(crate) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
-        let health = Self(reporter);
+        let health = Self { reporter, ended: Arc::default() };
         health.serves(true).await;
         (health, service)
     }
 
-    /// Says whether PostgreSQL answers.
+    /// Says whether PostgreSQL answers. Who asks it may come late: after the end nothing is said.
     pub(crate) async fn serves(&self, serves: bool) {
-        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for service in SERVICES {
-            // It cannot fail; and who watches is told of changes only.
-            self.0.set_service_status(service, status).await;
+        let ended = self.ended.lock().await;
+        if !*ended {
+            self.tell(serves).await;
         }
     }
 
     /// Says that it stops, and ends the watches, which would hold it up.
     pub(crate) async fn ends(mut self) {
-        self.serves(false).await;
+        let ended = Arc::clone(&self.ended);
+        let mut ended = ended.lock().await;
+        *ended = true;
+        self.tell(false).await;
         for service in SERVICES {
-            self.0.clear_service_status(service).await;
+            self.reporter.clear_service_status(service).await;
+        }
+    }
+
+    async fn tell(&self, serves: bool) {
+        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in SERVICES {
+            // It cannot fail; and who watches is told of changes only.
+            self.reporter.set_service_status(service, status).await;
         }
     }
 }
