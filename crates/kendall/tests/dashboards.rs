@@ -17,8 +17,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// `None` when it is not installed.
-    fn start(folder: &std::path::Path, targets: &[&str]) -> Option<Self> {
+    /// Scrapes `targets` each second.
+    fn start(folder: &std::path::Path, targets: &[&str]) -> Self {
         // A free port: nobody else is told of it in the moment until it is taken again.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
@@ -36,14 +36,9 @@ impl Prometheus {
             .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
-        match child {
-            Ok(child) => Some(Self { child, address }),
-            Err(_) => {
-                eprintln!("SKIPPED: prometheus is not installed");
-                None
-            }
-        }
+            .spawn()
+            .expect("prometheus is missing: run `make packages-test`");
+        Self { child, address }
     }
 
     fn query(&self, query: &str) -> Option<serde_json::Value> {
@@ -80,7 +75,7 @@ fn every_query_of_the_execution_dashboard_finds_something() {
     let cluster = Cluster::start(2, 1, &[]);
     let folder = tempfile::tempdir().unwrap();
     let targets = [cluster.scheduler.metrics.as_str(), cluster.workers[0].metrics.as_str()];
-    let Some(prometheus) = Prometheus::start(folder.path(), &targets) else { return };
+    let prometheus = Prometheus::start(folder.path(), &targets);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(cluster.client());
     let mut number = 0;
