@@ -20,6 +20,12 @@ const FEWEST_WINDOWS: usize = 4;
 /// with a request bring in.
 const TOLERANCE: f64 = 0.05;
 
+/// Loads that differ this little do not tell what is busy without load from what is busy with it.
+///
+/// # Source
+/// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
+const HIGH_CONDITION: f64 = 30.0;
+
 /// What was found.
 #[derive(Debug, Clone)]
 pub struct Analysis {
@@ -242,7 +248,7 @@ fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<Dem
         interval.is_some_and(|interval| interval.low > 0.0)
     };
     match with {
-        Ok(fit) if told(&fit) => Ok(fit),
+        Ok(fit) if told(&fit) && fit.condition_number < HIGH_CONDITION => Ok(fit),
         _ => demands::regress(&points, &demands::Options { background: false, ..options })
             .map_err(|error| error.to_string()),
     }

@@ -135,7 +135,8 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
         Err(candidates) if candidates.is_empty() => {
-            Some("Cannot tell what saturates first: no query says how busy a tier is.".to_owned())
+            Some("Cannot tell what saturates first: no tier has a demand that is told from 0; give them \
+                 queries for `busy`, or look at a time in which the load varies.".to_owned())
         }
         Err(candidates) => {
             let names: Vec<String> = candidates.iter().map(|i| format!("`{}`", name(*i))).collect();

@@ -17,6 +17,9 @@ const DRAWS: usize = 400;
 /// A response time is refused beyond a utilization that was seen and this much of what was left.
 const BEYOND: f64 = 0.5;
 
+/// A network that errs by more than this in the median does not describe the system.
+const WORST_SCORE: f64 = 0.5;
+
 /// Error of a network that nobody could score.
 const UNSCORED_LOG_ERROR: f64 = 0.2;
 
@@ -282,6 +285,13 @@ fn response_time(
     draws: &[Option<(f64, Vec<f64>)>],
     caveats: &mut Vec<String>,
 ) -> Result<Estimate, String> {
+    if let Some(score) = network.score.as_ref().filter(|score| score.median_error > WORST_SCORE) {
+        return Err(format!(
+            "cannot tell: the network errs by {:.0} % in response time where it was scored, so \
+             something that matters is not in the system file, or `busy` counts other work too",
+            score.median_error * 100.0
+        ));
+    }
     let point = network.at(rate).map_err(|reason| {
         format!("at {rate:.4}/s there is no steady state: {reason}; the queue grows without end")
     })?;

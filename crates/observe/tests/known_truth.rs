@@ -139,3 +139,31 @@ fn too_little_to_look_at_is_refused() {
     let error = analyze(&system, &observed).unwrap_err();
     assert!(error.to_string().contains("windows of 60 s can be used, 4 are needed"), "{error}");
 }
+
+/// A counter of busy servers that counts other work too makes service longer than the response:
+/// no answer rests on such a network.
+#[test]
+fn a_network_that_errs_where_it_was_scored_answers_nothing() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
+    busy.iter_mut().for_each(|value| *value *= 8.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let change = Change::parse("rate=100/s", &system).unwrap();
+    match answer(&system, &analysis, &[change], "rate=100/s", 7) {
+        Ok(answer) => {
+            let said = answer.response_time.unwrap_err();
+            assert!(said.contains("cannot tell: the network errs by"), "{said}");
+        }
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+/// One load all the time: what is busy without load cannot be told, so it is not made up.
+#[test]
+fn a_load_that_does_not_vary_separates_nothing() {
+    let (system, observed) = observed(60, 41.0, 1.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let fit = analysis.tiers[1].demand.as_ref().unwrap();
+    assert!(fit.background.is_none(), "{fit:?}");
+    assert!((fit.demands[0].estimate.center / (DB_VISITS * DB_S) - 1.0).abs() < 0.01, "{fit:?}");
+}
