@@ -18,4 +18,5 @@ pub mod random;
 pub mod reapi;
 mod recorder;
 mod tasks;
+mod turns;
 pub mod web;

@@ -24,6 +24,7 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_thread
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks;
+use crate::turns::furthest_behind;
 use call::{Answer, Connection};
 use kendall_protocols::load_result::LoadResult;
 use stock::Stock;
@@ -267,17 +268,7 @@ impl ReapiClient {
     /// The operation that is furthest behind its share.
     fn in_turn(&self) -> usize {
         let mix = &self.stock.plan.mix;
-        let total: f64 = mix.iter().map(|(_, weight)| weight).sum();
-        let mut owed = self.owed.borrow_mut();
-        let mut most = 0;
-        for (place, (_, weight)) in mix.iter().enumerate() {
-            owed[place] += weight;
-            if owed[place] > owed[most] {
-                most = place;
-            }
-        }
-        owed[most] -= total;
-        most
+        furthest_behind(mix.iter().map(|(_, weight)| *weight), &mut self.owed.borrow_mut())
     }
 
     /// The number of one of the stock, or none, as the hit ratio has it.

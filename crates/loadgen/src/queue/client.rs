@@ -19,6 +19,7 @@ use crate::driver::{ErrorKind, Reply};
 use crate::load::{LoadError, LoadPlan, PacePlan, Start};
 use crate::random::Random;
 use crate::tasks::Client;
+use crate::turns::furthest_behind;
 
 /// One client of the load.
 pub(super) struct QueueClient {
@@ -117,17 +118,7 @@ impl QueueClient {
     /// The operation that is furthest behind its share.
     fn in_turn(&self) -> usize {
         let mix = &self.crowd.plan.mix;
-        let total: f64 = mix.iter().map(|(_, weight)| weight).sum();
-        let mut owed = self.owed.borrow_mut();
-        let mut most = 0;
-        for (place, (_, weight)) in mix.iter().enumerate() {
-            owed[place] += weight;
-            if owed[place] > owed[most] {
-                most = place;
-            }
-        }
-        owed[most] -= total;
-        most
+        furthest_behind(mix.iter().map(|(_, weight)| *weight), &mut self.owed.borrow_mut())
     }
 
     fn asked(&self, operation: QueueOperation) -> Asked {
