@@ -299,13 +299,17 @@ fn compute_threads() {
 
 /// U = X·S holds by itself at every station [LZGS84 §3.2]: the time that servers were busy is the
 /// sum of the service times, whatever the machine does meanwhile. They may differ by the visits
-/// that were under way at both ends of the period, and by what answers left late.
+/// that were under way at both ends of the period, and by what answers left late. Those visits may
+/// be counted in another period only, so their longest is that of the whole run.
 fn calibrates(file: &str) {
     let (_folder, results) = runs_at_toy_size(file);
     for run in results.runs().unwrap() {
         let record = results.record(run.id).unwrap();
         let tiers = record.tiers.iter().filter(|tier| tier.kind == "synthetic");
-        for period in tiers.flat_map(|tier| &tier.periods) {
+        let periods: Vec<_> = tiers.flat_map(|tier| &tier.periods).collect();
+        let services = periods.iter().filter_map(|p| p.requests.get("request"));
+        let longest = services.filter_map(|visits| visits.stages["service_time"].max()).max();
+        for period in periods {
             let Some(visits) = period.requests.get("request") else { continue };
             let (service, lateness) = (&visits.stages["service_time"], &visits.stages["lateness"]);
             let sum = |histogram: &kendall_stats::histogram::Histogram| {
@@ -313,7 +317,7 @@ fn calibrates(file: &str) {
             };
             let elapsed_ns = kendall_units::exact_f64(period.to_ns - period.from_ns);
             let busy_ns = period.workers_busy.mean * elapsed_ns;
-            let longest_ns = kendall_units::exact_f64(service.max().unwrap_or(0));
+            let longest_ns = kendall_units::exact_f64(longest.unwrap_or(0));
             let ends = 2.0 * kendall_units::exact_f64(period.workers) * longest_ns;
             let difference_ns = (busy_ns - (sum(service) - sum(lateness))).abs();
             // Three significant digits of the histograms: 0.1 %.
