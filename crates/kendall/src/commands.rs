@@ -8,6 +8,7 @@ mod fit;
 mod keep;
 mod load;
 mod observe;
+mod predict;
 mod queue;
 mod report;
 mod run;
@@ -56,6 +57,7 @@ enum Command {
     Serve(serve::Serve),
     Load(load::Load),
     Observe(observe::Observe),
+    Predict(predict::Predict),
     Solve(solve::Solve),
 }
 
@@ -86,6 +88,7 @@ impl Kendall {
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),
             Command::Observe(command) => command.run(),
+            Command::Predict(command) => command.run(),
             Command::Solve(command) => command.run(),
         }
     }

@@ -9,7 +9,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// Unforeseen failure.
     Failure = 1,
-    /// Wrong usage, or a file that was refused.
+    /// Wrong usage, a file that was refused, or a question that the runs do not answer.
     Refused = 2,
     /// The environment is not ready: a server missing, a port taken.
     NotReady = 3,
@@ -24,7 +24,7 @@ impl Exit {
     pub(crate) const ALL: [(Self, &'static str); 6] = [
         (Self::Done, "done"),
         (Self::Failure, "unforeseen failure"),
-        (Self::Refused, "usage, or a file refused"),
+        (Self::Refused, "usage, a file refused, or a question that the runs do not answer"),
         (Self::NotReady, "environment not ready (a server missing, a port taken)"),
         (Self::CheckFailed, "a stated check failed (a regression)"),
         (

@@ -23,6 +23,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-message-queue", 3),
     ("kendall-synthetic", 3),
     ("kendall-textbook", 3),
+    ("kendall-whatif", 3),
     ("kendall-report", 4),
     ("kendall-observe", 5),
     ("kendall-study", 4),

@@ -21,11 +21,13 @@ pub mod demand;
 mod predict;
 mod scheduler;
 mod simulate;
+pub mod structure;
 mod system;
 
 pub use analytic::{Curve, CurvePoint, Solved, analytic, knee, sweep};
 pub use calibrate::{
     CalibrationError, MOST_FOREIGN_CORES, MeasuredRun, Misfit, ProcessUse, Twin, calibrate,
+    calibrate_within,
 };
 pub use predict::{Bottleneck, Distance, Interval, Prediction, Refusal, Share, Why};
 pub use simulate::{Length, Simulated, simulate};

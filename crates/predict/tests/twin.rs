@@ -91,7 +91,7 @@ fn batches_and_commits_serve_those_who_wait_together() {
     near(simulated.batch, 20.0, 0.01);
     near(simulated.throughput_per_s, 5_000.0, 0.01);
     let mut flushed = machine(8, 8, 10, 0.0);
-    flushed.commits = vec![Commit { name: "wal".to_owned(), time_s: 1e-3 }];
+    flushed.commits = vec![Commit { name: "wal".to_owned(), time_s: 1e-3, speed: 1.0 }];
     flushed.steps = vec![Step::Commit(0)];
     let simulated = run(&flushed, &[only_work(1e-6)], 20_000.0, 10_000.0, 4);
     // Who comes back first begins a commit alone, and the nine others wait for the next one: ten

@@ -52,11 +52,6 @@ pub struct Curve {
 /// # Source
 /// Flow-equivalent servers with limited population [LZGS84 §9.3].
 pub fn analytic(system: &System, cpu_s: &dyn Fn(f64) -> Vec<f64>) -> Result<Solved, NetworkError> {
-    let unsupported = |what| NetworkError::Unsupported {
-        solver: "the analytic twin",
-        what,
-        instead: "the simulated one",
-    };
     let Workload::Closed { clients, think_time_s } = system.workload else {
         return Err(unsupported("open loads"));
     };
@@ -85,6 +80,10 @@ pub fn analytic(system: &System, cpu_s: &dyn Fn(f64) -> Vec<f64>) -> Result<Solv
         }
     }
     Ok(solved)
+}
+
+fn unsupported(what: &'static str) -> NetworkError {
+    NetworkError::Unsupported { solver: "the analytic twin", what, instead: "the simulated one" }
 }
 
 struct Parts<'a> {
@@ -121,9 +120,13 @@ impl Parts<'_> {
                     work[host] +=
                         visit.share * self.cpu[visit.process] / self.system.hosts[host].speed;
                 }
-                Step::Delay(time) => delay += time,
+                Step::Delay(time) | Step::Wait { time_s: time, .. } => delay += time,
                 Step::Commit(commit) => {
-                    delay += COMMIT_WAIT * self.system.commits[*commit].time_s;
+                    let commit = &self.system.commits[*commit];
+                    delay += COMMIT_WAIT * commit.time_s / commit.speed;
+                }
+                Step::Sometimes { .. } => {
+                    return Err(unsupported("steps that are done sometimes"));
                 }
                 Step::Hold { pool, inside } => {
                     let tokens = u64::from(self.system.pools[*pool].tokens);

@@ -92,7 +92,8 @@ pub enum CalibrationError {
     /// Too few to tell anything.
     #[error(
         "{usable} usable configurations of {configurations}: at least two are needed, one at light \
-         load and one near saturation"
+         load and one near saturation, in which processes outside of the study use next to no \
+         processor time"
     )]
     TooFew {
         /// Configurations without foreign CPU.
@@ -149,8 +150,7 @@ pub struct Misfit {
 pub struct Twin {
     pub(super) configurations: Vec<MeasuredRun>,
     pub(super) fitted: Vec<Fitted>,
-    pub(super) reference_throughput: f64,
-    pub(super) reference_probe_s: Option<f64>,
+    pub(super) reference: Reference,
     pub(super) tells_batches: bool,
     /// Spread of CPU time per request between runs of one configuration, as the standard deviation
     /// of its logarithm, slowness taken off.
@@ -163,6 +163,8 @@ pub struct Twin {
     pub left_out: Vec<usize>,
     /// How well it gives back its own runs.
     pub misfit: Misfit,
+    /// Foreign CPU of a run, in cores, beyond which it was left out.
+    pub most_foreign_cores: f64,
     pub(super) seed: u64,
 }
 
@@ -177,7 +179,39 @@ impl Twin {
     /// `None` where these had no probe.
     #[must_use]
     pub fn slowness(&self, probe_s: f64) -> Option<f64> {
-        self.reference_probe_s.map(|reference| probe_s / reference)
+        self.reference.probe_s.map(|reference| probe_s / reference)
+    }
+
+    /// The slowness that the probe is expected to show where this share of the cores is busy, by the
+    /// calibration runs; 1 where it does not depend on it.
+    #[must_use]
+    pub fn slowness_at(&self, busy: f64) -> f64 {
+        self.reference.speed.at(busy)
+    }
+
+    /// The calibration's configurations, each as the mean of its runs.
+    #[must_use]
+    pub fn configurations(&self) -> &[MeasuredRun] {
+        &self.configurations
+    }
+
+    /// What the form of the demands leaves of CPU time per request, as the standard deviation of its
+    /// logarithm, by the first form of slowness.
+    #[must_use]
+    pub fn residual(&self) -> f64 {
+        self.fitted[0].residual
+    }
+
+    /// Whether the speed probe is the measure of slowness.
+    #[must_use]
+    pub fn has_probe(&self) -> bool {
+        self.reference.probe_s.is_some()
+    }
+
+    /// Time of a commit, in s, by the first form of slowness.
+    #[must_use]
+    pub fn commit_s(&self) -> f64 {
+        self.fitted[0].commit_s
     }
 
     /// Time that an idle core takes to wake, in s, by the first form of slowness.
@@ -196,16 +230,30 @@ impl Twin {
 /// # Errors
 /// [`CalibrationError`] when runs make no sense, or too few are usable.
 pub fn calibrate(runs: &[MeasuredRun], seed: u64) -> Result<Twin, CalibrationError> {
+    calibrate_within(runs, MOST_FOREIGN_CORES, seed)
+}
+
+/// The same, with a bound of one's own for foreign CPU, in cores.
+///
+/// # Errors
+/// As [`calibrate`].
+pub fn calibrate_within(
+    runs: &[MeasuredRun],
+    most_foreign_cores: f64,
+    seed: u64,
+) -> Result<Twin, CalibrationError> {
     check(runs)?;
     let left_out: Vec<usize> =
-        (0..runs.len()).filter(|i| runs[*i].foreign_cores > MOST_FOREIGN_CORES).collect();
+        (0..runs.len()).filter(|i| runs[*i].foreign_cores > most_foreign_cores).collect();
     let usable: Vec<&MeasuredRun> =
-        runs.iter().filter(|run| run.foreign_cores <= MOST_FOREIGN_CORES).collect();
+        runs.iter().filter(|run| run.foreign_cores <= most_foreign_cores).collect();
     let probes: Option<Vec<f64>> = usable.iter().map(|run| run.probe_s).collect();
     let probes = probes.filter(|probes| !probes.is_empty());
+    let speed = probes.as_deref().map(|probes| SpeedOfLoad::of(&usable, probes));
     let reference = Reference {
         throughput: geometric_mean(usable.iter().map(|run| run.throughput_per_s)),
         probe_s: probes.as_ref().map(|probes| geometric_mean(probes.iter().copied())),
+        speed: speed.unwrap_or_default(),
     };
     let (drift, drift_known) = drift(&usable, &reference);
     let configurations = merged(&usable, &reference);
@@ -225,15 +273,14 @@ pub fn calibrate(runs: &[MeasuredRun], seed: u64) -> Result<Twin, CalibrationErr
         .map(|form| fit_form(*form, &usable, &configurations, &reference, seed))
         .collect();
     let misfit = misfit(&fitted, &configurations, &reference, drift, seed);
-    let spread = probes.map_or(0.0, |probes| log_spread(&probes));
     Ok(Twin {
         configurations,
         fitted,
-        reference_throughput: reference.throughput,
-        reference_probe_s: reference.probe_s,
         tells_batches,
         drift,
-        speed_spread: spread,
+        speed_spread: reference.speed.residual,
+        most_foreign_cores,
+        reference,
         drift_known,
         left_out,
         misfit,
@@ -272,10 +319,56 @@ fn check(runs: &[MeasuredRun]) -> Result<(), CalibrationError> {
 }
 
 /// What slowness is relative to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Reference {
     pub(super) throughput: f64,
     pub(super) probe_s: Option<f64>,
+    pub(super) speed: SpeedOfLoad,
+}
+
+/// The probe's time by the busy share of the cores. An idle core is slower to compute than a busy
+/// one on many virtual machines, and a probe cannot tell that from drift: so what it shows is
+/// expected at the load of the question, and not the mean of all loads.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct SpeedOfLoad {
+    /// d log(time) / d busy share.
+    slope: f64,
+    center: f64,
+    /// Spread of its logarithm around that line.
+    residual: f64,
+}
+
+/// Least range of busy shares that tells a slope.
+const LEAST_RANGE: f64 = 0.2;
+/// Steepest slope: idle cores took up to 1.5 times as long.
+const STEEPEST: f64 = 0.7;
+
+impl SpeedOfLoad {
+    fn of(runs: &[&MeasuredRun], probes: &[f64]) -> Self {
+        let n = exact_f64(probes.len());
+        let shares: Vec<f64> = runs.iter().map(|run| busy(run)).collect();
+        let center = shares.iter().sum::<f64>() / n;
+        let mean = probes.iter().map(|probe| probe.ln()).sum::<f64>() / n;
+        let low = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let squares: f64 = shares.iter().map(|share| (share - center).powi(2)).sum();
+        let products: f64 =
+            shares.iter().zip(probes).map(|(u, probe)| (u - center) * (probe.ln() - mean)).sum();
+        let told = probes.len() > 2 && high - low > LEAST_RANGE;
+        let slope = if told { (products / squares).clamp(-STEEPEST, STEEPEST) } else { 0.0 };
+        let left = shares
+            .iter()
+            .zip(probes)
+            .map(|(u, probe)| (probe.ln() - mean - slope * (u - center)).powi(2))
+            .sum::<f64>();
+        let freedom = n - if told { 2.0 } else { 1.0 };
+        let residual = if freedom > 0.0 { (left / freedom).sqrt() } else { 0.0 };
+        Self { slope, center, residual }
+    }
+
+    fn at(self, busy: f64) -> f64 {
+        (self.slope * (busy.clamp(0.0, 1.0) - self.center)).exp()
+    }
 }
 
 impl Reference {
@@ -288,9 +381,9 @@ impl Reference {
         probe_s: Option<f64>,
     ) -> f64 {
         match form {
-            Form::Probe => {
-                probe_s.zip(self.probe_s).map_or(1.0, |(probe, reference)| probe / reference)
-            }
+            Form::Probe => probe_s
+                .zip(self.probe_s)
+                .map_or_else(|| self.speed.at(busy), |(probe, reference)| probe / reference),
             Form::Flat => 1.0,
             Form::Idle => 1.0 + 0.5 * (1.0 - busy.clamp(0.0, 1.0)),
             Form::Load => (throughput / self.throughput).powf(-0.2),
@@ -384,13 +477,6 @@ fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
         }
     }
     if freedom > 0.0 { ((squares / freedom).sqrt(), true) } else { (UNKNOWN_DRIFT, false) }
-}
-
-fn log_spread(values: &[f64]) -> f64 {
-    let n = exact_f64(values.len());
-    let mean = values.iter().map(|v| v.ln()).sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v.ln() - mean).powi(2)).sum();
-    if n > 1.0 { (squares / (n - 1.0)).sqrt() } else { 0.0 }
 }
 
 pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -5,7 +5,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Curve, Solved, analytic, sweep};
-use super::calibrate::{Fitted, Form, Reference, Twin, length, with_commit};
+use super::calibrate::{Fitted, Form, Twin, length, with_commit};
 use super::demand::LEAST_BATCH;
 use super::simulate::{Chance, Simulated, simulate};
 use super::system::{System, SystemError, Workload};
@@ -420,8 +420,9 @@ impl Twin {
         }
         if !self.left_out.is_empty() {
             caveats.push(format!(
-                "{} calibration runs were left out: foreign processes used more than 0.15 of a core",
-                self.left_out.len()
+                "{} calibration runs were left out: foreign processes used more than {} of a core",
+                self.left_out.len(),
+                self.most_foreign_cores
             ));
         }
         caveats
@@ -455,14 +456,11 @@ impl Ask<'_> {
             let length = length(throughput, requests);
             simulate(&system, &demands, (slowness, wake), length, seed)
         };
-        let reference = Reference {
-            throughput: self.twin.reference_throughput,
-            probe_s: self.twin.reference_probe_s,
-        };
+        let reference = &self.twin.reference;
         let mut slowness = self.slowness.unwrap_or(1.0);
         let mut throughput = reference.throughput;
         let rounds = match fitted.form {
-            Form::Idle | Form::Load if self.slowness.is_none() => SLOWNESS_ROUNDS,
+            Form::Idle | Form::Load | Form::Probe if self.slowness.is_none() => SLOWNESS_ROUNDS,
             _ => 1,
         };
         for _ in 0..rounds {
@@ -499,12 +497,14 @@ impl Ask<'_> {
 
 fn metrics(simulated: &Simulated, p99: f64) -> Logs {
     let quantile = |p: f64| simulated.response_quantile_s(p).unwrap_or(0.0).max(1e-12).ln();
+    let p90 = quantile(0.9);
     let mut logs = vec![
         simulated.throughput_per_s.max(1e-12).ln(),
         simulated.response_mean_s.max(1e-12).ln(),
         quantile(0.5),
-        quantile(0.9),
-        quantile(0.99) + p99.ln(),
+        p90,
+        // A correction from short runs must not put it below what nine of ten stay below.
+        (quantile(0.99) + p99.ln()).max(p90),
     ];
     logs.extend(simulated.hosts.iter().map(|busy| busy.max(1e-12).ln()));
     logs

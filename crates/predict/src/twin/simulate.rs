@@ -87,8 +87,20 @@ pub fn simulate(
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Work { process: usize, share: f64 },
+    Work {
+        process: usize,
+        share: f64,
+    },
     Delay(f64),
+    Wait {
+        time_s: f64,
+        spread: Spread,
+    },
+    /// Leaves so many out, unless chance is below the share.
+    Sometimes {
+        share: f64,
+        skip: u32,
+    },
     Take(usize),
     Give(usize),
     Commit(usize),
@@ -100,6 +112,16 @@ fn compile(steps: &[Step], ops: &mut Vec<Op>) {
         match step {
             Step::Work(work) => ops.push(Op::Work { process: work.process, share: work.share }),
             Step::Delay(time) => ops.push(Op::Delay(*time)),
+            Step::Wait { time_s, spread } => {
+                ops.push(Op::Wait { time_s: *time_s, spread: *spread });
+            }
+            Step::Sometimes { share, inside } => {
+                let at = ops.len();
+                ops.push(Op::Sometimes { share: *share, skip: 0 });
+                compile(inside, ops);
+                let skip = u32::try_from(ops.len() - at - 1).unwrap_or(0);
+                ops[at] = Op::Sometimes { share: *share, skip };
+            }
             Step::Hold { pool, inside } => {
                 ops.push(Op::Take(*pool));
                 compile(inside, ops);
@@ -238,7 +260,7 @@ impl<'a> Run<'a> {
             served: 0,
         };
         let flush = |commit: &super::system::Commit| Flush {
-            time: commit.time_s,
+            time: commit.time_s / commit.speed,
             under_way: Vec::new(),
             waiting: Vec::new(),
             busy: 0.0,
@@ -343,6 +365,16 @@ impl<'a> Run<'a> {
             match op {
                 Op::Work { process, share } => self.enqueue(process, job, share),
                 Op::Delay(time) => self.at(self.now + time, Event::Go(job)),
+                Op::Wait { time_s, spread } => {
+                    let time = self.chance.around(time_s, spread);
+                    self.at(self.now + time, Event::Go(job));
+                }
+                Op::Sometimes { share, skip } => {
+                    if self.chance.uniform() >= share {
+                        self.requests[job as usize].at += skip;
+                    }
+                    jobs.push(job);
+                }
                 Op::Take(pool) => {
                     if self.take(pool, job) {
                         jobs.push(job);
@@ -665,11 +697,21 @@ impl Chance {
         if mean <= 0.0 { 0.0 } else { mean * (sigma * self.normal() - sigma * sigma / 2.0).exp() }
     }
 
+    /// A value of a distribution by its values at [`Spread::LEVELS`].
+    fn between(&mut self, values: &[f64; 15]) -> f64 {
+        let level = self.uniform();
+        let above = Spread::LEVELS.partition_point(|at| *at <= level).clamp(1, values.len() - 1);
+        let (from, to) = (Spread::LEVELS[above - 1], Spread::LEVELS[above]);
+        let share = (level - from) / (to - from);
+        values[above - 1] + share * (values[above] - values[above - 1])
+    }
+
     fn around(&mut self, mean: f64, spread: Spread) -> f64 {
         match spread {
             Spread::Constant => mean,
             Spread::Exponential => self.exponential(mean),
             Spread::Lognormal { scv } => self.lognormal(mean, scv.ln_1p().sqrt()),
+            Spread::Measured(values) => mean * self.between(&values),
         }
     }
 }

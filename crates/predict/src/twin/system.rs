@@ -36,6 +36,30 @@ pub enum Spread {
         /// Squared coefficient of variation.
         scv: f64,
     },
+    /// As it was measured: values at [`Spread::LEVELS`], relative to their mean, straight between
+    /// them.
+    Measured([f64; 15]),
+}
+
+impl Spread {
+    /// Quantiles that a measured distribution is told by. Its tail ends at the last.
+    pub const LEVELS: [f64; 15] =
+        [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
+
+    /// A measured distribution by its values at [`Spread::LEVELS`], in any unit; `None` where they
+    /// do not rise or have no mean.
+    #[must_use]
+    pub fn measured(values: [f64; 15]) -> Option<Self> {
+        let rises = values.windows(2).all(|pair| pair[0] <= pair[1]) && values[0] >= 0.0;
+        let mean: f64 = (1..values.len())
+            .map(|i| {
+                let width = Self::LEVELS[i] - Self::LEVELS[i - 1];
+                width * f64::midpoint(values[i], values[i - 1])
+            })
+            .sum();
+        (rises && mean > 0.0 && mean.is_finite())
+            .then(|| Self::Measured(values.map(|value| value / mean)))
+    }
 }
 
 /// Tokens that are held while something else goes on: workers, connections.
@@ -55,8 +79,10 @@ pub struct Pool {
 pub struct Commit {
     /// Its name.
     pub name: String,
-    /// Time of one, in s.
+    /// Time of one, in s; 0 where the calibration must find it.
     pub time_s: f64,
+    /// How many times as fast it is as where it was calibrated.
+    pub speed: f64,
 }
 
 /// One step of a request. Indices are those of [`System`]'s lists.
@@ -66,6 +92,20 @@ pub enum Step {
     Work(Work),
     /// Time that no processor is needed for, in s.
     Delay(f64),
+    /// The same, where it varies: a disk, a timer, a service elsewhere.
+    Wait {
+        /// Mean, in s.
+        time_s: f64,
+        /// How it varies.
+        spread: Spread,
+    },
+    /// The inner steps are done for this share of the requests.
+    Sometimes {
+        /// The share, 0 to 1.
+        share: f64,
+        /// What is done for them.
+        inside: Vec<Step>,
+    },
     /// A token is held while the inner steps are done.
     Hold {
         /// Which pool.
@@ -190,6 +230,7 @@ impl System {
         }
         for commit in &self.commits {
             number(&commit.name, "time", commit.time_s, commit.time_s >= 0.0, "0 or above")?;
+            number(&commit.name, "speed", commit.speed, commit.speed > 0.0, "above 0")?;
         }
         let (name, value, fits) = match self.workload {
             Workload::Closed { clients, think_time_s } => {
@@ -206,15 +247,27 @@ impl System {
         for step in steps {
             match step {
                 Step::Work(work) => reach("process", work.process, self.processes.len())?,
-                Step::Delay(time) if !(*time >= 0.0 && time.is_finite()) => {
-                    return Err(SystemError::Number {
-                        name: "delay".to_owned(),
-                        what: "time",
-                        value: *time,
-                        expected: "a finite time, 0 or above",
-                    });
+                Step::Delay(time) | Step::Wait { time_s: time, .. } => {
+                    if !(*time >= 0.0 && time.is_finite()) {
+                        return Err(SystemError::Number {
+                            name: "delay".to_owned(),
+                            what: "time",
+                            value: *time,
+                            expected: "a finite time, 0 or above",
+                        });
+                    }
                 }
-                Step::Delay(_) => {}
+                Step::Sometimes { share, inside } => {
+                    if !(0.0..=1.0).contains(share) {
+                        return Err(SystemError::Number {
+                            name: "what is done sometimes".to_owned(),
+                            what: "share",
+                            value: *share,
+                            expected: "from 0 to 1",
+                        });
+                    }
+                    self.check_steps(inside)?;
+                }
                 Step::Hold { pool, inside } => {
                     reach("pool", *pool, self.pools.len())?;
                     self.check_steps(inside)?;
@@ -252,7 +305,8 @@ fn delays(steps: &[Step]) -> f64 {
     steps
         .iter()
         .map(|step| match step {
-            Step::Delay(time) => *time,
+            Step::Delay(time) | Step::Wait { time_s: time, .. } => *time,
+            Step::Sometimes { share, inside } => share * delays(inside),
             Step::Hold { inside, .. } => delays(inside),
             Step::Work(_) | Step::Commit(_) => 0.0,
         })
@@ -264,8 +318,8 @@ fn visits(steps: &[Step]) -> u32 {
         .iter()
         .map(|step| match step {
             Step::Work(_) => 1,
-            Step::Hold { inside, .. } => visits(inside),
-            Step::Delay(_) | Step::Commit(_) => 0,
+            Step::Hold { inside, .. } | Step::Sometimes { inside, .. } => visits(inside),
+            Step::Delay(_) | Step::Wait { .. } | Step::Commit(_) => 0,
         })
         .sum()
 }

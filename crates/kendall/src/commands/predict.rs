@@ -1,0 +1,89 @@
+//! `kendall predict`: what-if questions to a study's calibrated model.
+
+mod answers;
+mod human;
+mod question;
+
+use std::path::PathBuf;
+
+use kendall_store::Results;
+use kendall_whatif::{AskError, Calibration};
+
+use self::answers::{Answers, Asker};
+use self::question::{Asked, StudyOfResults};
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Predicts what a system would do, from the runs of a study
+///
+/// Builds one model of the system from the graph and the accounts that its runs stored (tiers, pools,
+/// links, processors that all processes share), fits it to them, and asks it. Each number has a
+/// 95 % prediction interval for one run. A question that the runs say nothing about is refused with
+/// the run that would make it answerable (exit code 2).
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kendall predict results/demo --what-if workload.clients=300\n  kendall \
+                  predict results/demo --what-if workload.clients=10..300 --what-if system.workers=64\n  \
+                  kendall predict results/demo --what-if cores=4 --what-if placement.servers=other"
+)]
+pub(crate) struct Predict {
+    /// Folder of results
+    #[arg(value_name = "RESULTS")]
+    results: PathBuf,
+    /// What is different: a key of the study file, `cores`, `cpu_speed`, `placement.TIER=HOST`,
+    /// `hosts.HOST.cores`, `hosts.HOST.speed`, `tiers.TIER.speed`, `.hit_ratio`, `.workers`,
+    /// `.threads`, `.connections`, `.instances`; a range (10..300) or a list (10,20) gives a curve
+    #[arg(long = "what-if", value_name = "KEY=VALUE")]
+    what_if: Vec<String>,
+    /// Points of a range
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
+    points: u32,
+    /// Processor time of other processes, in cores, beyond which a run is left out
+    #[arg(long, default_value_t = kendall_predict::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
+    most_foreign: f64,
+    /// Writes the curve, or the one answer, as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Predict {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let asked = Asked::parse(&self.what_if, self.points).map_err(refused)?;
+        let results = Results::open(&self.results)?;
+        let study = StudyOfResults::read(&results).map_err(refused)?;
+        let mut calibration = Calibration::read(&results)?;
+        calibration.most_foreign_cores = self.most_foreign;
+        let asker = Asker::new(&study, &calibration, &asked).map_err(|error| refusal(&error))?;
+        let answers = asker.answers().map_err(|error| refusal(&error))?;
+        if let Some(path) = &self.csv {
+            std::fs::write(path, answers.csv())
+                .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        }
+        self.print(&answers)?;
+        Ok(Exit::Done)
+    }
+
+    fn print(&self, answers: &Answers) -> anyhow::Result<()> {
+        match self.format {
+            Format::Human => output::result(&human::text(answers)),
+            Format::Json => output::json(answers)?,
+        }
+        Ok(())
+    }
+}
+
+fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
+    exit_with(Exit::Refused, error)
+}
+
+/// What was asked and cannot be answered ends with a code of its own; what is broken does not.
+fn refusal(error: &anyhow::Error) -> anyhow::Error {
+    if error.is::<AskError>() || Exit::of(error) == Exit::Refused {
+        exit_with(Exit::Refused, error.to_string())
+    } else {
+        anyhow::anyhow!("{error:#}")
+    }
+}

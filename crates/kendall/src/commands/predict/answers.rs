@@ -1,0 +1,234 @@
+//! The answers to what was asked: one, or those along a curve.
+
+use kendall_predict::twin::{Curve, CurvePoint, Interval, Misfit, Prediction, Solved, knee};
+use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question};
+use serde::Serialize;
+
+use super::question::{Asked, StudyOfResults, place, question};
+use crate::exit::{Exit, exit_with};
+
+/// What is printed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Answers {
+    /// Name of the study.
+    pub(super) study: String,
+    /// What the model rests on.
+    pub(super) calibration: Rests,
+    /// One a point, in the order of the values.
+    pub(super) answers: Vec<Point>,
+    /// The key along the curve, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) curve: Option<Along>,
+}
+
+/// What the model rests on.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Rests {
+    pub(super) runs: usize,
+    pub(super) configurations: usize,
+    /// Runs that were left out, and why.
+    pub(super) left_out: Vec<String>,
+    /// Spread of CPU time per request between runs of one configuration, as a share.
+    pub(super) drift: f64,
+    /// Whether some configuration was run twice, so that `drift` is measured.
+    pub(super) drift_is_measured: bool,
+    /// Whether every run has the speed probe, which is the measure of the machine's slowness then.
+    pub(super) speed_probe: bool,
+    /// What the form of the demands leaves of CPU time per request, as a share.
+    pub(super) fit_residual: f64,
+    /// By how much the model misses its own runs: root mean square, as a share.
+    pub(super) misfit_throughput: f64,
+    pub(super) misfit_response: f64,
+    /// Whether its own runs contradict the structure.
+    pub(super) contradicted: bool,
+}
+
+/// What was asked at one point, and the answer.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Point {
+    /// Keys and values as they were asked.
+    pub(super) asked: Vec<(String, String)>,
+    /// All numeric levels of the configuration, base values included.
+    pub(super) levels: Vec<(String, f64)>,
+    #[serde(flatten)]
+    pub(super) answer: Outcome,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// The numbers.
+    Predicted(Box<Answer>),
+    /// Why there are none.
+    Refused(String),
+}
+
+/// The shape of a curve.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Along {
+    /// The key that is varied.
+    pub(super) key: String,
+    /// Where its two asymptotes meet; none where throughput still grows in proportion at its end.
+    pub(super) knee: Option<f64>,
+}
+
+/// Asks the twins of one study.
+pub(super) struct Asker<'a> {
+    study: &'a StudyOfResults,
+    calibration: &'a Calibration,
+    asked: &'a Asked,
+    host: String,
+    /// One a kind of work.
+    twins: std::cell::RefCell<Vec<Fitted>>,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(
+        study: &'a StudyOfResults,
+        calibration: &'a Calibration,
+        asked: &'a Asked,
+    ) -> anyhow::Result<Self> {
+        let Some(first) = calibration.runs.first() else {
+            let none = "no run of these results may be used, so nothing can be calibrated; run the \
+                        study again, with --retry-failed";
+            return Err(exit_with(Exit::Refused, none));
+        };
+        let host = first.host.0.clone();
+        Ok(Self { study, calibration, asked, host, twins: Vec::new().into() })
+    }
+
+    /// The configuration that some values lead to.
+    pub(super) fn question(&self, values: &[(String, String)]) -> anyhow::Result<Question> {
+        let structural = &self.calibration.structural;
+        question(self.study, structural, values, &self.host)
+            .map_err(|error| exit_with(Exit::Refused, error))
+    }
+
+    /// The twin of the question's kind of work.
+    pub(super) fn twin(&self, question: &Question) -> Result<Fitted, AskError> {
+        let kind = &question.signature;
+        if let Some(known) = self.twins.borrow().iter().find(|fitted| fitted.signature == *kind) {
+            return Ok(known.clone());
+        }
+        let cached: Vec<String> = question.hardware.hit_ratios.keys().cloned().collect();
+        let fitted = self.calibration.twin(kind, &self.asked.keys(), &cached)?;
+        self.twins.borrow_mut().push(fitted.clone());
+        Ok(fitted)
+    }
+
+    /// All points. Where none has an answer, the first refusal.
+    pub(super) fn answers(&self) -> anyhow::Result<Answers> {
+        let mut points = Vec::new();
+        let mut first_refusal = None;
+        for values in self.asked.points() {
+            let question = self.question(&values)?;
+            let answered = self.twin(&question).and_then(|twin| twin.answer(&question, None));
+            let answer = match answered {
+                Ok(answer) => Outcome::Predicted(Box::new(answer)),
+                Err(error) => {
+                    let said = Outcome::Refused(error.to_string());
+                    first_refusal.get_or_insert(error);
+                    said
+                }
+            };
+            points.push(Point { asked: values, levels: question.levels, answer });
+        }
+        let answered = |point: &Point| matches!(point.answer, Outcome::Predicted(_));
+        if let Some(refusal) = first_refusal.filter(|_| !points.iter().any(answered)) {
+            return Err(refusal.into());
+        }
+        let twins = self.twins.borrow();
+        let twin = twins.first().map(|fitted| self.rests(fitted));
+        let calibration = twin.ok_or_else(|| anyhow::anyhow!("nothing was asked"))?;
+        let curve = self.asked.curve().map(|curve| {
+            let along = points.iter().filter_map(|point| on_curve(point, &curve.key));
+            Along { key: curve.key.clone(), knee: knee(&Curve { points: along.collect() }) }
+        });
+        let study = self.study.file.study.clone();
+        Ok(Answers { study, calibration, answers: points, curve })
+    }
+
+    fn rests(&self, fitted: &Fitted) -> Rests {
+        let twin = &fitted.twin;
+        let Misfit { throughput, response, contradicted, .. } = twin.misfit;
+        let left_out = twin.left_out.iter().map(|place| {
+            let facts = &self.calibration.runs[fitted.runs[*place]];
+            let levels: Vec<String> =
+                facts.run.factors.iter().map(|l| format!("{}={}", l.factor, l.text)).collect();
+            format!(
+                "{} (repetition {}): other processes used {:.2} of a core",
+                levels.join(" "),
+                facts.run.repetition + 1,
+                facts.foreign_cores
+            )
+        });
+        Rests {
+            runs: fitted.runs.len() - twin.left_out.len(),
+            configurations: twin.configurations().len(),
+            left_out: left_out.collect(),
+            drift: twin.drift,
+            drift_is_measured: twin.drift_known,
+            speed_probe: twin.has_probe(),
+            fit_residual: twin.residual(),
+            misfit_throughput: throughput,
+            misfit_response: response,
+            contradicted,
+        }
+    }
+}
+
+fn on_curve(point: &Point, key: &str) -> Option<CurvePoint> {
+    let Outcome::Predicted(answer) = &point.answer else { return None };
+    let (_, value) = point.asked.iter().find(|(known, _)| known == key)?;
+    let varied = place(value);
+    let solved = Solved {
+        throughput_per_s: answer.prediction.throughput_per_s.center,
+        response_mean_s: answer.prediction.response_mean_s.center,
+    };
+    Some(CurvePoint { value: varied, solved })
+}
+
+/// The intervals of an answer by their name, as JSON and CSV call them.
+pub(super) fn metrics(prediction: &Prediction) -> [(&'static str, &Interval); 5] {
+    [
+        ("throughput_per_s", &prediction.throughput_per_s),
+        ("response_mean_s", &prediction.response_mean_s),
+        ("response_p50_s", &prediction.response_p50_s),
+        ("response_p90_s", &prediction.response_p90_s),
+        ("response_p99_s", &prediction.response_p99_s),
+    ]
+}
+
+impl Answers {
+    /// A line a point.
+    pub(super) fn csv(&self) -> String {
+        let mut text = String::new();
+        for point in &self.answers {
+            let Outcome::Predicted(answer) = &point.answer else { continue };
+            if text.is_empty() {
+                let keys = point.asked.iter().map(|(key, _)| cell(key));
+                let numbers = metrics(&answer.prediction)
+                    .into_iter()
+                    .map(|(name, _)| format!("{name},{name}_low,{name}_high"));
+                let line: Vec<String> = keys.chain(numbers).collect();
+                text.push_str(&format!("{}\n", line.join(",")));
+            }
+            let values = point.asked.iter().map(|(_, value)| cell(value));
+            let numbers = metrics(&answer.prediction)
+                .into_iter()
+                .map(|(_, i)| format!("{},{},{}", i.center, i.low, i.high));
+            let line: Vec<String> = values.chain(numbers).collect();
+            text.push_str(&format!("{}\n", line.join(",")));
+        }
+        text
+    }
+}
+
+/// A cell of a table: in quotes where it must be.
+fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

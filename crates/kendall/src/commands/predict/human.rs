@@ -1,0 +1,219 @@
+//! Answers for people.
+
+use kendall_predict::twin::{Bottleneck, Interval};
+use kendall_stats::estimate::figures;
+use kendall_whatif::Answer;
+
+use super::answers::{Answers, Outcome, Point, Rests, metrics};
+use crate::commands::design::tables::{grid, note};
+
+/// Difference between analysis and simulation that is worth a word.
+const WORTH_A_WORD: f64 = 0.02;
+
+pub(super) fn text(answers: &Answers) -> String {
+    let mut text = String::new();
+    match (&answers.curve, answers.answers.as_slice()) {
+        (None, [only]) => one(&mut text, only),
+        _ => curve(&mut text, answers),
+    }
+    rests(&mut text, &answers.calibration);
+    text
+}
+
+fn asked(point: &Point) -> String {
+    let values: Vec<String> =
+        point.asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let rest = point
+        .levels
+        .iter()
+        .filter(|(key, _)| !point.asked.iter().any(|(known, _)| known == key))
+        .map(|(key, value)| format!("{key}={}", plain(*value)));
+    let rest: Vec<String> = rest.collect();
+    let beside =
+        if rest.is_empty() { String::new() } else { format!(" (with {})", rest.join(" ")) };
+    let values = if values.is_empty() { "the study's own".to_owned() } else { values.join(" ") };
+    format!("{values}{beside}")
+}
+
+fn one(text: &mut String, point: &Point) {
+    note(text, &format!("asked      {}", asked(point)));
+    let Outcome::Predicted(answer) = &point.answer else { return };
+    let header = ["", "predicted", "95 % prediction interval", "wide mostly for"];
+    let mut rows: Vec<Vec<String>> = metrics(&answer.prediction)
+        .into_iter()
+        .map(|(name, interval)| row(&label(name), interval, scale(name)))
+        .collect();
+    for host in &answer.prediction.hosts {
+        rows.push(row(&format!("cores of {} busy (%)", host.name), &host.share, 100.0));
+    }
+    for (name, share) in &answer.prediction.pools {
+        rows.push(vec![
+            format!("{name} in use (%)"),
+            figures(100.0 * share, 3),
+            String::new(),
+            String::new(),
+        ]);
+    }
+    text.push_str(&grid(&header.map(str::to_owned), rows.into_iter()));
+    note(text, &format!("bottleneck {}", bottleneck(&answer.prediction.bottleneck)));
+    notes(text, answer);
+}
+
+fn notes(text: &mut String, answer: &Answer) {
+    let prediction = &answer.prediction;
+    if let Some(analytic) = prediction.analytic_throughput_per_s {
+        let ratio = analytic / prediction.throughput_per_s.center - 1.0;
+        if ratio.abs() > WORTH_A_WORD {
+            note(
+                text,
+                &format!(
+                    "analysis   {} requests/s, {:+.1} % against the simulation above",
+                    figures(analytic, 4),
+                    100.0 * ratio
+                ),
+            );
+        }
+    }
+    for distance in &prediction.distances {
+        let (low, high) = distance.measured;
+        let where_ = if distance.extrapolates() { "outside of" } else { "within" };
+        note(
+            text,
+            &format!(
+                "distance   {} = {}: {where_} what was measured ({} to {})",
+                distance.level,
+                plain(distance.asked),
+                plain(low),
+                plain(high)
+            ),
+        );
+    }
+    for assumption in &answer.assumed {
+        note(text, &format!("assumed    {assumption}"));
+    }
+    for caveat in &prediction.caveats {
+        note(text, &format!("* {caveat}"));
+    }
+}
+
+fn curve(text: &mut String, answers: &Answers) {
+    let Some(along) = &answers.curve else { return };
+    let header = [along.key.as_str(), "X (1/s)", "R (ms)", "p99 (ms)", "bottleneck"];
+    let mut rows = Vec::new();
+    let mut last = None;
+    for point in &answers.answers {
+        let value = point.asked.iter().find(|(key, _)| *key == along.key);
+        let value = value.map_or_else(String::new, |(_, value)| value.clone());
+        match &point.answer {
+            Outcome::Predicted(answer) => {
+                let p = &answer.prediction;
+                rows.push(vec![
+                    value,
+                    between(&p.throughput_per_s, 1.0),
+                    between(&p.response_mean_s, 1e3),
+                    between(&p.response_p99_s, 1e3),
+                    bottleneck(&p.bottleneck),
+                ]);
+                last = Some((point, answer));
+            }
+            Outcome::Refused(_) => {
+                rows.push(vec![
+                    value,
+                    "refused".into(),
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                ]);
+            }
+        }
+    }
+    text.push_str(&grid(&header.map(str::to_owned), rows.into_iter()));
+    match along.knee {
+        Some(knee) => note(text, &format!("knee       {} = {}", along.key, figures(knee, 3))),
+        None => note(
+            text,
+            "knee       beyond the curve: throughput still grows in proportion at its end",
+        ),
+    }
+    for point in &answers.answers {
+        if let Outcome::Refused(why) = &point.answer {
+            note(text, &format!("refused    {}: {why}", asked(point)));
+        }
+    }
+    if let Some((point, answer)) = last {
+        note(text, &format!("the last point: {}", asked(point)));
+        notes(text, answer);
+    }
+}
+
+fn rests(text: &mut String, rests: &Rests) {
+    let percent = |share: f64| figures(100.0 * share, 2);
+    let probe =
+        if rests.speed_probe { "the speed probe of each run taken off" } else { "no speed probe" };
+    let drift = if rests.drift_is_measured { "measured" } else { "taken, nothing was run twice" };
+    note(
+        text,
+        &format!(
+            "rests on   {} runs of {} configurations; drift between runs {} % ({drift}; {probe}); the \
+             fit leaves {} % of processor time, and misses its own runs by {} % in throughput and {} % \
+             in response time",
+            rests.runs,
+            rests.configurations,
+            percent(rests.drift),
+            percent(rests.fit_residual),
+            percent(rests.misfit_throughput),
+            percent(rests.misfit_response)
+        ),
+    );
+    for run in &rests.left_out {
+        note(text, &format!("left out   {run}"));
+    }
+}
+
+fn row(name: &str, interval: &Interval, scale: f64) -> Vec<String> {
+    vec![
+        name.to_owned(),
+        figures(scale * interval.center, 4),
+        format!("{} to {}", figures(scale * interval.low, 4), figures(scale * interval.high, 4)),
+        interval.why.to_string(),
+    ]
+}
+
+fn between(interval: &Interval, scale: f64) -> String {
+    format!(
+        "{} [{}, {}]",
+        figures(scale * interval.center, 4),
+        figures(scale * interval.low, 3),
+        figures(scale * interval.high, 3)
+    )
+}
+
+/// A level as a person would write it.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn scale(name: &str) -> f64 {
+    if name.ends_with("_per_s") { 1.0 } else { 1e3 }
+}
+
+fn label(name: &str) -> String {
+    match name {
+        "throughput_per_s" => "throughput (1/s)".to_owned(),
+        "response_mean_s" => "response time, mean (ms)".to_owned(),
+        other => {
+            let quantile = other.trim_start_matches("response_").trim_end_matches("_s");
+            format!("response time, {quantile} (ms)")
+        }
+    }
+}
+
+pub(super) fn bottleneck(bottleneck: &Bottleneck) -> String {
+    match bottleneck {
+        Bottleneck::Host { name } => format!("cores of {name}"),
+        Bottleneck::Pool { name } | Bottleneck::Commit { name } => name.clone(),
+        Bottleneck::Threads { name } => format!("threads of {name}"),
+        Bottleneck::Nothing => "none: delays and the clients bound it".to_owned(),
+    }
+}

@@ -1,0 +1,480 @@
+//! What is asked: `KEY=VALUE` on the command line to a configuration of the system.
+
+use kendall_predict::twin::Workload;
+use kendall_protocols::topology::{Graph, Pool, PoolKind, TierId};
+use kendall_store::Results;
+use kendall_study::workload::Arrivals;
+use kendall_study::{Refusal, Settings, StudyFile};
+use kendall_units::{exact_f64, whole_u64};
+use kendall_whatif::{Hardware, Question, Signature, lookup, number};
+
+/// Keys and what they are set to.
+pub(super) type Values = Vec<(String, String)>;
+
+/// One `--what-if`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct WhatIf {
+    pub(super) key: String,
+    /// One value, or those of a curve.
+    pub(super) values: Vec<String>,
+}
+
+/// All of them.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Asked {
+    pub(super) what_ifs: Vec<WhatIf>,
+}
+
+/// What cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum QuestionError {
+    /// No `=`.
+    #[error("`{0}` is no what-if; write it like workload.clients=300 or workload.clients=10..300")]
+    Form(String),
+    /// A key twice.
+    #[error("`{0}` is asked twice; a list or a range of one key gives a curve")]
+    Twice(String),
+    /// Two ranges.
+    #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
+    TwoCurves {
+        /// One key.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A value that its key cannot have.
+    #[error("{key}={value}: {what}")]
+    Value {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        what: String,
+    },
+    /// The stored study file is not what was run.
+    #[error(
+        "the stored study file is not the one that was run: {0}; the results can be read, but \
+         nothing can be asked about its keys"
+    )]
+    File(String),
+    /// The study file refuses it.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// No run tells what it costs.
+    #[error(
+        "{key}={value}: what a request costs with it follows from no run, since the study never \
+         varied it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load \
+         and near saturation, and ask those results"
+    )]
+    NeverVaried {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+}
+
+impl Asked {
+    pub(super) fn parse(texts: &[String], points: u32) -> Result<Self, QuestionError> {
+        let mut what_ifs: Vec<WhatIf> = Vec::new();
+        for text in texts {
+            let Some((key, value)) = text.split_once('=') else {
+                return Err(QuestionError::Form(text.clone()));
+            };
+            let (key, value) = (key.trim().to_owned(), value.trim());
+            if key.is_empty() || value.is_empty() {
+                return Err(QuestionError::Form(text.clone()));
+            }
+            if what_ifs.iter().any(|other| other.key == key) {
+                return Err(QuestionError::Twice(key));
+            }
+            let values = values(&key, value, points)?;
+            what_ifs.push(WhatIf { key, values });
+        }
+        let mut curves = what_ifs.iter().filter(|what_if| what_if.values.len() > 1);
+        if let (Some(first), Some(second)) = (curves.next(), curves.next()) {
+            let (first, second) = (first.key.clone(), second.key.clone());
+            return Err(QuestionError::TwoCurves { first, second });
+        }
+        Ok(Self { what_ifs })
+    }
+
+    /// The what-if that has several values.
+    pub(super) fn curve(&self) -> Option<&WhatIf> {
+        self.what_ifs.iter().find(|what_if| what_if.values.len() > 1)
+    }
+
+    /// One point: a value for each key.
+    pub(super) fn points(&self) -> Vec<Vec<(String, String)>> {
+        let many = self.curve().map_or(1, |curve| curve.values.len());
+        let value = |what_if: &WhatIf, at: usize| {
+            let at = if what_if.values.len() > 1 { at } else { 0 };
+            (what_if.key.clone(), what_if.values[at].clone())
+        };
+        (0..many).map(|at| self.what_ifs.iter().map(|w| value(w, at)).collect()).collect()
+    }
+
+    pub(super) fn keys(&self) -> Vec<String> {
+        self.what_ifs.iter().map(|what_if| what_if.key.clone()).collect()
+    }
+}
+
+/// The values of `10..300`, `10,20,40` or one.
+fn values(key: &str, text: &str, points: u32) -> Result<Vec<String>, QuestionError> {
+    let refused = |what: &str| QuestionError::Value {
+        key: key.to_owned(),
+        value: text.to_owned(),
+        what: what.to_owned(),
+    };
+    if let Some((from, to)) = text.split_once("..") {
+        let unit: String = to.chars().skip_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        let plain = |text: &str| text.trim_end_matches(unit.as_str()).parse::<f64>().ok();
+        let form = "a range is two numbers, such as 10..300, 0.5..8 or 100/s..900/s";
+        let (Some(low), Some(high)) = (plain(from.trim()), plain(to.trim())) else {
+            return Err(refused(form));
+        };
+        if !(low > 0.0 && high > low) {
+            return Err(refused("a range begins above 0 and ends above where it begins"));
+        }
+        let whole = low.fract().abs() < 1e-12 && high.fract().abs() < 1e-12;
+        let mut found: Vec<String> = Vec::new();
+        for step in 0..points {
+            let share = f64::from(step) / f64::from(points - 1);
+            let value = low * (high / low).powf(share);
+            let value = if whole { value.round() } else { value };
+            let shown = format!("{}{unit}", kendall_stats::estimate::figures(value, 4));
+            let shown = if whole { format!("{value:.0}{unit}") } else { shown };
+            if found.last() != Some(&shown) {
+                found.push(shown);
+            }
+        }
+        return Ok(found);
+    }
+    // A list, unless the comma belongs to a table or a list of the study file.
+    let list = text.contains(',') && !text.contains(['{', '[', '"']);
+    Ok(if list {
+        text.split(',').map(|v| v.trim().to_owned()).collect()
+    } else {
+        vec![text.into()]
+    })
+}
+
+/// The study that the results are of.
+#[derive(Debug, Clone)]
+pub(super) struct StudyOfResults {
+    pub(super) file: StudyFile,
+    text: String,
+    toy: bool,
+    sets: Vec<String>,
+}
+
+/// How a stored study file notes what `--set` replaced.
+const SET_NOTE: &str = "# --set ";
+
+impl StudyOfResults {
+    pub(super) fn read(results: &Results) -> Result<Self, QuestionError> {
+        let stored = results.study().map_err(|error| QuestionError::File(error.to_string()))?;
+        // Notes of --set stand at the end of the file.
+        let notes: Vec<&str> =
+            stored.file.lines().rev().take_while(|line| line.starts_with(SET_NOTE)).collect();
+        let sets: Vec<String> =
+            notes.iter().rev().map(|line| line[SET_NOTE.len()..].to_owned()).collect();
+        let kept = stored.file.lines().count() - sets.len();
+        let text: String = stored.file.lines().take(kept).map(|line| format!("{line}\n")).collect();
+        let mut why = "its fingerprint is another".to_owned();
+        for toy in [false, true] {
+            match StudyFile::parse(&stored.file_name, text.clone(), toy, &sets) {
+                Ok(file) if file.fingerprint() == stored.fingerprint => {
+                    return Ok(Self { file, text, toy, sets });
+                }
+                Ok(_) => {}
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(QuestionError::File(why))
+    }
+
+    /// The study file with these values in the place of its own.
+    fn with(&self, values: &[(String, String)]) -> Result<StudyFile, QuestionError> {
+        let mut sets = self.sets.clone();
+        for (key, value) in values {
+            let is_factor = self.file.factors.iter().any(|factor| factor.key == *key);
+            sets.push(if is_factor {
+                format!("factors.{key}=[{}]", toml_value(value))
+            } else {
+                format!("{key}={value}")
+            });
+        }
+        Ok(StudyFile::parse(&self.file.name, self.text.clone(), self.toy, &sets)?)
+    }
+
+    /// The configuration that these values of study keys lead to; factors that are not asked about
+    /// keep the value of the study file, or their first level where it has none.
+    pub(super) fn settings(&self, values: &[(String, String)]) -> Result<Settings, QuestionError> {
+        let study = self.with(values)?;
+        let mut levels: Vec<Option<usize>> = Vec::new();
+        for (place, factor) in study.factors.iter().enumerate() {
+            let asked = values.iter().any(|(key, _)| *key == factor.key);
+            let mut first = vec![None; study.factors.len()];
+            first[place] = Some(0);
+            let is_base = || {
+                let of_first = study.settings(&first).ok()?;
+                let at = |settings: &Settings| lookup(&settings.effective, &factor.key).cloned();
+                Some(at(&of_first) == at(&study.base))
+            };
+            levels.push((asked || is_base() == Some(true)).then_some(0));
+        }
+        Ok(study.settings(&levels)?)
+    }
+}
+
+/// As TOML reads it, else as a text.
+fn toml_value(text: &str) -> String {
+    let reads = format!("x = {text}").parse::<toml::Table>().is_ok();
+    if reads { text.to_owned() } else { format!("{text:?}") }
+}
+
+/// What of a question is hardware, and what a key of the study file.
+pub(super) fn split(values: &[(String, String)]) -> (Values, Values) {
+    values.iter().cloned().partition(|(key, _)| !is_own(key))
+}
+
+/// Keys that are no keys of a study file.
+fn is_own(key: &str) -> bool {
+    ["cores", "cpu_speed", "hit_ratio"].contains(&key)
+        || ["hosts.", "tiers.", "placement."].iter().any(|start| key.starts_with(start))
+}
+
+/// A question from a configuration, and what is asked of its hardware.
+pub(super) fn question(
+    study: &StudyOfResults,
+    structural: &[String],
+    values: &[(String, String)],
+    host: &str,
+) -> Result<Question, QuestionError> {
+    let (keys, own) = split(values);
+    let settings = study.settings(&keys)?;
+    never_varied(study, &settings, &keys)?;
+    let mut graph = settings.graph();
+    let mut hardware = Hardware::default();
+    for (key, value) in &own {
+        apply(key, value, host, &mut graph, &mut hardware)?;
+    }
+    let workload = &settings.workload;
+    let clients = u32::try_from(workload.clients).unwrap_or(u32::MAX);
+    let load = match &workload.arrivals {
+        Arrivals::Closed { mean, .. } => Workload::Closed {
+            clients,
+            think_time_s: mean.map_or(0.0, kendall_units::Seconds::get),
+        },
+        Arrivals::Open { rate_per_s, .. } => Workload::Open { rate_per_s: *rate_per_s },
+    };
+    let kinds = study.file.factors.iter().filter(|factor| !structural.contains(&factor.key));
+    let text = |key: &str| lookup(&settings.effective, key).map(text_of).unwrap_or_default();
+    let signature = Signature(kinds.map(|f| (f.key.clone(), text(&f.key))).collect());
+    let numeric = study.file.factors.iter().map(|factor| factor.key.clone());
+    let all = numeric.chain(values.iter().map(|(key, _)| key.clone()));
+    let mut levels: Vec<(String, f64)> = Vec::new();
+    for key in all {
+        let of_key = || {
+            let own = values.iter().find(|(known, _)| *known == key && is_own(known));
+            own.and_then(|(_, value)| value.parse().ok())
+                .or_else(|| lookup(&settings.effective, &key).and_then(number))
+        };
+        if let Some(value) = of_key().filter(|_| !levels.iter().any(|(known, _)| *known == key)) {
+            levels.push((key, value));
+        }
+    }
+    Ok(Question {
+        graph,
+        workload: load,
+        generator_threads: workload.generators.saturating_mul(workload.threads),
+        batch: lookup(&settings.effective, "system.batch")
+            .and_then(number)
+            .and_then(|batch| u32::try_from(whole_u64(batch)).ok()),
+        signature,
+        hardware,
+        levels,
+    })
+}
+
+/// A stored level is its text without quotes; a table is written as the file has it.
+fn text_of(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Object(table) => {
+            let parts = table.iter().map(|(key, value)| format!("{key}={}", text_of(value)));
+            parts.collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Refuses a key that is no factor and changes neither graph nor load: what it does to the cost of a
+/// request was never measured.
+fn never_varied(
+    study: &StudyOfResults,
+    asked: &Settings,
+    keys: &[(String, String)],
+) -> Result<(), QuestionError> {
+    for (key, value) in keys {
+        let is_factor = study.file.factors.iter().any(|factor| factor.key == *key);
+        if is_factor || kendall_whatif::is_of_the_load(key) {
+            continue;
+        }
+        let others: Vec<(String, String)> =
+            keys.iter().filter(|(other, _)| other != key).cloned().collect();
+        let without = study.settings(&others)?;
+        let same = lookup(&without.effective, key) == lookup(&asked.effective, key);
+        if !same && without.graph() == asked.graph() {
+            return Err(QuestionError::NeverVaried { key: key.clone(), value: value.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// A key of hardware, placement, or of a tier.
+fn apply(
+    key: &str,
+    value: &str,
+    host: &str,
+    graph: &mut Graph,
+    hardware: &mut Hardware,
+) -> Result<(), QuestionError> {
+    let refused = |what: &str| QuestionError::Value {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        what: what.to_owned(),
+    };
+    let positive = || {
+        let number = value.parse::<f64>().ok().filter(|v| *v > 0.0 && v.is_finite());
+        number.ok_or_else(|| refused("it must be a number above 0"))
+    };
+    let count = || {
+        let number = value.parse::<u32>().ok().filter(|v| *v > 0);
+        number.ok_or_else(|| refused("it must be a whole number from 1"))
+    };
+    if let Some(tier) = key.strip_prefix("placement.") {
+        hardware.placement.insert(tier.to_owned(), value.to_owned());
+        return Ok(());
+    }
+    let (of, what) = match key {
+        "cores" | "cpu_speed" => (host, key.trim_start_matches("cpu_")),
+        "hit_ratio" => {
+            let [only] = graph.tiers.as_slice() else {
+                return Err(refused("say whose: tiers.TIER.hit_ratio"));
+            };
+            hardware.hit_ratios.insert(
+                only.tier.to_string(),
+                ratio(value).ok_or_else(|| refused("it must be a share from 0 to 1"))?,
+            );
+            return Ok(());
+        }
+        _ => {
+            let rest = key.split_once('.').map_or("", |(_, rest)| rest);
+            rest.rsplit_once('.')
+                .ok_or_else(|| refused("write hosts.HOST.cores, tiers.TIER.speed"))?
+        }
+    };
+    let of_host = !key.starts_with("tiers.");
+    match (of_host, what) {
+        (true, "cores") => drop(hardware.cores.insert(of.to_owned(), count()?)),
+        (true, "speed") => drop(hardware.speeds.insert(of.to_owned(), positive()?)),
+        (false, "speed") => drop(hardware.tier_speeds.insert(of.to_owned(), positive()?)),
+        (false, "hit_ratio") => {
+            let share = ratio(value).ok_or_else(|| refused("it must be a share from 0 to 1"))?;
+            hardware.hit_ratios.insert(of.to_owned(), share);
+        }
+        (false, "instances" | "workers" | "threads" | "connections") => {
+            resize(graph, of, what, count()?).map_err(|what| refused(&what))?;
+        }
+        _ => {
+            let form = "hosts have cores and speed; tiers have speed, hit_ratio, workers, threads, \
+                        connections and instances";
+            return Err(refused(form));
+        }
+    }
+    Ok(())
+}
+
+fn ratio(text: &str) -> Option<f64> {
+    kendall_units::parse_share(text).ok().filter(|share| (0.0..=1.0).contains(share))
+}
+
+/// Sets the instances of a tier, or the servers of one of its pools; a pool that the study does not
+/// know of is made.
+fn resize(graph: &mut Graph, tier: &str, what: &str, servers: u32) -> Result<(), String> {
+    let known: Vec<String> = graph.tiers.iter().map(|node| node.tier.to_string()).collect();
+    let behind: Vec<TierId> =
+        graph.behind(&TierId::stored(tier)).map(|edge| edge.to.clone()).collect();
+    let Some(node) = graph.tiers.iter_mut().find(|node| node.tier == tier) else {
+        return Err(format!(
+            "`{tier}` is no tier of this system; its tiers are {}",
+            known.join(", ")
+        ));
+    };
+    if what == "instances" {
+        node.instances = servers;
+        return Ok(());
+    }
+    if let Some(pool) = node.pools.iter_mut().find(|pool| pool.of.as_str() == what) {
+        pool.servers = servers;
+        return Ok(());
+    }
+    let of = match what {
+        "workers" => PoolKind::Workers,
+        "threads" => PoolKind::Threads,
+        _ => match behind.as_slice() {
+            [one] => PoolKind::Connections(one.clone()),
+            _ => return Err(format!("{tier} has no one tier behind it")),
+        },
+    };
+    node.pools.push(Pool { of, servers });
+    Ok(())
+}
+
+/// The number that a point of a curve has on its axis.
+pub(super) fn place(value: &str) -> f64 {
+    let json = serde_json::Value::String(value.to_owned());
+    value.parse().ok().or_else(|| number(&json)).unwrap_or(exact_f64(0_u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(texts: &[&str]) -> Result<Asked, QuestionError> {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        Asked::parse(&texts, 5)
+    }
+
+    #[test]
+    fn ranges_and_lists_give_curves() {
+        let range = asked(&["workload.clients=10..160", "system.workers=64"]).unwrap();
+        assert_eq!(range.curve().unwrap().values, ["10", "20", "40", "80", "160"]);
+        assert_eq!(range.points().len(), 5);
+        assert_eq!(range.points()[4][1].1, "64");
+        let list = asked(&["workload.rate=100/s,200/s"]).unwrap();
+        assert_eq!(list.curve().unwrap().values, ["100/s", "200/s"]);
+        let rates = asked(&["workload.rate=100/s..1600/s"]).unwrap();
+        assert_eq!(rates.curve().unwrap().values[4], "1600/s");
+        assert!((place("1600/s") - 1600.0).abs() < 1e-9 && (place("4ms") - 4e-3).abs() < 1e-12);
+        let table = asked(&["workload.mix={ get = 1, set = 2 }"]).unwrap();
+        assert!(table.curve().is_none());
+    }
+
+    #[test]
+    fn what_makes_no_question_is_refused() {
+        for (texts, part) in [
+            (vec!["workload.clients"], "is no what-if"),
+            (vec!["a=1", "a=2"], "asked twice"),
+            (vec!["a=1..2", "b=1..2"], "one curve at a time"),
+            (vec!["a=5..1"], "ends above"),
+            (vec!["a=x..y"], "two numbers"),
+        ] {
+            let said = asked(&texts).unwrap_err().to_string();
+            assert!(said.contains(part), "{texts:?}: {said}");
+        }
+    }
+}

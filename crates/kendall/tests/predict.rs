@@ -1,0 +1,135 @@
+//! `kendall predict`, end to end: a study of a real process whose truth is known, its model, and
+//! questions to it. How well it predicts on an idle machine is measured by `make bench-predict`; here
+//! every bound follows from counts and from what the runs themselves measured, so that it holds on a
+//! busy machine too.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Output;
+
+use kendall_store::Results;
+use serde_json::Value;
+use support::kendall;
+
+/// The station: every visit holds one of m servers for 25 ms, by a timer, so that X = min(N, m)/S
+/// but for what the machine adds to a visit.
+const SERVICE_S: f64 = 0.025;
+const STUDY: &str = "name = 'known'\n[system]\nkind = 'synthetic'\nservice = 'constant:25ms'\n\
+    [workload]\nloop = 'closed'\npath = '/'\n[measure]\nduration = '1s'\nwarm_up = '0s'\n\
+    cool_down = '0s'\nrepetitions = 2\n\
+    [factors]\n'workload.clients' = [1, 2, 6]\n'system.workers' = [1, 2]\n";
+
+fn measured(folder: &Path) {
+    let file = folder.join("known.toml");
+    std::fs::write(&file, STUDY).unwrap();
+    let out = folder.join("results");
+    let output =
+        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+}
+
+/// Runs of a busy machine are no reason to refuse here.
+fn predict(folder: &Path, arguments: &[&str]) -> Output {
+    let results = folder.join("results");
+    let always = ["--most-foreign", "1000"];
+    kendall().arg("predict").arg(results).args(always).args(arguments).output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The longest mean response time of runs in which nobody waited for a server.
+fn longest_unqueued_s(folder: &Path) -> f64 {
+    let results = Results::open(&folder.join("results")).unwrap();
+    let mut longest = SERVICE_S;
+    for run in results.latest_runs().unwrap().iter().filter(|run| run.is_usable()) {
+        let measured = results.measured(run.id).unwrap();
+        let workers = run.factor("system.workers").unwrap().number.unwrap();
+        if measured.clients <= kendall_units::whole_u64(workers) {
+            longest = longest.max(measured.response_time.mean().unwrap() / 1e9);
+        }
+    }
+    longest
+}
+
+#[test]
+fn a_station_of_known_truth_is_predicted_where_it_was_never_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    measured(folder.path());
+    let asked = ["--what-if", "workload.clients=16", "--what-if", "system.workers=8"];
+    let answers = json(&predict(folder.path(), &[&asked[..], &["--format", "json"]].concat()));
+    let answer = &answers["answers"][0]["predicted"];
+    let throughput = answer["throughput_per_s"]["center"].as_f64().unwrap();
+    // Eight servers, always busy: no more than 8/S, and no less than where each visit takes as long as
+    // the slowest that was measured without a queue. Five percent for the simulated time.
+    let (most, least) = (8.0 / SERVICE_S, 8.0 / longest_unqueued_s(folder.path()));
+    assert!(throughput <= 1.05 * most && throughput >= 0.95 * least, "{throughput} {least} {most}");
+    // Little's law, of the prediction itself: N = X·R.
+    let response = answer["response_mean_s"]["center"].as_f64().unwrap();
+    assert!((throughput * response / 16.0 - 1.0).abs() < 0.05, "{throughput} {response}");
+    for name in [
+        "throughput_per_s",
+        "response_mean_s",
+        "response_p50_s",
+        "response_p90_s",
+        "response_p99_s",
+    ] {
+        let [low, center, high] =
+            ["low", "center", "high"].map(|key| answer[name][key].as_f64().unwrap());
+        assert!(0.0 < low && low < center && center < high, "{name}: {answer}");
+    }
+    assert_eq!(answer["bottleneck"]["name"], "workers of synthetic", "{answer}");
+    // Both levels lie outside of what was measured, and it says so.
+    let distances = answer["distances"].as_array().unwrap();
+    assert_eq!(distances.len(), 2, "{answer}");
+    let caveats = answer["caveats"].to_string();
+    assert!(caveats.contains("`workload.clients` = 16 lies outside"), "{caveats}");
+    let assumed = answer["assumed"].to_string();
+    assert!(assumed.contains("neither computes nor waits"), "{assumed}");
+
+    curves_have_a_knee(folder.path());
+    what_no_run_tells_is_refused(folder.path());
+}
+
+fn curves_have_a_knee(folder: &Path) {
+    let asked = ["--what-if", "workload.clients=1..32", "--what-if", "system.workers=4"];
+    let csv = folder.join("curve.csv");
+    let path = csv.to_str().unwrap();
+    let more = ["--points", "6", "--format", "json", "--csv", path];
+    let curve = json(&predict(folder, &[&asked[..], &more].concat()));
+    assert_eq!(curve["answers"].as_array().unwrap().len(), 6);
+    // One client takes S and what the machine adds, four servers are full with four: N* = 4 but for
+    // the part of a visit that is no service, which is spent beside the servers.
+    let knee = curve["curve"]["knee"].as_f64().unwrap();
+    let most = 4.0 * longest_unqueued_s(folder) / SERVICE_S;
+    assert!(knee > 0.9 * 4.0 && knee < 1.1 * most, "{knee}, at most {most}");
+    let lines = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(lines.lines().count(), 7, "{lines}");
+    assert!(lines.starts_with("workload.clients,system.workers,throughput_per_s"), "{lines}");
+    let text = predict(folder, &asked);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("knee") && text.contains("rests on"), "{text}");
+}
+
+fn what_no_run_tells_is_refused(folder: &Path) {
+    for (asked, says) in [
+        // What a visit costs with another service time was never measured.
+        ("system.service=constant:5ms", "follows from no run"),
+        ("workload.clients=4000", "run it once at 500"),
+        ("workload.clients=x", "workload.clients"),
+        ("system.wrkers=3", "did you mean"),
+        ("tiers.cache.speed=2", "is no tier"),
+        ("cores=0", "from 1"),
+    ] {
+        let output = predict(folder, &["--what-if", asked]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{asked}: {said}");
+        assert!(said.contains(says), "{asked}: {said}");
+    }
+}

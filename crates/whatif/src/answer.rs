@@ -1,0 +1,480 @@
+//! A twin of the runs that do one kind of work, and questions to it.
+
+use std::collections::BTreeMap;
+
+use kendall_predict::twin::structure::{
+    Blueprint, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, miss_share, parts,
+    structure,
+};
+use kendall_predict::twin::{
+    CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, System, Twin, Workload,
+    calibrate_within,
+};
+use kendall_protocols::topology::{Graph, PoolKind, TierNode};
+use kendall_stats::histogram::Histogram;
+use kendall_units::exact_f64;
+use serde::Serialize;
+
+use crate::rows::{Calibration, RunFacts, graph_level, lookup, number, small, spread};
+use crate::signature::Signature;
+
+/// Time that a worker is held without a processor, from which it is a wait of its own and no error of
+/// the accounts: a share of the service time, and in s.
+const LEAST_WAIT: (f64, f64) = (0.2, 100e-6);
+/// The same for a system that says nothing of itself, by the response time at the lightest load.
+const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
+
+/// Hardware, placement and parts that were never there.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Hardware {
+    /// Cores, by host.
+    pub cores: BTreeMap<String, u32>,
+    /// Speed of a core relative to the measured ones, by host.
+    pub speeds: BTreeMap<String, f64>,
+    /// Host of a tier, by the tier.
+    pub placement: BTreeMap<String, String>,
+    /// How many times as fast a tier is, by the tier.
+    pub tier_speeds: BTreeMap<String, f64>,
+    /// Share of a tier's requests that a cache answers, by the tier.
+    pub hit_ratios: BTreeMap<String, f64>,
+}
+
+/// One configuration that is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// Tiers, edges, pools and links.
+    pub graph: Graph,
+    /// What brings requests.
+    pub workload: Workload,
+    /// Threads of all load generators.
+    pub generator_threads: u32,
+    /// Most requests that a worker serves together, where the system has such a setting.
+    pub batch: Option<u32>,
+    /// The kind of work.
+    pub signature: Signature,
+    /// Hardware that was never there.
+    pub hardware: Hardware,
+    /// Numeric levels, by their dotted key: how far the question lies from the runs is told by them.
+    pub levels: Vec<(String, f64)>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No run does this kind of work.
+    #[error(
+        "no run was measured with {asked}, and what a request costs there follows from no other: \
+         measured are {measured}. Run it once at light load and once near saturation"
+    )]
+    OtherWork {
+        /// What is asked.
+        asked: String,
+        /// What was measured.
+        measured: String,
+    },
+    /// The runs make no twin.
+    #[error("the runs make no model: {0}")]
+    Calibration(#[from] CalibrationError),
+    /// The graph makes no structure.
+    #[error(transparent)]
+    Structure(#[from] StructureError),
+    /// The twin says nothing about it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A tier or host that is not there.
+    #[error("`{name}` is no tier of this system; its tiers are {known}")]
+    NoTier {
+        /// As it was asked.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// A twin, and what its structure rests on.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    /// The twin.
+    pub twin: Twin,
+    /// The kind of work.
+    pub signature: Signature,
+    /// Indices of the runs that it was calibrated on, those that were left out among them.
+    pub runs: Vec<usize>,
+    /// What the structure takes for granted.
+    pub assumptions: Vec<String>,
+    common: Common,
+    /// Hosts as measured.
+    host: (String, u32),
+}
+
+/// An answer, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// The numbers.
+    #[serde(flatten)]
+    pub prediction: Prediction,
+    /// What was assumed.
+    pub assumed: Vec<String>,
+}
+
+/// What all configurations of one kind of work share.
+#[derive(Debug, Clone, PartialEq)]
+struct Common {
+    facts: BTreeMap<String, TierFacts>,
+    /// Hits of tiers with a cache of their own, as the share that misses.
+    misses: BTreeMap<String, f64>,
+    link_threads: u32,
+    lanes: u32,
+    bytes: Option<kendall_predict::twin::structure::Bytes>,
+}
+
+impl Calibration {
+    /// Kinds of work that were measured, in the order of their first run.
+    #[must_use]
+    pub fn signatures(&self) -> Vec<Signature> {
+        let mut kinds: Vec<Signature> = Vec::new();
+        for facts in &self.runs {
+            let kind = Signature::of(facts, &self.structural);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// A twin of the runs that do this kind of work. `keys` are the dotted keys whose distance from
+    /// what was measured is to be told, and `cached` the tiers whose hit ratio is asked about.
+    ///
+    /// # Errors
+    /// [`AskError::OtherWork`] without such runs, [`AskError::Calibration`] where they make no twin.
+    pub fn twin(
+        &self,
+        signature: &Signature,
+        keys: &[String],
+        cached: &[String],
+    ) -> Result<Fitted, AskError> {
+        let of_kind = |facts: &&RunFacts| Signature::of(facts, &self.structural) == *signature;
+        let places = self.runs.iter().enumerate().filter(|(_, facts)| of_kind(facts));
+        let runs: Vec<usize> = places.map(|(place, _)| place).collect();
+        let facts: Vec<&RunFacts> = runs.iter().map(|place| &self.runs[*place]).collect();
+        let Some(first) = facts.first() else {
+            let kinds: Vec<String> = self.signatures().iter().map(ToString::to_string).collect();
+            let asked = signature.to_string();
+            return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
+        };
+        let (mut common, assumptions) = Common::of(&facts, self.most_foreign_cores);
+        let host = first.host.clone();
+        for tier in cached {
+            let calibrated = common.misses.get(tier).copied().unwrap_or(1.0);
+            let misses = Misses { share: calibrated, calibrated };
+            common.facts.entry(tier.clone()).or_default().misses = Some(misses);
+        }
+        let all = self.keys(keys);
+        let measured: Result<Vec<MeasuredRun>, StructureError> =
+            facts.iter().map(|facts| common.measured(facts, &all)).collect();
+        let twin = calibrate_within(&measured?, self.most_foreign_cores, self.seed)?;
+        Ok(Fitted { twin, signature: signature.clone(), runs, assumptions, common, host })
+    }
+
+    /// Numeric factors, and the keys asked about.
+    fn keys(&self, asked: &[String]) -> Vec<String> {
+        let mut keys: Vec<String> = Vec::new();
+        let factors = self.runs.iter().flat_map(|facts| &facts.run.factors);
+        let numeric = factors.filter(|level| level.number.is_some()).map(|level| &level.factor);
+        for key in numeric.chain(asked) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        keys
+    }
+}
+
+impl Common {
+    /// What the runs tell of the tiers. Times of a tier itself are read where the load is lightest:
+    /// there they are its own, and not the wait for others.
+    fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
+        let usable = |facts: &&&RunFacts| facts.foreign_cores <= most_foreign;
+        let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
+        let lightest = runs.iter().filter(usable).min_by(by_load);
+        let light: &RunFacts = lightest.unwrap_or(&runs[0]);
+        let mut assumed = vec![format!(
+            "all processes share the {} cores of {}, the load generator too",
+            light.host.1, light.host.0
+        )];
+        let mut facts = BTreeMap::new();
+        let mut misses = BTreeMap::new();
+        for node in &light.graph.tiers {
+            let told = tier_facts(node, runs, light, &mut assumed);
+            let leaf = light.graph.behind(&node.tier).next().is_none();
+            let seen = light.tiers.get(node.tier.as_str()).filter(|_| leaf);
+            if let Some(share) = seen.and_then(|seen| miss_share(seen.hits, seen.misses)) {
+                misses.insert(node.tier.to_string(), share);
+            }
+            facts.insert(node.tier.to_string(), told);
+        }
+        if light.tiers.is_empty() {
+            unexplained(light, &mut facts, &mut assumed);
+        }
+        let links = runs
+            .iter()
+            .flat_map(|facts| &facts.uses)
+            .filter(|(part, _)| part.role == kendall_protocols::topology::Role::Link);
+        let link_threads = links.map(|(_, used)| used.other_threads).max().unwrap_or(1);
+        let lanes = small(exact_f64(light.mix.len())).max(1);
+        (Self { facts, misses, link_threads, lanes, bytes: light.bytes }, assumed)
+    }
+
+    fn measured(&self, facts: &RunFacts, keys: &[String]) -> Result<MeasuredRun, StructureError> {
+        let batch = facts.run.setting("system.batch").and_then(number).map(small);
+        let hosts = vec![Host { name: facts.host.0.clone(), cores: facts.host.1, speed: 1.0 }];
+        let system = self.system(
+            &facts.graph,
+            (facts.workload, facts.generator_threads),
+            batch,
+            (hosts, BTreeMap::new()),
+            &self.facts,
+        )?;
+        let of_part = |part| {
+            let used = facts.uses.get(part).copied().unwrap_or_default();
+            ProcessUse { cpu_s: used.cpu_s, switches: used.switches }
+        };
+        let level = |key: &String| {
+            let number = match key.as_str() {
+                "cores" => Some(f64::from(facts.host.1)),
+                "cpu_speed" => Some(1.0),
+                _ => facts
+                    .run
+                    .factor(key)
+                    .and_then(|level| level.number)
+                    .or_else(|| lookup(&facts.run.settings, key).and_then(number))
+                    .or_else(|| graph_level(&facts.graph, key)),
+            };
+            Some((key.clone(), number?))
+        };
+        Ok(MeasuredRun {
+            processes: parts(&facts.graph).iter().map(of_part).collect(),
+            system,
+            levels: keys.iter().filter_map(level).collect(),
+            throughput_per_s: facts.throughput_per_s,
+            response_mean_s: facts.response_mean_s,
+            response_p99_s: facts.percentiles_s.map(|percentiles| percentiles[2]),
+            batch: facts.tiers.values().map(|seen| seen.batch).fold(1.0, f64::max),
+            probe_s: facts.probe_s,
+            foreign_cores: facts.foreign_cores,
+            measured_s: facts.measured_s,
+        })
+    }
+
+    fn system(
+        &self,
+        graph: &Graph,
+        (workload, generator_threads): (Workload, u32),
+        batch: Option<u32>,
+        (hosts, placement): (Vec<Host>, BTreeMap<String, usize>),
+        facts: &BTreeMap<String, TierFacts>,
+    ) -> Result<System, StructureError> {
+        let batching = graph.tiers.iter().filter(|node| batches(node));
+        let batches: BTreeMap<String, u32> = batching
+            .filter_map(|node| Some((node.tier.to_string(), batch.filter(|batch| *batch > 1)?)))
+            .collect();
+        let lane = |(tier, _): (&String, &u32)| {
+            let node = graph.tiers.iter().find(|node| node.tier == tier.as_str());
+            (tier.clone(), self.lanes.saturating_mul(node.map_or(1, |node| node.instances)))
+        };
+        let lanes = batches.iter().map(lane).collect();
+        let first = graph.edges.first().and_then(|edge| edge.link.as_ref());
+        let bytes = first.zip(self.bytes).map(|(link, bytes)| (link.name.clone(), bytes));
+        structure(&Blueprint {
+            graph: graph.clone(),
+            hosts,
+            placement,
+            workload,
+            generator_threads,
+            link_threads: self.link_threads,
+            facts: facts.clone(),
+            batches,
+            lanes,
+            bytes: bytes.into_iter().collect(),
+        })
+    }
+}
+
+/// A tier whose workers serve several requests at once.
+fn batches(node: &TierNode) -> bool {
+    node.kind == "message-queue"
+}
+
+fn tier_facts(
+    node: &TierNode,
+    runs: &[&RunFacts],
+    light: &RunFacts,
+    assumed: &mut Vec<String>,
+) -> TierFacts {
+    let name = node.tier.as_str();
+    let part = kendall_protocols::topology::Part::tier(&node.tier);
+    let uses: Vec<_> = runs.iter().filter_map(|facts| facts.uses.get(&part)).collect();
+    let shares: Vec<f64> = uses.iter().filter_map(|used| used.worker_share).collect();
+    let worker_threads = !shares.is_empty();
+    let inside = if worker_threads {
+        shares.iter().sum::<f64>() / exact_f64(shares.len())
+    } else {
+        1.0 - OUTSIDE
+    };
+    let has_workers = node.pools.iter().any(|pool| pool.of == PoolKind::Workers);
+    let leaf = light.graph.behind(&node.tier).next().is_none();
+    let mut facts = TierFacts {
+        inside,
+        worker_threads,
+        other_threads: uses.iter().map(|used| used.other_threads).max().unwrap_or(1),
+        commits: node.kind == "postgresql",
+        ..TierFacts::default()
+    };
+    let Some(seen) = light.tiers.get(name) else { return facts };
+    if leaf {
+        // All repetitions of the configuration at the lightest load: more of them, a finer shape.
+        let mut all = Histogram::new();
+        for facts in runs.iter().filter(|facts| facts.run.configuration == light.run.configuration)
+        {
+            facts.tiers.get(name).iter().for_each(|seen| all.add(&seen.service_time));
+        }
+        facts.spread = spread(&all).unwrap_or(USUAL_SPREAD);
+    }
+    let used = light.uses.get(&part).copied().unwrap_or_default();
+    let known = seen.backend_s + seen.connection_wait_s + inside * used.cpu_s;
+    let wait = seen.service_s - known - used.run_queue_wait_s;
+    if has_workers
+        && seen.batch < 1.5
+        && wait > LEAST_WAIT.1
+        && wait > LEAST_WAIT.0 * seen.service_s
+    {
+        facts.wait_s = wait;
+        assumed.push(format!(
+            "a worker of {name} is held for {:.3} ms of a request in which it neither computes nor \
+             waits for another tier; that stays, whatever is asked",
+            1e3 * wait
+        ));
+    } else if !has_workers {
+        assumed.push(format!("{name} has no pool that the study knows of: its threads are all"));
+    }
+    facts
+}
+
+/// A system that says nothing of itself: what no account explains of the response time at the
+/// lightest load is a time that needs no processor.
+fn unexplained(
+    light: &RunFacts,
+    facts: &mut BTreeMap<String, TierFacts>,
+    assumed: &mut Vec<String>,
+) {
+    let cpu: f64 = light.uses.values().map(|used| used.cpu_s + used.run_queue_wait_s).sum();
+    let links = light.graph.edges.iter().filter_map(|edge| edge.link.as_ref());
+    let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
+    let left = light.response_mean_s - cpu - delays;
+    let Some(entry) = light.entry() else { return };
+    if left > LEAST_UNEXPLAINED.1 && left > LEAST_UNEXPLAINED.0 * light.response_mean_s {
+        facts.entry(entry.to_owned()).or_default().wait_s = left;
+        assumed.push(format!(
+            "{:.3} ms of the response time at the lightest load is neither processor time nor a \
+             link: taken as a time of {entry} that needs no processor and no worker",
+            1e3 * left
+        ));
+    }
+}
+
+impl Fitted {
+    /// Answers a question. `slowness` is the machine's, where it is known: see [`Twin::slowness`].
+    ///
+    /// # Errors
+    /// [`AskError`] for what the runs say nothing about.
+    pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
+        let system = self.system(question)?;
+        let prediction = self.twin.predict(&system, &question.levels, slowness)?;
+        Ok(Answer { prediction, assumed: self.assumed(question) })
+    }
+
+    /// The structure of a question.
+    ///
+    /// # Errors
+    /// [`AskError::NoTier`], [`AskError::Structure`].
+    pub fn system(&self, question: &Question) -> Result<System, AskError> {
+        let hardware = &question.hardware;
+        let named = hardware.placement.keys().chain(hardware.tier_speeds.keys());
+        for name in named.chain(hardware.hit_ratios.keys()) {
+            let tiers = || question.graph.tiers.iter().map(|node| node.tier.as_str());
+            if !tiers().any(|tier| tier == name) && name != "generator" {
+                let known = tiers().collect::<Vec<_>>().join(", ");
+                return Err(AskError::NoTier { name: name.clone(), known });
+            }
+        }
+        let (hosts, placement) = self.hosts(hardware);
+        let mut facts = self.common.facts.clone();
+        for (tier, speed) in &hardware.tier_speeds {
+            facts.entry(tier.clone()).or_default().speed = *speed;
+        }
+        for (tier, ratio) in &hardware.hit_ratios {
+            let of = facts.entry(tier.clone()).or_default();
+            let calibrated = of.misses.map_or(1.0, |misses| misses.calibrated);
+            of.misses = Some(Misses { share: 1.0 - ratio, calibrated });
+        }
+        let load = (question.workload, question.generator_threads);
+        let batch = question.batch;
+        Ok(self.common.system(&question.graph, load, batch, (hosts, placement), &facts)?)
+    }
+
+    fn hosts(&self, hardware: &Hardware) -> (Vec<Host>, BTreeMap<String, usize>) {
+        let (first, measured) = &self.host;
+        let mut names: Vec<&String> = vec![first];
+        for name in hardware.placement.values() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let host = |name: &&String| Host {
+            name: (*name).clone(),
+            cores: hardware.cores.get(*name).copied().unwrap_or(*measured),
+            speed: hardware.speeds.get(*name).copied().unwrap_or(1.0),
+        };
+        let place = |name: &String| names.iter().position(|known| *known == name).unwrap_or(0);
+        let placement =
+            hardware.placement.iter().map(|(tier, host)| (tier.clone(), place(host))).collect();
+        (names.iter().map(host).collect(), placement)
+    }
+
+    /// Name of the host that was measured.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host.0
+    }
+
+    fn assumed(&self, question: &Question) -> Vec<String> {
+        let mut assumed = self.assumptions.clone();
+        let measured = |tier: &TierNode| {
+            let configurations = self.twin.configurations();
+            let pools = configurations.iter().map(|run| run.system.processes.len()).max();
+            pools.is_some() && tier.instances > 1
+        };
+        if question.graph.tiers.iter().any(measured) {
+            assumed.push(
+                "instances of a tier share its requests evenly, and a request costs the same however \
+                 many there are"
+                    .to_owned(),
+            );
+        }
+        if !question.hardware.placement.is_empty() {
+            assumed.push(
+                "between hosts there is no delay but that of the links, and each has the cores of \
+                 the measured one unless asked otherwise"
+                    .to_owned(),
+            );
+        }
+        for (tier, ratio) in &question.hardware.hit_ratios {
+            assumed.push(format!(
+                "of the requests to {tier} {:.1} % are answered without its workers and without what \
+                 is behind it",
+                100.0 * ratio
+            ));
+        }
+        assumed
+    }
+}

@@ -1,0 +1,377 @@
+//! What each stored run tells the twin.
+
+use std::collections::BTreeMap;
+
+use kendall_predict::twin::structure::Bytes;
+use kendall_predict::twin::{Spread, Workload};
+use kendall_protocols::snapshot::{WORKER_THREAD, stage};
+use kendall_protocols::topology::{End, Graph, Part, Role};
+use kendall_stats::histogram::Histogram;
+use kendall_store::{Measured, MeasuredTier, Results, Run, StoreError};
+use kendall_units::{Seconds, exact_f64, whole_u64};
+
+use crate::signature;
+
+/// All usable runs of a folder of results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// Runs, in the order of their execution.
+    pub runs: Vec<RunFacts>,
+    /// Factors whose levels the structure shows, by their dotted key; the others change what a
+    /// request costs.
+    pub structural: Vec<String>,
+    /// Foreign CPU of a run, in cores, beyond which it is left out.
+    pub most_foreign_cores: f64,
+    /// Seed of the study.
+    pub seed: u64,
+}
+
+/// One run as the twin sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFacts {
+    /// The run, with its factors and settings.
+    pub run: Run,
+    /// Tiers, edges, pools and links.
+    pub graph: Graph,
+    /// What brought requests.
+    pub workload: Workload,
+    /// Threads of all load generators.
+    pub generator_threads: u32,
+    /// X, 1/s.
+    pub throughput_per_s: f64,
+    /// Mean response time, in s.
+    pub response_mean_s: f64,
+    /// Median, 90th and 99th percentile of the response time, in s; `None` without requests.
+    pub percentiles_s: Option<[f64; 3]>,
+    /// Processor time and switches of every part.
+    pub uses: BTreeMap<Part, PartUse>,
+    /// What tiers said of themselves, by name.
+    pub tiers: BTreeMap<String, TierSeen>,
+    /// Operations that were asked for, and their share.
+    pub mix: BTreeMap<String, f64>,
+    /// Bytes of a request on the clients' edge.
+    pub bytes: Option<Bytes>,
+    /// Mean time of the speed probe, in s; `None` where there was none.
+    pub probe_s: Option<f64>,
+    /// Processors that none of the study's processes used, in cores.
+    pub foreign_cores: f64,
+    /// Name of the host, and its cores.
+    pub host: (String, u32),
+    /// Length of the measured window, in s.
+    pub measured_s: f64,
+}
+
+/// What all processes of one part used.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PartUse {
+    /// Processor time of a request, spinning left out, in s.
+    pub cpu_s: f64,
+    /// Voluntary context switches of a request.
+    pub switches: f64,
+    /// Time that its threads were ready and had no core, for a request, in s.
+    pub run_queue_wait_s: f64,
+    /// Share of the processor time that threads of a worker pool used; `None` without such threads.
+    pub worker_share: Option<f64>,
+    /// Other threads that do work.
+    pub other_threads: u32,
+}
+
+/// What all instances of a tier said of themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TierSeen {
+    /// Mean service time, in s.
+    pub service_s: f64,
+    /// Its distribution.
+    pub service_time: Histogram,
+    /// Mean time until the last backend answered, in s; 0 without backends.
+    pub backend_s: f64,
+    /// Mean wait for a connection, in s.
+    pub connection_wait_s: f64,
+    /// Mean number of requests that a worker served together; 1 where one by one.
+    pub batch: f64,
+    /// Requests that its cache answered, and those that it did not.
+    pub hits: u64,
+    /// See `hits`.
+    pub misses: u64,
+}
+
+/// Share of a part's processor time from which threads of one name do work of the system.
+const WORKING_SHARE: f64 = 0.1;
+
+impl Calibration {
+    /// Reads the usable runs of a folder: those of the design, and those that verified predictions.
+    ///
+    /// # Errors
+    /// What the store refuses.
+    pub fn read(results: &Results) -> Result<Self, StoreError> {
+        let mut runs = Vec::new();
+        for run in results.latest_runs()?.iter().filter(|run| run.is_usable()) {
+            let measured = results.measured(run.id)?;
+            let speeds = results.speeds(run.id)?;
+            let inside = |at: u64| (measured.window.from_ns..=measured.window.to_ns).contains(&at);
+            let times: Vec<f64> =
+                speeds.iter().filter(|s| inside(s.at_ns)).map(|s| s.unit_ns / 1e9).collect();
+            let probe_s =
+                (!times.is_empty()).then(|| times.iter().sum::<f64>() / exact_f64(times.len()));
+            if measured.throughput_per_s > 0.0 {
+                runs.push(RunFacts::of(&measured, probe_s));
+            }
+        }
+        runs.sort_by_key(|facts| facts.run.position);
+        let structural = signature::structural(&runs);
+        let most_foreign_cores = kendall_predict::twin::MOST_FOREIGN_CORES;
+        Ok(Self { runs, structural, most_foreign_cores, seed: results.study()?.seed })
+    }
+}
+
+impl RunFacts {
+    /// What a measured window tells.
+    #[must_use]
+    pub fn of(measured: &Measured, probe_s: Option<f64>) -> Self {
+        let x = measured.throughput_per_s;
+        let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
+        let rate = measured.arrival_rate_per_s.unwrap_or(x);
+        let workload = if closed {
+            let clients = u32::try_from(measured.clients).unwrap_or(u32::MAX).max(1);
+            Workload::Closed { clients, think_time_s: measured.think_time_mean_s }
+        } else {
+            Workload::Open { rate_per_s: rate }
+        };
+        let threads: usize = measured.generators.iter().map(|g| g.threads.len()).sum();
+        let completed: u64 = measured.operations.values().map(|counts| counts.completed).sum();
+        let all = exact_f64(completed.max(1));
+        let mix = measured
+            .operations
+            .iter()
+            .map(|(name, counts)| (name.clone(), exact_f64(counts.completed) / all))
+            .collect();
+        let out: u64 = measured.operations.values().map(|counts| counts.bytes_out).sum();
+        let back: u64 = measured.operations.values().map(|counts| counts.bytes_in).sum();
+        let time = |p: f64| measured.response_time.quantile(p).map(|ns| exact_f64(ns) / 1e9);
+        Self {
+            graph: measured.graph.clone(),
+            workload,
+            generator_threads: u32::try_from(threads).unwrap_or(u32::MAX).max(1),
+            throughput_per_s: x,
+            response_mean_s: measured.response_time.mean().unwrap_or(0.0) / 1e9,
+            percentiles_s: time(0.5)
+                .zip(time(0.9))
+                .zip(time(0.99))
+                .map(|((p50, p90), p99)| [p50, p90, p99]),
+            uses: uses(measured),
+            tiers: tiers(measured),
+            mix,
+            bytes: (completed > 0 && out + back > 0)
+                .then(|| Bytes { out: exact_f64(out) / all, back: exact_f64(back) / all }),
+            probe_s,
+            foreign_cores: foreign_cores(measured),
+            host: measured
+                .hosts
+                .first()
+                .map_or_else(|| ("localhost".to_owned(), 1), |h| (h.host.clone(), h.cores)),
+            measured_s: measured.window.length_s(),
+            run: measured.run.clone(),
+        }
+    }
+
+    /// Share of the host's cores that all of it kept busy.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        let cpu: f64 = self.uses.values().map(|used| used.cpu_s).sum();
+        cpu * self.throughput_per_s / f64::from(self.host.1)
+    }
+
+    /// The tier that the clients talk to.
+    #[must_use]
+    pub fn entry(&self) -> Option<&str> {
+        let edge = self.graph.edges.iter().find(|edge| edge.from == End::Clients)?;
+        Some(edge.to.as_str())
+    }
+}
+
+/// Processor time that nobody of the study used, in cores.
+fn foreign_cores(measured: &Measured) -> f64 {
+    let busy: f64 = measured
+        .hosts
+        .iter()
+        .filter(|host| host.length_s > 0.0)
+        .map(|host| (host.cpu_user_s + host.cpu_system_s) / host.length_s)
+        .sum();
+    let known: f64 = measured.processes.iter().map(kendall_store::ProcessUse::cores_busy).sum();
+    (busy - known).max(0.0)
+}
+
+fn uses(measured: &Measured) -> BTreeMap<Part, PartUse> {
+    struct Sum {
+        cores: f64,
+        switches: f64,
+        waited: f64,
+        threads: BTreeMap<String, (f64, u64)>,
+    }
+    let mut sums: BTreeMap<Part, Sum> = BTreeMap::new();
+    let of_the_load = |part: &Part| part.role != Role::Study;
+    for process in measured.processes.iter().filter(|p| p.length_s > 0.0 && of_the_load(&p.part)) {
+        let sum = sums.entry(process.part.clone()).or_insert_with(|| Sum {
+            cores: 0.0,
+            switches: 0.0,
+            waited: 0.0,
+            threads: BTreeMap::new(),
+        });
+        sum.cores += process.cores_busy();
+        sum.switches += exact_f64(process.voluntary_switches) / process.length_s;
+        sum.waited += process.run_queue_wait_s / process.length_s;
+        for group in &process.threads {
+            let entry = sum.threads.entry(group.name.clone()).or_default();
+            entry.0 += group.cores_busy;
+            entry.1 += group.threads;
+        }
+    }
+    let x = measured.throughput_per_s;
+    let per_request = |(part, sum): (Part, Sum)| {
+        let all: f64 = sum.threads.values().map(|(cores, _)| cores).sum();
+        let worker = sum.threads.get(WORKER_THREAD).map(|(cores, _)| cores);
+        let works = |name: &String, cores: f64| {
+            name.as_str() != WORKER_THREAD && cores >= WORKING_SHARE * all
+        };
+        let others: u64 = sum
+            .threads
+            .iter()
+            .filter(|(name, (cores, _))| works(name, *cores))
+            .map(|(_, (_, threads))| threads)
+            .sum();
+        let cpu = (sum.cores - spun(measured, &part)).max(0.0);
+        let used = PartUse {
+            cpu_s: cpu / x,
+            switches: sum.switches / x,
+            run_queue_wait_s: sum.waited / x,
+            worker_share: worker.filter(|_| all > 0.0).map(|cores| cores / all),
+            other_threads: u32::try_from(others).unwrap_or(u32::MAX).max(1),
+        };
+        (part, used)
+    };
+    sums.into_iter().map(per_request).collect()
+}
+
+/// Cores that a part spent awake for its next moment, which is no work.
+fn spun(measured: &Measured, part: &Part) -> f64 {
+    let share = |spun_ns: Option<u64>, length_ns: u64| {
+        spun_ns.map_or(0.0, |spun| exact_f64(spun) / exact_f64(length_ns.max(1)))
+    };
+    match part.role {
+        Role::Generator => measured
+            .generators
+            .iter()
+            .flat_map(|generator| &generator.threads)
+            .map(|thread| share(thread.spun_ns, thread.wall_ns))
+            .sum(),
+        Role::Tier | Role::Link => measured
+            .tiers
+            .iter()
+            .filter(|tier| tier.role == part.role && tier.tier == part.name)
+            .map(|tier| {
+                let length = tier.period.to_ns.saturating_sub(tier.period.from_ns);
+                share(tier.period.spun_ns, length)
+            })
+            .sum(),
+        Role::Study => 0.0,
+    }
+}
+
+fn tiers(measured: &Measured) -> BTreeMap<String, TierSeen> {
+    let mut names: Vec<&str> = Vec::new();
+    let says = |tier: &&MeasuredTier| tier.role == Role::Tier && !tier.period.requests.is_empty();
+    for tier in measured.tiers.iter().filter(says) {
+        if !names.contains(&tier.tier.as_str()) {
+            names.push(&tier.tier);
+        }
+    }
+    let seen = |name: &str| {
+        let of = || measured.tiers.iter().filter(says).filter(|tier| tier.tier == name);
+        let merged = |stage: &str| {
+            let mut all = Histogram::new();
+            of().for_each(|tier| all.add(&tier.period.stage(stage)));
+            all
+        };
+        let mean = |stage: &str| merged(stage).mean().map_or(0.0, |ns| ns / 1e9);
+        let completions: u64 = of().map(|tier| tier.period.completions()).sum();
+        let held: u64 = of().map(|tier| tier.period.held_time.count()).sum();
+        let outcome =
+            |name: &str| -> u64 { of().filter_map(|tier| tier.period.outcomes.get(name)).sum() };
+        TierSeen {
+            service_s: mean(stage::SERVICE_TIME),
+            service_time: merged(stage::SERVICE_TIME),
+            backend_s: mean(stage::BACKEND_TIME),
+            connection_wait_s: mean(stage::CONNECTION_WAIT_TIME),
+            batch: if held > 0 { (exact_f64(completions) / exact_f64(held)).max(1.0) } else { 1.0 },
+            hits: outcome("hits"),
+            misses: outcome("misses"),
+        }
+    };
+    names.into_iter().map(|name| (name.to_owned(), seen(name))).collect()
+}
+
+/// Fewest values that tell a distribution.
+const LEAST_VALUES: u64 = 30;
+
+/// The shape of a histogram; `None` where there are too few values.
+pub(crate) fn spread(histogram: &Histogram) -> Option<Spread> {
+    if histogram.count() < LEAST_VALUES {
+        return None;
+    }
+    let mut values = [0.0; 15];
+    for (value, level) in values.iter_mut().zip(Spread::LEVELS) {
+        *value = exact_f64(histogram.quantile(level)?);
+    }
+    Spread::measured(values)
+}
+
+/// A value of a study file as a number in base units, where it is one.
+#[must_use]
+pub fn number(value: &serde_json::Value) -> Option<f64> {
+    if let Some(number) = value.as_f64() {
+        return Some(number);
+    }
+    let text = value.as_str()?;
+    let time = text.rsplit(':').next().unwrap_or(text);
+    kendall_units::parse_seconds(time)
+        .map(Seconds::get)
+        .ok()
+        .or_else(|| kendall_units::parse_rate(text).ok().map(kendall_units::Rate::get))
+        .or_else(|| kendall_units::parse_bytes(text.trim_end_matches("/s")).ok().map(exact_f64))
+        .or_else(|| kendall_units::parse_share(text).ok())
+}
+
+/// An effective value of a run or a configuration by its dotted key; entries of lists by their
+/// `name`, links by theirs.
+#[must_use]
+pub fn lookup<'a>(settings: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
+    let parts: Vec<&str> = match key.strip_prefix("links.").and_then(|rest| rest.rsplit_once('.')) {
+        Some((link, last)) => vec!["links", link, last],
+        None => key.split('.').collect(),
+    };
+    parts.into_iter().try_fold(settings, |value, part| match value.as_array() {
+        Some(items) => items
+            .iter()
+            .find(|item| item["name"].as_str() == Some(part))
+            .or_else(|| items.get(part.parse::<usize>().ok()?)),
+        None => value.get(part),
+    })
+}
+
+/// What a key such as `tiers.proxies.workers` is in a graph: workers, threads or connections of each
+/// instance, or instances.
+#[must_use]
+pub fn graph_level(graph: &Graph, key: &str) -> Option<f64> {
+    let (tier, what) = key.strip_prefix("tiers.")?.rsplit_once('.')?;
+    let node = graph.tiers.iter().find(|node| node.tier == tier)?;
+    if what == "instances" {
+        return Some(f64::from(node.instances));
+    }
+    let pool = node.pools.iter().find(|pool| pool.of.as_str() == what)?;
+    Some(f64::from(pool.servers))
+}
+
+/// A number of something as a `u32`, rounded.
+pub(crate) fn small(value: f64) -> u32 {
+    u32::try_from(whole_u64(value.max(0.0).round())).unwrap_or(u32::MAX)
+}
