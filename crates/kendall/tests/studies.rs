@@ -193,6 +193,51 @@ fn nginx_as_a_service_of_the_user() {
     assert!(folder.path().join("logs/c000-r00-a0/web-0/nginx.conf").is_file(), "logs are kept");
 }
 
+/// The cache by itself, read and written.
+#[test]
+fn build_cache_rates() {
+    let (folder, results) = runs_at_toy_size("build-cluster/cache-rates.toml");
+    for run in results.runs().unwrap() {
+        let record = results.record(run.id).unwrap();
+        let cache = record.tiers.iter().find(|tier| tier.tier == "cache").unwrap();
+        let served: u64 = cache.periods.iter().map(kendall_store::TierPeriod::completions).sum();
+        assert!(served > 0, "{cache:?}");
+    }
+    let data = folder.path().join("logs/c000-r00-a0/cache-0");
+    assert!(data.join("log").is_file() && !data.join("data").exists(), "blobs are not kept");
+}
+
+/// What a study says of cores it holds, or it says why it cannot. A limit from above holds however
+/// busy the machine is.
+#[test]
+fn cores_are_limited_or_the_study_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("limited.toml");
+    let text = "name = 'limited'\n[system]\nkind = 'build-cluster'\ncache_cores = 0.4\ncore = '50%'\n\
+                [workload]\nclients = 8\nmix = 'get'\nstock = 20\n[measure]\nduration = '1s'\n\
+                warm_up = '0s'\ncool_down = '0s'\nrepetitions = 1\n";
+    std::fs::write(&study, text).unwrap();
+    let out = folder.path().join("results");
+    let output = kendall().arg("run").arg(&study).arg("--out").arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        assert!(said.contains("cores cannot be limited"), "{said}");
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{said}");
+    let results = Results::open(&out).unwrap();
+    let run = &results.runs().unwrap()[0];
+    let processes = results.processes(run.id).unwrap();
+    let cache = processes.iter().find(|process| process.part.name == "cache").unwrap();
+    let (first, last) = (cache.samples.first().unwrap(), cache.samples.last().unwrap());
+    let cpu = |s: &kendall_store::ProcessSample| s.cpu_user_ns + s.cpu_system_ns;
+    let used = kendall_units::exact_f64(cpu(last) - cpu(first));
+    let elapsed = kendall_units::exact_f64(last.at_ns - first.at_ns);
+    // A period of 10 ms at each end, and CPU time counted in ticks of as much.
+    assert!(used <= 0.2 * elapsed + 40e6, "{used} ns of CPU in {elapsed} ns");
+    assert!(used > 0.0);
+}
+
 /// `kind = "attached"`: a server that runs already, its CPU time by its process id.
 #[test]
 fn a_server_that_runs_already() {

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::clock::monotonic_ns;
 use crate::http;
-use crate::keep::Keeper;
+use crate::keep::{Keeper, Spawn};
+use crate::quota::{Quota, QuotaError};
 use crate::topology::{AddressFrom, Ready, Started, StopSignal};
 
 /// Time between two looks at something that is waited for.
@@ -34,6 +35,15 @@ pub(crate) enum ProcessError {
         /// What the operating system says.
         #[source]
         source: std::io::Error,
+    },
+    /// Its cores cannot be limited.
+    #[error("{name} cannot be started")]
+    Quota {
+        /// Name of the process.
+        name: String,
+        /// Why.
+        #[source]
+        source: QuotaError,
     },
     /// It ended although it was to serve.
     #[error("{name} ended with {status}{tail}")]
@@ -83,6 +93,8 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(String, String)>,
     /// Folder for what it says and leaves.
     pub(crate) folder: PathBuf,
+    /// Cores that it may use at most.
+    pub(crate) cores: Option<f64>,
 }
 
 /// A process that was started.
@@ -93,6 +105,8 @@ pub(crate) struct Instance {
     pub(crate) folder: PathBuf,
     child: Child,
     status: Option<ExitStatus>,
+    /// After the process in the order of fields: a group is removed when nobody is in it.
+    _quota: Option<Quota>,
 }
 
 impl Instance {
@@ -101,14 +115,24 @@ impl Instance {
         std::fs::create_dir_all(&launch.folder).map_err(failed)?;
         let output = File::create(launch.folder.join("output")).map_err(failed)?;
         let error = File::create(launch.folder.join("log")).map_err(failed)?;
-        let child =
-            keeper.spawn(&launch.command, &launch.environment, output, error).map_err(failed)?;
+        let quota = launch
+            .cores
+            .map(Quota::new)
+            .transpose()
+            .map_err(|source| ProcessError::Quota { name: launch.name.clone(), source })?;
+        let spawn = Spawn {
+            command: &launch.command,
+            environment: &launch.environment,
+            group: quota.as_ref().map(Quota::folder),
+        };
+        let child = keeper.spawn(&spawn, output, error).map_err(failed)?;
         Ok(Self {
             name: launch.name.clone(),
             command: launch.command.join(" "),
             folder: launch.folder.clone(),
             child,
             status: None,
+            _quota: quota,
         })
     }
 
@@ -275,6 +299,7 @@ pub(crate) fn wait_ready(
                 (200..400).contains(&status).then_some(())
             })?;
         }
+        Ready::Announced => {}
         Ready::Command(command) => {
             let check = command.join(" ");
             instance.wait_for(deadline, &check, interrupted, || succeeds(command).then_some(()))?;

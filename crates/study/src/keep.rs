@@ -22,9 +22,16 @@ pub const GUARD: &str = "guard";
 /// Hidden command of the program that kills what a dead study has left.
 pub const REAPER: &str = "reaper";
 
-/// Becomes `command`, which dies when the process `parent` does. Returns only when it cannot.
+/// Becomes `command`, which dies when the process `parent` does. Returns only when it cannot. Joins
+/// the control group at `group` first: before the command starts others, which would stay outside.
 #[must_use]
-pub fn guard(parent: u32, command: &[String]) -> std::io::Error {
+pub fn guard(parent: u32, group: Option<&Path>, command: &[String]) -> std::io::Error {
+    if let Some(group) = group
+        && let Err(error) =
+            std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+    {
+        return error;
+    }
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
     }
@@ -55,6 +62,17 @@ pub fn reap(input: impl BufRead) {
         // A group that has ended in the meantime is no failure.
         kill_process_group(group, Signal::KILL).unwrap_or_default();
     }
+}
+
+/// A command that a [`Keeper`] starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Spawn<'a> {
+    /// Program and arguments.
+    pub command: &'a [String],
+    /// Environment variables.
+    pub environment: &'a [(String, String)],
+    /// Folder of the control group that it runs in; that of the study without one.
+    pub group: Option<&'a Path>,
 }
 
 /// Starts processes that cannot outlive the study.
@@ -94,17 +112,17 @@ impl Keeper {
     /// When it cannot be started. A program that is not there shows as an exit with 127.
     pub fn spawn(
         &mut self,
-        command: &[String],
-        environment: &[(String, String)],
+        spawn: &Spawn<'_>,
         output: std::fs::File,
         error: std::fs::File,
     ) -> std::io::Result<Child> {
         let child = Command::new(&self.program)
             .arg(GUARD)
             .arg(std::process::id().to_string())
+            .args(spawn.group.iter().flat_map(|group| [Path::new("--group"), group]))
             .arg("--")
-            .args(command)
-            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .args(spawn.command)
+            .envs(spawn.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(error)

@@ -165,7 +165,8 @@ impl Observer<'_> {
         command.extend(arguments);
         // With a dot, which no tier's name has.
         let folder = self.folder.join(name.replace(' ', "."));
-        let launch = Launch { name: name.to_owned(), command, environment: Vec::new(), folder };
+        let (name, environment) = (name.to_owned(), Vec::new());
+        let launch = Launch { name, command, environment, folder, cores: None };
         Ok(Instance::spawn(self.keeper, &launch)?)
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Member {
     pub(crate) process: Option<Instance>,
     stop: StopSignal,
     stop_deadline: std::time::Duration,
+    /// Removed when it has stopped.
+    scratch: Option<PathBuf>,
 }
 
 /// What starting needs.
@@ -87,6 +89,9 @@ impl Running {
                         killed.push(name);
                     }
                 }
+                if let Some(scratch) = &member.scratch {
+                    std::fs::remove_dir_all(scratch).unwrap_or_default();
+                }
             }
         }
         killed
@@ -124,6 +129,7 @@ impl Starter<'_> {
                         process: None,
                         stop: StopSignal::Terminate,
                         stop_deadline: std::time::Duration::ZERO,
+                        scratch: None,
                     });
                 }
             }
@@ -190,7 +196,7 @@ impl Starter<'_> {
             values.set("address", chosen.clone());
             values.set("metrics", format!("127.0.0.1:{metrics}"));
         }
-        for backend in &tier.backends {
+        for backend in tier.connects_to() {
             values.set_list(backend, running.reach(tier.name.as_str(), backend).to_vec());
         }
         values.set_settings(&self.settings.effective);
@@ -208,7 +214,14 @@ impl Starter<'_> {
                 .collect::<Result<_, ProcessError>>()?,
             name: name.clone(),
             folder: folder.clone(),
+            cores: started.cores,
         };
+        let scratch = started.scratch.as_ref().map(|text| values.fill(text)).transpose();
+        let scratch = scratch.map_err(refuse)?.map(PathBuf::from);
+        if let Some(scratch) = &scratch {
+            // What a killed study left there would be found again by this one.
+            std::fs::remove_dir_all(scratch).unwrap_or_default();
+        }
         let mut filled = started.clone();
         if let crate::topology::Ready::Command(command) = &mut filled.ready {
             *command = values.fill_all(command).map_err(refuse)?;
@@ -218,7 +231,8 @@ impl Starter<'_> {
         if announced.1.metrics.is_none() && uses_metrics {
             announced.1.metrics = Some(format!("127.0.0.1:{metrics}"));
         }
-        Ok(member((Part::tier(&tier.name), &tier.kind), started, number, announced))
+        let member = member((Part::tier(&tier.name), &tier.kind), started, number, announced);
+        Ok(Member { scratch, ..member })
     }
 
     fn launch(
@@ -255,7 +269,7 @@ impl Starter<'_> {
         command.push(self.seed.to_string());
         let mut started = Started::command(1, command.clone());
         started.address = AddressFrom::ReadyLine;
-        let launch = Launch { name, command, environment: Vec::new(), folder };
+        let launch = Launch { name, command, environment: Vec::new(), folder, cores: None };
         let (process, announced) = self.launch(&launch, &started, "")?;
         running.addresses.insert((link.from.clone(), link.to.clone()), announced.listen.clone());
         let part = Part { role: Role::Link, name: link.name() };
@@ -281,5 +295,6 @@ fn member(
         process: Some(process),
         stop: started.stop,
         stop_deadline: started.stop_deadline,
+        scratch: None,
     }
 }

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use crate::file::StudyFile;
+use crate::plan::Plan;
+use crate::quota;
 use crate::study::StudyError;
 use crate::topology::Source;
 
 /// Refuses a study whose programs are not there, before anything is started.
 ///
 /// # Errors
-/// [`StudyError::NotInstalled`] and [`StudyError::NoProgram`].
+/// [`StudyError::NotInstalled`], [`StudyError::NoProgram`] and [`StudyError::Quota`].
 pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
     for (program, package) in study.base.kind.programs {
         if !is_there(program) {
@@ -17,6 +19,7 @@ pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
             return Err(StudyError::NotInstalled { program, package });
         }
     }
+    check_quotas(study)?;
     for tier in &study.base.topology.tiers {
         let Source::Started(started) = &tier.source else { continue };
         let Some(program) = started.command.first() else { continue };
@@ -24,6 +27,21 @@ pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
             let (tier, program) = (tier.name.to_string(), program.clone());
             return Err(StudyError::NoProgram { tier, program });
         }
+    }
+    Ok(())
+}
+
+/// Whether the cores of every configuration can be limited as it asks.
+fn check_quotas(study: &StudyFile) -> Result<(), StudyError> {
+    let Ok(plan) = Plan::of(study) else { return Ok(()) };
+    for levels in &plan.configurations {
+        let settings = study.settings(levels)?;
+        let mut cores = Vec::new();
+        for tier in &settings.topology.tiers {
+            let Source::Started(started) = &tier.source else { continue };
+            cores.extend((0..started.instances).filter_map(|_| started.cores));
+        }
+        quota::check(&cores)?;
     }
     Ok(())
 }

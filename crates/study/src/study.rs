@@ -124,6 +124,9 @@ pub enum StudyError {
         /// The program.
         program: String,
     },
+    /// Cores that cannot be limited.
+    #[error(transparent)]
+    Quota(#[from] crate::quota::QuotaError),
     /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"

@@ -1,6 +1,7 @@
 //! The systems that a study can measure. One file a system below this folder, and one line here.
 
 mod attached;
+mod build_cluster;
 mod compute;
 mod memcached;
 mod memcached_proxy;
@@ -33,6 +34,7 @@ pub const SYSTEMS: &[SystemKind] = &[
     memcached::KIND,
     memcached_proxy::KIND,
     message_queue::KIND,
+    build_cluster::KIND,
     compute::KIND,
     synthetic::KIND,
     processes::KIND,

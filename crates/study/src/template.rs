@@ -12,12 +12,13 @@ const CHOSEN: [&str; 9] =
 
 /// Texts of a tier that may have placeholders, each with the key that they are written at.
 fn texts(tier: &TierSpec) -> Vec<(&'static str, &String)> {
-    let Source::Started(Started { command, environment, ready, .. }) = &tier.source else {
+    let Source::Started(Started { command, environment, ready, scratch, .. }) = &tier.source else {
         return Vec::new();
     };
     let mut texts: Vec<(&'static str, &String)> =
         command.iter().map(|word| ("command", word)).collect();
     texts.extend(environment.iter().map(|(_, value)| ("environment", value)));
+    texts.extend(scratch.iter().map(|folder| ("scratch", folder)));
     if let Ready::Command(words) = ready {
         texts.extend(words.iter().map(|word| ("ready", word)));
     }
@@ -46,7 +47,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
                 known.single.remove(name);
             }
         }
-        for backend in &tier.backends {
+        for backend in tier.connects_to() {
             known.set_list(backend, vec![String::new()]);
         }
         for (key, text) in texts(tier) {

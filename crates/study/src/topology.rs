@@ -29,6 +29,9 @@ pub struct TierSpec {
     pub kind: String,
     /// Tiers that it talks to.
     pub backends: Vec<String>,
+    /// Tiers that it connects to so that they send it requests: it is started after them, and stands
+    /// behind them in the graph.
+    pub joins: Vec<String>,
     /// Workers, connections and threads of each instance, where the study sets them.
     pub pools: Vec<Pool>,
     /// How its instances come about.
@@ -63,6 +66,10 @@ pub struct Started {
     pub stop: StopSignal,
     /// How long it may take to stop, before it is killed.
     pub stop_deadline: Duration,
+    /// Cores that an instance may use at most; as many as there are without it.
+    pub cores: Option<f64>,
+    /// A folder of an instance that is removed after a run, with placeholders.
+    pub scratch: Option<String>,
 }
 
 /// How the study learns where an instance listens.
@@ -85,6 +92,8 @@ pub enum Ready {
     Http(String),
     /// This command ends with 0.
     Command(Vec<String>),
+    /// It has printed its ready line: what serves nobody that comes to it.
+    Announced,
 }
 
 /// The signal that asks a process to stop.
@@ -137,7 +146,7 @@ impl Topology {
         let clients = (CLIENTS.to_owned(), self.entry.clone());
         let inner = self.tiers.iter().flat_map(|tier| {
             let from = tier.name.as_str();
-            tier.backends.iter().map(move |backend| (from.to_owned(), backend.clone()))
+            tier.connects_to().map(move |to| (from.to_owned(), to.clone()))
         });
         std::iter::once(clients).chain(inner).collect()
     }
@@ -168,8 +177,16 @@ impl Topology {
                 to,
             })
         });
-        Graph { edges: clients.into_iter().chain(inner).collect(), tiers: tiers.collect() }
-            .ordered()
+        // Who joins a tier is connected by its own doing, and asked by the tier.
+        let joined = self.tiers.iter().flat_map(|to| {
+            to.joins.iter().filter_map(|from| tier(from)).map(|from| Edge {
+                link: link(to.name.as_str(), from.as_str()),
+                from: End::Tier(from),
+                to: to.name.clone(),
+            })
+        });
+        let edges = clients.into_iter().chain(inner).chain(joined).collect();
+        Graph { edges, tiers: tiers.collect() }.ordered()
     }
 
     /// The tiers in the order of starting: each after those that it talks to. `None` where they
@@ -182,7 +199,7 @@ impl Topology {
         while order.len() < self.tiers.len() {
             let started = |name: &str| order.iter().any(|tier| tier.name == *name);
             let next = self.tiers.iter().find(|tier| {
-                !started(tier.name.as_str()) && tier.backends.iter().all(|to| started(to))
+                !started(tier.name.as_str()) && tier.connects_to().all(|to| started(to))
             });
             match next {
                 Some(tier) => order.push(tier),
@@ -210,6 +227,13 @@ pub(crate) fn tier_name(section: &mut Section<'_>, before: &[TierSpec]) -> Resul
     Ok(name)
 }
 
+impl TierSpec {
+    /// The tiers that it connects to; they are started before it.
+    pub fn connects_to(&self) -> impl Iterator<Item = &String> {
+        self.backends.iter().chain(&self.joins)
+    }
+}
+
 impl Started {
     /// A tier of Kendall itself: `kendall serve …` on a port of its own choice.
     #[must_use]
@@ -232,6 +256,8 @@ impl Started {
             ready_deadline: Duration::from_secs(10),
             stop: StopSignal::Terminate,
             stop_deadline: Duration::from_secs(10),
+            cores: None,
+            scratch: None,
         }
     }
 }

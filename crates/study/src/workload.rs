@@ -3,6 +3,7 @@
 mod http;
 mod memcached;
 mod queue;
+mod reapi;
 
 use kendall_keys::Form;
 use kendall_units::{Seconds, exact_f64};
@@ -23,7 +24,8 @@ pub struct Protocol {
 }
 
 /// All of them.
-pub const PROTOCOLS: &[Protocol] = &[memcached::PROTOCOL, http::PROTOCOL, queue::PROTOCOL];
+pub const PROTOCOLS: &[Protocol] =
+    &[memcached::PROTOCOL, http::PROTOCOL, queue::PROTOCOL, reapi::PROTOCOL];
 
 const NAMES: [&str; PROTOCOLS.len()] = {
     let mut names = [""; PROTOCOLS.len()];

@@ -9,6 +9,9 @@ use crate::exit::Exit;
 #[command(hide = true)]
 pub(crate) struct Guard {
     parent: u32,
+    /// Folder of the control group to join
+    #[arg(long)]
+    group: Option<std::path::PathBuf>,
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
@@ -20,7 +23,7 @@ pub(crate) struct Reaper {}
 
 impl Guard {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let error = keep::guard(self.parent, &self.command);
+        let error = keep::guard(self.parent, self.group.as_deref(), &self.command);
         let program = self.command.first().map_or("", String::as_str);
         Err(anyhow::anyhow!("`{program}` cannot be started: {error}"))
     }

@@ -138,6 +138,7 @@ fn exit_of(error: &StudyError) -> Exit {
         StudyError::InUse { .. }
         | StudyError::NotInstalled { .. }
         | StudyError::NoProgram { .. }
+        | StudyError::Quota(_)
         | StudyError::Failing { .. }
         | StudyError::Store(_)
         | StudyError::System { .. } => Exit::NotReady,

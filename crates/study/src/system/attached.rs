@@ -81,6 +81,7 @@ fn tier(section: &mut Section<'_>, before: &[TierSpec]) -> Result<TierSpec, Prob
     Ok(TierSpec {
         kind: section.text("kind")?,
         backends: section.words("backends")?,
+        joins: Vec::new(),
         pools: Vec::new(),
         source: Source::Attached(instances),
         name,

@@ -36,6 +36,7 @@ pub(super) fn one_tier(kind: &'static str, workers: u32, started: Started) -> To
         name: TierId::fixed(kind),
         kind: kind.to_owned(),
         backends: Vec::new(),
+        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
         source: Source::Started(started),
     };

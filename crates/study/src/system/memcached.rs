@@ -51,6 +51,7 @@ pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
         name: TierId::fixed(SERVERS),
         kind: "memcached".into(),
         backends: Vec::new(),
+        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Threads, servers: threads }],
         source: Source::Started(started),
     })

@@ -45,6 +45,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         name: TierId::fixed("proxies"),
         kind: "memcached-proxy".into(),
         backends: vec![servers.name.to_string()],
+        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
         source: Source::Started(Started::kendall(instances, arguments)),
     };

@@ -55,6 +55,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         name: TierId::fixed(MIDDLEWARES),
         kind: "message-queue".into(),
         backends: vec![DATABASE.into()],
+        joins: Vec::new(),
         pools: vec![
             Pool { of: PoolKind::Workers, servers: workers },
             Pool { of: PoolKind::Connections(TierId::fixed(DATABASE)), servers: connections },
@@ -89,6 +90,7 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
         name: TierId::fixed(DATABASE),
         kind: "postgresql".into(),
         backends: Vec::new(),
+        joins: Vec::new(),
         pools: Vec::new(),
         source: Source::Started(started),
     })

@@ -132,6 +132,7 @@ fn tier(
     Ok(TierSpec {
         kind: section.text("kind")?,
         backends: section.words("backends")?,
+        joins: Vec::new(),
         pools: Vec::new(),
         source: Source::Started(started),
         name,

@@ -1,0 +1,197 @@
+//! Cores that a process may use at most, by a control group of its own.
+//!
+//! Both versions of control groups are spoken: the CPU controller mounted by itself (version 1), and
+//! the one tree (version 2) where the study's own group may give the controller on.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where control groups are mounted.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// Length of the period in which a share of time is granted. The default of 100 ms would let a
+/// process with half a core run for 50 ms and then stand still for as long, which shows in response
+/// times; a tenth of that is ten times the least that the kernel takes.
+const PERIOD_US: f64 = 10_000.0;
+
+/// The least time in a period that the kernel takes.
+const LEAST_US: f64 = 1_000.0;
+
+/// Tries to remove a group whose last process is just ending.
+const REMOVAL_TRIES: u32 = 50;
+
+/// Cores that cannot be limited.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// There is no controller, or none for this user.
+    #[error(
+        "cores cannot be limited: {what}; run the study as root or below a control group that is \
+         delegated with the controller `cpu`, or leave the limits out"
+    )]
+    NotAllowed {
+        /// What was tried, and what the system says.
+        what: String,
+    },
+    /// More than there is: the limits would mean nothing.
+    #[error(
+        "the tiers may use {wanted} cores together, and this machine has {cores}: choose a smaller \
+         share for a core (`system.core`)"
+    )]
+    MoreThanThereIs {
+        /// Sum over all instances.
+        wanted: String,
+        /// Cores of the machine.
+        cores: usize,
+    },
+    /// Less than the kernel can grant.
+    #[error("{cores} of a core is less than the kernel can grant ({least})")]
+    TooLittle {
+        /// What was asked for.
+        cores: String,
+        /// The least.
+        least: String,
+    },
+}
+
+/// A control group; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    folder: PathBuf,
+}
+
+impl Quota {
+    /// Makes a group whose processes may use so many cores together.
+    pub(crate) fn new(cores: f64) -> Result<Self, QuotaError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let quota_us = cores * PERIOD_US;
+        if quota_us < LEAST_US {
+            let least = (LEAST_US / PERIOD_US).to_string();
+            return Err(QuotaError::TooLittle { cores: cores.to_string(), least });
+        }
+        let (quota, period) = (format!("{quota_us:.0}"), format!("{PERIOD_US:.0}"));
+        let (parent, version) = parent()?;
+        remove_left(&parent);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("kendall-{}-{number}", std::process::id()));
+        let refused = |path: &Path, error: &std::io::Error| QuotaError::NotAllowed {
+            what: format!("{}: {error}", path.display()),
+        };
+        std::fs::create_dir(&folder).map_err(|error| refused(&folder, &error))?;
+        let group = Self { folder };
+        let files = match version {
+            Version::One => vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)],
+            Version::Two => vec![("cpu.max", format!("{quota} {period}"))],
+        };
+        for (file, text) in files {
+            let path = group.folder.join(file);
+            std::fs::write(&path, text).map_err(|error| refused(&path, &error))?;
+        }
+        Ok(group)
+    }
+
+    /// The group's folder: a process that writes its number to `cgroup.procs` there is limited, and
+    /// so is what it starts.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        for _ in 0..REMOVAL_TRIES {
+            match std::fs::remove_dir(&self.folder) {
+                Ok(()) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        }
+        tracing::warn!(group = %self.folder.display(), "a control group is left");
+    }
+}
+
+/// Whether groups with these limits, one an instance, can be made on this machine.
+pub(crate) fn check(cores: &[f64]) -> Result<(), QuotaError> {
+    let Some(first) = cores.first() else { return Ok(()) };
+    let wanted: f64 = cores.iter().sum();
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    // Shares such as a third do not add up to the last digit.
+    if wanted > kendall_units::exact_f64(there) * 1.000_001 {
+        return Err(QuotaError::MoreThanThereIs { wanted: wanted.to_string(), cores: there });
+    }
+    Quota::new(*first).map(drop)
+}
+
+enum Version {
+    One,
+    Two,
+}
+
+/// The folder below which this process may make groups.
+fn parent() -> Result<(PathBuf, Version), QuotaError> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    if let Some((mount, path)) = version_one(&own) {
+        let mount = Path::new(ROOT).join(mount);
+        let folder = mount.join(path.trim_start_matches('/'));
+        // In a container the path may be that of the machine outside: then the mount is its own.
+        return Ok((if folder.is_dir() { folder } else { mount }, Version::One));
+    }
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let folder = Path::new(ROOT).join(path);
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let has = |text: &str| text.split_whitespace().any(|word| word == "cpu");
+    if !has(&read("cgroup.controllers")) {
+        let what = format!("{} has no controller `cpu`", folder.display());
+        return Err(QuotaError::NotAllowed { what });
+    }
+    if !has(&read("cgroup.subtree_control")) {
+        let file = folder.join("cgroup.subtree_control");
+        std::fs::write(&file, "+cpu").map_err(|error| QuotaError::NotAllowed {
+            what: format!("{}: {error}", file.display()),
+        })?;
+    }
+    Ok((folder, Version::Two))
+}
+
+/// Mount and path of the controller `cpu` of version 1, in the text of `/proc/self/cgroup`.
+fn version_one(own: &str) -> Option<(&str, &str)> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        controllers.split(',').any(|one| one == "cpu").then_some((controllers, path))
+    })
+}
+
+/// Removes groups of studies that were killed.
+fn remove_left(parent: &Path) {
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((pid, _)) = name.strip_prefix("kendall-").and_then(|rest| rest.split_once('-'))
+        else {
+            continue;
+        };
+        if !Path::new("/proc").join(pid).exists() {
+            std::fs::remove_dir(entry.path()).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_controller_is_found_by_its_name() {
+        let text = "9:name=systemd:/\n3:cpuset:/a\n1:cpu,cpuacct:/box\n0::/\n";
+        assert_eq!(version_one(text), Some(("cpu,cpuacct", "/box")));
+        assert_eq!(version_one("3:cpuset:/\n2:cpuacct:/\n0::/user.slice\n"), None);
+    }
+
+    #[test]
+    fn more_cores_than_there_are_mean_nothing_and_are_refused() {
+        let there = std::thread::available_parallelism().map_or(1, usize::from);
+        let error = check(&vec![1.0; there + 1]).unwrap_err().to_string();
+        assert!(error.contains(&format!("this machine has {there}")), "{error}");
+        assert!(check(&[0.01]).unwrap_err().to_string().contains("less than the kernel"));
+        assert_eq!(check(&[]), Ok(()));
+    }
+}

@@ -1,0 +1,56 @@
+//! `protocol = "reapi"`: a build cache, under the operations of build tools.
+
+use kendall_keys::Form;
+use toml::Value;
+
+use crate::section::{Key, Problem, Quantities as _, SHARE, Section};
+use crate::workload::{Driver, Protocol, TargetForm, weights};
+
+pub(super) const PROTOCOL: Protocol = Protocol { name: "reapi", keys: &[KEYS], read };
+
+const FORM: &str =
+    "`cold`, `warm`, `get`, `put`, or a table of weights such as { read = 3, write = 1 }";
+
+/// Keys of the Remote Execution API.
+const KEYS: &[Key] = &[
+    Key::new(
+        "mix",
+        Form::Either(&[Form::Choice(&["cold", "warm", "get", "put"]), Form::Named(&Form::Number)]),
+        "`cold` and `warm` as Bazel makes them of an action, `get`, `put`, or weights of \
+         `find-missing`, `get-result`, `put-result`, `batch-read`, `batch-update`, `read`, `write`",
+    )
+    .or("'warm'"),
+    Key::text("blob_size", "`64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, …").or("'1KiB'"),
+    Key::count("batch", 1, 100_000, "digests or blobs of one batch").or("50"),
+    Key::count("stock", 1, 10_000_000, "blobs, and results, that are stored before the load")
+        .or("1000"),
+    Key::quantity("hit_ratio", &SHARE, "how often a read asks for one of the stock").or("'100%'"),
+    Key::texts("options", "further arguments of `kendall load reapi`"),
+];
+
+const OPERATIONS: [&str; 7] =
+    ["find-missing", "get-result", "put-result", "batch-read", "batch-update", "read", "write"];
+
+fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
+    let mix = match section.raw("mix") {
+        None | Some(Value::String(_)) => {
+            let words = ["cold", "warm", "get", "put"].map(|word| (word, word));
+            section.choice("mix", &words)?.to_owned()
+        }
+        Some(Value::Table(table)) if !table.is_empty() => {
+            weights(section, table, &OPERATIONS, FORM)?
+        }
+        Some(other) => return Err(section.problem("mix", format!("`{other}` is not {FORM}"))),
+    };
+    let hit_ratio = section.share("hit_ratio")?;
+    if !(0.0..=1.0).contains(&hit_ratio) {
+        return Err(section.problem("hit_ratio", "is not from 0% to 100%"));
+    }
+    let mut options = vec!["--mix".to_owned(), mix];
+    options.extend(["--blob-size".to_owned(), section.text("blob_size")?]);
+    options.extend(["--batch".to_owned(), section.count("batch")?.to_string()]);
+    options.extend(["--stock".to_owned(), section.count("stock")?.to_string()]);
+    options.extend(["--hit-ratio".to_owned(), format!("{}%", hit_ratio * 100.0)]);
+    options.extend(section.words("options")?);
+    Ok(Driver { options, prefill: None, target: TargetForm::Address })
+}
