@@ -58,11 +58,13 @@ pub enum QueueOperation {
     Read,
     /// Leases a message; the client acknowledges it with its next request.
     Lease,
+    /// Lists the queues where a message waits that the client may take.
+    List,
 }
 
 impl QueueOperation {
     /// All of them. A client begins with the first of those that it is to ask for.
-    pub const ALL: [Self; 4] = [Self::Send, Self::Receive, Self::Read, Self::Lease];
+    pub const ALL: [Self; 5] = [Self::Send, Self::Receive, Self::Read, Self::Lease, Self::List];
 
     /// Name in mixes and results.
     #[must_use]
@@ -72,6 +74,7 @@ impl QueueOperation {
             Self::Receive => "receive",
             Self::Read => "read",
             Self::Lease => "lease",
+            Self::List => "list",
         }
     }
 }
@@ -137,7 +140,9 @@ pub struct QueuePlan {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QueuePlanError {
     /// Not a mix.
-    #[error("`{text}` is not a mix; write it like `send=1,receive=1` (send, receive, read, lease)")]
+    #[error(
+        "`{text}` is not a mix; write it like `send=1,receive=1` (send, receive, read, lease, list)"
+    )]
     Mix {
         /// What was written.
         text: String,
@@ -153,6 +158,12 @@ pub enum QueuePlanError {
     Calls {
         /// What was written.
         text: String,
+    },
+    /// An operation that streams do not carry.
+    #[error("a stream does not carry `{operation}`; leave it out of the mix, or make single calls")]
+    NotOnStreams {
+        /// Its name.
+        operation: &'static str,
     },
     /// More clients than can have a call on these streams.
     #[error(
@@ -223,12 +234,19 @@ impl QueuePlan {
         calls.ok_or_else(|| QueuePlanError::Calls { text: text.to_owned() })
     }
 
-    /// Whether every one of so many clients finds a place on the connections.
+    /// Whether the mix can be called like this, and every one of so many clients finds a place on
+    /// the connections.
     ///
     /// # Errors
+    /// [`QueuePlanError::NotOnStreams`] for an operation that has no place on a stream, and
     /// [`QueuePlanError::Crowded`] when a client would wait for others to be answered before it
     /// could ask, which would count as the queue's response time.
     pub fn check(&self, clients: usize, threads: usize) -> Result<(), QueuePlanError> {
+        let lists = self.mix.iter().any(|(operation, _)| *operation == QueueOperation::List);
+        if lists && self.calls == Calls::Stream {
+            let operation = QueueOperation::List.name();
+            return Err(QueuePlanError::NotOnStreams { operation });
+        }
         let needed = streams_needed(clients as u64, threads as u64);
         match self.connections.filter(|_| self.calls == Calls::Stream) {
             Some(connections) if (connections as u64) < needed => {

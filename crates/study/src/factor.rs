@@ -25,6 +25,8 @@ pub struct Factor {
     pub levels: Vec<Value>,
     /// Keys that take the same value: `"system.connections" = "same as system.workers"`.
     pub tied: Vec<String>,
+    /// What levels such as `0.8 of capacity` are shares of, once it is known.
+    pub(crate) capacity_per_s: Option<f64>,
 }
 
 /// What a factor is that takes the levels of another.
@@ -58,7 +60,8 @@ impl Factor {
             if let Some(twice) = first_duplicate(&levels) {
                 return Err(section.problem(key, format!("has the level `{twice}` twice")));
             }
-            factors.push(Self { key: key.to_owned(), levels, tied: Vec::new() });
+            let key = key.to_owned();
+            factors.push(Self { key, levels, tied: Vec::new(), capacity_per_s: None });
         }
         for (key, other) in tied {
             let Some(factor) = factors.iter_mut().find(|factor| factor.key == other) else {
@@ -86,7 +89,15 @@ impl Factor {
             factor: self.key.clone(),
             level: u32::try_from(index).unwrap_or(u32::MAX),
             text: kendall_keys::text_of(value),
-            number: number_of(value),
+            number: self.number_of(value),
+        }
+    }
+
+    /// A level as a number in base units, where it is one.
+    fn number_of(&self, value: &Value) -> Option<f64> {
+        match value.as_str().and_then(crate::capacity::share) {
+            Some(share) => Some(share.ok()? * self.capacity_per_s.unwrap_or(1.0)),
+            None => number_of(value),
         }
     }
 

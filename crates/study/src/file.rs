@@ -6,6 +6,7 @@ use kendall_keys::{Form, Lines};
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
+use crate::capacity;
 use crate::factor::{self, Factor};
 use crate::objective::Objective;
 use crate::section::{Key, Problem, Section};
@@ -308,6 +309,53 @@ impl StudyFile {
         if let Some(model) = &self.design.model {
             effective["design"] = json!({ "model": model });
         }
+    }
+
+    /// Whether a rate is a share of a capacity that the file does not state.
+    #[must_use]
+    pub fn wants_capacity(&self) -> bool {
+        let stated = get(&self.file, "workload.capacity").is_some();
+        let base = get(&self.file, "workload.rate").is_some_and(capacity::is_share);
+        let levels = || self.factors.iter().flat_map(|factor| &factor.levels);
+        !stated && (base || levels().any(capacity::is_share))
+    }
+
+    /// The same study with shares of this capacity, in requests per second.
+    ///
+    /// # Errors
+    /// [`Refusal`] for a capacity that cannot be one.
+    pub fn with_capacity(&self, capacity_per_s: f64) -> Result<Self, Refusal> {
+        let mut study = self.clone();
+        let text = Value::String(capacity::text(capacity_per_s));
+        let key = "workload.capacity";
+        factor::set(&mut study.file, key, text)
+            .map_err(|what| self.refuse(Problem { key: key.to_owned(), what }))?;
+        for factor in &mut study.factors {
+            factor.capacity_per_s = Some(capacity_per_s);
+        }
+        let base = study.base_table()?;
+        study.base = Settings::read(&base).map_err(|problem| self.refuse(problem))?;
+        Ok(study)
+    }
+
+    /// The base configuration as a table: the first level stands in where only a factor writes.
+    fn base_table(&self) -> Result<Table, Refusal> {
+        let mut base = self.file.clone();
+        for factor in &self.factors {
+            let wanted = |key: &str| get(&self.file, key).is_none();
+            factor.apply_where(0, &mut base, wanted).map_err(|problem| self.refuse(problem))?;
+        }
+        Ok(base)
+    }
+
+    /// The base configuration in a closed loop of so many clients, by which the capacity is found.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the system cannot have it.
+    pub(crate) fn closed_loop(&self, clients: u64) -> Result<Settings, Refusal> {
+        let duration_s = self.base.measure.duration.get();
+        let file = capacity::closed(&self.base_table()?, clients, duration_s);
+        Settings::read(&file).map_err(|problem| self.refuse(problem))
     }
 
     /// A refusal of one key of this file.

@@ -9,6 +9,7 @@
 //! protocol, the same in `workload/`.
 
 mod aside;
+mod capacity;
 mod clock;
 mod cut;
 mod environment;

@@ -175,15 +175,18 @@ impl Observer<'_> {
         let targets = running.reach(CLIENTS, &self.settings.topology.entry).to_vec();
         let duration = self.settings.measure.duration;
         let text = format!("{}ns", duration.as_nanos());
+        let entry = self.settings.topology.tier(&self.settings.topology.entry);
+        let entry = entry.map(|tier| tier.name.clone());
+        let mut watch = Watch::new(running, entry, duration.as_duration());
+        // Before any request: what the tiers count from here on is this load's.
+        watch.look();
         let mut generators = Vec::new();
         for number in 0..workload.generators {
             let seed = mixed(self.seed, u64::from(number) + 1);
             let arguments = workload.arguments(number, &targets, &text, seed);
             generators.push(self.generator(&format!("generator {number}"), arguments)?);
         }
-        let entry = self.settings.topology.tier(&self.settings.topology.entry);
-        let entry = entry.map(|tier| tier.name.clone());
-        let mut watch = Watch::new(running, &generators, entry, duration.as_duration());
+        watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
         watch.look();
         let outcome = outcome.and_then(|()| results(&mut generators));
@@ -283,12 +286,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(
-        running: &Running,
-        generators: &[Instance],
-        entry: Option<TierId>,
-        duration: Duration,
-    ) -> Self {
+    fn new(running: &Running, entry: Option<TierId>, duration: Duration) -> Self {
         let interval = (duration / 10).clamp(Duration::from_millis(100), SNAPSHOT_INTERVAL);
         let members: Vec<ObservedMember> = running
             .members
@@ -305,29 +303,25 @@ impl Watch {
                 unreadable: None,
             })
             .collect();
-        let process = |part: Part, instance: u32, pid: u32| Process {
-            part,
-            instance,
-            host: HOST.to_owned(),
-            pid,
-            samples: Vec::new(),
-            threads: Vec::new(),
-        };
         let of_tiers = running.members.iter().map(|member| {
             let pid = member.process.as_ref().map_or(0, Instance::pid);
             (member.accounting.clone(), process(member.part.clone(), member.number, pid))
-        });
-        let of_generators = (0..).zip(generators).map(|(number, generator)| {
-            let accounting = crate::topology::Accounting::Process(generator.pid());
-            (accounting, process(Part::generator(), number, generator.pid()))
         });
         let itself = std::iter::once((
             crate::topology::Accounting::Process(std::process::id()),
             process(Part::study(), 0, std::process::id()),
         ));
-        let processes = of_tiers.chain(of_generators).chain(itself).collect();
+        let processes = of_tiers.chain(itself).collect();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         Self { members, processes, hosts: Vec::new(), interval_ns, entry }
+    }
+
+    /// Looks at the generators as well from now on.
+    fn add_generators(&mut self, generators: &[Instance]) {
+        self.processes.extend((0..).zip(generators).map(|(number, generator)| {
+            let accounting = crate::topology::Accounting::Process(generator.pid());
+            (accounting, process(Part::generator(), number, generator.pid()))
+        }));
     }
 
     /// Takes a snapshot of everything.
@@ -376,6 +370,12 @@ impl Watch {
         live.response_time_mean_s = response_time.mean().map(|mean| mean / 1e9);
         live
     }
+}
+
+/// A process that nothing is known of yet.
+fn process(part: Part, instance: u32, pid: u32) -> Process {
+    let (samples, threads) = (Vec::new(), Vec::new());
+    Process { part, instance, host: HOST.to_owned(), pid, samples, threads }
 }
 
 /// The study itself, without the processes below it, which are counted by themselves.

@@ -11,6 +11,7 @@ use kendall_store::{Results, Run, RunId, RunRecord, Status, StoreError, Study};
 use serde_json::Value as Json;
 
 use crate::aside;
+use crate::capacity::{self, Climb};
 use crate::clock::{monotonic_ns, unix_ns};
 use crate::cut::cut;
 use crate::environment;
@@ -71,6 +72,13 @@ pub enum Event<'a> {
         planned: Planned,
         /// Its levels.
         run: &'a Run,
+    },
+    /// The capacity that rates are shares of is known.
+    Capacity {
+        /// Requests per second.
+        per_s: f64,
+        /// Clients of the last closed loop that measured it; `None` where an earlier session did.
+        clients: Option<u64>,
     },
     /// A run is under way.
     Live(Live),
@@ -137,6 +145,17 @@ pub enum StudyError {
         /// Why the last one failed.
         reason: String,
     },
+    /// The capacity that rates are shares of could not be measured.
+    #[error(
+        "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \
+         {clients} clients: {reason}; state it as `workload.capacity`, such as \"120/s\""
+    )]
+    Capacity {
+        /// Clients of the closed loop.
+        clients: u64,
+        /// Why not.
+        reason: String,
+    },
     /// The results.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -167,7 +186,15 @@ pub fn run(
     programs::check_programs(study)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
+    let known;
     let mut session = Session::open(study, options, plan)?;
+    if study.wants_capacity() {
+        let Some(capacity) = session.capacity(interrupted, on_event)? else {
+            return Ok(session.summary(session.ended.len(), true));
+        };
+        known = study.with_capacity(capacity)?;
+        session.study = &known;
+    }
     session.keep_searches()?;
     let ended = session.ended.len();
     let exact = session.plan.total();
@@ -248,6 +275,70 @@ impl<'a> Session<'a> {
             earlier,
             interrupted,
         }
+    }
+
+    /// The capacity that rates are shares of: that of earlier runs, else it is measured. `None`
+    /// when the user stopped it.
+    fn capacity(
+        &mut self,
+        interrupted: &AtomicBool,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<f64>, StudyError> {
+        let runs = self.results.runs()?;
+        if let Some(per_s) = runs.iter().find_map(|run| capacity::of_run(&run.settings)) {
+            on_event(Event::Capacity { per_s, clients: None });
+            return Ok(Some(per_s));
+        }
+        let mut climb = Climb::new(self.study.base.workload.generators);
+        let mut last = None;
+        while let Some(clients) = climb.next() {
+            let Some(throughput) = self.closed_loop(clients, interrupted)? else {
+                return Ok(None);
+            };
+            climb.record(throughput);
+            last = Some(clients);
+        }
+        let per_s = climb.capacity_per_s();
+        on_event(Event::Capacity { per_s, clients: last });
+        Ok(Some(per_s))
+    }
+
+    /// Throughput of a closed loop, in requests per second; `None` when the user stopped it.
+    fn closed_loop(
+        &mut self,
+        clients: u64,
+        interrupted: &AtomicBool,
+    ) -> Result<Option<f64>, StudyError> {
+        let failed = |reason: String| StudyError::Capacity { clients, reason };
+        let settings = self.study.closed_loop(clients)?;
+        let folder = fresh(&self.folder.join("logs"), &format!("capacity-{clients}"));
+        let observed = Observer {
+            keeper: &mut self.keeper,
+            settings: &settings,
+            folder: &folder,
+            seed: mixed(self.study.seed, clients),
+            interrupted: &|| interrupted.load(Ordering::Relaxed),
+            live: &mut |_| {},
+        }
+        .run();
+        let observed = match observed {
+            Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
+            Err(error) => return Err(failed(chain(&error))),
+            Ok(observed) => observed,
+        };
+        let results: Vec<&LoadResult> = observed.generators.iter().map(|one| &one.result).collect();
+        let window = cut(&results, &settings.measure).map_err(failed)?.window;
+        let mut generators = Vec::new();
+        for (number, one) in (0..).zip(&observed.generators) {
+            let generator = record::generator(number, &one.command, &one.result, Some(&window))
+                .map_err(|error| failed(error.to_string()))?;
+            generators.push(generator);
+        }
+        let throughput = record::totals(&generators).throughput_per_s;
+        if throughput > 0.0 {
+            return Ok(Some(throughput));
+        }
+        Err(failed("no request was answered".to_owned()))
     }
 
     /// One run. `None` when the user stopped it, else why it failed, or nothing.

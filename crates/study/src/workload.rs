@@ -10,6 +10,7 @@ use kendall_units::{Seconds, exact_f64};
 use serde_json::json;
 use toml::Value;
 
+use crate::capacity::{self, CAPACITY, SHARED_RATE};
 use crate::section::{Key, Keys, Problem, Quantities as _, RATE, Section, TIME};
 
 /// A protocol that `kendall load` speaks.
@@ -51,7 +52,19 @@ pub const KEYS: &[Key] = &[
     .or("1"),
     Key::text("think_time", "closed: `50ms`, `exponential:50ms`").or("'0ms'"),
     Key::text("arrivals", "open: how arrivals are spaced").or("'poisson'"),
-    Key::quantity("rate", &RATE, "open: requests per second, over all generators").optional(),
+    Key::quantity(
+        "rate",
+        &SHARED_RATE,
+        "open: requests per second, over all generators; or a share of the capacity",
+    )
+    .optional(),
+    Key::quantity(
+        CAPACITY,
+        &RATE,
+        "open: what shares such as `0.8 of capacity` are of; measured before the first run unless \
+         given",
+    )
+    .optional(),
     Key::quantity(
         "spin",
         &TIME,
@@ -169,8 +182,11 @@ pub(crate) fn read(
 
 /// Keys of the other loop mean nothing, and are refused as unknown ones are.
 fn unused(section: &Section<'_>, open: bool) -> Result<(), Problem> {
-    let (loops, others): (&str, &[&str]) =
-        if open { ("closed", &["think_time"]) } else { ("open", &["arrivals", "rate", "spin"]) };
+    let (loops, others): (&str, &[&str]) = if open {
+        ("closed", &["think_time"])
+    } else {
+        ("open", &["arrivals", "rate", "spin", CAPACITY])
+    };
     match others.iter().find(|key| section.has(key)) {
         None => Ok(()),
         Some(key) => {
@@ -192,14 +208,27 @@ fn closed(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
 fn open(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
     let process = section.text("arrivals")?;
     if !section.has("rate") {
-        return Err(section.problem("rate", format!("is missing; write it like {}", RATE.example)));
+        let what = format!("is missing; write it like {}", SHARED_RATE.example);
+        return Err(section.problem("rate", what));
     }
-    let rate = section.rate("rate")?;
-    if rate.get() <= 0.0 {
+    let rate_per_s = rate(section)?;
+    if rate_per_s <= 0.0 {
         return Err(section.problem("rate", "must be above zero; write it like `250/s`"));
     }
     let spin = section.seconds("spin")?;
-    Ok(Arrivals::Open { process, rate_per_s: rate.get(), spin })
+    Ok(Arrivals::Open { process, rate_per_s, spin })
+}
+
+/// Requests per second; of a share before the capacity is known, those of a capacity of 1/s.
+fn rate(section: &mut Section<'_>) -> Result<f64, Problem> {
+    let capacity = if section.has(CAPACITY) { Some(section.rate(CAPACITY)?.get()) } else { None };
+    let text = section.raw("rate").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let Some(share) = capacity::share(&text) else {
+        return section.rate("rate").map(kendall_units::Rate::get);
+    };
+    let share = share.map_err(|what| section.problem("rate", what))?;
+    section.effective("rate", json!(text));
+    Ok(share * capacity.unwrap_or(1.0))
 }
 
 /// The table `mix` as `kendall load --mix` takes it: `{ set = 1, get = 10 }` as `set=1,get=10`.

@@ -140,6 +140,7 @@ fn exit_of(error: &StudyError) -> Exit {
         | StudyError::NoProgram { .. }
         | StudyError::Quota(_)
         | StudyError::Failing { .. }
+        | StudyError::Capacity { .. }
         | StudyError::Store(_)
         | StudyError::System { .. } => Exit::NotReady,
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kendall_protocols::queue as wire;
-use kendall_protocols::queue::call::Operation as Asked;
-use kendall_protocols::queue::reply::Answer;
+use kendall_protocols::queue::call::Operation;
+use kendall_protocols::queue::reply::Answer as OfCall;
 use prost::Message as _;
 
 use super::call::{self, Connection, Refusal};
@@ -48,11 +48,26 @@ struct Next {
     request: Request,
 }
 
+/// What is asked.
+enum Asked {
+    /// Something that a stream carries as well.
+    Call(Operation),
+    /// The queues where something waits.
+    List(wire::ListQueuesRequest),
+}
+
+/// What is answered.
+#[derive(Clone)]
+enum Answer {
+    Call(OfCall),
+    Queues(wire::ListQueuesResponse),
+}
+
 enum Request {
     None,
     /// With its prefix.
     Single(Vec<u8>),
-    Stream(Asked),
+    Stream(Operation),
 }
 
 /// The connected clients of a thread.
@@ -125,27 +140,30 @@ impl QueueClient {
         let (client_id, queue_id) =
             (self.crowd.receivers[self.number], self.crowd.queue_of(self.number));
         let QueuePlan { wait_ms, lease_ms, .. } = self.crowd.plan;
-        match operation {
+        Asked::Call(match operation {
             QueueOperation::Send => {
-                Asked::Send(self.crowd.message(self.number, &mut self.random.borrow_mut()))
+                Operation::Send(self.crowd.message(self.number, &mut self.random.borrow_mut()))
             }
-            QueueOperation::Receive => Asked::Receive(wire::ReceiveRequest {
+            QueueOperation::Receive => Operation::Receive(wire::ReceiveRequest {
                 client_id,
                 queue_id,
                 wait_ms,
                 ..Default::default()
             }),
             QueueOperation::Read => {
-                Asked::Read(wire::ReadRequest { client_id, queue_id, ..Default::default() })
+                Operation::Read(wire::ReadRequest { client_id, queue_id, ..Default::default() })
             }
-            QueueOperation::Lease => Asked::Lease(wire::LeaseRequest {
+            QueueOperation::Lease => Operation::Lease(wire::LeaseRequest {
                 client_id,
                 queue_id,
                 wait_ms,
                 lease_ms,
                 ..Default::default()
             }),
-        }
+            QueueOperation::List => {
+                return Asked::List(wire::ListQueuesRequest { client_id, ..Default::default() });
+            }
+        })
     }
 
     /// What an answer means.
@@ -158,18 +176,27 @@ impl QueueClient {
             }
             None => Ok(Reply { misses: 1, ..Reply::default() }),
         };
+        let answer = match (self.next.operation, answer) {
+            // No queue with a message is an answer as good as any.
+            (Some(QueueOperation::List), Answer::Queues(listed)) => {
+                let known = listed.queues.iter().all(|queue| queue.queue_id != 0);
+                return if known { Ok(Reply::default()) } else { Err(ErrorKind::Garbage) };
+            }
+            (_, Answer::Queues(_)) => return Err(ErrorKind::Garbage),
+            (_, Answer::Call(answer)) => answer,
+        };
         match (self.next.operation, answer) {
-            (None, Answer::Acknowledge(_)) => Ok(Reply::default()),
-            (Some(QueueOperation::Send), Answer::Send(sent)) if sent.message_id != 0 => {
+            (None, OfCall::Acknowledge(_)) => Ok(Reply::default()),
+            (Some(QueueOperation::Send), OfCall::Send(sent)) if sent.message_id != 0 => {
                 Ok(Reply::default())
             }
-            (Some(QueueOperation::Receive), Answer::Receive(answer)) => {
+            (Some(QueueOperation::Receive), OfCall::Receive(answer)) => {
                 found(answer.message.as_ref(), true)
             }
-            (Some(QueueOperation::Read), Answer::Read(answer)) => {
+            (Some(QueueOperation::Read), OfCall::Read(answer)) => {
                 found(answer.message.as_ref(), false)
             }
-            (Some(QueueOperation::Lease), Answer::Lease(answer)) => {
+            (Some(QueueOperation::Lease), OfCall::Lease(answer)) => {
                 let reply = found(answer.message.as_ref(), false);
                 self.held = answer.message.map(|message| wire::AcknowledgeRequest {
                     client_id: receiver,
@@ -196,7 +223,7 @@ impl QueueClient {
             (Way::Stream(conversation), Request::Stream(asked)) => {
                 let answer = conversation.call(asked).await?;
                 let bytes = answer.encoded_len() as u64;
-                Ok((answer, bytes))
+                Ok((Answer::Call(answer), bytes))
             }
             // Nothing was drawn: never asked for.
             _ => Err(Refusal::Broken(ErrorKind::ClientError)),
@@ -211,6 +238,7 @@ fn method(operation: Option<QueueOperation>) -> &'static str {
         Some(QueueOperation::Receive) => "Receive",
         Some(QueueOperation::Read) => "Read",
         Some(QueueOperation::Lease) => "Lease",
+        Some(QueueOperation::List) => "ListQueues",
     }
 }
 
@@ -218,48 +246,54 @@ fn method(operation: Option<QueueOperation>) -> &'static str {
 fn encode(asked: &Asked) -> Vec<u8> {
     let mut body = Vec::new();
     match asked {
-        Asked::Send(request) => call::write(request, &mut body),
-        Asked::Receive(request) => call::write(request, &mut body),
-        Asked::Read(request) => call::write(request, &mut body),
-        Asked::Lease(request) => call::write(request, &mut body),
-        Asked::Acknowledge(request) => call::write(request, &mut body),
-        Asked::ExtendLease(request) => call::write(request, &mut body),
-        Asked::ReturnMessage(request) => call::write(request, &mut body),
+        Asked::List(request) => call::write(request, &mut body),
+        Asked::Call(asked) => match asked {
+            Operation::Send(request) => call::write(request, &mut body),
+            Operation::Receive(request) => call::write(request, &mut body),
+            Operation::Read(request) => call::write(request, &mut body),
+            Operation::Lease(request) => call::write(request, &mut body),
+            Operation::Acknowledge(request) => call::write(request, &mut body),
+            Operation::ExtendLease(request) => call::write(request, &mut body),
+            Operation::ReturnMessage(request) => call::write(request, &mut body),
+        },
     }
     body
 }
 
 /// The answer to a call of its own.
 fn decode(operation: Option<QueueOperation>, answer: Bytes) -> Result<Answer, prost::DecodeError> {
-    Ok(match operation {
-        None => Answer::Acknowledge(wire::AcknowledgeResponse::decode(answer)?),
-        Some(QueueOperation::Send) => Answer::Send(wire::SendResponse::decode(answer)?),
-        Some(QueueOperation::Receive) => Answer::Receive(wire::ReceiveResponse::decode(answer)?),
-        Some(QueueOperation::Read) => Answer::Read(wire::ReadResponse::decode(answer)?),
-        Some(QueueOperation::Lease) => Answer::Lease(wire::LeaseResponse::decode(answer)?),
-    })
+    Ok(Answer::Call(match operation {
+        None => OfCall::Acknowledge(wire::AcknowledgeResponse::decode(answer)?),
+        Some(QueueOperation::Send) => OfCall::Send(wire::SendResponse::decode(answer)?),
+        Some(QueueOperation::Receive) => OfCall::Receive(wire::ReceiveResponse::decode(answer)?),
+        Some(QueueOperation::Read) => OfCall::Read(wire::ReadResponse::decode(answer)?),
+        Some(QueueOperation::Lease) => OfCall::Lease(wire::LeaseResponse::decode(answer)?),
+        Some(QueueOperation::List) => {
+            return Ok(Answer::Queues(wire::ListQueuesResponse::decode(answer)?));
+        }
+    }))
 }
 
 impl Client for QueueClient {
     fn draw(&mut self) -> (usize, u64) {
         let (place, asked) = if let Some(held) = self.held.take() {
             self.next.operation = None;
-            (self.crowd.plan.mix.len(), Asked::Acknowledge(held))
+            (self.crowd.plan.mix.len(), Asked::Call(Operation::Acknowledge(held)))
         } else {
             let place = self.in_turn();
             let operation = self.crowd.plan.mix[place].0;
             self.next.operation = Some(operation);
             (place, self.asked(operation))
         };
-        let (request, bytes) = match self.way {
-            Way::Single(_) => {
+        let (request, bytes) = match (&self.way, asked) {
+            (Way::Stream(_), Asked::Call(asked)) => {
+                let bytes = asked.encoded_len();
+                (Request::Stream(asked), bytes)
+            }
+            (Way::Single(_) | Way::Stream(_), asked) => {
                 let body = encode(&asked);
                 let bytes = body.len();
                 (Request::Single(body), bytes)
-            }
-            Way::Stream(_) => {
-                let bytes = asked.encoded_len();
-                (Request::Stream(asked), bytes)
             }
         };
         self.next.request = request;
@@ -324,13 +358,13 @@ mod tests {
     fn an_answer_of_another_kind_is_garbage() {
         let mut client = client();
         client.draw();
-        let sent = Answer::Send(wire::SendResponse { message_id: 1 });
+        let sent = Answer::Call(OfCall::Send(wire::SendResponse { message_id: 1 }));
         assert_eq!(client.reply(sent.clone()), Ok(Reply::default()));
-        let unnumbered = Answer::Send(wire::SendResponse { message_id: 0 });
+        let unnumbered = Answer::Call(OfCall::Send(wire::SendResponse { message_id: 0 }));
         assert_eq!(client.reply(unnumbered), Err(ErrorKind::Garbage));
         client.draw();
         assert_eq!(client.reply(sent), Err(ErrorKind::Garbage), "of a receive");
-        let none = Answer::Receive(wire::ReceiveResponse { message: None });
+        let none = Answer::Call(OfCall::Receive(wire::ReceiveResponse { message: None }));
         assert_eq!(client.reply(none), Ok(Reply { misses: 1, ..Reply::default() }));
     }
 }

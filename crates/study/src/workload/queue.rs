@@ -18,8 +18,12 @@ const KEYS: &[Key] = &[
         "whether each operation is a call of its own, or those of a connection go over one stream",
     )
     .or("'single'"),
-    Key::new("mix", Form::Named(&Form::Number), "weights of `send`, `receive`, `read`, `lease`")
-        .or("{ send = 1, receive = 1 }"),
+    Key::new(
+        "mix",
+        Form::Named(&Form::Number),
+        "weights of `send`, `receive`, `read`, `lease`, `list`",
+    )
+    .or("{ send = 1, receive = 1 }"),
     Key::text("message_size", "`200B`, `uniform:50B..2KB`").or("'200B'"),
     Key::choice("peers", &["any", "next", "random"], "who may take a message").or("'any'"),
     Key::count("queues", 1, 1_000, "queues that clients use").or("1"),
@@ -43,7 +47,7 @@ const KEYS: &[Key] = &[
 ];
 
 /// What `kendall load queue --mix` takes.
-const OPERATIONS: [&str; 4] = ["send", "receive", "read", "lease"];
+const OPERATIONS: [&str; 5] = ["send", "receive", "read", "lease", "list"];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let calls = section.text("calls")?;

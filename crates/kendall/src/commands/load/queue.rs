@@ -29,8 +29,8 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "single", value_name = "HOW")]
     calls: String,
 
-    /// Operations with their weights: send, receive, read, lease (what was leased is acknowledged
-    /// by the client's next request); each client asks for them in turns
+    /// Operations with their weights: send, receive, read, list, lease (what was leased is
+    /// acknowledged by the client's next request); each client asks for them in turns
     #[arg(long, default_value = "send=1,receive=1", value_name = "OPERATION=WEIGHT,…")]
     mix: String,
 

@@ -47,6 +47,13 @@ impl Progress {
                     bar.set_message(text);
                 }
             }
+            Event::Capacity { per_s, clients } => {
+                let how = clients.map_or_else(
+                    || "as an earlier session measured it".to_owned(),
+                    |clients| format!("measured in closed loops of up to {clients} clients"),
+                );
+                output::note(&format!("capacity: {}, {how}", Rate::per_second(*per_s)));
+            }
             Event::Live(live) => {
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("{}  {}", self.levels, self::live(live)));
