@@ -5,7 +5,7 @@ CARGO ?= cargo
 KENDALL = target/release/kendall
 
 # Crates whose tests need no server and no network.
-SERVERLESS = units queueing stats protocols tier predict store report whatif
+SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
 .PHONY: help demo test test-clients quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
 

@@ -27,7 +27,13 @@ struct Set {
     duration: &'static str,
     factor: &'static str,
     failed: u32,
+    /// Response times of a run whose mean is this many µs or more: few.
+    few_from_us: u64,
 }
+
+/// Response times of a run.
+const MANY: u64 = 2_000;
+const FEW: u64 = 300;
 
 impl Default for Set {
     fn default() -> Self {
@@ -40,6 +46,7 @@ impl Default for Set {
             duration: "10s",
             factor: "workload.clients",
             failed: 0,
+            few_from_us: u64::MAX,
         }
     }
 }
@@ -72,7 +79,10 @@ impl Set {
     fn record(&self, key: (u32, u32), clients: u32, response_us: u64, failed: bool) -> RunRecord {
         let start = SECOND * (self.start + self.step * u64::from(key.1));
         let mut response_time = Histogram::new();
-        response_time.record_n(response_us * 1_000, 2_000);
+        let requests = if response_us >= self.few_from_us { FEW } else { MANY };
+        // A tail, so that percentiles of runs and of all requests differ.
+        response_time.record_n(response_us * 1_000, requests - requests / 50);
+        response_time.record_n(response_us * 3_000, requests / 50);
         // N = X·R over one second.
         let completed = u64::from(clients) * 1_000_000 / response_us;
         let counts = OperationCounts {
@@ -355,4 +365,121 @@ fn two_levels_of_one_study_are_compared_in_pairs() {
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(says), "{says} is not in {error}");
     }
+}
+
+/// Slow runs answer fewer requests: were those left out whose 99th percentile has too few, the
+/// three fast ones of ten would be compared with all of the other set, and the slower version called
+/// an improvement.
+#[test]
+fn slow_runs_are_not_left_out_of_a_percentile() {
+    let slow = vec![900, 910, 905, 1_600, 1_610, 1_590, 1_605, 1_595, 1_600, 1_610];
+    let after = Set {
+        response_us: slow,
+        few_from_us: 1_500,
+        start: 50,
+        clients: vec![4],
+        ..Set::default()
+    };
+    let before = Set { response_us: vec![1_000; 10], clients: vec![4], ..Set::default() };
+    let folders = Folders::of(&before, &after);
+    let (answer, _) = folders.answer(&[]);
+    let compared: Vec<&str> = answer["comparisons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["metric"].as_str().unwrap())
+        .collect();
+    assert_eq!(compared, ["throughput_per_s", "response_time_mean_s"], "{answer:#}");
+    let said = answer["caveats"].to_string();
+    assert!(said.contains("7 of 10 runs") && said.contains("select by the outcome"), "{said}");
+    // Nothing else to compare: refused, with the reason.
+    let output = folders.compare(&["--metric", "response_time_p99"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("7 of 10 runs"), "{error}");
+}
+
+/// Mean and 99th percentile of a configuration whose runs differ in length: one number each, in the
+/// report's first lines, in its table, in CSV, in JSON and in `compare`, with one interval.
+#[test]
+fn a_number_is_the_same_wherever_it_is_shown() {
+    let after = Set {
+        response_us: vec![1_000, 1_020, 1_400, 1_390],
+        few_from_us: 1_300,
+        start: 50,
+        clients: vec![4],
+        ..Set::default()
+    };
+    let before = Set { clients: vec![4], ..Set::default() };
+    let folders = Folders::of(&before, &after);
+    let (compared, _) =
+        folders.answer(&["--metric", "throughput", "--metric", "response_time_mean"]);
+    let report = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        .args(["report", "--format", "json"])
+        .arg(folders.after())
+        .output()
+        .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let row = table_row(&report, "configurations");
+    let csv = std::fs::read_to_string(folders.after().join("tables/configurations.csv")).unwrap();
+    let in_csv = |key: &str| -> f64 {
+        let column = csv.lines().next().unwrap().split(',').position(|name| name == key).unwrap();
+        csv.lines().nth(1).unwrap().split(',').nth(column).unwrap().parse().unwrap()
+    };
+    for (place, key) in ["throughput_per_s", "response_time_mean_s"].into_iter().enumerate() {
+        for (part, ending) in [("center", ""), ("interval/low", "_low"), ("interval/high", "_high")]
+        {
+            let of = |value: &serde_json::Value| {
+                value.pointer(&format!("/{part}")).unwrap().as_f64().unwrap()
+            };
+            let shown = of(&row[key]);
+            let beside = of(&compared["comparisons"][place]["after"]);
+            let written = in_csv(&format!("{key}{ending}"));
+            let differ = (shown - beside).abs() + (shown - written).abs();
+            assert!(differ <= 1e-12 * shown, "{key} {part}: {shown}, {beside}, {written}");
+        }
+    }
+    // Of all requests: two runs of 2,000 and two of 300, and not the mean of four means.
+    let mean = row["response_time_mean_s"]["center"].as_f64().unwrap();
+    let tail = 1.04;
+    let truth = tail * (2_000.0 * (1.0 + 1.02) + 300.0 * (1.4 + 1.39)) / 4_600.0 * 1e-3;
+    assert!((mean / truth - 1.0).abs() < 2e-3, "{mean} for {truth}");
+    let p99 = row["response_time_p99_s"]["center"].as_f64().unwrap();
+    assert!((in_csv("response_time_p99_s") - p99).abs() < 1e-12);
+}
+
+/// The first row of a table of a report.
+fn table_row(report: &serde_json::Value, id: &str) -> serde_json::Value {
+    let blocks = report["sections"].as_array().unwrap().iter();
+    let mut blocks = blocks.flat_map(|section| section["blocks"].as_array().unwrap());
+    let table = blocks.find(|block| block["content"]["id"] == id).unwrap();
+    table["content"]["rows"][0].clone()
+}
+
+/// The terminal at the end of a run, its JSON, the report and `compare` on what was measured: the
+/// numbers of each configuration are the same, to the figures that are printed.
+#[test]
+fn the_terminal_says_what_the_report_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/calibration/mm1.toml");
+    let run = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+        command.arg("run").arg(&study).args(["--toy", "--format", format, "--out"]);
+        command.arg(folder.path()).output().unwrap()
+    };
+    let json: serde_json::Value = serde_json::from_slice(&run("json").stdout).unwrap();
+    // Once more: nothing is left to run, and the summary is printed.
+    let text = String::from_utf8(run("human").stdout).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("report.json")).unwrap())
+            .unwrap();
+    let row = table_row(&report, "configurations");
+    let first = &json["configurations"][0];
+    for key in ["throughput_per_s", "response_time_mean_s", "response_time_p99_s"] {
+        assert_eq!(first[key]["center"], row[key]["center"], "{key}");
+        assert_eq!(first[key]["interval"], row[key]["interval"], "{key}");
+    }
+    let throughput = first["throughput_per_s"]["center"].as_f64().unwrap();
+    let printed = kendall_stats::estimate::figures(throughput, 4);
+    assert!(text.contains(&printed), "{printed} is not in {text}");
 }

@@ -24,6 +24,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-synthetic", 3),
     ("kendall-textbook", 3),
     ("kendall-whatif", 3),
+    ("kendall-observations", 3),
     ("kendall-report", 4),
     ("kendall-observe", 5),
     ("kendall-study", 4),

@@ -4,98 +4,17 @@
 //! distributions; so a difference is an error of the measurement, or something that was not
 //! measured, and both are worth a sentence.
 
-use serde::{Deserialize, Serialize};
+pub use kendall_stats::estimate::Law;
+use kendall_stats::law;
+pub use kendall_stats::law::LawCheck;
 
 use crate::measured::{OperatingPoint, TierView};
 
-/// Which law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Law {
-    /// X = N/(R + Z), at the clients.
-    InteractiveResponseTime,
-    /// Requests waiting at the tier = X·W.
-    LittleWaiting,
-    /// Workers busy = X·V·S, which is the utilization law times m. V is 1, or one over the mean
-    /// batch where a worker serves several requests at once; S is the time of such a visit.
-    Utilization,
-    /// Throughput of the tier = throughput of the clients × 1 visit.
-    ForcedFlow,
-    /// Response time of the clients = response time of the tier + delay of the links between.
-    ClientsAndTier,
-}
-
-impl Law {
-    /// Its name for people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InteractiveResponseTime => "interactive response time law",
-            Self::LittleWaiting => "Little's law, requests waiting",
-            Self::Utilization => "utilization law, workers",
-            Self::ForcedFlow => "forced flow law",
-            Self::ClientsAndTier => "clients against tier",
-        }
-    }
-
-    /// The equation, measured side first.
-    #[must_use]
-    pub fn equation(self) -> &'static str {
-        match self {
-            Self::InteractiveResponseTime => "X = N/(R + Z)",
-            Self::LittleWaiting => "queue length = X·W",
-            Self::Utilization => "workers busy = X·V·S",
-            Self::ForcedFlow => "X of the tier = X of the clients",
-            Self::ClientsAndTier => "R of the clients = R of the tier + delay of the links",
-        }
-    }
-}
-
-/// One law at one operating point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LawCheck {
-    /// Which law.
-    pub law: Law,
-    /// The side that was measured directly.
-    pub measured: f64,
-    /// The side that the law gives from other measurements.
-    pub by_law: f64,
-    /// `measured / by_law − 1`; `None` where the law gives 0.
-    pub relative_difference: Option<f64>,
-    /// What the measurement itself allows; see [`tolerance`].
-    pub tolerance: f64,
-    /// What the difference amounts to, in words, where there is more to say than its size.
-    pub explanation: Option<String>,
-}
-
-impl LawCheck {
-    fn new(law: Law, measured: f64, by_law: f64, tolerance: f64) -> Self {
-        let relative_difference = (by_law.abs() > 0.0).then(|| measured / by_law - 1.0);
-        Self { law, measured, by_law, relative_difference, tolerance, explanation: None }
-    }
-
-    fn explained(mut self, explanation: Option<String>) -> Self {
-        self.explanation = explanation;
-        self
-    }
-
-    /// Whether the difference lies within the tolerance.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.relative_difference.is_none_or(|difference| difference.abs() <= self.tolerance)
-    }
-}
-
-/// Relative difference that a sound measurement may show.
-///
-/// Requests in progress at the two ends of the period are counted on one side of a law and not on
-/// the other: at most 2(R + Z)/T of them. One percent covers the 0.1 % of the histograms and the
-/// period's ends being read from several processes one after the other. \[DB78\], flow balance.
+/// Relative difference that a sound measurement of this point may show, by the one rule.
 #[must_use]
 pub fn tolerance(point: &OperatingPoint) -> f64 {
-    const READING: f64 = 0.01;
-    let cycle = point.client.response_time_s + point.think_time_s;
-    READING + if point.duration_s > 0.0 { 2.0 * cycle / point.duration_s } else { 0.0 }
+    let cycle_s = point.client.response_time_s + point.think_time_s;
+    law::tolerance(cycle_s, point.duration_s, 0.0)
 }
 
 /// Every law that the point has the numbers for.
@@ -114,10 +33,10 @@ fn interactive_response_time(point: &OperatingPoint) -> Option<LawCheck> {
     if cycle <= 0.0 || point.client.throughput_per_s <= 0.0 {
         return None;
     }
-    let check = LawCheck::new(
-        Law::InteractiveResponseTime,
+    let check = law::interactive_response_time(
         point.client.throughput_per_s,
-        population / cycle,
+        population,
+        cycle,
         tolerance(point),
     );
     let unaccounted_s = population / point.client.throughput_per_s - cycle;
@@ -157,7 +76,7 @@ fn at_tier(point: &OperatingPoint, tier: &TierView) -> Vec<LawCheck> {
     const WORTH_CHECKING: f64 = 0.05;
     let waiting = throughput * tier.waiting_time_s;
     if waiting.max(tier.queue_length) >= WORTH_CHECKING {
-        checks.push(LawCheck::new(Law::LittleWaiting, tier.queue_length, waiting, tolerance));
+        checks.push(LawCheck::new(Law::Little, tier.queue_length, waiting, tolerance));
     }
     checks.push(clients_and_tier(point, tier, tolerance));
     checks

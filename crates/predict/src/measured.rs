@@ -3,6 +3,8 @@
 //! Means over the steady part of a run, or over the repetitions of one. Where several instances of
 //! a tier share the load, rates, levels and CPU are sums over them and times are means per request.
 
+use std::collections::BTreeMap;
+
 use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,18 @@ pub struct OperatingPoint {
     pub host_cores: f64,
     /// Cores of the host that were busy, whoever used them; `None` where not recorded.
     pub host_busy_cores: Option<f64>,
+    /// Bytes that the host received and sent a second, loopback included; `None` where not
+    /// recorded.
+    pub host_network: Option<NetworkView>,
+}
+
+/// Bytes that crossed a place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkView {
+    /// Received.
+    pub in_bytes_per_s: f64,
+    /// Sent.
+    pub out_bytes_per_s: f64,
 }
 
 /// Throughput and response time as seen from one place.
@@ -66,6 +80,12 @@ pub struct TierView {
     pub queue_length: f64,
     /// Time-weighted mean of the workers that served.
     pub workers_busy: f64,
+    /// Bytes from its clients and to them.
+    #[serde(default)]
+    pub network: NetworkView,
+    /// Outcomes that it counts (hits, misses, errors by kind), per second.
+    #[serde(default)]
+    pub outcomes_per_s: BTreeMap<String, f64>,
     /// What it does at a stretch, where a worker serves several requests at once; `None` where it
     /// serves them one by one.
     pub batches: Option<BatchView>,
@@ -135,6 +155,12 @@ impl TierView {
     pub fn mean_batch(&self) -> f64 {
         let visits = self.visits();
         if visits > 0.0 { (1.0 / visits).max(1.0) } else { 1.0 }
+    }
+
+    /// Requests that reached it, and replies that left it: what weighs a mean time of it.
+    #[must_use]
+    pub fn requests(&self, duration_s: f64) -> f64 {
+        self.view.throughput_per_s * duration_s
     }
 
     /// Time that a worker is held at a stretch: for a request, or for a batch.

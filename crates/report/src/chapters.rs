@@ -18,15 +18,15 @@ mod threats;
 mod tiers;
 mod trace;
 
-use crate::data::{Configuration, Curve, Data};
 use crate::document::Section;
 use crate::number;
 use crate::plot::Point;
+use kendall_observations::{Configuration, Curve, Observations};
 
 pub(crate) use summary::{byline, sentences, utc_minutes};
 
 /// Makes a chapter, or none where the study has nothing for it.
-pub(crate) type Chapter = fn(&Data) -> Option<Section>;
+pub(crate) type Chapter = fn(&Observations) -> Option<Section>;
 
 /// All chapters, in the order of the report.
 pub(crate) const CHAPTERS: &[Chapter] = &[
@@ -64,11 +64,8 @@ fn capitalized(text: &str) -> String {
 }
 
 /// The load of a configuration along its curve.
-fn load_of(data: &Data, configuration: &Configuration) -> f64 {
-    data.load
-        .as_ref()
-        .and_then(|load| configuration.level(&load.key)?.number)
-        .unwrap_or_else(|| configuration.point.load())
+fn load_of(data: &Observations, configuration: &Configuration) -> f64 {
+    data.load_of(configuration)
 }
 
 /// An estimate as a point of a plot, scaled.
@@ -78,7 +75,7 @@ fn point(x: f64, estimate: &kendall_stats::estimate::Estimate, factor: f64) -> P
 }
 
 /// Curves to plot, with a remark where not all are.
-fn plotted(data: &Data) -> (Vec<(usize, &Curve)>, Option<String>) {
+fn plotted(data: &Observations) -> (Vec<(usize, &Curve)>, Option<String>) {
     const MOST: usize = 12;
     let curves: Vec<(usize, &Curve)> = data.curves.iter().enumerate().take(MOST).collect();
     let remark = (data.curves.len() > MOST).then(|| {

@@ -9,6 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Report;
+use kendall_stats::estimate::{Caveat, Estimate};
+
 use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::svg::{self, COLORS, Width};
@@ -133,9 +135,7 @@ impl CellView {
             Cell::Estimate(estimate) => Self {
                 text: unit.print(estimate.center),
                 numeric,
-                plus_minus: estimate
-                    .interval
-                    .map(|i| unit.print_half_width(estimate.center, (i.high - i.low) / 2.0)),
+                plus_minus: spread(estimate, unit),
                 why: estimate.interval.map(|i| {
                     let level = number::percent(i.confidence);
                     format!("{level} interval: {} to {}", unit.print(i.low), unit.print(i.high))
@@ -146,7 +146,22 @@ impl CellView {
     }
 }
 
-fn doubt(estimate: &kendall_stats::estimate::Estimate) -> Option<String> {
+/// `± 12`, or `(40 to 90)` where one side is longer by a tenth; `± ?` where runs differ too much to
+/// carry an interval.
+fn spread(estimate: &Estimate, unit: Unit) -> Option<String> {
+    let Some(interval) = estimate.interval else {
+        let refused = estimate.caveats.iter().any(|c| matches!(c, Caveat::IntervalTooWide { .. }));
+        return refused.then(|| "± ?".to_owned());
+    };
+    let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
+    Some(if above > 1.1 * below && below > 0.0 {
+        format!("({} to {})", unit.print(interval.low), unit.print(interval.high))
+    } else {
+        format!("± {}", unit.print_half_width(estimate.center, interval.half_width()))
+    })
+}
+
+fn doubt(estimate: &Estimate) -> Option<String> {
     let doubts: Vec<String> = estimate.caveats.iter().map(ToString::to_string).collect();
     (!doubts.is_empty()).then(|| doubts.join("; "))
 }

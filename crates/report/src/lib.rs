@@ -8,7 +8,6 @@
 
 mod chapters;
 pub mod comparison;
-mod data;
 pub mod document;
 pub mod experiment;
 pub mod html;
@@ -17,10 +16,10 @@ pub mod plot;
 
 use std::path::{Path, PathBuf};
 
+use kendall_observations::Observations;
 use kendall_store::{Results, StoreError};
 use serde::Serialize;
 
-use crate::data::Data;
 use crate::document::Section;
 
 /// Version of the structure of `report.json`.
@@ -84,7 +83,8 @@ pub struct Written {
 /// # Errors
 /// [`ReportError::Store`] when there are no results, or they cannot be read.
 pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
-    let data = Data::read(&Results::open(folder)?)?;
+    let results = Results::open(folder)?;
+    let data = Observations::read(&results)?.with_traces(&results)?;
     let sections: Vec<Section> =
         chapters::CHAPTERS.iter().filter_map(|chapter| chapter(&data)).collect();
     Ok(Report {

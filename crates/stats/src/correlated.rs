@@ -21,7 +21,8 @@ use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
 use crate::histogram::Histogram;
 use crate::sample::{
-    SampleError, check, check_confidence, check_quantile, mean, sum_of_squares, variance,
+    BEYOND_PERCENTILE, SampleError, check, check_confidence, check_quantile, mean, sum_of_squares,
+    variance,
 };
 use crate::steady::{autocorrelation, von_neumann};
 
@@ -42,10 +43,6 @@ const INDEPENDENCE_SIGNIFICANCE: f64 = 0.05;
 /// that batch means are near enough to normal. By simulation of M/M/1, at 50 the share of all runs
 /// that get a wrong interval rises above 6 %.
 const EFFECTIVE_FOR_MEAN: f64 = 100.0;
-
-/// Effectively independent observations beyond a percentile that it needs. By simulation of M/M/1
-/// at 50 to 95 % utilization, intervals given at 5 or more cover 94–97 %, below 3 as little as 88.
-const EFFECTIVE_BEYOND_QUANTILE: f64 = 5.0;
 
 /// How much information a correlated series carries about its mean.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -244,7 +241,7 @@ fn quantile_estimate(
 ) -> Estimate {
     let estimate = Estimate::exact(center.value);
     let tail = center.quantile.min(1.0 - center.quantile);
-    let need = (EFFECTIVE_BEYOND_QUANTILE * (1.0 - tail) / tail).max(EFFECTIVE_FOR_MEAN);
+    let need = (BEYOND_PERCENTILE * (1.0 - tail) / tail).max(EFFECTIVE_FOR_MEAN);
     let quantile = center.quantile;
     // Variance of the indicator from the quantile that was asked for: the sample's own share above
     // is 0 when the percentile is the maximum.

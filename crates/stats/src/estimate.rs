@@ -152,6 +152,34 @@ pub enum Law {
     ForcedFlow,
     /// X = N / (R + Z).
     InteractiveResponseTime,
+    /// R at the clients = R at the tier + what lies between.
+    ClientsAndTier,
+}
+
+impl Law {
+    /// Its name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InteractiveResponseTime => "interactive response time law",
+            Self::Little => "Little's law, requests waiting",
+            Self::Utilization => "utilization law, workers",
+            Self::ForcedFlow => "forced flow law",
+            Self::ClientsAndTier => "clients against tier",
+        }
+    }
+
+    /// The equation as a measurement is checked by it, measured side first.
+    #[must_use]
+    pub fn equation(self) -> &'static str {
+        match self {
+            Self::InteractiveResponseTime => "X = N/(R + Z)",
+            Self::Little => "queue length = X·W",
+            Self::Utilization => "workers busy = X·V·S",
+            Self::ForcedFlow => "X of the tier = X of the clients",
+            Self::ClientsAndTier => "R of the clients = R of the tier + delay of the links",
+        }
+    }
 }
 
 impl fmt::Display for Law {
@@ -161,6 +189,7 @@ impl fmt::Display for Law {
             Self::Utilization => "the utilization law",
             Self::ForcedFlow => "the forced flow law",
             Self::InteractiveResponseTime => "the interactive response-time law",
+            Self::ClientsAndTier => "clients and tier: R of the clients = R of the tier + links",
         })
     }
 }
@@ -204,6 +233,17 @@ pub enum Caveat {
         have: u64,
         /// Replications needed.
         need: u64,
+    },
+    /// The runs differ so much that no interval of a positive quantity is worth its name.
+    #[error(
+        "no interval: {runs} runs put it anywhere within a factor of {factor:.0}; more repetitions \
+         or a quieter machine would tell"
+    )]
+    IntervalTooWide {
+        /// Runs at hand.
+        runs: u64,
+        /// High end over low end of the interval that was refused.
+        factor: f64,
     },
     /// Too few observations, counted as independent ones, for this percentile.
     #[error(

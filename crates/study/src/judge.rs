@@ -6,7 +6,8 @@ use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 use kendall_stats::correlated::quantile_of_windows;
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
-use kendall_stats::law::interactive_response_time;
+use kendall_stats::law;
+use kendall_stats::sample::enough_for;
 use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, ProcessSample, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
@@ -14,11 +15,9 @@ use crate::record::{Totals, totals};
 use crate::settings::Settings;
 use crate::workload::Arrivals;
 
-/// Deviation from the interactive response-time law at which a run is doubted, and rejected.
-/// Windows count whole requests, so the law holds to a share of about N/(completed): derived, and
-/// added to these.
-const LAW_DOUBTED: f64 = 0.05;
-const LAW_REJECTED: f64 = 0.25;
+/// Deviation from the interactive response-time law, beyond what a sound measurement may show, at
+/// which a run is not doubted but rejected.
+const LAW_REJECTED: f64 = 0.20;
 
 /// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
 const STEAL_SHARE: f64 = 0.02;
@@ -32,9 +31,8 @@ const OTHERS_SHARE: f64 = 0.05;
 /// have stepped. Both are read one after the other, and a busy machine may come between.
 const CLOCK_STEP_S: f64 = 0.02;
 
-/// The percentile whose sample size is watched, and the values beyond it that it needs.
+/// The percentile whose sample size is watched.
 const WATCHED: f64 = 0.99;
-const NEEDED_BEYOND: f64 = 5.0;
 
 /// Windows from which the dependence between requests can be judged.
 const ENOUGH_WINDOWS: usize = 10;
@@ -100,16 +98,16 @@ impl Judgement {
             .sum::<f64>()
             / clients.max(1.0);
         let response = totals.response_time_sum_s / exact_f64(totals.completed).max(1.0);
-        // Requests under way at the edges belong half to the window; failed ones to neither side.
-        let edges = (clients + exact_f64(totals.failed)) / exact_f64(totals.completed);
-        let check = |limit: f64| {
-            let x = totals.throughput_per_s;
-            interactive_response_time(x, clients, response, think, limit + edges)
-        };
-        if check(LAW_REJECTED).is_violated() {
-            self.rejections.extend(check(LAW_REJECTED).caveat().map(|caveat| caveat.to_string()));
-        } else {
-            self.caveats.extend(check(LAW_DOUBTED).caveat());
+        let completed = exact_f64(totals.completed);
+        let (x, cycle_s) = (totals.throughput_per_s, response + think);
+        let length_s = if x > 0.0 { completed / x } else { 0.0 };
+        // Failed requests are on neither side of the law.
+        let tolerance = law::tolerance(cycle_s, length_s, exact_f64(totals.failed) / completed);
+        let check =
+            |more: f64| law::interactive_response_time(x, clients, cycle_s, tolerance + more);
+        match check(LAW_REJECTED).caveat() {
+            Some(caveat) => self.rejections.push(caveat.to_string()),
+            None => self.caveats.extend(check(0.0).caveat()),
         }
     }
 
@@ -117,10 +115,9 @@ impl Judgement {
     /// number of independent values that its requests are worth; else by their mere number.
     pub(crate) fn percentile(&mut self, generators: &[Generator], window: &MeasuredWindow) {
         let seconds = by_window(generators, window);
-        let count = exact_f64(seconds.iter().map(Histogram::count).sum::<u64>());
-        let need = NEEDED_BEYOND / (1.0 - WATCHED);
-        if count < need {
-            self.doubt(Caveat::TooFewSamples { quantile: WATCHED, effective: count, need });
+        let count = seconds.iter().map(Histogram::count).sum::<u64>();
+        if let Err(caveat) = enough_for(WATCHED, count) {
+            self.doubt(caveat);
         } else if seconds.len() >= ENOUGH_WINDOWS {
             let estimate = quantile_of_windows(&seconds, WATCHED, 0.95);
             let caveats = estimate.map(|estimate| estimate.caveats).unwrap_or_default();

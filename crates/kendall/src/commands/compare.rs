@@ -4,13 +4,14 @@ mod sets;
 
 use std::path::{Path, PathBuf};
 
+use kendall_observations::Variable;
 use kendall_report::comparison::{ComparisonPage, DifferenceKind};
 use kendall_stats::compare::{self, Better, Comparison, Options, Verdict};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
-use self::sets::{Metric, Only, ResultSet};
+use self::sets::{Only, ResultSet};
 use super::design::tables::{grid, note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -41,8 +42,8 @@ pub(crate) struct Compare {
     bound: f64,
     /// Response variable: throughput, response_time_mean, response_time_p99 or another percentile;
     /// repeated [default: throughput, response_time_mean, response_time_p99]
-    #[arg(long = "metric", value_name = "METRIC", value_parser = Metric::parse)]
-    metrics: Vec<Metric>,
+    #[arg(long = "metric", value_name = "METRIC", value_parser = sets::parse_variable)]
+    metrics: Vec<Variable>,
     /// Whether runs of the same block were measured side by side
     #[arg(long, value_enum, default_value_t)]
     pairing: Pairing,
@@ -111,6 +112,9 @@ impl Compare {
     fn judge(&self) -> anyhow::Result<ComparisonPage> {
         let (before, after) = self.sets()?;
         let (samples, mut caveats) = sets::matched(&before, &after);
+        if let Some(why) = sets::refusals(&before, &after).first().filter(|_| samples.is_empty()) {
+            return Err(exit_with(Exit::Refused, anyhow::anyhow!("nothing to compare: {why}")));
+        }
         if samples.is_empty() {
             let (first, second) = (before.factors_in_words(), after.factors_in_words());
             let nothing = anyhow::anyhow!(
@@ -141,8 +145,11 @@ impl Compare {
         let options = Options { confidence: self.confidence, bound: self.bound, paired };
         // Chance only draws relabelings where they are too many to count: any fixed seed will do.
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let comparisons = compare::compare(&samples, &options, &mut rng)
+        let mut comparisons = compare::compare(&samples, &options, &mut rng)
             .map_err(|error| exit_with(Exit::Refused, error))?;
+        for one in &mut comparisons {
+            sets::shown(&before, &after, one);
+        }
         Ok(ComparisonPage {
             before: before.described(),
             after: after.described(),
@@ -178,8 +185,8 @@ impl Compare {
         }
     }
 
-    fn metrics(&self) -> Vec<Metric> {
-        if self.metrics.is_empty() { Metric::usual() } else { self.metrics.clone() }
+    fn metrics(&self) -> Vec<Variable> {
+        if self.metrics.is_empty() { sets::usual_variables() } else { self.metrics.clone() }
     }
 
     fn read(&self, path: &Path) -> anyhow::Result<ResultSet> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::{BackendLoad, Configuration, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{BackendLoad, Configuration, Observations};
 
 use super::load::{factor_columns, levels};
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let fastest = data.fastest()?;
     if loads(fastest).is_empty() {
         return None;
@@ -85,7 +85,7 @@ fn imbalance(loads: &BTreeMap<(usize, u32), BackendLoad>) -> Option<f64> {
     (mean > 0.0).then(|| sums.values().map(|sum| (sum / mean - 1.0).abs()).fold(0.0, f64::max))
 }
 
-fn plot(data: &Data, configuration: &Configuration) -> Plot {
+fn plot(data: &Observations, configuration: &Configuration) -> Plot {
     let loads = loads(configuration);
     let total: f64 = by_backend(&loads).values().sum();
     let mut instances: BTreeMap<u32, Vec<Point>> = BTreeMap::new();
@@ -118,7 +118,7 @@ fn plot(data: &Data, configuration: &Configuration) -> Plot {
     }
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let mut table =
         factor_columns(Table::new("backends", "Requests and keys sent to each backend"), data)
             .column("instance", "Instance", Unit::Count)

@@ -3,10 +3,10 @@
 use kendall_predict::measured::TierView;
 use kendall_predict::trend::{Line, line};
 
-use crate::data::{Configuration, Curve, Data};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Curve, Observations};
 
 use super::load::{factor_columns, levels};
 use super::{load_of, plotted, time_axis};
@@ -14,7 +14,7 @@ use super::{load_of, plotted, time_axis};
 /// Mean batch below which nothing is served together worth a chapter.
 const TOGETHER: f64 = 1.01;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let largest = data.configurations.iter().filter_map(tier).map(TierView::mean_batch);
     if largest.fold(0.0, f64::max) <= TOGETHER {
         return None;
@@ -44,20 +44,20 @@ fn tier(configuration: &Configuration) -> Option<&TierView> {
 }
 
 /// Mean batch and the time that a worker is held for it, along a curve.
-fn along(data: &Data, curve: &Curve) -> Vec<(f64, f64)> {
+fn along(data: &Observations, curve: &Curve) -> Vec<(f64, f64)> {
     let tiers = data.along(curve).filter_map(tier);
     tiers.map(|tier| (tier.mean_batch(), tier.held_time_s())).collect()
 }
 
 /// The line through a curve whose batches grow; `None` where they do not, or there are only two.
-fn fit(data: &Data, curve: &Curve) -> Option<Line> {
+fn fit(data: &Observations, curve: &Curve) -> Option<Line> {
     let points = along(data, curve);
     let sizes = || points.iter().map(|(size, _)| *size);
     let grown = sizes().fold(0.0, f64::max) / sizes().fold(f64::INFINITY, f64::min);
     (points.len() > 2 && grown > 1.1).then(|| line(&points, data.study.confidence)).flatten()
 }
 
-fn in_words(data: &Data, curve: &Curve, line: &Line) -> String {
+fn in_words(data: &Observations, curve: &Curve, line: &Line) -> String {
     let points = along(data, curve);
     let largest = points.iter().max_by(|a, b| a.0.total_cmp(&b.0));
     let demand = |(size, time): (f64, f64)| number::time(time / size);
@@ -88,7 +88,7 @@ fn in_words(data: &Data, curve: &Curve, line: &Line) -> String {
     )
 }
 
-fn sizes(data: &Data, load: &str) -> Plot {
+fn sizes(data: &Observations, load: &str) -> Plot {
     let (curves, _) = plotted(data);
     let series = curves.into_iter().map(|(color, curve)| Series {
         name: curve.name.clone(),
@@ -113,7 +113,7 @@ fn sizes(data: &Data, load: &str) -> Plot {
 }
 
 /// Time of a batch against its size, with the fitted lines.
-fn times(data: &Data, fits: &[(&Curve, Line)]) -> Plot {
+fn times(data: &Observations, fits: &[(&Curve, Line)]) -> Plot {
     let seconds = fits.iter().flat_map(|(curve, _)| along(data, curve)).map(|(_, time)| time);
     let (label, factor) = time_axis("time that a worker is held", seconds);
     let mut series = Vec::new();
@@ -149,7 +149,7 @@ fn times(data: &Data, fits: &[(&Curve, Line)]) -> Plot {
     }
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let mut table =
         factor_columns(Table::new("batches", "Batches, and what a request costs in them"), data)
             .column("tier_throughput_per_s", "Requests (1/s)", Unit::PerSecond)

@@ -6,10 +6,10 @@ use kendall_stats::analysis::{
     Term, Verdict, analyze,
 };
 
-use crate::data::{Data, Repetition, short};
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Observations, Repetition, short};
 
 /// A response variable: key in file names, name for people, and how it is printed.
 pub(crate) struct Response {
@@ -54,16 +54,16 @@ const MOST_INTERACTIONS: usize = 6;
 const MOST_BARS: usize = 14;
 
 /// An early chapter of a study that has no load curves: the effects are what it asks for.
-pub(crate) fn of_an_experiment(data: &Data) -> Option<Section> {
+pub(crate) fn of_an_experiment(data: &Observations) -> Option<Section> {
     if data.load.is_none() { chapter(data) } else { None }
 }
 
 /// A late chapter of a study of load curves.
-pub(crate) fn beside_load_curves(data: &Data) -> Option<Section> {
+pub(crate) fn beside_load_curves(data: &Observations) -> Option<Section> {
     if data.load.is_some() { chapter(data) } else { None }
 }
 
-fn chapter(data: &Data) -> Option<Section> {
+fn chapter(data: &Observations) -> Option<Section> {
     // An adaptive search measures where it pays, not where effects could be told apart.
     if data.factors.is_empty() || !data.searches.is_empty() {
         return None;
@@ -86,7 +86,7 @@ fn chapter(data: &Data) -> Option<Section> {
 
 /// Every repetition is a block in which all configurations were run once, in an order of its own:
 /// what differs between repetitions is the machine's drift, and no part of the error.
-fn options(data: &Data) -> Options {
+fn options(data: &Observations) -> Options {
     Options { model: model(&data.study.file), confidence: data.study.confidence, blocks: true }
 }
 
@@ -100,7 +100,7 @@ fn model(file: &str) -> Option<Model> {
     }
 }
 
-fn experiment(data: &Data, value: Value) -> Experiment {
+fn experiment(data: &Observations, value: Value) -> Experiment {
     let observations = data.configurations.iter().flat_map(|configuration| {
         let levels: Vec<String> = data
             .factors

@@ -2,10 +2,10 @@
 
 use kendall_predict::trend::{Line, Power, line, power};
 
-use crate::data::{Configuration, Data, Factor, short};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Factor, Observations, short};
 
 use super::time_axis;
 
@@ -27,7 +27,7 @@ const PARTS: [Part; 3] = [
     }),
 ];
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let load = data.load.as_ref().map(|load| load.key.as_str());
     let numeric = |factor: &&Factor| {
         Some(factor.key.as_str()) != load
@@ -67,7 +67,7 @@ struct Group<'a> {
     members: Vec<(f64, &'a Configuration)>,
 }
 
-fn groups<'a>(data: &'a Data, factor: &Factor) -> Vec<Group<'a>> {
+fn groups<'a>(data: &'a Observations, factor: &Factor) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for configuration in &data.configurations {
         let others: Vec<String> = data
@@ -189,7 +189,7 @@ fn better(points: &[(f64, f64)], confidence: f64) -> Option<Better> {
     }
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let level = number::percent(data.study.confidence);
     Table::new("trends", format!("Fitted lines and powers, with {level} intervals"))
         .column("factor", "Factor", Unit::Text)
@@ -205,7 +205,7 @@ fn table(data: &Data) -> Table {
 
 fn fit(
     table: &mut Table,
-    data: &Data,
+    data: &Observations,
     factor: &Factor,
     group: &Group<'_>,
     part: Part,

@@ -1,9 +1,9 @@
 //! Histograms of the response time in steps of 0.1 ms, clients and tier side by side.
 
-use crate::data::{Configuration, Data, Distribution};
 use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Distribution, Observations};
 
 use super::load::{factor_columns, levels};
 use super::saturation::interesting;
@@ -14,7 +14,7 @@ const MOST_STEPS: u64 = 240;
 /// Pairs drawn at most.
 const MOST_PAIRS: usize = 6;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let shown = shown(data);
     if shown.is_empty() {
         return None;
@@ -57,7 +57,7 @@ const WITHIN: [(u64, &str); 9] = [
 ];
 
 /// The share of requests answered in less than some times, by operation.
-fn within(data: &Data) -> Table {
+fn within(data: &Observations) -> Table {
     let mut table =
         factor_columns(Table::new("within", "Share of requests answered in less than …"), data);
     table = table.column("operation", "Operation", Unit::Text);
@@ -82,7 +82,7 @@ fn within(data: &Data) -> Table {
 }
 
 /// The maximum of each curve; without curves, each configuration.
-fn shown(data: &Data) -> Vec<(String, &Configuration)> {
+fn shown(data: &Observations) -> Vec<(String, &Configuration)> {
     let mut shown = if data.curves.is_empty() {
         data.configurations.iter().map(|c| (data.name_of(c), c)).collect()
     } else {

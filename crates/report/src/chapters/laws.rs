@@ -2,15 +2,15 @@
 
 use kendall_predict::laws::{Law, LawCheck, checks};
 
-use crate::data::{Configuration, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Observations};
 
 use super::load::{factor_columns, levels};
 use super::{capitalized, load_of, plotted};
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     // Run by run: a law holds for each, and not for the product of means of runs that differ.
     let all: Vec<Checked<'_>> = data
         .configurations
@@ -37,7 +37,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     for law in [
         Law::InteractiveResponseTime,
         Law::Utilization,
-        Law::LittleWaiting,
+        Law::Little,
         Law::ForcedFlow,
         Law::ClientsAndTier,
     ] {
@@ -92,7 +92,7 @@ fn size(check: &LawCheck) -> f64 {
     check.relative_difference.map_or(0.0, f64::abs)
 }
 
-fn interactive(data: &Data) -> Plot {
+fn interactive(data: &Observations) -> Plot {
     let (curves, _) = plotted(data);
     let series = curves.into_iter().map(|(color, curve)| Series {
         name: curve.name.clone(),
@@ -101,7 +101,7 @@ fn interactive(data: &Data) -> Plot {
         points: data
             .along(curve)
             .filter_map(|c| {
-                let difference = c.estimate(|repetition| {
+                let difference = c.difference(|repetition| {
                     let law = Law::InteractiveResponseTime;
                     let check = checks(&repetition.point).into_iter().find(|c| c.law == law)?;
                     check.relative_difference
@@ -121,7 +121,7 @@ fn interactive(data: &Data) -> Plot {
     }
 }
 
-fn table(data: &Data, all: &[Checked<'_>]) -> Table {
+fn table(data: &Observations, all: &[Checked<'_>]) -> Table {
     let mut table = factor_columns(Table::new("laws", "Every check"), data)
         .column("repetition", "Repetition", Unit::Count)
         .column("law", "Law", Unit::Text)

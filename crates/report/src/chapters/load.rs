@@ -1,13 +1,13 @@
 //! Throughput and response time, for every configuration and against load.
 
-use crate::data::{Configuration, Data, Distribution, PERCENTILES, short};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
+use kendall_observations::{Configuration, Distribution, Observations, PERCENTILES, short};
 
 use super::{load_of, plotted, point, time_axis};
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if data.configurations.is_empty() {
         return None;
     }
@@ -27,10 +27,10 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     Some(section)
 }
 
-fn reading(data: &Data) -> String {
+fn reading(data: &Observations) -> String {
     let interval = if data.repetitions() > 1 {
         format!(
-            "Bars and ± are {} intervals for the mean over repetitions (Student's t).",
+            "Bars and ± are {} intervals over repetitions.",
             number::percent(data.study.confidence)
         )
     } else {
@@ -42,7 +42,7 @@ fn reading(data: &Data) -> String {
     )
 }
 
-fn throughput(data: &Data, load: &str) -> Plot {
+fn throughput(data: &Observations, load: &str) -> Plot {
     Plot {
         id: "plot-throughput".to_owned(),
         title: "Throughput against load".to_owned(),
@@ -53,7 +53,7 @@ fn throughput(data: &Data, load: &str) -> Plot {
     }
 }
 
-fn response_time(data: &Data, load: &str) -> Plot {
+fn response_time(data: &Observations, load: &str) -> Plot {
     let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
     Plot {
@@ -67,7 +67,7 @@ fn response_time(data: &Data, load: &str) -> Plot {
 }
 
 /// Percentiles of one curve: the one of highest throughput.
-fn percentiles(data: &Data, load: &str) -> Plot {
+fn percentiles(data: &Observations, load: &str) -> Plot {
     let best = data.curves.iter().max_by(|a, b| {
         let most = |curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
         most(a).total_cmp(&most(b))
@@ -85,7 +85,13 @@ fn percentiles(data: &Data, load: &str) -> Plot {
         points: best
             .into_iter()
             .flat_map(|curve| data.along(curve))
-            .filter_map(|c| Some(point(load_of(data, c), &c.percentile_estimate(*place)?, factor)))
+            .filter_map(|c| {
+                Some(point(
+                    load_of(data, c),
+                    &c.percentile_estimate(PERCENTILES[*place]).ok()?,
+                    factor,
+                ))
+            })
             .collect(),
     });
     let name = best.map_or("", |curve| curve.name.as_str());
@@ -102,7 +108,7 @@ fn percentiles(data: &Data, load: &str) -> Plot {
 }
 
 fn curves(
-    data: &Data,
+    data: &Observations,
     value: impl Fn(&Configuration) -> Option<(kendall_stats::estimate::Estimate, f64)>,
 ) -> Vec<Series> {
     let (curves, _) = plotted(data);
@@ -123,7 +129,7 @@ fn curves(
         .collect()
 }
 
-fn shape_in_words(data: &Data) -> String {
+fn shape_in_words(data: &Observations) -> String {
     let ends: Vec<String> = data
         .curves
         .iter()
@@ -142,7 +148,10 @@ fn shape_in_words(data: &Data) -> String {
     format!("Requests answered per second. {}.", ends.join("; "))
 }
 
-fn table(data: &Data) -> Table {
+/// Percentiles whose interval the table has room for.
+const WITH_INTERVAL: [f64; 2] = [0.5, 0.99];
+
+fn table(data: &Observations) -> Table {
     let mut table = factor_columns(
         Table::new("configurations", "Every configuration, as the clients saw it"),
         data,
@@ -170,8 +179,13 @@ fn table(data: &Data) -> Table {
         row.push(Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"));
         row.push(Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"));
         row.push(Cell::number_or(Some(configuration.client.standard_deviation_s), "no request"));
-        let places = 0..PERCENTILES.len();
-        row.extend(places.map(|place| percentile(&configuration.client, place)));
+        let places = (0..).zip(PERCENTILES);
+        row.extend(places.map(
+            |(place, quantile)| match configuration.percentile_estimate(quantile) {
+                Ok(estimate) if WITH_INTERVAL.contains(&quantile) => Cell::Estimate(estimate),
+                _ => percentile(&configuration.client, place),
+            },
+        ));
         row.push(Cell::number_or(configuration.counts().miss_rate(), "nothing read"));
         row.push(Cell::number_or(configuration.counts().error_rate(), "no request"));
         table.push(row);
@@ -181,26 +195,26 @@ fn table(data: &Data) -> Table {
 
 /// A percentile of all requests, or why it is refused.
 pub(super) fn percentile(distribution: &Distribution, place: usize) -> Cell {
-    match distribution.enough_for(place) {
+    match distribution.percentile(place) {
         Ok(value) => Cell::Number(value),
         Err(caveat) => Cell::Empty(caveat.to_string()),
     }
 }
 
 /// A table with a column for each factor, which [`levels`] fills.
-pub(super) fn factor_columns(table: Table, data: &Data) -> Table {
+pub(super) fn factor_columns(table: Table, data: &Observations) -> Table {
     data.factors.iter().fold(table, |table, factor| {
         table.column(factor.key.clone(), short(&factor.key), Unit::Text)
     })
 }
 
 /// Cells with the levels of all factors.
-pub(super) fn levels(data: &Data, configuration: &Configuration) -> Vec<Cell> {
+pub(super) fn levels(data: &Observations, configuration: &Configuration) -> Vec<Cell> {
     let level = |key: &str| configuration.level(key).map_or_else(String::new, |l| l.text.clone());
     data.factors.iter().map(|factor| Cell::Text(level(&factor.key))).collect()
 }
 
-fn by_operation(data: &Data) -> Table {
+fn by_operation(data: &Observations) -> Table {
     let mut table = factor_columns(Table::new("operations", "By operation"), data)
         .column("operation", "Operation", Unit::Text)
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)

@@ -1,13 +1,13 @@
 //! The table at maximum throughput: one row a curve.
 
-use crate::data::{Configuration, Data, Repetition};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
+use kendall_observations::{Configuration, Observations, Repetition};
 
 use super::load_of;
 use super::saturation::interesting;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if !data.has_tier() {
         return None;
     }
@@ -30,7 +30,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     Some(section)
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
     Table::new("maximum", "At the maximum of each curve")
         .column("curve", "Curve", Unit::Text)
@@ -54,7 +54,7 @@ fn derived(repetition: &Repetition) -> Option<f64> {
     (cycle > 0.0).then_some(point.population? / cycle)
 }
 
-fn row(data: &Data, name: &str, configuration: &Configuration) -> Vec<Cell> {
+fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Cell> {
     let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>, why: &str| {
         Cell::estimate_or(configuration.estimate(value).as_ref(), why)
     };

@@ -1,9 +1,9 @@
 //! How each number was made.
 
-use crate::data::Data;
 use crate::document::{Section, Table, Unit};
+use kendall_observations::Observations;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("method", "How each number was made");
     let mut table = Table::new("method", "Definitions")
         .column("number", "Number", Unit::Text)
@@ -30,14 +30,13 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ("Throughput", "Requests answered without an error within the window, over its length."),
     (
         "Response time",
-        "From when a request was due (not from when it could be sent) to its last byte. Means are \
-         over requests of a run, then over repetitions.",
+        "From when a request was due (not from when it could be sent) to its last byte. The mean is \
+         over all requests of all repetitions; so are the times in stages.",
     ),
     (
         "Percentiles",
-        "In plots: the mean over repetitions of each run's percentile, with its t interval. In \
-         the table of configurations: of all repetitions' histograms merged. Histograms keep \
-         three significant digits. Refused where fewer than five requests lie beyond it.",
+        "Of all requests of all repetitions: their histograms, which keep three significant digits, \
+         merged. Refused where fewer than five requests lie beyond it.",
     ),
     (
         "! beside a number",
@@ -58,8 +57,10 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "Least squares on coded levels; the sum of squares of a term over the total.",
     ),
     (
-        "± and bars",
-        "Student's t interval for the mean over repetitions, each run being one observation.",
+        "± and bars, from … to",
+        "An interval over repetitions, each run being one observation: the jackknife on the \
+         logarithm, with Student's t, so that no rate and no time has an interval that reaches 0. \
+         Where runs differ so much that it would span more than a factor of 7 there is none.",
     ),
     (
         "Waiting, service and backend time",

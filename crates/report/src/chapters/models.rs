@@ -4,17 +4,17 @@ use kendall_predict::measured::OperatingPoint;
 use kendall_predict::models::compare;
 use kendall_predict::score::{Comparison, Device, Variable};
 
-use crate::data::{Curve, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Curve, Observations};
 
 use super::time_axis;
 
 /// Curves with plots at most; the tables hold all.
 const MOST_PLOTTED: usize = 3;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let compared: Vec<(&Curve, Vec<Comparison>)> = data
         .curves
         .iter()
@@ -54,7 +54,10 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 type Of<'a> = (&'a Curve, Vec<Comparison>);
 
 /// Curves to plot: those of highest throughput.
-fn best_known<'a>(data: &Data, compared: &'a [Of<'a>]) -> Vec<(&'a Curve, &'a [Comparison])> {
+fn best_known<'a>(
+    data: &Observations,
+    compared: &'a [Of<'a>],
+) -> Vec<(&'a Curve, &'a [Comparison])> {
     let most = |curve: &Curve| data.along(curve).map(|c| c.throughput()).fold(0.0, f64::max);
     let mut all: Vec<_> = compared.iter().map(|(curve, list)| (*curve, list.as_slice())).collect();
     all.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
@@ -138,7 +141,12 @@ fn all<'a>(compared: &'a [Of<'a>]) -> impl Iterator<Item = (&'a Curve, &'a Compa
     compared.iter().flat_map(|(curve, list)| list.iter().map(move |one| (*curve, one)))
 }
 
-fn plot(curve: &Curve, comparisons: &[Comparison], variable: Variable, data: &Data) -> Plot {
+fn plot(
+    curve: &Curve,
+    comparisons: &[Comparison],
+    variable: Variable,
+    data: &Observations,
+) -> Plot {
     let shown: Vec<&Comparison> =
         comparisons.iter().filter(|comparison| comparison.variable == variable).collect();
     let measured = || shown.first().into_iter().flat_map(|comparison| &comparison.points);

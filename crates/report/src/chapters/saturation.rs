@@ -3,13 +3,13 @@
 use kendall_predict::bottleneck::{Bottleneck, bottleneck, full_resource};
 use kendall_predict::saturation::{Full, LoadPoint, PLATEAU, Saturation, Shape, saturation};
 
-use crate::data::{Configuration, Curve, Data};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
+use kendall_observations::{Configuration, Curve, Observations};
 
 use super::load_of;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if data.configurations.is_empty() {
         return None;
     }
@@ -50,7 +50,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 }
 
 /// The saturation of one curve.
-pub(super) fn of_curve(data: &Data, curve: &Curve) -> Option<Saturation> {
+pub(super) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation> {
     let points: Vec<LoadPoint> = data
         .along(curve)
         .map(|c| LoadPoint {
@@ -68,7 +68,7 @@ pub(super) fn of_curve(data: &Data, curve: &Curve) -> Option<Saturation> {
 }
 
 /// Whether a curve is saturated, and what says so.
-fn verdict(data: &Data, curve: &Curve) -> Option<String> {
+fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
     let found = of_curve(data, curve)?;
     let unit = data.load.as_ref().map_or("load", |load| short_label(&load.label));
     let all: Vec<&Configuration> = data.along(curve).collect();
@@ -113,7 +113,7 @@ fn verdict(data: &Data, curve: &Curve) -> Option<String> {
 
 /// The interval of the last step's gain, where both loads have repetitions: Welch's t on the
 /// logarithms of the runs' throughput.
-fn gain_interval(data: &Data, before: &Configuration, last: &Configuration) -> String {
+fn gain_interval(data: &Observations, before: &Configuration, last: &Configuration) -> String {
     let runs = |configuration: &Configuration| -> Vec<f64> {
         configuration.repetitions.iter().map(|r| r.point.client.throughput_per_s).collect()
     };
@@ -137,7 +137,7 @@ fn short_label(label: &str) -> &str {
     label.split(" (").next().unwrap_or(label)
 }
 
-fn knees(data: &Data) -> Table {
+fn knees(data: &Observations) -> Table {
     let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
     let mut table = Table::new("saturation", "Saturation of each curve")
         .column("curve", "Curve", Unit::Text)
@@ -183,7 +183,7 @@ fn knees(data: &Data) -> Table {
 }
 
 /// The maximum of each curve; without curves, the fastest configuration.
-pub(super) fn interesting(data: &Data) -> Vec<(String, &Configuration)> {
+pub(super) fn interesting(data: &Observations) -> Vec<(String, &Configuration)> {
     if data.curves.is_empty() {
         return data.fastest().map(|c| (data.name_of(c), c)).into_iter().collect();
     }

@@ -5,17 +5,17 @@ use kendall_stats::estimate::Estimate;
 use kendall_store::{SearchFound, SearchLine};
 use kendall_units::exact_f64;
 
-use crate::data::{Configuration, Data, name_of_levels, short};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Observations, name_of_levels, short};
 
 use super::point;
 
 /// Lines with a plot at most; the table holds all.
 const MOST_PLOTTED: usize = 6;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let first = data.searches.first()?;
     let factor = short(&first.factor);
     let mut section = Section::new("adaptive", "Maximum found by the adaptive search");
@@ -42,7 +42,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 }
 
 /// The finding in a sentence a line, for the summary.
-pub(super) fn summary(data: &Data) -> Vec<String> {
+pub(super) fn summary(data: &Observations) -> Vec<String> {
     let found: Vec<&SearchLine> =
         data.searches.iter().filter(|line| line.found.is_some()).collect();
     if found.is_empty() {
@@ -176,7 +176,7 @@ fn table(lines: &[SearchLine], factor: &str) -> Table {
 }
 
 /// What was measured along a line, with the two asymptotes that cross at N*.
-fn plot(data: &Data, place: usize, line: &SearchLine, factor: &str) -> Plot {
+fn plot(data: &Observations, place: usize, line: &SearchLine, factor: &str) -> Plot {
     let on_line = |configuration: &&Configuration| {
         line.levels
             .iter()

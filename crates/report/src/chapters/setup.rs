@@ -3,14 +3,14 @@
 use kendall_store::Status;
 
 use super::load::factor_columns;
-use crate::data::Data;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::Observations;
 
 use super::summary::{factor_names, utc_minutes};
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
     section.text(sentence(data));
     section.table(factors(data));
@@ -24,7 +24,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     Some(section)
 }
 
-fn sentence(data: &Data) -> String {
+fn sentence(data: &Observations) -> String {
     let study = &data.study;
     let varied = match data.factors.len() {
         0 => "nothing was varied".to_owned(),
@@ -61,7 +61,7 @@ fn sentence(data: &Data) -> String {
     )
 }
 
-fn factors(data: &Data) -> Table {
+fn factors(data: &Observations) -> Table {
     let mut table = Table::new("factors", "Factors and their levels")
         .column("factor", "Factor", Unit::Text)
         .column("levels", "Levels", Unit::Text);
@@ -72,7 +72,7 @@ fn factors(data: &Data) -> Table {
     table
 }
 
-fn environment(data: &Data) -> Table {
+fn environment(data: &Observations) -> Table {
     let mut table = Table::new("environment", "Environment of the first run")
         .column("item", "Item", Unit::Text)
         .column("value", "Value", Unit::Text);
@@ -102,7 +102,7 @@ pub(super) fn flatten(path: &str, value: &serde_json::Value, rows: &mut Vec<(Str
 }
 
 /// Throughput relative to its configuration's mean, in the order of execution: drift shows.
-fn order(data: &Data) -> Plot {
+fn order(data: &Observations) -> Plot {
     let mut blocks: Vec<Series> = Vec::new();
     for configuration in data.configurations.iter().filter(|c| c.repetitions.len() > 1) {
         for repetition in &configuration.repetitions {
@@ -141,7 +141,7 @@ fn order(data: &Data) -> Plot {
     }
 }
 
-fn runs(data: &Data) -> Table {
+fn runs(data: &Observations) -> Table {
     let mut table = factor_columns(
         Table::new("runs", "All runs in the order of execution")
             .column("position", "Place", Unit::Count)

@@ -3,13 +3,13 @@
 use kendall_predict::bottleneck::bottleneck;
 use kendall_predict::saturation::{Saturation, Shape};
 
-use crate::data::{Configuration, Data, short};
 use crate::document::{Level, Section};
 use crate::number;
+use kendall_observations::{Configuration, Observations, short};
 
 use super::saturation::of_curve;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("summary", "Summary");
     if data.configurations.is_empty() {
         section.note(
@@ -36,7 +36,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 }
 
 /// How much was measured, in a line.
-pub(crate) fn byline(data: &Data) -> String {
+pub(crate) fn byline(data: &Observations) -> String {
     let usable: usize = data.configurations.iter().map(|c| c.repetitions.len()).sum();
     let when = data.runs.first().map_or_else(String::new, |run| {
         format!(" · first run {}", utc_minutes(run.started_unix_ns))
@@ -54,7 +54,7 @@ pub(crate) fn byline(data: &Data) -> String {
 }
 
 /// The result in a few sentences, which change with the data.
-pub(crate) fn sentences(data: &Data) -> Vec<String> {
+pub(crate) fn sentences(data: &Observations) -> Vec<String> {
     let Some(fastest) = data.fastest() else {
         return vec![format!(
             "No run of this study can be used, so there is nothing to report: of {}, none ended \
@@ -74,18 +74,19 @@ pub(crate) fn sentences(data: &Data) -> Vec<String> {
     sentences
 }
 
-fn highest(data: &Data, fastest: &Configuration) -> String {
+fn highest(data: &Observations, fastest: &Configuration) -> String {
     let estimate = fastest.throughput_estimate();
     let interval = estimate.as_ref().and_then(|e| e.interval).map_or_else(String::new, |i| {
         format!(
             " ({} interval {} to {})",
             number::percent(i.confidence),
-            number::rate(i.low.max(0.0)),
+            number::rate(i.low),
             number::rate(i.high)
         )
     });
     let p99 = fastest
-        .percentile_estimate(5)
+        .percentile_estimate(0.99)
+        .ok()
         .map_or_else(String::new, |p99| format!(", 99th percentile {}", number::time(p99.center)));
     format!(
         "The highest throughput is {}{interval}, reached with {}; a request then takes {} on \
@@ -97,7 +98,7 @@ fn highest(data: &Data, fastest: &Configuration) -> String {
 }
 
 /// Where the curves saturate.
-fn range_of_curves(data: &Data) -> Option<String> {
+fn range_of_curves(data: &Observations) -> Option<String> {
     let load = data.load.as_ref()?;
     let found: Vec<(&str, Saturation)> = data
         .curves
@@ -160,7 +161,7 @@ fn limit(fastest: &Configuration) -> Option<String> {
     })
 }
 
-fn certainty(data: &Data) -> Option<String> {
+fn certainty(data: &Observations) -> Option<String> {
     let mut widths: Vec<f64> = data
         .configurations
         .iter()
@@ -184,7 +185,7 @@ fn certainty(data: &Data) -> Option<String> {
     ))
 }
 
-fn clean(data: &Data) -> Option<String> {
+fn clean(data: &Observations) -> Option<String> {
     let all = data.configurations.iter().map(Configuration::counts);
     let (completed, errors, hits, misses) = all.fold((0, 0, 0, 0), |sum, c| {
         (sum.0 + c.completed, sum.1 + c.errors, sum.2 + c.hits, sum.3 + c.misses)
@@ -222,7 +223,7 @@ pub(crate) fn utc_minutes(unix_ns: u64) -> String {
 }
 
 /// The factors' short names, for a sentence.
-pub(super) fn factor_names(data: &Data) -> String {
+pub(super) fn factor_names(data: &Observations) -> String {
     data.factors.iter().map(|factor| short(&factor.key)).collect::<Vec<_>>().join(", ")
 }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use kendall_stats::estimate::Caveat;
 use kendall_store::Status;
 
-use crate::data::{Data, Repetition};
 use crate::document::{Level, Section, Table, Unit};
 use crate::number;
+use kendall_observations::{Observations, Repetition};
 
 use super::summary::utc_minutes;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("threats", "Threats to validity");
     rejected(&mut section, data);
     let noticed = noticed(data);
@@ -27,7 +27,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
     Some(section)
 }
 
-fn rejected(section: &mut Section, data: &Data) {
+fn rejected(section: &mut Section, data: &Observations) {
     let mut table = Table::new("unusable-runs", "Runs that are not in the numbers")
         .column("position", "Place", Unit::Count)
         .column("started", "Started", Unit::Text)
@@ -38,7 +38,7 @@ fn rejected(section: &mut Section, data: &Data) {
         let levels: Vec<String> = run
             .factors
             .iter()
-            .map(|l| format!("{} {}", crate::data::short(&l.factor), l.text))
+            .map(|l| format!("{} {}", kendall_observations::short(&l.factor), l.text))
             .collect();
         table.push(vec![
             f64::from(run.position + 1).into(),
@@ -73,7 +73,7 @@ fn rejected(section: &mut Section, data: &Data) {
 }
 
 /// The first doubt of each kind, and how many runs carry one of it.
-fn noticed(data: &Data) -> Vec<(String, u64)> {
+fn noticed(data: &Observations) -> Vec<(String, u64)> {
     let runs = data.configurations.iter().flat_map(|c| &c.repetitions);
     let kinds = Caveat::by_kind(runs.map(|repetition| repetition.run.caveats.as_slice()));
     let mut noticed: Vec<(String, u64)> =
@@ -92,7 +92,7 @@ fn table(noticed: &[(String, u64)]) -> Table {
     table
 }
 
-fn generator(section: &mut Section, data: &Data) {
+fn generator(section: &mut Section, data: &Observations) {
     let worst = |value: fn(&Repetition) -> Option<f64>| {
         data.configurations
             .iter()
@@ -113,7 +113,7 @@ fn generator(section: &mut Section, data: &Data) {
 }
 
 /// A study that went on elsewhere, or after an update, compares what it should not.
-fn environments(section: &mut Section, data: &Data) {
+fn environments(section: &mut Section, data: &Observations) {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for run in &data.runs {
         let mut rows = Vec::new();
@@ -143,7 +143,7 @@ fn environments(section: &mut Section, data: &Data) {
 }
 
 /// What no check can see.
-fn standing(section: &mut Section, data: &Data) {
+fn standing(section: &mut Section, data: &Observations) {
     let mut items = Vec::new();
     let hosts: Vec<f64> = data.configurations.iter().map(|c| c.point.host_cores).collect();
     if let Some(cores) = hosts.iter().copied().find(|cores| *cores > 0.0) {

@@ -2,15 +2,15 @@
 
 use kendall_protocols::snapshot::stage;
 
-use crate::data::{Configuration, Curve, Data, PERCENTILES};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Configuration, Curve, Observations, PERCENTILES};
 
 use super::load::{factor_columns, levels};
 use super::{load_of, time_axis};
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if !data.has_tier() {
         return None;
     }
@@ -26,7 +26,7 @@ pub(crate) fn chapter(data: &Data) -> Option<Section> {
 }
 
 /// Mean times in each stage by request type, where there are several types.
-fn by_type(data: &Data) -> Table {
+fn by_type(data: &Observations) -> Table {
     let mut table =
         factor_columns(Table::new("stages", "Where the time goes, by request type"), data);
     let several = |c: &&Configuration| c.stages.len() > 1;
@@ -65,13 +65,13 @@ fn by_type(data: &Data) -> Table {
 }
 
 /// The curve that holds the highest throughput.
-fn best_curve(data: &Data) -> Option<&Curve> {
+fn best_curve(data: &Observations) -> Option<&Curve> {
     let most =
         |curve: &&Curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
     data.curves.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
 }
 
-fn in_words(data: &Data) -> Option<String> {
+fn in_words(data: &Observations) -> Option<String> {
     let fastest = data.fastest()?;
     let tier = fastest.point.first_tier()?;
     let client = fastest.point.client;
@@ -99,11 +99,13 @@ fn in_words(data: &Data) -> Option<String> {
     ))
 }
 
-fn views(data: &Data, curve: &Curve, load: &str) -> Plot {
+fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
     let times = data.along(curve).map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let line =
-        |name: &str, color, value: &dyn Fn(&crate::data::Repetition) -> Option<f64>| Series {
+    let line = |name: &str,
+                color,
+                value: &dyn Fn(&kendall_observations::Repetition) -> Option<f64>| {
+        Series {
             name: name.to_owned(),
             mark: Mark::Line,
             color,
@@ -111,7 +113,8 @@ fn views(data: &Data, curve: &Curve, load: &str) -> Plot {
                 .along(curve)
                 .filter_map(|c| Some(super::point(load_of(data, c), &c.estimate(value)?, factor)))
                 .collect(),
-        };
+        }
+    };
     Plot {
         id: "plot-views".to_owned(),
         title: format!("Response time at the clients and at the tier: {}", curve.name),
@@ -126,7 +129,7 @@ fn views(data: &Data, curve: &Curve, load: &str) -> Plot {
     }
 }
 
-fn stages(data: &Data, curve: &Curve, load: &str) -> Plot {
+fn stages(data: &Observations, curve: &Curve, load: &str) -> Plot {
     type Part = (&'static str, fn(&Configuration) -> Option<f64>);
     let parts: [Part; 4] = [
         ("outside the tier", |c| {
@@ -161,7 +164,7 @@ fn stages(data: &Data, curve: &Curve, load: &str) -> Plot {
     }
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let mut table = factor_columns(
         Table::new("tiers", "Clients and the first tier, and the stages of a request within it"),
         data,

@@ -2,14 +2,14 @@
 
 use kendall_stats::steady::drift;
 
-use crate::data::{Data, TracePeriod};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_observations::{Observations, TracePeriod};
 
 use super::time_axis;
 
-pub(crate) fn chapter(data: &Data) -> Option<Section> {
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("steady", "Was it a steady state?");
     let mut drifting = Vec::new();
     let mut looked_at = 0_usize;
@@ -72,7 +72,7 @@ fn called(width_s: u64) -> String {
 type Of = fn(&TracePeriod) -> Option<f64>;
 
 /// A line a repetition.
-fn lines(data: &Data, value: Of, factor: f64) -> Vec<Series> {
+fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
     let series = data.traces.iter().take(8).enumerate().map(|(color, trace)| Series {
         name: format!("repetition {}", trace.repetition + 1),
         mark: Mark::Line,
@@ -87,19 +87,19 @@ fn lines(data: &Data, value: Of, factor: f64) -> Vec<Series> {
 }
 
 /// Seconds, or minutes where the runs are long.
-fn at(data: &Data, period: &TracePeriod) -> f64 {
+fn at(data: &Observations, period: &TracePeriod) -> f64 {
     if minutes(data) { period.from_s / 60.0 } else { period.from_s }
 }
 
-fn minutes(data: &Data) -> bool {
+fn minutes(data: &Observations) -> bool {
     data.traces.iter().any(|trace| trace.width_s >= 30)
 }
 
-fn time(data: &Data) -> Axis {
+fn time(data: &Observations) -> Axis {
     Axis::from_zero(if minutes(data) { "time (min)" } else { "time (s)" })
 }
 
-fn throughput(data: &Data) -> Option<Plot> {
+fn throughput(data: &Observations) -> Option<Plot> {
     let (fastest, width_s) = data.fastest().zip(data.traces.first().map(|t| t.width_s))?;
     Some(Plot {
         id: "plot-trace".to_owned(),
@@ -115,7 +115,7 @@ fn throughput(data: &Data) -> Option<Plot> {
     })
 }
 
-fn response(data: &Data) -> Plot {
+fn response(data: &Observations) -> Plot {
     let all = || data.traces.iter().flat_map(|trace| &trace.periods);
     let (label, factor) = time_axis("response time", all().filter_map(|period| period.p99_s));
     let mut series = lines(data, |period| period.response_time_s, factor);
@@ -139,7 +139,7 @@ fn response(data: &Data) -> Plot {
 }
 
 /// Where the time goes, over time: the first repetition.
-fn stages(data: &Data) -> Option<Plot> {
+fn stages(data: &Observations) -> Option<Plot> {
     const PARTS: [(&str, Of); 4] = [
         ("outside the tier", |p| Some((p.response_time_s? - p.tier.response_time_s?).max(0.0))),
         ("waiting for a worker", |p| p.tier.waiting_time_s),
@@ -172,7 +172,7 @@ fn stages(data: &Data) -> Option<Plot> {
     })
 }
 
-fn table(data: &Data) -> Table {
+fn table(data: &Observations) -> Table {
     let mut table = Table::new("trace", "The runs of highest throughput, period by period")
         .column("repetition", "Repetition", Unit::Count)
         .column("from_s", "From (s)", Unit::Count)
@@ -206,7 +206,7 @@ fn table(data: &Data) -> Table {
 }
 
 /// How far the periods of a long run lie apart.
-fn in_words(data: &Data) -> Option<String> {
+fn in_words(data: &Observations) -> Option<String> {
     let trace = data.traces.first().filter(|trace| trace.periods.len() > 4)?;
     let range = |value: Of| {
         let values: Vec<f64> = trace.periods.iter().filter_map(value).collect();

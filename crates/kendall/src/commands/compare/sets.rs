@@ -3,83 +3,47 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use kendall_observations::{Configuration, Observations, Variable};
 use kendall_report::comparison::{ComparedSet, Difference, DifferenceKind};
-use kendall_stats::compare::{Better, Samples};
-use kendall_stats::estimate::{Caveat, percent};
-use kendall_store::{Measured, Results, Run, StoreError};
+use kendall_stats::compare::{Better, Comparison, Samples};
+use kendall_stats::estimate::{Caveat, Estimate, figures};
+use kendall_store::{FactorLevel, Results, Run, StoreError};
 use kendall_units::exact_f64;
 
 use crate::csv::Csv;
 use crate::exit::{Exit, exit_with};
 
-/// Requests beyond a percentile below which one run says nothing about it, even if they were
-/// independent.
-const REQUESTS_BEYOND: f64 = 5.0;
-
-/// A response variable of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Metric {
-    Throughput,
-    ResponseTimeMean,
-    /// From 0 to 1.
-    ResponseTimePercentile(f64),
+pub(super) fn usual_variables() -> Vec<Variable> {
+    vec![Variable::Throughput, Variable::ResponseTimeMean, Variable::ResponseTimePercentile(0.99)]
 }
 
-impl Metric {
-    pub(super) fn usual() -> Vec<Self> {
-        vec![Self::Throughput, Self::ResponseTimeMean, Self::ResponseTimePercentile(0.99)]
-    }
-
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let percentile = || {
-            let percent: f64 = text.strip_prefix("response_time_p")?.parse().ok()?;
-            (percent > 0.0 && percent < 100.0)
-                .then_some(Self::ResponseTimePercentile(percent / 100.0))
-        };
-        match text {
-            "throughput" => Ok(Self::Throughput),
-            "response_time_mean" => Ok(Self::ResponseTimeMean),
-            _ => percentile().ok_or_else(|| {
-                format!(
-                    "`{text}` is not a metric; there are throughput, response_time_mean and \
-                     percentiles such as response_time_p50, response_time_p99.9"
-                )
-            }),
-        }
-    }
-
-    /// Its name with the unit: requests per second, or seconds.
-    fn name(&self) -> String {
-        match self {
-            Self::Throughput => "throughput_per_s".to_owned(),
-            Self::ResponseTimeMean => "response_time_mean_s".to_owned(),
-            Self::ResponseTimePercentile(quantile) => {
-                format!("response_time_p{}_s", percent(*quantile))
-            }
-        }
-    }
-
-    fn better(&self) -> Better {
-        match self {
-            Self::Throughput => Better::Higher,
-            Self::ResponseTimeMean | Self::ResponseTimePercentile(_) => Better::Lower,
-        }
-    }
-
-    /// `None` where the run does not have it.
-    fn of(&self, measured: &Measured) -> Option<f64> {
-        let times = &measured.response_time;
-        match self {
-            Self::Throughput => Some(measured.throughput_per_s),
-            Self::ResponseTimeMean => times.mean().map(|ns| ns / 1e9),
-            Self::ResponseTimePercentile(quantile) => {
-                let beyond = exact_f64(times.count()) * (1.0 - quantile);
-                let value = times.quantile(*quantile)?;
-                (beyond >= REQUESTS_BEYOND).then(|| exact_f64(value) / 1e9)
-            }
-        }
+pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
+    let percentile = || {
+        let percent: f64 = text.strip_prefix("response_time_p")?.parse().ok()?;
+        (percent > 0.0 && percent < 100.0)
+            .then_some(Variable::ResponseTimePercentile(percent / 100.0))
+    };
+    match text {
+        "throughput" => Ok(Variable::Throughput),
+        "response_time_mean" => Ok(Variable::ResponseTimeMean),
+        _ => percentile().ok_or_else(|| {
+            format!(
+                "`{text}` is not a metric; there are throughput, response_time_mean and \
+                 percentiles such as response_time_p50, response_time_p99.9"
+            )
+        }),
     }
 }
+
+fn better(variable: Variable) -> Better {
+    match variable {
+        Variable::Throughput => Better::Higher,
+        Variable::ResponseTimeMean | Variable::ResponseTimePercentile(_) => Better::Lower,
+    }
+}
+
+/// A configuration and a response variable, by their names.
+type Key = (String, String);
 
 /// When a block was measured, in nanoseconds of the wall clock.
 type Span = (u64, u64);
@@ -89,6 +53,19 @@ type Span = (u64, u64);
 struct Responses {
     better: Better,
     values: Vec<(Option<String>, f64)>,
+    /// The number over all runs that is shown everywhere; `None` for tables.
+    shown: Option<Estimate>,
+}
+
+/// A response variable that some runs of a configuration do not have.
+#[derive(Debug, Clone)]
+struct Refused {
+    runs: u64,
+    of: u64,
+    /// Why the first of them does not.
+    why: Caveat,
+    /// Over all runs together, where they have it.
+    shown: Option<Estimate>,
 }
 
 /// Values of settings or of an environment, by dotted key.
@@ -109,9 +86,11 @@ pub(super) struct ResultSet {
     /// Machine, kernel, versions.
     environment: Values,
     /// By configuration and metric.
-    responses: BTreeMap<(String, String), Responses>,
+    responses: BTreeMap<Key, Responses>,
+    /// What is not compared, since some of its runs do not have it.
+    refused: BTreeMap<Key, Refused>,
     /// The keys of `responses` in the order in which they are shown.
-    order: Vec<(String, String)>,
+    order: Vec<Key>,
     /// When each block was measured; `None` where that is not known.
     blocks: Option<BTreeMap<String, Span>>,
     caveats: Vec<Caveat>,
@@ -124,14 +103,15 @@ pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
         (csv.column("configuration").map_err(refuse)?, csv.column("value").map_err(refuse)?);
     let block = csv.find("block");
     let mut order = Vec::new();
-    let mut responses: BTreeMap<(String, String), Responses> = BTreeMap::new();
+    let mut responses: BTreeMap<Key, Responses> = BTreeMap::new();
     for row in &csv.rows {
         let Some(number) = csv.number(row, value).map_err(refuse)? else { continue };
         let key = (row.1[configuration].clone(), "value".to_owned());
         if !order.contains(&key) {
             order.push(key.clone());
         }
-        let entry = responses.entry(key).or_insert(Responses { better, values: Vec::new() });
+        let entry = responses.entry(key);
+        let entry = entry.or_insert(Responses { better, values: Vec::new(), shown: None });
         entry.values.push((block.map(|column| row.1[column].clone()), number));
     }
     let name = path.display().to_string();
@@ -151,6 +131,10 @@ pub(super) struct Only<'a> {
 }
 
 impl Only<'_> {
+    fn is_of(self, levels: &[FactorLevel]) -> bool {
+        levels.iter().any(|level| level.factor == self.factor && level.text == self.level)
+    }
+
     /// Refuses a level that no run has, naming those that there are.
     fn check(self, path: &Path, runs: &[Run]) -> anyhow::Result<()> {
         let levels: BTreeSet<&str> = runs
@@ -179,7 +163,7 @@ impl Only<'_> {
 /// A folder of results, or the runs of one level of one of its factors.
 pub(super) fn folder(
     path: &Path,
-    metrics: &[Metric],
+    variables: &[Variable],
     only: Option<Only<'_>>,
 ) -> anyhow::Result<ResultSet> {
     let refuse = |error: StoreError| {
@@ -192,59 +176,91 @@ pub(super) fn folder(
         exit_with(exit, anyhow::Error::new(error).context(path.display().to_string()))
     };
     let results = Results::open(path).map_err(refuse)?;
-    let mut responses: BTreeMap<(String, String), Responses> = BTreeMap::new();
-    let mut blocks: BTreeMap<String, Span> = BTreeMap::new();
-    let mut caveats = Vec::new();
     let mut runs = results.latest_runs().map_err(refuse)?;
     let mut name = path.display().to_string();
     if let Some(only) = only {
         only.check(path, &runs)?;
-        let of_level = |run: &Run| run.factor(only.factor).is_some_and(|l| l.text == only.level);
-        runs.retain(of_level);
-        for run in &mut runs {
-            run.factors.retain(|level| level.factor != only.factor);
-        }
+        runs.retain(|run| only.is_of(&run.factors));
         name = format!("{name} ({}={})", only.factor, only.level);
     }
     let usable: Vec<&Run> = runs.iter().filter(|run| run.is_usable()).collect();
+    let quantiles: Vec<f64> = variables
+        .iter()
+        .filter_map(|variable| match variable {
+            Variable::ResponseTimePercentile(quantile) => Some(*quantile),
+            _ => None,
+        })
+        .collect();
+    let observations = Observations::read_with(&results, &quantiles).map_err(refuse)?;
     let mut set = ResultSet {
         name,
-        title: results.study().map_err(refuse)?.title,
+        title: observations.study.title.clone(),
         runs: (count(usable.len()), count(runs.len() - usable.len())),
         started_unix_ns: runs.iter().map(|run| run.started_unix_ns).min(),
+        blocks: Some(BTreeMap::new()),
         ..ResultSet::default()
     };
-    for run in &usable {
-        set.describe(run);
-        let measured = results.measured(run.id).map_err(refuse)?;
-        let block = run.repetition.to_string();
-        let span = blocks.entry(block.clone()).or_insert((run.started_unix_ns, run.ended_unix_ns));
-        *span = (span.0.min(run.started_unix_ns), span.1.max(run.ended_unix_ns));
-        for metric in metrics {
-            let key = (configuration(run), metric.name());
-            if !set.order.contains(&key) {
-                set.order.push(key.clone());
-            }
-            let better = metric.better();
-            let entry = responses.entry(key).or_insert(Responses { better, values: Vec::new() });
-            match metric.of(&measured) {
-                Some(value) => entry.values.push((Some(block.clone()), value)),
-                None => caveats.push(too_few(run, metric, &measured)),
-            }
-        }
+    let of_set = observations
+        .configurations
+        .iter()
+        .filter(|configuration| only.is_none_or(|only| only.is_of(&configuration.levels)));
+    for configuration in of_set {
+        set.add(configuration, variables, only);
     }
-    caveats.extend(doubts(&set.name, &usable));
+    set.caveats.extend(doubts(&set.name, &usable));
     if set.runs.1 > 0 {
-        caveats.push(Caveat::RunsFailed { failed: set.runs.1, runs: set.runs.0 + set.runs.1 });
+        set.caveats.push(Caveat::RunsFailed { failed: set.runs.1, runs: set.runs.0 + set.runs.1 });
     }
-    responses.retain(|_, one| !one.values.is_empty());
-    Ok(ResultSet { responses, blocks: Some(blocks), caveats, ..set })
+    Ok(set)
 }
 
 impl ResultSet {
-    /// Notes what a run was made with.
-    fn describe(&mut self, run: &Run) {
-        for level in &run.factors {
+    /// Adds all runs of a configuration.
+    fn add(
+        &mut self,
+        configuration: &Configuration,
+        variables: &[Variable],
+        only: Option<Only<'_>>,
+    ) {
+        let left_out = |factor: &str| only.is_some_and(|only| only.factor == factor);
+        let levels: Vec<&FactorLevel> =
+            configuration.levels.iter().filter(|level| !left_out(&level.factor)).collect();
+        for repetition in &configuration.repetitions {
+            self.describe(&repetition.run, &levels);
+        }
+        for variable in variables {
+            let key = (in_words(&levels), variable.name());
+            if !self.order.contains(&key) {
+                self.order.push(key.clone());
+            }
+            let of_runs: Vec<Result<f64, Caveat>> =
+                configuration.repetitions.iter().map(|one| variable.of_run(one)).collect();
+            // Doubts of runs are told once for the set.
+            let shown = variable.estimate(configuration).ok().map(|mut shown| {
+                shown.caveats.retain(|caveat| !matches!(caveat, Caveat::InRuns { .. }));
+                shown
+            });
+            // All runs, or none: those that lack it are the slow ones, which answer fewer requests.
+            if let Some(why) = of_runs.iter().find_map(|value| value.as_ref().err()) {
+                let lack = of_runs.iter().filter(|value| value.is_err()).count();
+                let (runs, of) = (count(lack), count(of_runs.len()));
+                self.refused.insert(key, Refused { runs, of, why: why.clone(), shown });
+                continue;
+            }
+            let blocks = configuration.repetitions.iter().map(|one| block(&one.run));
+            let values =
+                blocks.zip(of_runs).filter_map(|(block, value)| Some((Some(block), value.ok()?)));
+            let values = values.collect();
+            self.responses.insert(key, Responses { better: better(*variable), values, shown });
+        }
+    }
+
+    /// Notes what a run was made with, and when.
+    fn describe(&mut self, run: &Run, levels: &[&FactorLevel]) {
+        let spans = self.blocks.get_or_insert_default();
+        let span = spans.entry(block(run)).or_insert((run.started_unix_ns, run.ended_unix_ns));
+        *span = (span.0.min(run.started_unix_ns), span.1.max(run.ended_unix_ns));
+        for level in levels {
             let levels = self.factors.entry(level.factor.clone()).or_default();
             levels.insert(level.text.clone());
         }
@@ -363,25 +379,46 @@ fn differing(
         .collect()
 }
 
-fn too_few(run: &Run, metric: &Metric, measured: &Measured) -> Caveat {
-    match metric {
-        Metric::ResponseTimePercentile(quantile) => Caveat::TooFewSamples {
-            quantile: *quantile,
-            effective: exact_f64(measured.response_time.count()),
-            need: REQUESTS_BEYOND / (1.0 - quantile),
-        },
-        _ => Caveat::Note { text: format!("run {} has no {}", run.id.0, metric.name()) },
-    }
+/// Runs of one repetition are a block.
+fn block(run: &Run) -> String {
+    run.repetition.to_string()
 }
 
 /// Levels of the factors, in the words of the study file.
-fn configuration(run: &Run) -> String {
-    if run.factors.is_empty() {
+fn in_words(levels: &[&FactorLevel]) -> String {
+    if levels.is_empty() {
         return "the one configuration".to_owned();
     }
     let levels: Vec<String> =
-        run.factors.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
+        levels.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
     levels.join(", ")
+}
+
+/// Why a response variable of a configuration is not compared, with what all runs together say.
+fn not_compared(key: &Key, before: &ResultSet, after: &ResultSet) -> Option<Caveat> {
+    let (set, refused) =
+        [before, after].into_iter().find_map(|set| Some((set, set.refused.get(key)?)))?;
+    let shown = |set: &ResultSet| {
+        let refused = set.refused.get(key).and_then(|one| one.shown.clone());
+        refused.or_else(|| set.responses.get(key)?.shown.clone())
+    };
+    let together = match (shown(before), shown(after)) {
+        (Some(first), Some(second)) => {
+            let said = |estimate: &Estimate| figures(estimate.center, 4);
+            format!("; over all runs together it is {} and {}", said(&first), said(&second))
+        }
+        _ => String::new(),
+    };
+    let (configuration, variable) = key;
+    let Refused { runs, of, why, .. } = refused;
+    Some(Caveat::Note {
+        text: format!(
+            "{variable} of {configuration} is not compared: {runs} of {of} runs of {} lack it \
+             ({why}). Leaving those runs out would select by the outcome, since slow runs answer \
+             fewer requests{together}",
+            set.name
+        ),
+    })
 }
 
 /// What both sets have, and doubts about the rest.
@@ -396,12 +433,14 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
                 caveats.push(Caveat::Note { text });
             }
         }
-        let alone = set.responses.keys().filter(|key| !other.responses.contains_key(*key)).count();
+        let lonely =
+            |key: &&Key| !other.responses.contains_key(*key) && !other.refused.contains_key(*key);
+        let alone = set.responses.keys().filter(lonely).count();
         if alone > 0 {
             let names: Vec<&str> = set
                 .responses
                 .keys()
-                .filter(|key| !other.responses.contains_key(*key))
+                .filter(lonely)
                 .map(|(configuration, _)| configuration.as_str())
                 .collect::<BTreeSet<&str>>()
                 .into_iter()
@@ -418,6 +457,7 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
             caveats.push(Caveat::Note { text });
         }
     }
+    caveats.extend(refusals(before, after));
     let samples = before
         .order
         .iter()
@@ -433,6 +473,20 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
         })
         .collect();
     (samples, caveats)
+}
+
+/// What is not compared though both sets measured it, and why.
+pub(super) fn refusals(before: &ResultSet, after: &ResultSet) -> Vec<Caveat> {
+    before.order.iter().filter_map(|key| not_compared(key, before, after)).collect()
+}
+
+/// The numbers of both sets that are shown everywhere, in place of the means of a comparison.
+pub(super) fn shown(before: &ResultSet, after: &ResultSet, one: &mut Comparison) {
+    let key = (one.configuration.clone(), one.metric.clone());
+    let of = |set: &ResultSet| set.responses.get(&key)?.shown.clone();
+    if let (Some(first), Some(second)) = (of(before), of(after)) {
+        (one.before, one.after) = (first, second);
+    }
 }
 
 /// Whether blocks of the two sets were measured side by side: in the order of time, the two of each
@@ -485,10 +539,10 @@ mod tests {
 
     #[test]
     fn metrics_are_read_and_named_with_their_unit() {
-        let metric = Metric::parse("response_time_p99.9").unwrap();
+        let metric = parse_variable("response_time_p99.9").unwrap();
         assert_eq!(metric.name(), "response_time_p99.9_s");
         for text in ["latency", "response_time_p0", "response_time_p100", "response_time_px"] {
-            assert!(Metric::parse(text).is_err(), "{text}");
+            assert!(parse_variable(text).is_err(), "{text}");
         }
     }
 }

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
-use kendall_stats::estimate::Estimate;
-use kendall_stats::histogram::Histogram;
-use kendall_stats::sample::mean_interval;
-use kendall_store::{FactorLevel, Measured, Results, SearchFound, SearchLine};
+use kendall_observations::{Configuration, Observations};
+use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_store::{FactorLevel, Results, SearchFound, SearchLine};
 use kendall_study::{StudyFile, Summary};
-use kendall_units::Seconds;
 use serde::Serialize;
 use serde_json::json;
 
@@ -26,42 +24,29 @@ struct Row {
     response_time_mean_s: Estimate,
     /// `None` where the runs hold too few requests for it.
     response_time_quantiles_s: Vec<(&'static str, Option<f64>)>,
+    /// The 99th percentile with its interval over runs.
+    response_time_p99_s: Option<Estimate>,
     caveats: usize,
 }
 
-fn rows(study: &StudyFile, results: &Results) -> anyhow::Result<Vec<Row>> {
-    let runs = results.latest_runs()?;
-    let confidence = study.base.measure.confidence;
-    let mut rows = Vec::new();
-    for group in runs.chunk_by(|a, b| a.configuration == b.configuration) {
-        let usable = group.iter().filter(|run| run.is_usable());
-        let measured: Vec<Measured> =
-            usable.map(|run| results.measured(run.id)).collect::<Result<_, _>>()?;
-        let Some(first) = measured.first() else { continue };
-        let mut merged = Histogram::new();
-        for run in &measured {
-            merged.add(&run.response_time);
-        }
-        let estimate = |value: fn(&Measured) -> f64| {
-            let values: Vec<f64> = measured.iter().map(value).collect();
-            mean_interval(&values, confidence)
-        };
-        // Five requests beyond it at least, even if they were independent.
-        let quantile = |q: f64| {
-            let enough = kendall_units::exact_f64(merged.count()) * (1.0 - q) >= 5.0;
-            merged.quantile(q).filter(|_| enough).map(|ns| Seconds::from_nanos(ns).get())
-        };
-        rows.push(Row {
-            configuration: first.run.configuration,
-            factors: first.run.factors.clone(),
-            runs: measured.len(),
-            throughput_per_s: estimate(|run| run.throughput_per_s)?,
-            response_time_mean_s: estimate(|run| run.response_time.mean().unwrap_or(0.0) / 1e9)?,
-            response_time_quantiles_s: QUANTILES.map(|(name, q)| (name, quantile(q))).into(),
-            caveats: group.iter().map(|run| run.caveats.len()).sum(),
-        });
-    }
-    Ok(rows)
+fn rows(observations: &Observations) -> Vec<Row> {
+    let row = |configuration: &Configuration| {
+        let quantile = |q: f64| configuration.percentile_estimate(q).ok();
+        let caveats = configuration.repetitions.iter().map(|one| one.run.caveats.len()).sum();
+        Some(Row {
+            configuration: configuration.number,
+            factors: configuration.levels.clone(),
+            runs: configuration.repetitions.len(),
+            throughput_per_s: configuration.throughput_estimate()?,
+            response_time_mean_s: configuration.response_estimate()?,
+            response_time_quantiles_s: QUANTILES
+                .map(|(name, q)| (name, quantile(q).map(|estimate| estimate.center)))
+                .into(),
+            response_time_p99_s: quantile(0.99),
+            caveats,
+        })
+    };
+    observations.configurations.iter().filter_map(row).collect()
 }
 
 pub(super) fn text(
@@ -70,12 +55,15 @@ pub(super) fn text(
     summary: &Summary,
     report: Option<&Path>,
 ) -> anyhow::Result<String> {
-    let mut text = format!("{}\n{}\n", study.title, configurations(study, results)?);
+    let observations = Observations::read(results)?;
+    let rows = rows(&observations);
+    let mut text = format!("{}\n{}\n", study.title, configurations(study, &rows));
     let confidence = 100.0 * study.base.measure.confidence;
     text.push_str(&format!(
-        "± is the half-width of the {confidence} % interval over repetitions; the report has more\n"
+        "± or (from to) is the {confidence} % interval over repetitions, ± ? where they differ too \
+         much\nto carry one; the report has more\n"
     ));
-    text.push_str(&searched(&results.searches()?));
+    text.push_str(&searched(&observations.searches));
     text.push_str(&format!("{} runs done", summary.done));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
         if count > 0 {
@@ -103,7 +91,7 @@ fn narrow_table() -> Table {
     table
 }
 
-fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table> {
+fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
     let mut table = narrow_table();
     let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
     header.extend(["runs", "throughput (1/s)", "mean (ms)"].map(str::to_owned));
@@ -113,7 +101,7 @@ fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table>
         header.extend(["p99 (ms)", "doubts"].map(str::to_owned));
     }
     table.set_header(header);
-    for row in rows(study, results)? {
+    for row in rows {
         let mut cells: Vec<String> = study
             .factors
             .iter()
@@ -131,13 +119,14 @@ fn configurations(study: &StudyFile, results: &Results) -> anyhow::Result<Table>
             decimal(1e3 * row.response_time_mean_s.center, 3)
         });
         if roomy {
-            let p99 = row.response_time_quantiles_s.last().and_then(|(_, value)| *value);
-            cells.push(p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99, 3)));
+            let p99 = row.response_time_p99_s.as_ref();
+            let p99 = p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99.center, 3));
+            cells.push(p99);
             cells.push(row.caveats.to_string());
         }
         table.add_row(cells);
     }
-    Ok(table)
+    table
 }
 
 /// `workers` for `system.workers`, unless another key ends so too.
@@ -227,12 +216,22 @@ fn found_cells(found: &SearchFound) -> [String; 4] {
     ]
 }
 
-/// `5762 ± 41`: the half-width with as many decimals as the center.
+/// `5762 ± 41`: the half-width with as many decimals as the center. `5762 (4100 to 8100)` where the
+/// two sides differ by a tenth and more, `5762 ± ?` where runs differ too much for an interval.
 fn with_interval(estimate: &Estimate, scale: f64, figures: usize) -> String {
     let center = decimal(scale * estimate.center, figures);
     let decimals = center.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let refused = estimate.caveats.iter().any(|c| matches!(c, Caveat::IntervalTooWide { .. }));
     match estimate.interval {
-        Some(interval) => format!("{center} ± {:.decimals$}", scale * interval.half_width()),
+        Some(interval) => {
+            let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
+            if above > 1.1 * below {
+                let end = |value: f64| format!("{:.decimals$}", scale * value);
+                return format!("{center} ({} to {})", end(interval.low), end(interval.high));
+            }
+            format!("{center} ± {:.decimals$}", scale * interval.half_width())
+        }
+        None if refused => format!("{center} ± ?"),
         None => center,
     }
 }
@@ -248,6 +247,7 @@ pub(super) fn json(
     summary: &Summary,
     report: Option<&Path>,
 ) -> anyhow::Result<serde_json::Value> {
+    let observations = Observations::read(results)?;
     Ok(json!({
         "name": study.study,
         "title": study.title,
@@ -258,7 +258,7 @@ pub(super) fn json(
         "runs_failed": summary.failed,
         "interrupted": summary.interrupted,
         "confidence": study.base.measure.confidence,
-        "configurations": rows(study, results)?,
-        "searches": results.searches()?,
+        "configurations": rows(&observations),
+        "searches": observations.searches,
     }))
 }

@@ -1,31 +1,38 @@
-//! What the report keeps of a histogram: moments, percentiles and steps of 0.1 ms, so that
+//! What is kept of a histogram: moments, percentiles and steps of 0.1 ms, so that
 //! hundreds of configurations fit into memory.
 
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
+use kendall_stats::sample::{enough_for, needed_for};
 use kendall_units::exact_f64;
 
-/// Percentiles that the report prints, as quantiles.
-pub(crate) const PERCENTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
+/// Percentiles that are always known, as quantiles.
+pub const PERCENTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 
 /// Width of the steps of the printed histograms.
-pub(crate) const STEP_NS: u64 = 100_000;
+pub const STEP_NS: u64 = 100_000;
 
 /// A distribution of times.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Distribution {
-    pub(crate) count: u64,
-    pub(crate) mean_s: f64,
-    pub(crate) standard_deviation_s: f64,
+pub struct Distribution {
+    /// Requests.
+    pub count: u64,
+    /// Mean of all of them.
+    pub mean_s: f64,
+    /// Their standard deviation.
+    pub standard_deviation_s: f64,
     /// In the order of [`PERCENTILES`].
-    pub(crate) percentiles_s: Vec<f64>,
-    pub(crate) max_s: f64,
+    pub percentiles_s: Vec<f64>,
+    /// Largest.
+    pub max_s: f64,
     /// Count by step of 0.1 ms: number of the step, requests in it.
-    pub(crate) steps: Vec<(u64, u64)>,
+    pub steps: Vec<(u64, u64)>,
 }
 
 impl Distribution {
-    pub(crate) fn of(histogram: &Histogram) -> Self {
+    /// Of a histogram of nanoseconds.
+    #[must_use]
+    pub fn of(histogram: &Histogram) -> Self {
         let seconds = |ns: Option<u64>| ns.map_or(f64::NAN, |ns| exact_f64(ns) / 1e9);
         Self {
             count: histogram.count(),
@@ -37,28 +44,28 @@ impl Distribution {
         }
     }
 
-    /// Whether there are requests enough for one of the [`PERCENTILES`]: five beyond it, even if
-    /// they were independent.
-    pub(crate) fn enough_for(&self, place: usize) -> Result<f64, Caveat> {
-        const BEYOND: f64 = 5.0;
+    /// One of the [`PERCENTILES`], where there are requests enough for it.
+    ///
+    /// # Errors
+    /// [`Caveat::TooFewSamples`].
+    pub fn percentile(&self, place: usize) -> Result<f64, Caveat> {
         let quantile = PERCENTILES.get(place).copied().unwrap_or(0.5);
-        let need = BEYOND / quantile.min(1.0 - quantile);
-        let effective = exact_f64(self.count);
+        enough_for(quantile, self.count)?;
         let value = self.percentiles_s.get(place).copied().filter(|value| value.is_finite());
-        value.filter(|_| effective >= need).ok_or(Caveat::TooFewSamples {
-            quantile,
-            effective,
-            need,
-        })
+        let none =
+            || Caveat::TooFewSamples { quantile, effective: 0.0, need: needed_for(quantile) };
+        value.ok_or_else(none)
     }
 
     /// Squared coefficient of variation; `None` without a mean.
-    pub(crate) fn scv(&self) -> Option<f64> {
+    #[must_use]
+    pub fn scv(&self) -> Option<f64> {
         (self.mean_s > 0.0).then(|| (self.standard_deviation_s / self.mean_s).powi(2))
     }
 
     /// Share of requests in each step up to `last`, zeros included, and the share beyond it.
-    pub(crate) fn shares(&self, last: u64) -> (Vec<(u64, f64)>, f64) {
+    #[must_use]
+    pub fn shares(&self, last: u64) -> (Vec<(u64, f64)>, f64) {
         let total = exact_f64(self.count.max(1));
         let mut shares: Vec<(u64, f64)> = (0..=last).map(|step| (step, 0.0)).collect();
         let mut beyond = 0.0;
@@ -73,14 +80,16 @@ impl Distribution {
     }
 
     /// Share of requests that took less than so many steps of 0.1 ms.
-    pub(crate) fn share_below(&self, steps: u64) -> Option<f64> {
+    #[must_use]
+    pub fn share_below(&self, steps: u64) -> Option<f64> {
         let below: u64 =
             self.steps.iter().filter(|(step, _)| *step < steps).map(|(_, count)| count).sum();
         kendall_units::ratio(below, self.count)
     }
 
     /// The step that holds the 99th percentile.
-    pub(crate) fn step_of_p99(&self) -> u64 {
+    #[must_use]
+    pub fn step_of_p99(&self) -> u64 {
         let p99 = self.percentiles_s.last().copied().unwrap_or(0.0);
         kendall_units::whole_u64(p99 * 1e9) / STEP_NS
     }
@@ -118,10 +127,10 @@ mod tests {
         let mut histogram = Histogram::new();
         histogram.record_n(1_000_000, 499);
         let place = PERCENTILES.len() - 1;
-        let refused = Distribution::of(&histogram).enough_for(place).unwrap_err();
+        let refused = Distribution::of(&histogram).percentile(place).unwrap_err();
         assert!(refused.to_string().contains("499"), "{refused}");
         histogram.record(1_000_000);
-        assert!(Distribution::of(&histogram).enough_for(place).is_ok());
+        assert!(Distribution::of(&histogram).percentile(place).is_ok());
     }
 
     #[test]

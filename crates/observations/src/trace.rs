@@ -7,7 +7,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_store::{Extent, Measured, Results, StoreError, TierPeriod};
 use kendall_units::exact_f64;
 
-use super::point;
+use crate::point;
 
 /// Widths of periods in seconds: the first of which there are not too many.
 const WIDTHS_S: [u64; 9] = [1, 2, 5, 10, 20, 30, 60, 300, 600];
@@ -17,31 +17,43 @@ const MOST_PERIODS: u64 = 60;
 
 /// One run, period by period.
 #[derive(Debug, Clone)]
-pub(crate) struct Trace {
-    pub(crate) repetition: u32,
-    pub(crate) width_s: u64,
-    pub(crate) periods: Vec<TracePeriod>,
+pub struct Trace {
+    /// Number of the repetition.
+    pub repetition: u32,
+    /// Length of a period.
+    pub width_s: u64,
+    /// One after the other.
+    pub periods: Vec<TracePeriod>,
 }
 
 /// What happened in one period.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TracePeriod {
+pub struct TracePeriod {
     /// Since the measured window began.
-    pub(crate) from_s: f64,
-    pub(crate) throughput_per_s: f64,
-    pub(crate) response_time_s: Option<f64>,
-    pub(crate) p99_s: Option<f64>,
-    pub(crate) errors: u64,
-    pub(crate) tier: TracedTier,
+    pub from_s: f64,
+    /// Completed a second.
+    pub throughput_per_s: f64,
+    /// R.
+    pub response_time_s: Option<f64>,
+    /// 99th percentile of the response time.
+    pub p99_s: Option<f64>,
+    /// Requests that failed.
+    pub errors: u64,
+    /// In the first tier.
+    pub tier: TracedTier,
 }
 
 /// Mean times in the stages of the first tier, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TracedTier {
-    pub(crate) response_time_s: Option<f64>,
-    pub(crate) waiting_time_s: Option<f64>,
-    pub(crate) service_time_s: Option<f64>,
-    pub(crate) backend_time_s: Option<f64>,
+pub struct TracedTier {
+    /// R.
+    pub response_time_s: Option<f64>,
+    /// W.
+    pub waiting_time_s: Option<f64>,
+    /// S.
+    pub service_time_s: Option<f64>,
+    /// The part of S spent waiting for backends.
+    pub backend_time_s: Option<f64>,
 }
 
 /// What clients did in a period, while it is added up.
@@ -62,7 +74,7 @@ fn place(measured: &Measured, width_ns: u64, from_ns: u64, to_ns: u64) -> Option
 }
 
 /// The run that `measured` is of.
-pub(super) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreError> {
+pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreError> {
     let length = kendall_units::whole_u64(measured.window.length_s());
     let width_s = WIDTHS_S.into_iter().find(|width| length / width <= MOST_PERIODS);
     let width_s = width_s.unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1]);

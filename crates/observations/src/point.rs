@@ -1,7 +1,9 @@
 //! From the stored window of a run to the operating point that the laws and models take.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use kendall_predict::measured::{
-    BatchView, ConnectionView, OperatingPoint, ProcessView, ThreadView, TierView, View,
+    BatchView, ConnectionView, NetworkView, OperatingPoint, ProcessView, ThreadView, TierView, View,
 };
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
@@ -10,7 +12,7 @@ use kendall_store::{Measured, MeasuredTier, ThreadUse};
 use kendall_units::exact_f64;
 
 /// Name of the tier nearest the clients that reports stages; rows come by their distance from them.
-pub(super) fn first_tier(measured: &Measured) -> Option<&str> {
+pub(crate) fn first_tier(measured: &Measured) -> Option<&str> {
     measured.tiers.iter().find(|tier| is_station(tier)).map(|tier| tier.tier.as_str())
 }
 
@@ -19,7 +21,7 @@ fn is_station(tier: &MeasuredTier) -> bool {
 }
 
 /// The operating point of one run.
-pub(super) fn of(measured: &Measured) -> OperatingPoint {
+pub(crate) fn of(measured: &Measured) -> OperatingPoint {
     let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
     let mut names: Vec<&str> = Vec::new();
     for tier in measured.tiers.iter().filter(|tier| is_station(tier)) {
@@ -48,6 +50,10 @@ pub(super) fn of(measured: &Measured) -> OperatingPoint {
         processes: processes(measured),
         host_cores: host.map_or(0.0, |host| f64::from(host.cores)),
         host_busy_cores: host.map(|host| host.utilization() * f64::from(host.cores)),
+        host_network: host.filter(|host| host.length_s > 0.0).map(|host| NetworkView {
+            in_bytes_per_s: exact_f64(host.network_in_bytes) / host.length_s,
+            out_bytes_per_s: exact_f64(host.network_out_bytes) / host.length_s,
+        }),
     }
 }
 
@@ -111,9 +117,25 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         backend_time_s: merged(stage::BACKEND_TIME),
         queue_length: sum(|tier| tier.period.queue_length.mean),
         workers_busy: sum(|tier| tier.period.workers_busy.mean),
+        network: NetworkView {
+            in_bytes_per_s: sum(|tier| per_second(tier.period.bytes_in, tier)),
+            out_bytes_per_s: sum(|tier| per_second(tier.period.bytes_out, tier)),
+        },
+        outcomes_per_s: outcomes(&instances),
         batches: batches(&instances),
         connections: connections(measured, &instances, merged(stage::CONNECTION_WAIT_TIME)),
     }
+}
+
+/// What the instances counted, per second.
+fn outcomes(instances: &[&MeasuredTier]) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for instance in instances {
+        for (name, count) in &instance.period.outcomes {
+            *sums.entry(name.clone()).or_default() += per_second(*count, instance);
+        }
+    }
+    sums
 }
 
 /// How often, and how long, workers were taken, where they say so.
@@ -225,83 +247,155 @@ fn threads_cpu(point: &OperatingPoint, part: &Part, name: &str) -> f64 {
     groups.find(|group| group.name == name).map_or(0.0, |group| group.cpu_cores)
 }
 
-/// Mean of the connections that the workers of one tier share; `None` where they share none.
-fn mean_connections(points: &[&OperatingPoint], place: usize) -> Option<ConnectionView> {
-    let all: Vec<&ConnectionView> =
-        points.iter().filter_map(|point| point.tiers.get(place)?.connections.as_ref()).collect();
-    let first = *all.first()?;
-    let mean = |value: fn(&ConnectionView) -> f64| {
-        all.iter().map(|view| value(view)).sum::<f64>() / exact_f64(all.len())
-    };
-    Some(ConnectionView {
-        exchanges_per_s: mean(|view| view.exchanges_per_s),
-        exchange_time_s: mean(|view| view.exchange_time_s),
-        waiting_time_s: mean(|view| view.waiting_time_s),
-        ..first.clone()
-    })
+/// Means over the runs of one configuration: of rates and levels over the runs, of times over the
+/// requests, whatever the runs that they were in.
+struct Together<'a> {
+    points: &'a [&'a OperatingPoint],
 }
 
-/// Mean of several runs of one configuration, field by field.
-pub(super) fn mean(points: &[&OperatingPoint]) -> OperatingPoint {
-    let Some(&first) = points.first() else { return OperatingPoint::default() };
-    let count = exact_f64(points.len());
-    let of = |value: &dyn Fn(&OperatingPoint) -> f64| {
-        points.iter().map(|point| value(point)).sum::<f64>() / count
-    };
-    let tier = |place: usize, value: fn(&TierView) -> f64| {
-        of(&|point| point.tiers.get(place).map_or(0.0, value))
-    };
-    let tiers = first.tiers.iter().enumerate().map(|(place, tier_first)| TierView {
-        name: tier_first.name.clone(),
-        instances: tier_first.instances,
-        workers: tier_first.workers,
-        view: View {
-            throughput_per_s: tier(place, |t| t.view.throughput_per_s),
-            response_time_s: tier(place, |t| t.view.response_time_s),
-        },
-        waiting_time_s: tier(place, |t| t.waiting_time_s),
-        service_time_s: tier(place, |t| t.service_time_s),
-        backend_time_s: tier_first
-            .backend_time_s
-            .map(|_| tier(place, |t| t.backend_time_s.unwrap_or(0.0))),
-        queue_length: tier(place, |t| t.queue_length),
-        workers_busy: tier(place, |t| t.workers_busy),
-        batches: tier_first.batches.map(|_| BatchView {
-            per_s: tier(place, |t| t.batches.map_or(0.0, |batches| batches.per_s)),
-            held_time_s: tier(place, TierView::held_time_s),
-        }),
-        connections: mean_connections(points, place),
-    });
-    let processes = first.processes.iter().map(|view| {
-        let find = |point: &OperatingPoint, value: fn(&ProcessView) -> f64| {
-            point.process(&view.part).map_or(0.0, value)
+impl Together<'_> {
+    /// Of a rate or a level.
+    fn mean(&self, value: impl Fn(&OperatingPoint) -> f64) -> f64 {
+        self.points.iter().map(|point| value(point)).sum::<f64>() / exact_f64(self.points.len())
+    }
+
+    /// Of a time, by how often it was measured; by runs where nothing says how often.
+    fn time(
+        &self,
+        time: impl Fn(&OperatingPoint) -> f64,
+        often: impl Fn(&OperatingPoint) -> f64,
+    ) -> f64 {
+        let all: f64 = self.points.iter().map(|point| often(point)).sum();
+        if all > 0.0 {
+            self.points.iter().map(|point| often(point) * time(point)).sum::<f64>() / all
+        } else {
+            self.mean(time)
+        }
+    }
+
+    fn tier(&self, place: usize, first: &TierView) -> TierView {
+        let of = |point: &OperatingPoint, value: fn(&TierView) -> f64| {
+            point.tiers.get(place).map_or(0.0, value)
+        };
+        let rate = |value: fn(&TierView) -> f64| self.mean(|point| of(point, value));
+        let requests = |point: &OperatingPoint| {
+            point.tiers.get(place).map_or(0.0, |tier| tier.requests(point.duration_s))
+        };
+        let time = |value: fn(&TierView) -> f64| self.time(|point| of(point, value), requests);
+        let outcome = |name: &String| {
+            self.mean(|point| {
+                let tier = point.tiers.get(place);
+                tier.and_then(|tier| tier.outcomes_per_s.get(name)).copied().unwrap_or(0.0)
+            })
+        };
+        TierView {
+            name: first.name.clone(),
+            instances: first.instances,
+            workers: first.workers,
+            view: View {
+                throughput_per_s: rate(|t| t.view.throughput_per_s),
+                response_time_s: time(|t| t.view.response_time_s),
+            },
+            waiting_time_s: time(|t| t.waiting_time_s),
+            service_time_s: time(|t| t.service_time_s),
+            backend_time_s: first.backend_time_s.map(|_| time(|t| t.backend_time_s.unwrap_or(0.0))),
+            queue_length: rate(|t| t.queue_length),
+            workers_busy: rate(|t| t.workers_busy),
+            network: NetworkView {
+                in_bytes_per_s: rate(|t| t.network.in_bytes_per_s),
+                out_bytes_per_s: rate(|t| t.network.out_bytes_per_s),
+            },
+            outcomes_per_s: self
+                .outcomes(place)
+                .into_iter()
+                .map(|name| (name.clone(), outcome(name)))
+                .collect(),
+            batches: first.batches.map(|_| self.batches(place)),
+            connections: self.connections(place),
+        }
+    }
+
+    /// Outcomes that any run counted.
+    fn outcomes(&self, place: usize) -> BTreeSet<&String> {
+        let tiers = self.points.iter().filter_map(|point| point.tiers.get(place));
+        tiers.flat_map(|tier| tier.outcomes_per_s.keys()).collect()
+    }
+
+    fn batches(&self, place: usize) -> BatchView {
+        let per_s = |point: &OperatingPoint| {
+            point.tiers.get(place).and_then(|tier| tier.batches).map_or(0.0, |of| of.per_s)
+        };
+        let held =
+            |point: &OperatingPoint| point.tiers.get(place).map_or(0.0, TierView::held_time_s);
+        BatchView {
+            per_s: self.mean(per_s),
+            held_time_s: self.time(held, |point| per_s(point) * point.duration_s),
+        }
+    }
+
+    /// The connections that the workers of one tier share; `None` where they share none.
+    fn connections(&self, place: usize) -> Option<ConnectionView> {
+        let of = |point: &OperatingPoint, value: fn(&ConnectionView) -> f64| {
+            let tier = point.tiers.get(place);
+            tier.and_then(|tier| tier.connections.as_ref()).map_or(0.0, value)
+        };
+        let first =
+            self.points.iter().find_map(|point| point.tiers.get(place)?.connections.as_ref())?;
+        let often =
+            |point: &OperatingPoint| of(point, |view| view.exchanges_per_s) * point.duration_s;
+        Some(ConnectionView {
+            exchanges_per_s: self.mean(|point| of(point, |view| view.exchanges_per_s)),
+            exchange_time_s: self.time(|point| of(point, |view| view.exchange_time_s), often),
+            waiting_time_s: self.time(|point| of(point, |view| view.waiting_time_s), often),
+            ..first.clone()
+        })
+    }
+
+    fn process(&self, view: &ProcessView) -> ProcessView {
+        let mean = |value: fn(&ProcessView) -> f64| {
+            self.mean(|point| point.process(&view.part).map_or(0.0, value))
         };
         ProcessView {
-            cpu_cores: of(&|point| find(point, |p| p.cpu_cores)),
-            run_queue_wait: Some(of(&|point| find(point, |p| p.run_queue_wait.unwrap_or(0.0)))),
-            cpu_cores_limit: of(&|point| find(point, |p| p.cpu_cores_limit)),
+            cpu_cores: mean(|p| p.cpu_cores),
+            run_queue_wait: Some(mean(|p| p.run_queue_wait.unwrap_or(0.0))),
+            cpu_cores_limit: mean(|p| p.cpu_cores_limit),
             threads: view
                 .threads
                 .iter()
                 .map(|group| ThreadView {
-                    cpu_cores: of(&|point| threads_cpu(point, &view.part, &group.name)),
+                    cpu_cores: self.mean(|point| threads_cpu(point, &view.part, &group.name)),
                     ..group.clone()
                 })
                 .collect(),
             ..view.clone()
         }
-    });
+    }
+}
+
+/// Several runs of one configuration as one operating point.
+pub(crate) fn together(points: &[&OperatingPoint]) -> OperatingPoint {
+    let Some(&first) = points.first() else { return OperatingPoint::default() };
+    let all = Together { points };
+    let tiers = first.tiers.iter().enumerate().map(|(place, tier)| all.tier(place, tier));
+    let answered = |point: &OperatingPoint| point.client.throughput_per_s * point.duration_s;
+    let network = |value: fn(&NetworkView) -> f64| {
+        all.mean(|point| point.host_network.as_ref().map_or(0.0, value))
+    };
     OperatingPoint {
-        duration_s: of(&|point| point.duration_s),
+        duration_s: all.mean(|point| point.duration_s),
         client: View {
-            throughput_per_s: of(&|point| point.client.throughput_per_s),
-            response_time_s: of(&|point| point.client.response_time_s),
+            throughput_per_s: all.mean(|point| point.client.throughput_per_s),
+            response_time_s: all.time(|point| point.client.response_time_s, answered),
         },
         tiers: tiers.collect(),
-        processes: processes.collect(),
+        processes: first.processes.iter().map(|view| all.process(view)).collect(),
         host_busy_cores: first
             .host_busy_cores
-            .map(|_| of(&|point| point.host_busy_cores.unwrap_or(0.0))),
+            .map(|_| all.mean(|point| point.host_busy_cores.unwrap_or(0.0))),
+        host_network: first.host_network.map(|_| NetworkView {
+            in_bytes_per_s: network(|of| of.in_bytes_per_s),
+            out_bytes_per_s: network(|of| of.out_bytes_per_s),
+        }),
         ..first.clone()
     }
 }

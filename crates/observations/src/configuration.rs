@@ -1,0 +1,235 @@
+//! All usable repetitions of one combination of levels, and the estimates over them.
+
+use std::collections::BTreeMap;
+
+use kendall_predict::measured::OperatingPoint;
+use kendall_protocols::snapshot::stage;
+use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_stats::histogram::Histogram;
+use kendall_stats::sample::{
+    SampleError, enough_for, mean_interval, needed_for, positive_interval, positive_mean,
+};
+use kendall_store::{FactorLevel, Measured, Results, Run, StoreError};
+use kendall_units::exact_f64;
+
+use crate::point;
+use crate::repetition::seconds;
+use crate::{Counts, Distribution, Repetition};
+
+/// All usable repetitions of one combination of levels.
+#[derive(Debug)]
+pub struct Configuration {
+    /// Its number in the design.
+    pub number: u32,
+    /// Levels of all factors.
+    pub levels: Vec<FactorLevel>,
+    /// Its runs.
+    pub repetitions: Vec<Repetition>,
+    /// All runs together: rates are means over runs, times are means over requests.
+    pub point: OperatingPoint,
+    /// Clients' response times, all repetitions and operations.
+    pub client: Distribution,
+    /// Clients' response times by operation.
+    pub operations: BTreeMap<String, Distribution>,
+    /// Response times at the first tier.
+    pub tier: Option<Distribution>,
+    /// Time in the stages of the first tier, by request type and stage.
+    pub stages: BTreeMap<String, BTreeMap<String, Distribution>>,
+    mean: Pooled,
+    quantiles: Vec<(f64, Pooled)>,
+    confidence: f64,
+}
+
+/// A value of all runs together, and of all but one, for each run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pooled {
+    whole: Option<f64>,
+    without: Vec<f64>,
+}
+
+impl Pooled {
+    fn of(
+        whole: &Histogram,
+        without: &[Histogram],
+        value: impl Fn(&Histogram) -> Option<f64>,
+    ) -> Self {
+        Self { whole: value(whole), without: without.iter().filter_map(value).collect() }
+    }
+
+    fn estimate(&self, confidence: f64) -> Option<Result<Estimate, SampleError>> {
+        Some(positive_interval(self.whole?, &self.without, confidence))
+    }
+}
+
+/// What is added up over the runs of a configuration.
+#[derive(Default)]
+struct Sums {
+    operations: BTreeMap<String, Histogram>,
+    tier: Option<Histogram>,
+    stages: BTreeMap<String, BTreeMap<String, Histogram>>,
+}
+
+impl Sums {
+    fn add(&mut self, measured: &Measured) {
+        for (name, counts) in &measured.operations {
+            self.operations.entry(name.clone()).or_default().add(&counts.response_time);
+        }
+        let Some(first) = point::first_tier(measured) else { return };
+        let merged = self.tier.get_or_insert_with(Histogram::new);
+        for instance in measured.tiers.iter().filter(|t| t.tier == first) {
+            merged.add(&instance.period.stage(stage::RESPONSE_TIME));
+            for (request, of) in &instance.period.requests {
+                let sums = self.stages.entry(request.clone()).or_default();
+                for (stage, times) in &of.stages {
+                    sums.entry(stage.clone()).or_default().add(times);
+                }
+            }
+        }
+    }
+}
+
+impl Configuration {
+    pub(crate) fn read(
+        results: &Results,
+        runs: &[&Run],
+        confidence: f64,
+        quantiles: &[f64],
+    ) -> Result<Self, StoreError> {
+        let mut repetitions = Vec::new();
+        let mut sums = Sums::default();
+        let mut times: Vec<Histogram> = Vec::new();
+        for run in runs {
+            let measured = results.measured(run.id)?;
+            sums.add(&measured);
+            times.push(measured.response_time.clone());
+            repetitions.push(Repetition::new(results, measured, quantiles)?);
+        }
+        let whole = Histogram::merged(&times);
+        let without: Vec<Histogram> = if times.len() < 2 {
+            Vec::new()
+        } else {
+            (0..times.len())
+                .map(|left| {
+                    let rest = times.iter().enumerate().filter(|(place, _)| *place != left);
+                    Histogram::merged(rest.map(|(_, one)| one))
+                })
+                .collect()
+        };
+        let points: Vec<&OperatingPoint> = repetitions.iter().map(|r| &r.point).collect();
+        let client = Distribution::of(&whole);
+        let mut point = point::together(&points);
+        if client.count > 0 {
+            point.client.response_time_s = client.mean_s;
+        }
+        let quantile = |&q: &f64| (q, Pooled::of(&whole, &without, |h| seconds(h.quantile(q))));
+        Ok(Self {
+            number: runs.first().map_or(0, |run| run.configuration),
+            levels: runs.first().map(|run| run.factors.clone()).unwrap_or_default(),
+            point,
+            client,
+            operations: sums
+                .operations
+                .iter()
+                .map(|(n, h)| (n.clone(), Distribution::of(h)))
+                .collect(),
+            tier: sums.tier.filter(|h| h.count() > 0).map(|histogram| Distribution::of(&histogram)),
+            stages: sums.stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),
+            mean: Pooled::of(&whole, &without, |h| h.mean().map(|ns| ns / 1e9)),
+            quantiles: quantiles.iter().map(quantile).collect(),
+            repetitions,
+            confidence,
+        })
+    }
+
+    /// Mean over the repetitions of what `value` takes from each, which is not negative, with its
+    /// interval; `None` where no repetition has it.
+    pub fn estimate(&self, value: impl Fn(&Repetition) -> Option<f64>) -> Option<Estimate> {
+        positive_mean(&self.values(value), self.confidence).ok()
+    }
+
+    /// The same of a difference, which may have either sign.
+    pub fn difference(&self, value: impl Fn(&Repetition) -> Option<f64>) -> Option<Estimate> {
+        mean_interval(&self.values(value), self.confidence).ok()
+    }
+
+    fn values(&self, value: impl Fn(&Repetition) -> Option<f64>) -> Vec<f64> {
+        self.repetitions.iter().filter_map(value).filter(|v| v.is_finite()).collect()
+    }
+
+    /// X at the clients, with the doubts of its runs.
+    #[must_use]
+    pub fn throughput_estimate(&self) -> Option<Estimate> {
+        let estimate = self.estimate(|repetition| Some(repetition.point.client.throughput_per_s));
+        estimate.map(|estimate| self.with_doubts(estimate))
+    }
+
+    /// R at the clients: the mean of all requests of all runs, with the doubts of its runs.
+    #[must_use]
+    pub fn response_estimate(&self) -> Option<Estimate> {
+        let estimate = self.mean.estimate(self.confidence)?.ok()?;
+        Some(self.with_doubts(estimate))
+    }
+
+    /// A percentile of the clients' response time, of all requests of all runs.
+    ///
+    /// # Errors
+    /// [`Caveat::TooFewSamples`] where all runs together hold too few requests for it, or where
+    /// this quantile was not read.
+    pub fn percentile_estimate(&self, quantile: f64) -> Result<Estimate, Caveat> {
+        enough_for(quantile, self.client.count)?;
+        let known = self.quantiles.iter().find(|(known, _)| known.total_cmp(&quantile).is_eq());
+        let none =
+            || Caveat::TooFewSamples { quantile, effective: 0.0, need: needed_for(quantile) };
+        let estimate = known.and_then(|(_, pooled)| pooled.estimate(self.confidence));
+        estimate.and_then(Result::ok).ok_or_else(none)
+    }
+
+    /// Every doubt that a run of it carries, once a kind, with how many runs carry it.
+    fn with_doubts(&self, estimate: Estimate) -> Estimate {
+        self.doubts().into_iter().fold(estimate, Estimate::doubt)
+    }
+
+    /// Doubts of its runs, once a kind.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<Caveat> {
+        let lists = self.repetitions.iter().map(|repetition| repetition.run.caveats.as_slice());
+        let of = kendall_units::whole_u64(exact_f64(self.repetitions.len()));
+        let in_runs = |(caveat, runs): (&Caveat, u64)| Caveat::InRuns {
+            what: Box::new(caveat.clone()),
+            runs,
+            of,
+            set: None,
+        };
+        Caveat::by_kind(lists).into_iter().map(in_runs).collect()
+    }
+
+    /// X at the clients.
+    #[must_use]
+    pub fn throughput(&self) -> f64 {
+        self.point.client.throughput_per_s
+    }
+
+    /// Its level of a factor.
+    #[must_use]
+    pub fn level(&self, key: &str) -> Option<&FactorLevel> {
+        self.levels.iter().find(|level| level.factor == key)
+    }
+
+    /// What happened over all repetitions.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.repetitions.iter().fold(Counts::default(), |sum, repetition| Counts {
+            completed: sum.completed + repetition.counts.completed,
+            errors: sum.errors + repetition.counts.errors,
+            hits: sum.hits + repetition.counts.hits,
+            misses: sum.misses + repetition.counts.misses,
+        })
+    }
+}
+
+/// Distributions without their steps of 0.1 ms, of those that have any time.
+fn summaries(stages: BTreeMap<String, Histogram>) -> BTreeMap<String, Distribution> {
+    let seen = stages.into_iter().filter(|(_, times)| times.count() > 0);
+    let summary = |times: &Histogram| Distribution { steps: Vec::new(), ..Distribution::of(times) };
+    seen.map(|(stage, times)| (stage, summary(&times))).collect()
+}

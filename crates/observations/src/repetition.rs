@@ -1,0 +1,184 @@
+//! One usable run.
+
+use std::collections::BTreeMap;
+
+use kendall_predict::measured::OperatingPoint;
+use kendall_stats::histogram::Histogram;
+use kendall_store::{Extent, Measured, OperationCounts, Results, Run, StoreError};
+use kendall_units::{Seconds, exact_f64};
+
+use crate::point;
+
+/// One usable run.
+#[derive(Debug, Clone)]
+pub struct Repetition {
+    /// As stored.
+    pub run: Run,
+    /// What was measured, over the whole graph.
+    pub point: OperatingPoint,
+    /// Requests whose response time is in the histograms.
+    pub answered: u64,
+    /// What happened to its requests.
+    pub counts: Counts,
+    /// By operation: completed per second, and mean response time in seconds.
+    pub operations: BTreeMap<String, (f64, f64)>,
+    /// What each instance of the first tier sent to each backend.
+    pub backends: Vec<BackendLoad>,
+    /// Completed per second in each second of the measured window.
+    pub seconds: Vec<(f64, f64)>,
+    /// Busiest generator thread: CPU time over wall time.
+    pub generator_busy: Option<f64>,
+    /// 99th percentile of the generators' lateness.
+    pub lateness_p99_s: Option<f64>,
+    /// Quantiles of the clients' response time in seconds, by quantile.
+    pub(crate) quantiles_s: Vec<(f64, f64)>,
+}
+
+/// What happened to the requests of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Answered without an error.
+    pub completed: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Keys asked for and found.
+    pub hits: u64,
+    /// Keys asked for and not found.
+    pub misses: u64,
+}
+
+impl Counts {
+    /// Share of keys that were not found.
+    #[must_use]
+    pub fn miss_rate(self) -> Option<f64> {
+        kendall_units::ratio(self.misses, self.hits + self.misses)
+    }
+
+    /// Share of requests that failed.
+    #[must_use]
+    pub fn error_rate(self) -> Option<f64> {
+        kendall_units::ratio(self.errors, self.completed + self.errors)
+    }
+}
+
+/// What one instance of the first tier sent to one of its backends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BackendLoad {
+    /// The tier.
+    pub tier: String,
+    /// Its instance.
+    pub instance: u32,
+    /// Number of the backend.
+    pub backend: usize,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Keys in them.
+    pub keys: u64,
+    /// Failed.
+    pub errors: u64,
+    /// Mean time until its answer.
+    pub backend_time_mean_s: Option<f64>,
+}
+
+impl Repetition {
+    pub(crate) fn new(
+        results: &Results,
+        measured: Measured,
+        quantiles: &[f64],
+    ) -> Result<Self, StoreError> {
+        let operations = measured
+            .operations
+            .iter()
+            .map(|(name, counts)| (name.clone(), per_operation(counts, measured.window.length_s())))
+            .collect();
+        let mut lateness = Histogram::new();
+        for generator in &measured.generators {
+            lateness.add(&generator.lateness);
+        }
+        let times = &measured.response_time;
+        let quantile = |&q: &f64| Some((q, seconds(times.quantile(q))?));
+        Ok(Self {
+            point: point::of(&measured),
+            answered: times.count(),
+            quantiles_s: quantiles.iter().filter_map(quantile).collect(),
+            counts: counts(&measured.operations),
+            operations,
+            backends: backends(&measured),
+            seconds: throughput_by_second(results, &measured)?,
+            generator_busy: generator_busy(&measured),
+            lateness_p99_s: seconds(lateness.quantile(0.99)),
+            run: measured.run,
+        })
+    }
+
+    /// A quantile of this run alone, whether or not its requests are enough for it.
+    #[must_use]
+    pub fn quantile_s(&self, quantile: f64) -> Option<f64> {
+        let known = self.quantiles_s.iter().find(|(known, _)| known.total_cmp(&quantile).is_eq());
+        known.map(|(_, value)| *value)
+    }
+}
+
+pub(crate) fn seconds(nanoseconds: Option<u64>) -> Option<f64> {
+    nanoseconds.map(|n| Seconds::from_nanos(n).get())
+}
+
+fn per_operation(counts: &OperationCounts, length_s: f64) -> (f64, f64) {
+    let mean = counts.response_time.mean().unwrap_or(f64::NAN) / 1e9;
+    (exact_f64(counts.completed) / length_s, mean)
+}
+
+fn counts(operations: &BTreeMap<String, OperationCounts>) -> Counts {
+    operations.values().fold(Counts::default(), |sum, counts| Counts {
+        completed: sum.completed + counts.completed,
+        errors: sum.errors + counts.errors.values().sum::<u64>(),
+        hits: sum.hits + counts.hits,
+        misses: sum.misses + counts.misses,
+    })
+}
+
+fn backends(measured: &Measured) -> Vec<BackendLoad> {
+    let Some(first) = point::first_tier(measured) else { return Vec::new() };
+    let instances = measured.tiers.iter().filter(|tier| tier.tier == first);
+    instances
+        .flat_map(|tier| {
+            tier.period.backends.iter().enumerate().map(|(backend, load)| BackendLoad {
+                tier: tier.tier.clone(),
+                instance: tier.instance,
+                backend,
+                requests: load.requests,
+                keys: load.keys,
+                errors: load.errors,
+                backend_time_mean_s: load.backend_time.mean().map(|ns| ns / 1e9),
+            })
+        })
+        .collect()
+}
+
+/// Throughput in the whole seconds of the measured window, over all generators.
+fn throughput_by_second(
+    results: &Results,
+    measured: &Measured,
+) -> Result<Vec<(f64, f64)>, StoreError> {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let window = &measured.window;
+    let mut completed: BTreeMap<u64, u64> = BTreeMap::new();
+    for generator in results.generators(measured.run.id, Some(Extent::Second))? {
+        for period in generator.operations {
+            let middle = period.from_ns / 2 + period.to_ns / 2;
+            let whole = period.to_ns.saturating_sub(period.from_ns) >= SECOND_NS * 9 / 10;
+            if whole && middle >= window.from_ns && middle < window.to_ns {
+                let place = (middle - window.from_ns) / SECOND_NS;
+                *completed.entry(place).or_default() += period.counts.completed;
+            }
+        }
+    }
+    Ok(completed.into_iter().map(|(at, count)| (exact_f64(at), exact_f64(count))).collect())
+}
+
+fn generator_busy(measured: &Measured) -> Option<f64> {
+    let threads = measured.generators.iter().flat_map(|generator| &generator.threads);
+    threads
+        .filter_map(|t| kendall_units::ratio(t.cpu_user_ns + t.cpu_system_ns, t.wall_ns))
+        .max_by(f64::total_cmp)
+}
