@@ -33,6 +33,8 @@ pub struct Configuration {
     pub operations: BTreeMap<String, Distribution>,
     /// Response times at the first tier.
     pub tier: Option<Distribution>,
+    /// Time in the queue of the first tier.
+    pub waiting: Option<Distribution>,
     /// Time in the stages of the first tier, by request type and stage.
     pub stages: BTreeMap<String, BTreeMap<String, Distribution>>,
     mean: Pooled,
@@ -66,6 +68,7 @@ impl Pooled {
 struct Sums {
     operations: BTreeMap<String, Histogram>,
     tier: Option<Histogram>,
+    waiting: Histogram,
     stages: BTreeMap<String, BTreeMap<String, Histogram>>,
 }
 
@@ -78,6 +81,7 @@ impl Sums {
         let merged = self.tier.get_or_insert_with(Histogram::new);
         for instance in measured.tiers.iter().filter(|t| t.tier == first) {
             merged.add(&instance.period.stage(stage::RESPONSE_TIME));
+            self.waiting.add(&instance.period.stage(stage::WAITING_TIME));
             for (request, of) in &instance.period.requests {
                 let sums = self.stages.entry(request.clone()).or_default();
                 for (stage, times) in &of.stages {
@@ -133,6 +137,7 @@ impl Configuration {
                 .map(|(n, h)| (n.clone(), Distribution::of(h)))
                 .collect(),
             tier: sums.tier.filter(|h| h.count() > 0).map(|histogram| Distribution::of(&histogram)),
+            waiting: (sums.waiting.count() > 0).then(|| Distribution::of(&sums.waiting)),
             stages: sums.stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),
             mean: Pooled::of(&whole, &without, |h| h.mean().map(|ns| ns / 1e9)),
             quantiles: quantiles.iter().map(quantile).collect(),

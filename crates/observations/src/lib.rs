@@ -17,6 +17,7 @@ mod compared;
 mod configuration;
 mod curve;
 mod distribution;
+mod objective;
 mod point;
 mod repetition;
 mod trace;
@@ -27,6 +28,7 @@ pub use compared::Variable;
 pub use configuration::{Configuration, Pooled};
 pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
+pub use objective::Objective;
 pub use repetition::{BackendLoad, Counts, Repetition};
 pub use trace::{Trace, TracePeriod, TracedTier};
 

@@ -52,6 +52,8 @@ pub fn report(
             Seconds::new(exact_f64(system.step_s * system.block_steps as u64)),
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+        answer: None,
+        models: Vec::new(),
         summary,
         sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
     }

@@ -94,6 +94,8 @@ pub struct Bottleneck {
     pub generator_suspected: bool,
     /// Programs outside the study used much of the host.
     pub disturbed: bool,
+    /// Why nothing can be said about the limit, and what would tell; `None` where something can.
+    pub cannot_tell: Option<String>,
 }
 
 impl Resource {
@@ -123,7 +125,7 @@ const OTHERS_DISTURB: f64 = 0.2;
 /// request needs as much of it. The load generator and a host that others use do not count.
 #[must_use]
 pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
-    let disturbed = others_share(point).is_some_and(|share| share > OTHERS_DISTURB);
+    let disturbed = disturbing_share(point).is_some();
     let harness =
         |id: &ResourceId| matches!(id, ResourceId::Cpu(part) if !part.role.is_of_the_system());
     resources(point)
@@ -144,27 +146,34 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let near = |kind| {
         resources.iter().find(|resource| resource.kind == kind && resource.utilization >= LIMITING)
     };
-    let others = others_share(point).filter(|share| *share > OTHERS_DISTURB);
+    let others = disturbing_share(point);
     // Cores that others filled do not explain what the system's own resources do.
     let host = || near(ResourceKind::HostCpu);
     let limiting = host()
         .filter(|_| others.is_none())
         .or_else(|| near(ResourceKind::ProcessCpu))
         .or_else(|| near(ResourceKind::ConnectionPool).filter(|pool| waited_for(pool)))
-        .or_else(|| near(ResourceKind::WorkerPool))
-        .or_else(host);
+        .or_else(|| near(ResourceKind::WorkerPool));
+    let cannot_tell = others.filter(|_| limiting.is_none() && host().is_some()).map(|share| {
+        format!(
+            "programs that are no part of the study took {:.0} % of the busy cores' time, so the \
+             full host says nothing of the system; a quieter machine would tell",
+            100.0 * share
+        )
+    });
     let generator_suspected = resources.iter().any(|resource| {
         matches!(&resource.id, ResourceId::Cpu(part) if part.role == Role::Generator)
             && resource.utilization >= LIMITING
     });
     let mut evidence = Vec::new();
-    match limiting {
-        Some(resource) => evidence.push(busy_sentence(resource)),
-        None => evidence.extend(nothing_near(&resources, point)),
+    match (limiting, &cannot_tell) {
+        (Some(resource), _) => evidence.push(busy_sentence(resource)),
+        (None, Some(why)) => evidence.push(format!("cannot tell: {why}")),
+        (None, None) => evidence.extend(nothing_near(&resources, point)),
     }
     evidence.extend(held_workers(point));
     evidence.extend(shares_of_cpu(point, limiting));
-    if let Some(share) = others {
+    if let Some(share) = others.filter(|_| cannot_tell.is_none()) {
         evidence.push(format!(
             "{:.0} % of the busy cores' time went to programs that are no part of the study: with \
              the machine to itself the system's limit may lie higher",
@@ -178,7 +187,15 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         );
     }
     let limiting = limiting.map(|resource| resource.name.clone());
-    Bottleneck { resources, limiting, evidence, generator_suspected, disturbed: others.is_some() }
+    let disturbed = others.is_some();
+    Bottleneck { resources, limiting, evidence, generator_suspected, disturbed, cannot_tell }
+}
+
+/// Share of the host's busy time that programs outside the study took, where it is enough to
+/// disturb.
+#[must_use]
+pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
+    others_share(point).filter(|share| *share > OTHERS_DISTURB)
 }
 
 /// Share of the host's busy time that no process of the study accounts for.
@@ -423,6 +440,20 @@ mod tests {
         let found = bottleneck(&point);
         assert!(found.disturbed);
         assert!(found.evidence.iter().any(|line| line.starts_with("70 % of the busy")));
+    }
+
+    /// A host that others filled is no limit of the system, whatever else is idle: what is known
+    /// then is nothing.
+    #[test]
+    fn a_host_that_others_filled_is_never_the_limit() {
+        let mut point = OperatingPoint { host_busy_cores: Some(1.98), ..point() };
+        point.tiers[0].workers_busy = 0.5;
+        point.processes[0].cpu_cores = 0.02;
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting, None);
+        let why = found.cannot_tell.unwrap();
+        assert!(why.contains("99 %") && why.contains("a quieter machine would tell"), "{why}");
+        assert!(found.evidence[0].starts_with("cannot tell"), "{:?}", found.evidence);
     }
 
     #[test]

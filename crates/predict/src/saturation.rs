@@ -1,6 +1,12 @@
 //! Where a load curve stops growing.
 
+use kendall_stats::compare::ratio;
+use kendall_stats::estimate::{Estimate, Interval};
 use serde::{Deserialize, Serialize};
+
+use crate::bottleneck::full_resource;
+use crate::laws::tolerance;
+use crate::measured::OperatingPoint;
 
 /// One point of a load curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -13,16 +19,116 @@ pub struct LoadPoint {
     pub response_time_s: f64,
 }
 
+/// One load of a curve as it was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasuredLoad {
+    /// N of a closed loop, λ of an open one, or what else is varied as the load.
+    pub load: f64,
+    /// All runs together.
+    pub point: OperatingPoint,
+    /// X of each run.
+    pub throughputs_per_s: Vec<f64>,
+}
+
 /// What a curve does at its upper end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// Throughput still grew by more than [`PLATEAU`] at the highest load: no saturation in range.
+    /// Throughput still grew at the highest load: no saturation in range.
     StillGrowing,
-    /// Throughput stays within [`PLATEAU`] of its maximum.
+    /// More load gains no more than [`PLATEAU`].
     Saturated,
     /// Past its maximum, throughput falls by more than [`PLATEAU`].
     Overloaded,
+    /// The runs do not tell: [`Saturation::unknown`] says why, and what would.
+    CannotTell,
+}
+
+impl Shape {
+    /// Whether the curve is known to have reached what the system can do.
+    #[must_use]
+    pub const fn is_reached(self) -> bool {
+        matches!(self, Self::Saturated | Self::Overloaded)
+    }
+}
+
+/// Why the shape of a curve is not known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "unknown", rename_all = "kebab-case")]
+pub enum Unknown {
+    /// A load of the last step was run once.
+    OneRun {
+        /// Lower load.
+        from: f64,
+        /// Higher load.
+        to: f64,
+    },
+    /// The interval of a change holds growth and saturation, or fall and none.
+    Interval {
+        /// Load before.
+        from: f64,
+        /// Load after.
+        to: f64,
+        /// Relative change of the throughput.
+        change: f64,
+        /// Its interval.
+        interval: Interval,
+        /// Repetitions of each load with which it would be narrow enough, if they scatter alike.
+        repetitions: u64,
+    },
+    /// The tier served less than the clients counted: what they say is not what it can do.
+    Unbalanced {
+        /// At this load.
+        load: f64,
+        /// Which tier.
+        tier: String,
+        /// X there.
+        tier_per_s: f64,
+        /// X at the clients.
+        clients_per_s: f64,
+    },
+}
+
+/// Repetitions beyond which none are asked for.
+const MOST_REPETITIONS: u64 = 100;
+
+impl std::fmt::Display for Unknown {
+    /// Why, and what would tell.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let percent = |share: f64| format!("{:+.1} %", 100.0 * share).replacen('-', "−", 1);
+        match self {
+            Self::OneRun { from, to } => write!(
+                f,
+                "the change from {from} to {to} rests on one run of a load, so nothing says how \
+                 sure it is; two and more repetitions would tell"
+            ),
+            Self::Interval { from, to, change, interval, repetitions } => {
+                write!(
+                    f,
+                    "from {from} to {to} throughput changes by {} ({:.0} % interval {} to {})",
+                    percent(*change),
+                    100.0 * interval.confidence,
+                    percent(interval.low),
+                    percent(interval.high)
+                )?;
+                if *repetitions > MOST_REPETITIONS {
+                    f.write_str("; a quieter machine, longer runs or a higher load would tell")
+                } else {
+                    write!(
+                        f,
+                        "; some {repetitions} repetitions of each load, a quieter machine or a \
+                         higher load would tell"
+                    )
+                }
+            }
+            Self::Unbalanced { load, tier, tier_per_s, clients_per_s } => write!(
+                f,
+                "at {load}, {tier} served {tier_per_s:.1}/s where the clients counted \
+                 {clients_per_s:.1}/s, so neither is what the system can do; longer runs, in which \
+                 what arrives also leaves, would tell"
+            ),
+        }
+    }
 }
 
 /// Share of the maximum that counts as having reached it.
@@ -44,8 +150,11 @@ pub struct Saturation {
     pub below_knee: Option<f64>,
     /// The point of highest throughput.
     pub maximum: LoadPoint,
-    /// Throughput of the highest load over that of the load below it, less one.
-    pub last_gain: f64,
+    /// Throughput of the highest load over that of the load below it, less one; without an interval
+    /// where a load was run once.
+    pub last_gain: Estimate,
+    /// Why the shape is not known; `None` where it is.
+    pub unknown: Option<Unknown>,
     /// What was full at the highest load, where something was.
     pub full: Option<Full>,
     /// N* = Xmax·(Rmin + Z), where the asymptotes of light and heavy load cross [LZGS84 §5.2];
@@ -70,53 +179,168 @@ impl Full {
     }
 }
 
+impl Saturation {
+    /// Whether knee and maximum mean anything: not where a tier served less than the clients counted.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        !matches!(self.unknown, Some(Unknown::Unbalanced { .. }))
+    }
+}
+
 /// Finds the saturation point of a curve; `None` for fewer than two points.
 ///
-/// `think_time_s` is Z of a closed loop, `None` for an open one. A curve saturates where its last
-/// step gained no more than [`PLATEAU`], and also where it gained more but something was `full` at
-/// its highest load: then the step led into saturation, and the utilization law leaves no more to
-/// gain. With few levels of load a step can do that.
+/// A curve saturates where its last step gained no more than [`PLATEAU`], and also where it gained
+/// more but something was full at its highest load: then the step led into saturation, and the
+/// utilization law leaves no more to gain. With few levels of load a step can do that. An open
+/// loop is known to go on growing while it answers what is offered.
+///
+/// Nothing is said that the runs do not carry: a growth and a fall must be told from none by their
+/// interval, and where neither growth nor saturation is, the shape is [`Shape::CannotTell`].
 #[must_use]
-pub fn saturation(
-    curve: &[LoadPoint],
-    think_time_s: Option<f64>,
-    full: Option<Full>,
-) -> Option<Saturation> {
-    let mut curve = curve.to_vec();
+pub fn saturation(curve: &[MeasuredLoad], confidence: f64) -> Option<Saturation> {
+    let mut curve: Vec<&MeasuredLoad> = curve.iter().collect();
     curve.sort_by(|a, b| a.load.total_cmp(&b.load));
-    let (first, last) = (*curve.first()?, *curve.last()?);
-    if curve.len() < 2 {
-        return None;
-    }
-    let maximum = *curve.iter().max_by(|a, b| a.throughput_per_s.total_cmp(&b.throughput_per_s))?;
-    let enough = maximum.throughput_per_s * (1.0 - PLATEAU);
-    let knee = *curve.iter().find(|point| point.throughput_per_s >= enough)?;
+    let [.., before, last] = curve.as_slice() else { return None };
+    let (first, before, last) = (curve[0], *before, *last);
+    let maximum = *curve.iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b)))?;
+    let enough = throughput(maximum) * (1.0 - PLATEAU);
+    let knee = *curve.iter().find(|point| throughput(point) >= enough)?;
     let below_knee = curve.iter().map(|point| point.load).rfind(|load| *load < knee.load);
-    let shape = if last.throughput_per_s < enough {
-        Shape::Overloaded
-    } else if full.is_none() && still_growing(&curve) {
-        Shape::StillGrowing
-    } else {
-        Shape::Saturated
+    let full = full_resource(&last.point, 1.0 - PLATEAU)
+        .map(|resource| Full { resource: resource.name, utilization: resource.utilization });
+    let last_gain = change(before, last, confidence);
+    // The maximum was picked among all: the others had their chance to be it.
+    let picked = 1.0 - (1.0 - confidence) / kendall_units::exact_f64(curve.len() - 1);
+    let fall = change(maximum, last, picked);
+    let judged = match curve.iter().find_map(|point| unbalanced(point)) {
+        Some(unbalanced) => Err(unbalanced),
+        None => shape(
+            &Ends { before, last, maximum, last_gain: &last_gain, fall: &fall },
+            full.is_some(),
+        ),
     };
-    let asymptotes_cross_at =
-        think_time_s.map(|think| maximum.throughput_per_s * (first.response_time_s + think));
-    let last_gain = match curve.as_slice() {
-        [.., before, last] => last.throughput_per_s / before.throughput_per_s - 1.0,
-        _ => f64::NAN,
+    let closed = first.point.population.is_some();
+    Some(Saturation {
+        shape: *judged.as_ref().unwrap_or(&Shape::CannotTell),
+        unknown: judged.err(),
+        knee: seen(knee),
+        below_knee,
+        maximum: seen(maximum),
+        last_gain,
+        full,
+        asymptotes_cross_at: closed.then(|| {
+            let light = first.point.client.response_time_s + first.point.think_time_s;
+            throughput(maximum) * light
+        }),
+    })
+}
+
+fn throughput(at: &MeasuredLoad) -> f64 {
+    at.point.client.throughput_per_s
+}
+
+fn seen(at: &MeasuredLoad) -> LoadPoint {
+    LoadPoint {
+        load: at.load,
+        throughput_per_s: throughput(at),
+        response_time_s: at.point.client.response_time_s,
+    }
+}
+
+/// X at one load over X at another, less one.
+fn change(from: &MeasuredLoad, to: &MeasuredLoad, confidence: f64) -> Estimate {
+    let center = throughput(to) / throughput(from) - 1.0;
+    let interval = ratio(&from.throughputs_per_s, &to.throughputs_per_s, confidence)
+        .and_then(|ratio| ratio.interval)
+        .map(|interval| interval.map(|ratio| ratio - 1.0));
+    Estimate { center, interval, caveats: Vec::new() }
+}
+
+/// The tier that every request visits served less than the clients counted.
+fn unbalanced(at: &MeasuredLoad) -> Option<Unknown> {
+    let tier = at.point.first_tier().filter(|tier| tier.view.throughput_per_s > 0.0)?;
+    let (tier_per_s, clients_per_s) = (tier.view.throughput_per_s, throughput(at));
+    (tier_per_s < clients_per_s * (1.0 - tolerance(&at.point))).then(|| Unknown::Unbalanced {
+        load: at.load,
+        tier: tier.name.clone(),
+        tier_per_s,
+        clients_per_s,
+    })
+}
+
+/// What a shape is judged by.
+struct Ends<'a> {
+    before: &'a MeasuredLoad,
+    last: &'a MeasuredLoad,
+    maximum: &'a MeasuredLoad,
+    last_gain: &'a Estimate,
+    fall: &'a Estimate,
+}
+
+fn shape(ends: &Ends<'_>, full: bool) -> Result<Shape, Unknown> {
+    let Ends { before, last, maximum, last_gain, fall } = *ends;
+    if fall.center < -PLATEAU {
+        return match fall.interval {
+            Some(interval) if interval.high < 0.0 => Ok(Shape::Overloaded),
+            // Whether it falls or not, what is full leaves nothing to gain.
+            _ if full => Ok(Shape::Saturated),
+            interval => Err(unknown(maximum, last, fall.center, interval)),
+        };
+    }
+    if full {
+        return Ok(Shape::Saturated);
+    }
+    if let Some(offered) = last.point.arrival_rate_per_s.filter(|_| last.point.population.is_none())
+    {
+        let answered = throughput(last) >= offered * (1.0 - PLATEAU);
+        return Ok(if answered { Shape::StillGrowing } else { Shape::Saturated });
+    }
+    let grows = still_growing(before, last);
+    let Some(interval) = last_gain.interval else {
+        return Err(unknown(before, last, last_gain.center, None));
     };
-    Some(Saturation { shape, knee, below_knee, maximum, last_gain, full, asymptotes_cross_at })
+    if grows && interval.low > 0.0 {
+        return Ok(Shape::StillGrowing);
+    }
+    if !grows && interval.high <= little(before, last) {
+        return Ok(Shape::Saturated);
+    }
+    Err(unknown(before, last, last_gain.center, Some(interval)))
+}
+
+/// Growth by a step that a saturated system does not exceed: [`PLATEAU`], or half of what a system
+/// that grows in proportion would gain.
+fn little(before: &MeasuredLoad, last: &MeasuredLoad) -> f64 {
+    let step = if before.load > 0.0 { last.load / before.load - 1.0 } else { 0.0 };
+    PLATEAU.max(0.5 * step)
+}
+
+fn unknown(
+    from: &MeasuredLoad,
+    to: &MeasuredLoad,
+    change: f64,
+    interval: Option<Interval>,
+) -> Unknown {
+    let Some(interval) = interval else {
+        return Unknown::OneRun { from: from.load, to: to.load };
+    };
+    // Half-widths shrink with the root of the runs.
+    let runs = from.throughputs_per_s.len().min(to.throughputs_per_s.len());
+    let wider = ((1.0 + interval.high) / (1.0 + interval.low).max(f64::MIN_POSITIVE)).ln() / 2.0;
+    let wanted = (1.0 + change.abs().max(PLATEAU)).ln() / 2.0;
+    let repetitions = (kendall_units::exact_f64(runs) * (wider / wanted).powi(2)).ceil().min(1e6);
+    let repetitions = kendall_units::whole_u64(repetitions).max(2);
+    Unknown::Interval { from: from.load, to: to.load, change, interval, repetitions }
 }
 
 /// Whether the last step up still paid: more than [`PLATEAU`] of throughput for it, with at
 /// least a tenth of the return that a proportional system would give.
-fn still_growing(curve: &[LoadPoint]) -> bool {
+fn still_growing(before: &MeasuredLoad, last: &MeasuredLoad) -> bool {
     const RETURN: f64 = 0.1;
-    let [.., before, last] = curve else { return false };
-    if before.throughput_per_s <= 0.0 || before.load <= 0.0 {
+    if throughput(before) <= 0.0 || before.load <= 0.0 {
         return true;
     }
-    let gain = last.throughput_per_s / before.throughput_per_s - 1.0;
+    let gain = throughput(last) / throughput(before) - 1.0;
     let step = last.load / before.load - 1.0;
     gain > PLATEAU || (gain > RETURN * step && gain > PLATEAU / 2.0)
 }
@@ -124,59 +348,139 @@ fn still_growing(curve: &[LoadPoint]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measured::{TierView, View};
 
-    /// The asymptotes themselves: X = min(N/R₀, Xmax), R = max(R₀, N/Xmax).
-    fn asymptotic(loads: &[f64], maximum: f64, response: f64) -> Vec<LoadPoint> {
-        loads
-            .iter()
-            .map(|&load| LoadPoint {
+    /// The asymptotes themselves: X = min(N/R₀, Xmax), R = max(R₀, N/Xmax), with three runs a load
+    /// that differ by a share.
+    fn asymptotic(loads: &[f64], maximum: f64, response: f64, spread: f64) -> Vec<MeasuredLoad> {
+        let at = |&load: &f64| {
+            let throughput = (load / response).min(maximum);
+            MeasuredLoad {
                 load,
-                throughput_per_s: (load / response).min(maximum),
-                response_time_s: (load / maximum).max(response),
-            })
-            .collect()
+                point: OperatingPoint {
+                    duration_s: 60.0,
+                    population: Some(load),
+                    client: View {
+                        throughput_per_s: throughput,
+                        response_time_s: (load / maximum).max(response),
+                    },
+                    ..OperatingPoint::default()
+                },
+                throughputs_per_s: [1.0 - spread, 1.0, 1.0 + spread].map(|f| f * throughput).into(),
+            }
+        };
+        loads.iter().map(at).collect()
+    }
+
+    fn with_throughput(mut at: MeasuredLoad, throughput: f64) -> MeasuredLoad {
+        let factor = throughput / at.point.client.throughput_per_s;
+        at.point.client.throughput_per_s = throughput;
+        at.throughputs_per_s.iter_mut().for_each(|x| *x *= factor);
+        at
     }
 
     #[test]
     fn the_knee_of_the_asymptotes_is_where_they_cross() {
-        let curve = asymptotic(&[1.0, 10.0, 20.0, 30.0, 40.0], 1_000.0, 0.02);
-        let found = saturation(&curve, Some(0.0), None).unwrap();
-        assert_eq!(found.shape, Shape::Saturated);
+        let curve = asymptotic(&[1.0, 10.0, 20.0, 30.0, 40.0], 1_000.0, 0.02, 0.01);
+        let found = saturation(&curve, 0.95).unwrap();
+        assert_eq!((found.shape, &found.unknown), (Shape::Saturated, &None));
         assert!((found.knee.load - 20.0).abs() < 1e-9);
         assert_eq!((found.below_knee, found.asymptotes_cross_at), (Some(10.0), Some(20.0)));
     }
 
     #[test]
     fn a_curve_that_still_grows_is_not_called_saturated() {
-        let curve = asymptotic(&[1.0, 2.0, 4.0, 8.0], 1e9, 0.01);
-        assert_eq!(saturation(&curve, Some(0.0), None).unwrap().shape, Shape::StillGrowing);
+        let curve = asymptotic(&[1.0, 2.0, 4.0, 8.0], 1e9, 0.01, 0.02);
+        assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::StillGrowing);
     }
 
     #[test]
     fn a_curve_that_falls_is_overloaded_whatever_the_order_of_its_points() {
-        let mut curve = asymptotic(&[1.0, 10.0, 20.0, 30.0], 1_000.0, 0.01);
-        curve[3].throughput_per_s = 700.0;
+        let mut curve = asymptotic(&[1.0, 10.0, 20.0, 30.0], 1_000.0, 0.01, 0.01);
+        curve[3] = with_throughput(curve[3].clone(), 700.0);
         curve.reverse();
-        let found = saturation(&curve, Some(0.0), None).unwrap();
+        let found = saturation(&curve, 0.95).unwrap();
         assert_eq!(found.shape, Shape::Overloaded);
         assert!((found.maximum.throughput_per_s - 1_000.0).abs() < 1e-9);
+    }
+
+    /// As it was said of a noisy machine: "overloaded, it falls beyond its maximum; −5.8 % (−80 % to
+    /// +421 %)". The means alone say fall, the runs nothing.
+    #[test]
+    fn a_fall_that_the_runs_do_not_carry_is_not_said() {
+        let mut curve = asymptotic(&[1.0, 10.0, 20.0], 1_000.0, 0.01, 0.5);
+        curve[2] = with_throughput(curve[2].clone(), 942.0);
+        let found = saturation(&curve, 0.95).unwrap();
+        assert_eq!(found.shape, Shape::CannotTell);
+        let said = found.unknown.unwrap().to_string();
+        assert!(said.contains("−5.8 %") && said.contains("would tell"), "{said}");
+        // The same of growth, and of no growth.
+        for last in [1_200.0, 1_010.0] {
+            curve[2] = with_throughput(curve[2].clone(), last);
+            assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::CannotTell, "{last}");
+        }
+    }
+
+    /// One run a load carries no interval, so only what is full speaks.
+    #[test]
+    fn one_run_a_load_tells_no_shape() {
+        let mut curve = asymptotic(&[1.0, 10.0, 20.0], 1_000.0, 0.01, 0.0);
+        for at in &mut curve {
+            at.throughputs_per_s.truncate(1);
+        }
+        let found = saturation(&curve, 0.95).unwrap();
+        assert!(matches!(found.unknown, Some(Unknown::OneRun { .. })), "{found:?}");
+        curve[2].point.tiers = vec![pool(0.998, 1_000.0)];
+        assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::Saturated);
+    }
+
+    fn pool(utilization: f64, throughput_per_s: f64) -> TierView {
+        TierView {
+            name: "tier".to_owned(),
+            workers: 8,
+            workers_busy: 8.0 * utilization,
+            view: View { throughput_per_s, response_time_s: 0.001 },
+            ..TierView::default()
+        }
     }
 
     /// The demo's curve of eight workers: three levels of load, of which the last step leads into
     /// saturation. All workers are held, so nothing is left to gain.
     #[test]
     fn a_step_into_saturation_is_told_by_what_is_full() {
-        let curve = asymptotic(&[4.0, 13.0, 64.0], 5_762.0, 0.0026);
-        assert_eq!(saturation(&curve, Some(0.0), None).unwrap().shape, Shape::StillGrowing);
-        let full = Full { resource: "workers".to_owned(), utilization: 0.998 };
-        assert!((full.left_to_gain() - 0.002).abs() < 1e-5);
-        let found = saturation(&curve, Some(0.0), Some(full)).unwrap();
+        let mut curve = asymptotic(&[4.0, 13.0, 64.0], 5_762.0, 0.0026, 0.01);
+        assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::StillGrowing);
+        curve[2].point.tiers = vec![pool(0.998, 5_762.0)];
+        let found = saturation(&curve, 0.95).unwrap();
+        assert!((found.full.as_ref().unwrap().left_to_gain() - 0.002).abs() < 1e-5);
         assert_eq!((found.shape, found.below_knee), (Shape::Saturated, Some(13.0)));
-        assert!((found.last_gain - 0.1523).abs() < 1e-3);
+        assert!((found.last_gain.center - 0.1523).abs() < 1e-3);
+    }
+
+    /// An open loop of constant gaps beyond what the tier can do: clients counted the offered rate
+    /// and the tier did less, so neither knee nor maximum means anything.
+    #[test]
+    fn a_tier_that_served_less_than_the_clients_counted_has_no_knee() {
+        let mut curve = asymptotic(&[50.0, 80.0, 100.0], 1e9, 1.0, 0.01);
+        for at in &mut curve {
+            at.point.population = None;
+            at.point.arrival_rate_per_s = Some(at.load);
+            at.point.tiers = vec![pool(0.5, at.load.min(73.1))];
+        }
+        let found = saturation(&curve, 0.95).unwrap();
+        assert!(!found.is_balanced());
+        let said = found.unknown.unwrap().to_string();
+        assert!(said.contains("73.1/s where the clients counted 80.0/s"), "{said}");
+        // What is answered in full goes on growing, whatever an interval says.
+        for at in &mut curve {
+            at.point.tiers = vec![pool(0.5, at.load)];
+            at.throughputs_per_s.truncate(1);
+        }
+        assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::StillGrowing);
     }
 
     #[test]
     fn one_point_is_no_curve() {
-        assert!(saturation(&asymptotic(&[1.0], 1.0, 1.0), None, None).is_none());
+        assert!(saturation(&asymptotic(&[1.0], 1.0, 1.0, 0.0), 0.95).is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! A model beside the measurement: what it was calibrated on, and its error at every other point.
 
+use kendall_queueing::model::{Model, WriteError};
+use kendall_queueing::station::StationSolution;
 use serde::{Deserialize, Serialize};
 
 use crate::bottleneck::ResourceId;
@@ -25,6 +27,55 @@ pub struct Comparison {
     pub bottleneck: Option<String>,
     /// What limits the model's worth here.
     pub caveats: Vec<String>,
+    /// The model itself, at the load of the highest throughput.
+    #[serde(skip)]
+    pub calibrated: Option<Calibrated>,
+    /// Of a single station: all that the model says at each point that it has an answer for.
+    #[serde(skip)]
+    pub solutions: Vec<Option<StationSolution>>,
+}
+
+/// A model that was made from measurements: any solver takes it, and it can be changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibrated {
+    /// The model.
+    pub model: Model,
+    /// Where its numbers are from.
+    pub parameters: Vec<Parameter>,
+}
+
+/// A number of a model, and where it is from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Station or pool.
+    pub of: String,
+    /// Which number, with its unit.
+    pub what: String,
+    /// In SI units.
+    pub value: f64,
+    /// Loads of the points that it was taken from; empty for what the study states.
+    pub loads: Vec<f64>,
+    /// By which rule.
+    pub rule: String,
+}
+
+impl Calibrated {
+    /// The model as a file that `kendall solve` takes, with the origin of each number as comments.
+    ///
+    /// # Errors
+    /// What a model file cannot hold.
+    pub fn to_file(&self, of: &str, assumes: &str) -> Result<String, WriteError> {
+        let mut comment = format!("{of}\nAssumes: {assumes}.\n");
+        for Parameter { of, what, value, loads, rule } in &self.parameters {
+            let loads: Vec<String> = loads.iter().map(ToString::to_string).collect();
+            let from = match loads.as_slice() {
+                [] => String::new(),
+                loads => format!(", at load {}", loads.join(", ")),
+            };
+            comment += &format!("{of}: {what} = {value:e}: {rule}{from}\n");
+        }
+        self.model.to_toml(&comment)
+    }
 }
 
 /// What is compared.
@@ -186,6 +237,8 @@ mod tests {
             devices: Vec::new(),
             bottleneck: None,
             caveats: Vec::new(),
+            calibrated: None,
+            solutions: Vec::new(),
         };
         assert!((comparison.mean_absolute_error().unwrap() - 0.3).abs() < 1e-12);
         assert!((comparison.largest_absolute_error().unwrap() - 0.5).abs() < 1e-12);

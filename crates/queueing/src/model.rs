@@ -22,10 +22,12 @@ pub mod keys;
 mod shape;
 mod visits;
 mod wire;
+mod write;
 
 use crate::Distribution;
 use kendall_keys::bracketed;
 pub use shape::read_distribution;
+pub use write::WriteError;
 
 /// Most classes that a model may have.
 pub const MOST_CLASSES: usize = 1_000;

@@ -6,23 +6,25 @@ pub(crate) mod effects;
 mod factors;
 mod histograms;
 mod laws;
-mod load;
+pub(crate) mod load;
 mod maximum;
 mod method;
 mod models;
-mod saturation;
-mod searches;
+pub(crate) mod saturation;
+pub(crate) mod searches;
 mod setup;
 mod summary;
 mod threats;
 mod tiers;
-mod trace;
+pub(crate) mod trace;
+mod usage;
 
 use crate::document::Section;
 use crate::number;
 use crate::plot::Point;
 use kendall_observations::{Configuration, Curve, Observations};
 
+pub(crate) use models::files as model_files;
 pub(crate) use summary::{byline, sentences, utc_minutes};
 
 /// Makes a chapter, or none where the study has nothing for it.
@@ -44,6 +46,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     factors::chapter,
     histograms::chapter,
     backends::chapter,
+    usage::chapter,
     models::chapter,
     effects::beside_load_curves,
     threats::chapter,
@@ -58,7 +61,7 @@ fn time_axis(what: &str, seconds: impl Iterator<Item = f64>) -> (String, f64) {
 }
 
 /// With its first letter in upper case.
-fn capitalized(text: &str) -> String {
+pub(crate) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -99,6 +99,8 @@ impl ComparisonPage {
             title: format!("{} compared with {}", self.after.name, self.before.name),
             byline: format!("{} · {}", runs(&self.before), runs(&self.after)),
             program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+            answer: None,
+            models: Vec::new(),
             summary: self.sentences(),
             sections,
         }

@@ -71,6 +71,8 @@ impl ExperimentPage<'_> {
             title: format!("What the factors do to {}", self.response),
             byline: format!("{} · {} runs in {} cells", self.source, layout.runs, layout.cells),
             program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+            answer: None,
+            models: Vec::new(),
             summary: Vec::new(),
             sections: vec![section],
         }

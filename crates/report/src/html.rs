@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Report;
+use crate::answer::Answer;
 use kendall_stats::estimate::{Caveat, Estimate};
 
 use crate::document::{Block, Cell, Section, Table, Unit};
@@ -42,7 +43,21 @@ pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
         style => Value::from_safe_string(STYLE.to_owned()),
         script => Value::from_safe_string(SCRIPT.to_owned()),
         sections,
+        answer => report.answer.as_ref().map(answer),
     })
+}
+
+fn answer(answer: &Answer) -> Value {
+    minijinja::context! {
+        question => answer.question.as_str(),
+        answer => answer.answer.as_str(),
+        trust => Value::from(Serde(&answer.trust)),
+        word => answer.trust.level.word(),
+        limits => answer.limits.as_deref(),
+        model => answer.model.as_deref(),
+        next => answer.next.as_str(),
+        plot => answer.plot.as_ref().map(plot_view),
+    }
 }
 
 fn section(section: &Section) -> Value {

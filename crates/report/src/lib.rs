@@ -6,6 +6,7 @@
 //!
 //! What it leaves out: running anything, and the clock. The same results give the same report.
 
+pub mod answer;
 mod chapters;
 pub mod comparison;
 pub mod document;
@@ -38,10 +39,28 @@ pub struct Report {
     pub byline: String,
     /// What made the report.
     pub program: String,
+    /// What the study answers; `None` for pages that are no study.
+    pub answer: Option<answer::Answer>,
     /// The result in a few sentences; the first chapter holds them too.
     pub summary: Vec<String>,
     /// Chapters, in order.
     pub sections: Vec<Section>,
+    /// Models of the study as files that `kendall solve` takes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<ModelFile>,
+}
+
+/// A model as a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ModelFile {
+    /// Its name in the folder `models`.
+    pub file: String,
+    /// The curve that it was made from.
+    pub curve: String,
+    /// What it is called.
+    pub model: String,
+    /// What it holds.
+    pub text: String,
 }
 
 /// Why there is no report.
@@ -76,6 +95,8 @@ pub struct Written {
     pub json: PathBuf,
     /// Tables as CSV.
     pub tables: Vec<PathBuf>,
+    /// Models as TOML.
+    pub models: Vec<PathBuf>,
 }
 
 /// Analyses a folder of results.
@@ -94,9 +115,17 @@ pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
             .clone(),
         byline: chapters::byline(&data),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
+        answer: Some(answer::of(&data)),
         summary: chapters::sentences(&data),
         sections,
+        models: chapters::model_files(&data),
     })
+}
+
+/// What a study answers: the card that the report begins with.
+#[must_use]
+pub fn answer_of(data: &Observations) -> answer::Answer {
+    answer::of(data)
 }
 
 /// Analyses a folder of results and writes the report into it.
@@ -121,7 +150,23 @@ pub fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, R
     let json = folder.join(format!("{name}.json"));
     put(&json, &serde_json::to_string_pretty(report)?)?;
     let tables = write_tables(&folder.join("tables"), report)?;
-    Ok(Written { html, json, tables })
+    let models = write_models(&folder.join("models"), report)?;
+    Ok(Written { html, json, tables, models })
+}
+
+fn write_models(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportError> {
+    if report.models.is_empty() {
+        return Ok(Vec::new());
+    }
+    std::fs::create_dir_all(folder)
+        .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;
+    let mut written = Vec::new();
+    for model in &report.models {
+        let path = folder.join(&model.file);
+        put(&path, &model.text)?;
+        written.push(path);
+    }
+    Ok(written)
 }
 
 fn write_tables(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportError> {

@@ -284,3 +284,158 @@ fn the_tier_is_the_one_that_the_clients_talk_to_whatever_it_is_called() {
         devices["rows"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
     assert!(names.contains(&"workers of zfront 1"), "{names:?}");
 }
+
+fn rows(report: &kendall_report::Report, id: &str) -> Vec<serde_json::Value> {
+    let json = serde_json::to_value(report).unwrap();
+    let blocks = json["sections"].as_array().unwrap().iter();
+    let mut contents = blocks
+        .flat_map(|section| section["blocks"].as_array().unwrap())
+        .map(|block| &block["content"]);
+    let table = contents.find(|content| content["id"] == id);
+    table.map_or_else(Vec::new, |table| table["rows"].as_array().unwrap().clone())
+}
+
+/// As it was said of an idle nginx: "what limits it there: CPU of the host", M/M/1 with the offered
+/// rate for a service rate and "mean error 6364 %". None of it is in the data.
+#[test]
+fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
+    let (folder, _guard) = folder("idle");
+    Synthetic::idle().store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let html = std::fs::read_to_string(written.html).unwrap();
+    let answer = report.answer.as_ref().unwrap();
+    assert!(answer.answer.contains("All that was offered is answered"), "{answer:?}");
+    assert!(answer.limits.as_ref().unwrap().starts_with("Cannot tell"), "{answer:?}");
+    assert!(!html.contains("limited by CPU of the host"));
+    assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Bad);
+    assert!(answer.trust.why.contains("other programs took"), "{answer:?}");
+    assert!(answer.next.contains("runs nothing else"), "{answer:?}");
+    let models = rows(&report, "model-errors");
+    assert!(models.iter().all(|row| row["model"] != "M/M/1"), "{models:?}");
+    assert!(html.contains("Left out, since they do not apply"));
+    assert!(html.contains("throughput follows the load as far as it was tried"));
+}
+
+/// The answer of a 2^k: effects with their share and interval; on a noisy machine, that nobody can
+/// tell, and no configuration is crowned.
+#[test]
+fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
+    let (kept, _guard) = folder("effects-quiet");
+    Synthetic::two_level().store(&kept);
+    let quiet = kendall_report::analyze(&kept).unwrap();
+    let answer = quiet.answer.unwrap();
+    assert!(answer.told && answer.answer.contains("What matters for the throughput"), "{answer:?}");
+    assert!(answer.answer.contains("of the variation"), "{answer:?}");
+    assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Good, "{answer:?}");
+    let (kept, _guard) = folder("effects-noisy");
+    Synthetic {
+        spread: 1.6,
+        factors: vec![("system.servers", vec![2.0, 3.0]), ("system.workers", vec![31.0, 32.0])],
+        ..Synthetic::two_level()
+    }
+    .store(&kept);
+    let noisy = kendall_report::analyze(&kept).unwrap();
+    let answer = noisy.answer.unwrap();
+    assert!(!answer.told && answer.answer.starts_with("Cannot tell what matters"), "{answer:?}");
+    assert!(answer.answer.contains("error between repetitions"), "{answer:?}");
+    assert!(noisy.summary[0].contains("cannot be told"), "{:?}", noisy.summary);
+    assert!(noisy.summary[1].contains("not told apart from"), "{:?}", noisy.summary);
+}
+
+/// A load curve: what it carries at most with its interval, and where it saturates. With an
+/// objective: the highest load that still meets it; with one that cannot be met, that.
+#[test]
+fn load_curves_are_answered_by_capacity_or_by_the_objective() {
+    let small = || Synthetic {
+        factors: vec![
+            ("system.workers", vec![8.0, 32.0]),
+            ("workload.clients", vec![6.0, 30.0, 54.0, 102.0, 198.0]),
+        ],
+        ..Synthetic::writes()
+    };
+    let (kept, _guard) = folder("capacity");
+    small().store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let answer = report.answer.unwrap();
+    assert!(answer.told && answer.answer.starts_with("At most "), "{answer:?}");
+    assert!(answer.answer.contains("It saturates between"), "{answer:?}");
+    assert!(answer.model.as_ref().unwrap().contains("where it was not calibrated"), "{answer:?}");
+    assert!(answer.plot.is_some() && !answer.next.is_empty());
+    let (kept, _guard) = folder("objective");
+    let lines = "question = \"What load is answered in time?\"\nobjective = \"p99 < 20ms\"\n";
+    Synthetic { lines, ..small() }.store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let answer = report.answer.unwrap();
+    assert_eq!(answer.question, "What load is answered in time?");
+    assert!(answer.answer.starts_with("The highest load that meets p99 < 20ms"), "{answer:?}");
+    // By the stored numbers: the row that it names has its 99th percentile below, the next above.
+    let (kept, _guard) = folder("objective-missed");
+    Synthetic { lines: "objective = \"mean < 1us\"\n", ..small() }.store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+    assert!(answer.answer.starts_with("Nothing that was tried meets mean < 1us"), "{answer:?}");
+}
+
+/// What every model predicted before models became files that any solver takes (`golden/`, written
+/// by the solutions that were built by hand for each): the same, to the digits that both can have.
+/// And each file, read and solved again, says what the report says at its load.
+#[test]
+fn models_predict_what_they_predicted_before_they_were_files() {
+    for (name, synthetic) in [("queue", Synthetic::queue()), ("writes", Synthetic::writes())] {
+        let (folder, _guard) = folder(&format!("golden-{name}"));
+        synthetic.store(&folder);
+        let (report, written) = kendall_report::write(&folder).unwrap();
+        let now = rows(&report, "model-points");
+        assert!(written.models.len() >= 3, "{:?}", written.models);
+        let networks = written.models.iter().filter(|path| says_the_same(path, &now)).count();
+        assert!(networks > 0);
+        let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let kept = kept.join(format!("tests/golden/{name}.csv"));
+        let mut rows = csv::Reader::from_path(&kept).unwrap();
+        let mut compared = 0;
+        for row in rows.records() {
+            let row = row.unwrap();
+            let [curve, model, variable, load, predicted] = [0, 1, 2, 3, 4].map(|at| &row[at]);
+            let same = |key: &str, wanted: &str, row: &serde_json::Value| row[key] == wanted;
+            let found = now.iter().find(|one| {
+                same("curve", curve, one)
+                    && same("model", model, one)
+                    && same("variable", variable, one)
+                    && one["load"].as_f64() == load.parse().ok()
+            });
+            let found = found.unwrap_or_else(|| panic!("{name}: {curve}, {model} at {load}"));
+            match predicted.parse::<f64>() {
+                Ok(before) => {
+                    let after = found["predicted"].as_f64().unwrap();
+                    assert!(
+                        (after / before - 1.0).abs() < 1e-9,
+                        "{model} at {load}: {after}, {before}"
+                    );
+                    compared += 1;
+                }
+                Err(_) => assert!(found["predicted"].is_null(), "{found}"),
+            }
+        }
+        assert!(compared > 30, "{name}: {compared}");
+    }
+}
+
+/// Whether a file holds a network; asserts that it says what the report does.
+fn says_the_same(path: &std::path::Path, points: &[serde_json::Value]) -> bool {
+    use kendall_queueing::model::Model;
+    use kendall_queueing::solver::{Solver, solve};
+
+    let text = std::fs::read_to_string(path).unwrap();
+    let model: Model = toml::from_str(&text).unwrap();
+    assert!(text.contains("# Assumes: ") && text.contains("at load"), "{text}");
+    // M/M/1 at its own highest throughput has no steady state, in the report too.
+    if !model.name.starts_with("network") {
+        return false;
+    }
+    let said = solve(&model, Solver::Auto).unwrap().classes[0].throughput;
+    let same = points.iter().any(|row| {
+        row["model"] == model.name.as_str()
+            && (row["predicted"].as_f64().unwrap_or(0.0) / said - 1.0).abs() < 1e-9
+    });
+    assert!(same, "{} says {said}\n{text}", model.name);
+    true
+}

@@ -300,7 +300,8 @@ pub enum Caveat {
     },
     /// The series is too short to look for a warm-up.
     #[error(
-        "{windows} windows are too few to find the warm-up, {need} are needed; nothing was cut"
+        "{windows} windows are too few to find a warm-up or a cool-down, {need} are needed; nothing \
+         was cut beyond what the study states"
     )]
     SeriesTooShort {
         /// Windows in the series.

@@ -32,7 +32,10 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
         let found: Vec<Truncation> = series.transients();
         for truncation in &found {
             for caveat in &truncation.caveats {
-                if !caveats.contains(caveat) {
+                // Nobody looked for a warm-up that the study states.
+                let stated =
+                    measure.warm_up != Cut::Auto && matches!(caveat, Caveat::WarmUpNotFound { .. });
+                if !stated && !caveats.contains(caveat) {
                     caveats.push(caveat.clone());
                 }
             }

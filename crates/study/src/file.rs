@@ -8,12 +8,12 @@ use toml::{Table, Value};
 
 use crate::capacity;
 use crate::factor::{self, Factor};
-use crate::objective::Objective;
 use crate::section::{Key, Problem, Section};
 use crate::settings::{LINK, MEASURE, Settings};
 use crate::system::KIND;
 use crate::template;
 use crate::workload;
+use kendall_observations::Objective;
 
 /// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
 pub(crate) const STUDY: &[Key] = &[

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use kendall_report::{Report, ReportError, Written};
 use kendall_store::StoreError;
 
+use super::run::summary::card;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -56,6 +57,10 @@ fn human(report: &Report, written: &Written) -> String {
     ]);
     if let Some(folder) = written.tables.first().and_then(|path| path.parent()) {
         lines.push(format!("tables  {} ({} files)", folder.display(), written.tables.len()));
+    }
+    if let Some(answer) = &report.answer {
+        lines.push(String::new());
+        lines.push(card(answer).trim_end().to_owned());
     }
     lines.join("\n")
 }

@@ -2,7 +2,7 @@
 
 mod dry_run;
 mod progress;
-mod summary;
+pub(crate) mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -16,18 +16,18 @@
 //! proportion to n; so n requests are served at the rate M·b/S(b, M), a server whose rate depends on
 //! the number there.
 
-use kendall_queueing::network::{
-    Kind, Load, Network, NetworkError, NetworkSolution, Resource, convolution, pool_rates,
-};
+use kendall_queueing::model::{Class, Model, ModelError, Pool, Station};
+use kendall_queueing::solver::Solution;
 use kendall_units::{Seconds, exact_f64, whole_u64};
 use nalgebra::{DMatrix, DVector};
 
 use crate::bottleneck::ResourceId;
 use crate::demands::non_negative;
 use crate::measured::{ConnectionView, OperatingPoint, TierView};
-use crate::score::{Comparison, Device, StandsFor};
+use crate::score::{Comparison, Device, Parameter, StandsFor};
 
-use super::network::{NetworkThread, Setup, Solved, delay_device};
+use super::calibrated::{Builder, parameter};
+use super::network::{NetworkThread, Setup, delay_device};
 use super::place_of_maximum;
 
 /// Delay, network threads, workers, and the connections that they share.
@@ -48,7 +48,7 @@ pub(super) fn workers_and_connections(curve: &[OperatingPoint]) -> Vec<Compariso
         calibrated_on: layers.calibrated_on(&loads, curve[0].load(), curve[busiest].load()),
         calibration,
     };
-    setup.compare(&|population, think_time_s| layers.solve(population, think_time_s))
+    setup.compare(&layers)
 }
 
 /// A time that grows with the batch and with what is under way beside it.
@@ -128,6 +128,10 @@ impl Batching {
 }
 
 struct Layers {
+    /// Lowest load, that of the highest throughput, and those that times were fitted at.
+    loads: (f64, f64, Vec<f64>),
+    /// Most customers of the curve: how far a table of rates goes.
+    most: u64,
     tier: String,
     backend: String,
     workers: u64,
@@ -168,7 +172,11 @@ impl Layers {
             ServiceTime::fitted(&points.collect::<Vec<_>>())
         };
         let grow = high.mean_batch() > super::BATCHES * low.mean_batch().max(1.0);
+        let fitted_at = calibration.iter().map(|place| curve[*place].load()).collect();
+        let most = curve.iter().filter_map(|point| point.population).fold(1.0, f64::max);
         Some(Self {
+            loads: (lowest.load(), busiest.load(), fitted_at),
+            most: whole_u64(most),
             tier: low.name.clone(),
             backend: connections.backend.clone(),
             workers: u64::from(low.workers),
@@ -184,6 +192,14 @@ impl Layers {
                 batch: high.mean_batch(),
             }),
         })
+    }
+
+    fn pool_name(&self) -> String {
+        format!("workers of {}", self.tier)
+    }
+
+    fn threads_name(&self) -> String {
+        format!("network threads of {}", self.tier)
     }
 
     fn inside(&self) -> String {
@@ -235,19 +251,6 @@ impl Layers {
         )
     }
 
-    /// The pool as one server whose rate depends on the number there.
-    fn pool(&self, population: u64) -> Result<Resource, NetworkError> {
-        let Some(batching) = self.batching else {
-            // Exchanges under way: no more than connections, whoever else is in the pool.
-            let rates = (1..=self.connections.min(population).max(1)).map(exact_f64);
-            let exchanges = rate_dependent(rates.map(|n| n / self.exchange.of(1.0, n)).collect());
-            let inside = [Resource::delay(&[self.own.of(1.0, 1.0)]), exchanges];
-            return Ok(pool_rates(&inside, self.workers, population)?.resource());
-        };
-        let numbers = (1..=population.max(1)).map(exact_f64);
-        Ok(rate_dependent(numbers.map(|n| self.rate(batching, n)).collect()))
-    }
-
     /// Requests a second with `n` there.
     fn rate(&self, batching: Batching, n: f64) -> f64 {
         let (parallel, batch) = batching.with(n);
@@ -256,39 +259,6 @@ impl Layers {
 
     fn held_s(&self, batch: f64, under_way: f64) -> f64 {
         self.own.of(batch, under_way) + self.exchange.of(batch, under_way)
-    }
-
-    fn solve(&self, population: u64, think_time: f64) -> Result<Solved, NetworkError> {
-        let thread_s = self.thread.service_time_s();
-        let network = Network {
-            classes: vec![Load::Closed { population, think_time }],
-            resources: vec![
-                Resource::delay(&[self.delay_s]),
-                Resource::servers(self.threads, &[thread_s]),
-                self.pool(population)?,
-            ],
-        };
-        let solution = convolution(&network)?;
-        let throughput = solution.throughput[0];
-        let mut devices = vec![
-            delay_device("network", self.delay_s, throughput),
-            Device {
-                name: format!("network threads of {}", self.tier),
-                stands_for: Some(StandsFor::NetworkThreads(self.tier.clone())),
-                servers: Some(exact_f64(self.threads)),
-                visits: 1.0,
-                service_time_s: thread_s,
-                utilization: Some(solution.total_utilization(1)),
-                number_at_center: Some(solution.total_number(1)),
-                measured_utilization: None,
-            },
-        ];
-        devices.extend(self.pools(&solution));
-        Ok(Solved {
-            throughput_per_s: throughput,
-            response_time_s: solution.system_response[0],
-            devices,
-        })
     }
 
     /// Exchanges under way at a rate, by Little's law: c = X·S(c), with S a line in c beyond 1.
@@ -301,23 +271,25 @@ impl Layers {
     }
 
     /// The two pools as devices, by what is under way with each number there.
-    fn pools(&self, solution: &NetworkSolution) -> [Device; 2] {
-        let throughput = solution.throughput[0];
+    fn pools(&self, solution: &Solution) -> [Device; 2] {
+        let throughput = solution.classes[0].throughput;
         let (mut busy, mut in_exchange, mut visits_per_s) = (0.0, 0.0, 0.0);
-        let marginals = solution.marginals.get(2).and_then(Option::as_ref);
-        for (n, probability) in marginals.into_iter().flatten().enumerate().skip(1) {
-            if let Some(batching) = self.batching {
+        let mut there = 0.0;
+        if let Some(batching) = self.batching {
+            let station = solution.stations.iter().find(|station| station.name == self.pool_name());
+            there = station.map_or(0.0, |station| station.number.iter().sum());
+            let states = station.and_then(|station| station.states.as_ref());
+            for (n, probability) in states.into_iter().flatten().enumerate().skip(1) {
                 let (parallel, batch) = batching.with(exact_f64(n));
                 let held_s = self.held_s(batch, parallel);
                 let share = self.exchange.of(batch, parallel) / held_s;
                 busy += probability * parallel;
                 in_exchange += probability * parallel * share;
                 visits_per_s += probability * parallel / held_s;
-            } else {
-                busy += probability * exact_f64(n).min(exact_f64(self.workers));
             }
-        }
-        if self.batching.is_none() {
+        } else if let Some(pool) = solution.pools.first() {
+            busy = pool.in_use;
+            there = pool.in_use + pool.number_waiting;
             in_exchange = self.exchanges(throughput);
             visits_per_s = throughput;
         }
@@ -335,7 +307,6 @@ impl Layers {
             number_at_center: there,
             measured_utilization: None,
         };
-        let there = solution.total_number(2);
         let connections =
             ResourceId::Connections { of: self.tier.clone(), to: self.backend.clone() };
         [
@@ -345,17 +316,127 @@ impl Layers {
     }
 }
 
+impl Builder for Layers {
+    fn model(&self, name: &str, class: Class) -> Result<Model, ModelError> {
+        let delay = |name: &str, time_s: f64| Station::delay(name).with_service_time(0, time_s);
+        let threads = Station::queue(&self.threads_name(), self.threads);
+        let mut stations = vec![
+            delay("network", self.delay_s),
+            threads.with_service_time(0, self.thread.service_time_s()),
+        ];
+        if let Some(batching) = self.batching {
+            let rates = (1..=self.most.max(1)).map(|n| self.rate(batching, exact_f64(n)));
+            stations.push(rate_dependent(&self.pool_name(), rates.collect()));
+            return Model::new(name, vec![class], stations);
+        }
+        // Exchanges under way: no more than connections, whoever else is in the pool.
+        let rates = (1..=self.connections.max(1)).map(exact_f64);
+        let rates = rates.map(|n| n / self.exchange.of(1.0, n)).collect();
+        stations.push(delay("worker itself", self.own.of(1.0, 1.0)));
+        stations.push(rate_dependent(&format!("connections to {}", self.backend), rates));
+        Model::new(name, vec![class], stations)?.with_pools(vec![Pool {
+            name: self.pool_name(),
+            tokens: self.workers,
+            stations: vec![2, 3],
+            classes: vec![0],
+            queue_capacity: None,
+        }])
+    }
+
+    fn devices(&self, solution: &Solution) -> Vec<Device> {
+        let throughput = solution.classes[0].throughput;
+        let mut devices = vec![delay_device("network", self.delay_s, throughput)];
+        let threads = solution.stations.iter().find(|station| station.name == self.threads_name());
+        devices.extend(threads.map(|found| Device {
+            name: found.name.clone(),
+            stands_for: Some(StandsFor::NetworkThreads(self.tier.clone())),
+            servers: Some(exact_f64(self.threads)),
+            visits: 1.0,
+            service_time_s: self.thread.service_time_s(),
+            utilization: Some(found.utilization.iter().sum()),
+            number_at_center: Some(found.number.iter().sum()),
+            measured_utilization: None,
+        }));
+        devices.extend(self.pools(solution));
+        devices
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let (low, high, fitted) = (&[self.loads.0], &[self.loads.1], &self.loads.2);
+        let pool = self.pool_name();
+        let connections = format!("connections to {}", self.backend);
+        let rule = "least squares of relative errors, no part negative";
+        let mut parameters = vec![
+            parameter(
+                "network",
+                "service_time_s",
+                self.delay_s,
+                low,
+                "R of the clients less R of the tier and the network thread",
+            ),
+            parameter(
+                &self.threads_name(),
+                "service_time_s",
+                self.thread.service_time_s(),
+                high,
+                "U/X of the tier's threads that are no workers",
+            ),
+            parameter(
+                &pool,
+                "tokens",
+                exact_f64(self.workers),
+                &[],
+                "the study's setting, all instances",
+            ),
+            parameter(
+                &connections,
+                "servers",
+                exact_f64(self.connections),
+                &[],
+                "the study's setting, all instances",
+            ),
+        ];
+        for (of, time) in [("worker itself", self.own), (connections.as_str(), self.exchange)] {
+            for (what, value) in [
+                ("lone service_time_s", time.lone_s),
+                ("service_time_s for each further request", time.per_request_s),
+                ("service_time_s for each other under way", time.per_other_s),
+            ] {
+                parameters.push(parameter(of, what, value, fitted, rule));
+            }
+        }
+        if let Some(batching) = self.batching {
+            parameters.push(parameter(
+                &pool,
+                "batches under way",
+                batching.parallel,
+                high,
+                "workers busy",
+            ));
+            parameters.push(parameter(
+                &pool,
+                "mean batch",
+                batching.batch,
+                high,
+                "requests over batches",
+            ));
+        }
+        parameters
+    }
+}
+
 /// A server with these rates for 1, 2, … customers.
-fn rate_dependent(rates: Vec<f64>) -> Resource {
+fn rate_dependent(name: &str, rates: Vec<f64>) -> Station {
     let first = rates[0];
-    Resource {
-        kind: Kind::LoadDependent(rates.into_iter().map(|rate| rate / first).collect()),
-        demands: vec![1.0 / first],
+    Station {
+        rate_multipliers: rates.into_iter().map(|rate| rate / first).collect(),
+        ..Station::queue(name, 1).with_service_time(0, 1.0 / first)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::calibrated::{Solved, solved};
     use super::*;
     use crate::measured::{BatchView, View};
     use crate::score::Variable;
@@ -369,6 +450,8 @@ mod tests {
 
     fn truth(batching: Option<Batching>, per_other_s: f64) -> Layers {
         Layers {
+            loads: (1.0, 64.0, Vec::new()),
+            most: 128,
             tier: "middlewares".to_owned(),
             backend: "database".to_owned(),
             workers: 4,
@@ -382,10 +465,14 @@ mod tests {
         }
     }
 
+    fn at(truth: &Layers, population: u64) -> Solved {
+        solved(truth, "truth", Class::closed("customers", population, 0.0)).unwrap()
+    }
+
     /// A curve that `truth` would have measured.
     fn measured(truth: &Layers, populations: &[u64]) -> Vec<OperatingPoint> {
         let point = |&population: &u64| {
-            let solved = truth.solve(population, 0.0).unwrap();
+            let solved = at(truth, population);
             let [.., workers, exchanges] = solved.devices.as_slice() else { panic!() };
             let throughput = solved.throughput_per_s;
             let tier_s = solved.response_time_s - OUTSIDE;
@@ -447,7 +534,7 @@ mod tests {
         let error = found[0].largest_absolute_error().unwrap();
         let fixed =
             Layers { exchange: ServiceTime { per_other_s: 0.0, ..truth.exchange }, ..truth };
-        let without = fixed.solve(16, 0.0).unwrap().throughput_per_s;
+        let without = at(&fixed, 16).throughput_per_s;
         let without = without / curve[3].client.throughput_per_s - 1.0;
         assert!(without > 0.4 && error < without / 5.0, "{error} against {without}");
     }

@@ -7,15 +7,15 @@
 
 use kendall_protocols::snapshot::WORKER_THREAD;
 use kendall_protocols::topology::Part;
-use kendall_queueing::network::{
-    Load, Network, NetworkError, NetworkSolution, Resource, convolution, pool_rates,
-};
+use kendall_queueing::model::{Class, Model, ModelError, Pool, Station};
+use kendall_queueing::solver::Solution;
 use kendall_units::{Seconds, exact_f64, whole_u64};
 
 use crate::bottleneck::ResourceId;
 use crate::measured::{OperatingPoint, TierView};
-use crate::score::{Compared, Comparison, Device, StandsFor, Variable};
+use crate::score::{Compared, Comparison, Device, Parameter, StandsFor, Variable};
 
+use super::calibrated::{Builder, Solved, calibrated, customers, parameter, solved};
 use super::place_of_maximum;
 
 /// Delay, network threads, workers, and the processes behind them.
@@ -41,7 +41,7 @@ pub(super) fn threads_workers_servers(curve: &[OperatingPoint]) -> Vec<Compariso
         assumes: parts.assumes(),
         calibrated_on: parts.calibrated_on(lowest.load(), curve[busiest].load()),
     };
-    setup.compare(&|population, think_time_s| parts.solve(population, think_time_s))
+    setup.compare(&parts)
 }
 
 /// Delay outside, and a pool of workers around a delay and the host's cores.
@@ -73,7 +73,7 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
             curve[maximum].load()
         ),
     };
-    setup.compare(&|population, think_time_s| cores.solve(population, think_time_s))
+    setup.compare(&cores)
 }
 
 /// What a network thread needs for a request, and how it is known.
@@ -133,6 +133,8 @@ struct Backend {
 
 /// The first network.
 struct Parts {
+    /// Lowest load, and that of the highest throughput.
+    loads: (f64, f64),
     tier: String,
     instances: u64,
     workers_each: u64,
@@ -167,6 +169,7 @@ impl Parts {
         let outside_s = lowest.client.response_time_s - tier.view.response_time_s - processors_s;
         let instances = u64::from(tier.instances.max(1));
         Self {
+            loads: (lowest.load(), busiest.load()),
             tier: tier.name.clone(),
             instances,
             workers_each: (u64::from(tier.workers) / instances).max(1),
@@ -235,94 +238,142 @@ impl Parts {
         )
     }
 
-    fn solve(&self, population: u64, think_time: f64) -> Result<Solved, NetworkError> {
-        let mut resources = vec![Resource::delay(&[self.delay_s])];
-        let mut places: Vec<Place> = Vec::new();
-        let mut add = |place: Place, shown: bool| {
-            let demand = [place.visits * place.service_time_s];
-            let resource = if place.servers == 1 {
-                Resource::queue(&demand)
-            } else {
-                Resource::servers(place.servers, &demand)
-            };
-            let at = resources.len();
-            resources.push(resource);
-            places.extend(shown.then_some(Place { at, ..place }));
-        };
+    /// Every center with its station, delay first.
+    fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
         let visits = 1.0 / exact_f64(self.instances);
         let thread_s = self.thread.service_time_s();
         for instance in 1..=self.instances {
             if thread_s > 0.0 {
-                let place = Place {
-                    name: format!("network thread of {} {instance}", self.tier),
+                let name = format!("network thread of {} {instance}", self.tier);
+                places.push(Place {
+                    shown: Some(name.clone()),
+                    name,
                     stands_for: StandsFor::NetworkThreads(self.tier.clone()),
                     servers: self.thread.threads_each(),
                     visits,
                     service_time_s: thread_s,
-                    at: 0,
-                };
-                add(place, true);
+                });
             }
-            let place = Place {
-                name: format!("workers of {} {instance}", self.tier),
+            let name = format!("workers of {} {instance}", self.tier);
+            places.push(Place {
+                shown: Some(name.clone()),
+                name,
                 stands_for: StandsFor::Resource(ResourceId::Workers(self.tier.clone())),
                 servers: self.workers_each,
                 visits,
                 service_time_s: self.service_time_s,
-                at: 0,
-            };
-            add(place, true);
+            });
         }
         for backend in &self.backends {
-            for instance in 0..backend.instances {
+            for instance in 1..=backend.instances {
                 let each = if backend.instances > 1 { "each of " } else { "" };
-                let place = Place {
-                    name: format!("{each}{}", backend.part),
+                places.push(Place {
+                    name: format!("CPU of {} {instance}", backend.part),
+                    // Of equal centers one is shown.
+                    shown: (instance == 1).then(|| format!("{each}{}", backend.part)),
                     stands_for: StandsFor::Resource(ResourceId::Cpu(backend.part.clone())),
                     servers: backend.threads_each,
                     visits: 1.0 / exact_f64(backend.instances),
                     service_time_s: backend.demand_s,
-                    at: 0,
-                };
-                // Of equal centers one is shown.
-                add(place, instance == 0);
+                });
             }
         }
-        let network = Network { classes: vec![Load::Closed { population, think_time }], resources };
-        let solution = convolution(&network)?;
-        let mut devices = vec![delay_device("network", self.delay_s, solution.throughput[0])];
-        devices.extend(places.into_iter().map(|place| place.device(&solution)));
-        Ok(Solved {
-            throughput_per_s: solution.throughput[0],
-            response_time_s: solution.system_response[0],
-            devices,
-        })
+        places
     }
 }
 
-/// A center and its place in the network.
+impl Builder for Parts {
+    fn model(&self, name: &str, class: Class) -> Result<Model, ModelError> {
+        let delay = Station::delay("network").with_service_time(0, self.delay_s);
+        let queue = |place: Place| {
+            Station::queue(&place.name, place.servers)
+                .with_service_time(0, place.service_time_s)
+                .with_visits(0, place.visits)
+        };
+        let stations = std::iter::once(delay).chain(self.places().into_iter().map(queue));
+        Model::new(name, vec![class], stations.collect())
+    }
+
+    fn devices(&self, solution: &Solution) -> Vec<Device> {
+        let throughput = solution.classes[0].throughput;
+        let mut devices = vec![delay_device("network", self.delay_s, throughput)];
+        for (place, found) in self.places().into_iter().zip(solution.stations.iter().skip(1)) {
+            let Some(name) = place.shown else { continue };
+            devices.push(Device {
+                name,
+                stands_for: Some(place.stands_for),
+                servers: Some(exact_f64(place.servers)),
+                visits: place.visits,
+                service_time_s: place.service_time_s,
+                utilization: Some(found.utilization.iter().sum()),
+                number_at_center: Some(found.number.iter().sum()),
+                measured_utilization: None,
+            });
+        }
+        devices
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let (low, high) = self.loads;
+        let workers = format!("workers of {}", self.tier);
+        let thread = format!("network thread of {}", self.tier);
+        let mut parameters = vec![
+            parameter(
+                "network",
+                "service_time_s",
+                self.delay_s,
+                &[low],
+                "R of the clients less R of the tier and the processor times below",
+            ),
+            parameter(
+                &workers,
+                "servers",
+                exact_f64(self.workers_each),
+                &[],
+                "the study's setting, of each instance",
+            ),
+            parameter(
+                &workers,
+                "service_time_s",
+                self.service_time_s,
+                &[low],
+                "time that a worker is held, where nothing waits",
+            ),
+        ];
+        if self.thread.service_time_s() > 0.0 {
+            let rule = match self.thread {
+                NetworkThread::Measured { .. } => "U/X of the tier's threads that are no workers",
+                NetworkThread::AtLeast { .. } => {
+                    "CPU of the tier less what its workers do themselves, a lower bound"
+                }
+            };
+            parameters.push(parameter(
+                &thread,
+                "service_time_s",
+                self.thread.service_time_s(),
+                &[high],
+                rule,
+            ));
+        }
+        parameters.extend(self.backends.iter().map(|backend| {
+            let of = format!("CPU of {}", backend.part);
+            parameter(&of, "service_time_s", backend.demand_s, &[high], "U/X of its processes")
+        }));
+        parameters
+    }
+}
+
+/// A center of the first network.
 struct Place {
+    /// Of its station.
     name: String,
+    /// As a device; `None` where an equal one is shown.
+    shown: Option<String>,
     stands_for: StandsFor,
     servers: u64,
     visits: f64,
     service_time_s: f64,
-    at: usize,
-}
-
-impl Place {
-    fn device(self, solution: &NetworkSolution) -> Device {
-        Device {
-            name: self.name,
-            stands_for: Some(self.stands_for),
-            servers: Some(exact_f64(self.servers)),
-            visits: self.visits,
-            service_time_s: self.service_time_s,
-            utilization: Some(solution.total_utilization(self.at)),
-            number_at_center: Some(solution.total_number(self.at)),
-            measured_utilization: None,
-        }
-    }
 }
 
 pub(super) fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> Device {
@@ -340,6 +391,8 @@ pub(super) fn delay_device(name: &str, delay_s: f64, throughput_per_s: f64) -> D
 
 /// The second network.
 struct Cores {
+    /// Lowest load, and that of the highest throughput.
+    loads: (f64, f64),
     tier: String,
     cores: u64,
     workers: Option<u64>,
@@ -362,6 +415,7 @@ impl Cores {
             (tier.service_time_s - (at_rest_s - generator_s)).clamp(0.0, delay_s)
         });
         Some(Self {
+            loads: (lowest.load(), busiest.load()),
             tier: tier.map_or_else(String::new, |tier| tier.name.clone()),
             cores,
             workers: tier.map(|tier| u64::from(tier.workers)),
@@ -371,21 +425,33 @@ impl Cores {
         })
     }
 
-    fn solve(&self, population: u64, think_time: f64) -> Result<Solved, NetworkError> {
-        let cores = Resource::servers(self.cores, &[self.demand_s]);
-        let held = match self.workers {
-            Some(workers) => {
-                let inside = [Resource::delay(&[self.inside_s]), cores];
-                pool_rates(&inside, workers, population)?.resource()
-            }
-            None => cores,
+    fn pool_name(&self) -> String {
+        format!("workers of {}", self.tier)
+    }
+}
+
+impl Builder for Cores {
+    fn model(&self, name: &str, class: Class) -> Result<Model, ModelError> {
+        let delay = |name: &str, time_s: f64| Station::delay(name).with_service_time(0, time_s);
+        let mut stations = vec![
+            delay("outside the workers", self.outside_s),
+            Station::queue("CPU of the host", self.cores).with_service_time(0, self.demand_s),
+        ];
+        let Some(workers) = self.workers else {
+            return Model::new(name, vec![class], stations);
         };
-        let network = Network {
-            classes: vec![Load::Closed { population, think_time }],
-            resources: vec![Resource::delay(&[self.outside_s]), held],
-        };
-        let solution = convolution(&network)?;
-        let throughput = solution.throughput[0];
+        stations.push(delay("held while others work", self.inside_s));
+        Model::new(name, vec![class], stations)?.with_pools(vec![Pool {
+            name: self.pool_name(),
+            tokens: workers,
+            stations: vec![1, 2],
+            classes: vec![0],
+            queue_capacity: None,
+        }])
+    }
+
+    fn devices(&self, solution: &Solution) -> Vec<Device> {
+        let throughput = solution.classes[0].throughput;
         let mut devices = vec![
             delay_device("outside the workers", self.outside_s, throughput),
             Device {
@@ -399,45 +465,65 @@ impl Cores {
                 measured_utilization: None,
             },
         ];
-        if let Some(workers) = self.workers {
-            devices.push(self.pool(workers, population, &solution));
-        }
-        Ok(Solved {
-            throughput_per_s: throughput,
-            response_time_s: solution.system_response[0],
-            devices,
-        })
-    }
-
-    fn pool(&self, workers: u64, population: u64, solution: &NetworkSolution) -> Device {
-        let at_center = solution.total_number(1);
-        // Held at once: at most all of them; the rest wait for one.
-        let busy = solution.marginals.get(1).and_then(Option::as_ref).map(|marginals| {
-            let held = marginals.iter().enumerate().map(|(number, probability)| {
-                probability * exact_f64(number.min(usize::try_from(workers).unwrap_or(usize::MAX)))
+        if let (Some(workers), Some(pool)) = (self.workers, solution.pools.first()) {
+            devices.push(Device {
+                name: self.pool_name(),
+                stands_for: Some(StandsFor::Resource(ResourceId::Workers(self.tier.clone()))),
+                servers: Some(exact_f64(workers)),
+                visits: 1.0,
+                service_time_s: if throughput > 0.0 { pool.in_use / throughput } else { 0.0 },
+                utilization: Some(pool.utilization),
+                number_at_center: Some(pool.in_use + pool.number_waiting),
+                measured_utilization: None,
             });
-            held.sum::<f64>()
-        });
-        let busy = busy.unwrap_or(at_center.min(exact_f64(workers.min(population))));
-        let throughput = solution.throughput[0];
-        Device {
-            name: format!("workers of {}", self.tier),
-            stands_for: Some(StandsFor::Resource(ResourceId::Workers(self.tier.clone()))),
-            servers: Some(exact_f64(workers)),
-            visits: 1.0,
-            service_time_s: if throughput > 0.0 { busy / throughput } else { 0.0 },
-            utilization: Some(busy / exact_f64(workers)),
-            number_at_center: Some(at_center),
-            measured_utilization: None,
         }
+        devices
     }
-}
 
-/// A network at one population.
-pub(super) struct Solved {
-    pub(super) throughput_per_s: f64,
-    pub(super) response_time_s: f64,
-    pub(super) devices: Vec<Device>,
+    fn parameters(&self) -> Vec<Parameter> {
+        let (low, high) = self.loads;
+        let mut parameters = vec![
+            parameter(
+                "outside the workers",
+                "service_time_s",
+                self.outside_s,
+                &[low],
+                "R of the clients less processor time and the time below",
+            ),
+            parameter(
+                "CPU of the host",
+                "servers",
+                exact_f64(self.cores),
+                &[],
+                "cores of the host",
+            ),
+            parameter(
+                "CPU of the host",
+                "service_time_s",
+                self.demand_s,
+                &[high],
+                "U·m/X of all measured processes",
+            ),
+        ];
+        if let Some(workers) = self.workers {
+            let pool = self.pool_name();
+            parameters.push(parameter(
+                &pool,
+                "tokens",
+                exact_f64(workers),
+                &[],
+                "the study's setting, all instances",
+            ));
+            parameters.push(parameter(
+                "held while others work",
+                "service_time_s",
+                self.inside_s,
+                &[low],
+                "time that a worker is held less processor time",
+            ));
+        }
+        parameters
+    }
 }
 
 pub(super) struct Setup<'a> {
@@ -449,22 +535,16 @@ pub(super) struct Setup<'a> {
     pub(super) calibrated_on: String,
 }
 
-pub(super) type Solve<'a> = &'a dyn Fn(u64, f64) -> Result<Solved, NetworkError>;
-
 impl Setup<'_> {
-    pub(super) fn compare(&self, solve: Solve<'_>) -> Vec<Comparison> {
+    pub(super) fn compare(&self, builder: &dyn Builder) -> Vec<Comparison> {
         if self.curve.iter().any(|point| point.population.is_none()) {
             return Vec::new();
         }
-        let solved: Vec<Result<Solved, NetworkError>> = self
-            .curve
-            .iter()
-            .map(|point| {
-                let population = whole_u64(point.population.unwrap_or(0.0).round());
-                solve(population, point.think_time_s)
-            })
-            .collect();
-        vec![
+        let solved: Vec<Result<Solved, String>> =
+            self.curve.iter().map(|point| solved(builder, &self.model, customers(point))).collect();
+        let busiest = place_of_maximum(self.curve).map(|place| customers(&self.curve[place]));
+        let handed_on = busiest.and_then(|class| calibrated(builder, &self.model, class));
+        let comparisons = [
             self.comparison(
                 Variable::Throughput,
                 &solved,
@@ -477,13 +557,17 @@ impl Setup<'_> {
                 |solved| solved.response_time_s,
                 |point| point.client.response_time_s,
             ),
-        ]
+        ];
+        comparisons
+            .into_iter()
+            .map(|one| Comparison { calibrated: handed_on.clone(), ..one })
+            .collect()
     }
 
     fn comparison(
         &self,
         variable: Variable,
-        solved: &[Result<Solved, NetworkError>],
+        solved: &[Result<Solved, String>],
         predicted: fn(&Solved) -> f64,
         measured: fn(&OperatingPoint) -> f64,
     ) -> Comparison {
@@ -493,7 +577,7 @@ impl Setup<'_> {
                 measured: measured(point),
                 predicted: match solved {
                     Ok(solved) => Ok(predicted(solved)),
-                    Err(error) => Err(error.to_string()),
+                    Err(why) => Err(why.clone()),
                 },
                 calibration: self.calibration.contains(&place),
             });
@@ -520,6 +604,8 @@ impl Setup<'_> {
             bottleneck: busiest.map(|device| device.name.clone()),
             devices,
             caveats,
+            calibrated: None,
+            solutions: Vec::new(),
         }
     }
 }
@@ -586,6 +672,7 @@ mod tests {
             ..TierView::default()
         };
         let truth = Parts {
+            loads: (1.0, 64.0),
             tier: "proxies".to_owned(),
             instances: 2,
             workers_each: 4,
@@ -597,7 +684,8 @@ mod tests {
         populations
             .iter()
             .map(|&population| {
-                let solved = truth.solve(population, 0.0).unwrap();
+                let solved =
+                    solved(&truth, "truth", Class::closed("customers", population, 0.0)).unwrap();
                 let tier_view = View {
                     throughput_per_s: solved.throughput_per_s,
                     response_time_s: solved.response_time_s - DELAY,

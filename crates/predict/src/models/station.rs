@@ -9,15 +9,16 @@
 //! arrives at the measured rate of batches, and its service time is that of a batch. What such a
 //! model cannot know is that batches grow with the load, which is said too; `layers` does.
 
-use kendall_queueing::station::{
-    StationError, StationSolution, mm1 as solve_mm1, mmm as solve_mmm,
-};
+use kendall_queueing::model::{Class, Model, ModelError, Station};
+use kendall_queueing::solver::{Solver, solve};
+use kendall_queueing::station::StationSolution;
 use kendall_units::{Seconds, exact_f64};
 
 use crate::bottleneck::ResourceId;
 use crate::measured::{ConnectionView, OperatingPoint, TierView, View};
-use crate::score::{Compared, Comparison, Device, StandsFor, Variable};
+use crate::score::{Calibrated, Compared, Comparison, Device, StandsFor, Variable};
 
+use super::calibrated::parameter;
 use super::place_of_maximum;
 
 /// M/M/1 with μ = the highest throughput of the curve.
@@ -193,7 +194,7 @@ fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> 
         ),
         servers: 1,
         service_time_s: 1.0 / service_rate,
-        solve: &|arrival_rate| solve_mm1(arrival_rate, service_rate),
+        rule: "one over the highest rate of the curve",
     });
     vec![comparison]
 }
@@ -239,7 +240,7 @@ fn mmm(
         ),
         servers,
         service_time_s,
-        solve: &|arrival_rate| solve_mmm(arrival_rate, 1.0 / service_time_s, servers),
+        rule: "time in service, measured once for each that is served",
     });
     vec![comparison]
 }
@@ -260,22 +261,59 @@ struct Setup<'a> {
     calibrated_on: String,
     servers: u64,
     service_time_s: f64,
-    solve: &'a dyn Fn(f64) -> Result<StationSolution, StationError>,
+    rule: &'a str,
+}
+
+impl Setup<'_> {
+    /// The station under arrivals at a rate.
+    fn model(&self, arrival_rate_per_s: f64) -> Result<Model, ModelError> {
+        let name = self.subject.device(&self.curve[self.calibration]);
+        let station = Station::queue(&name, self.servers).with_service_time(0, self.service_time_s);
+        let class = Class::open("customers", arrival_rate_per_s);
+        Model::new(&self.model, vec![class], vec![station])
+    }
+
+    /// All that it says under arrivals at a rate; an error says why it has no answer.
+    fn solution(&self, arrival_rate_per_s: f64) -> Result<StationSolution, String> {
+        let model = self.model(arrival_rate_per_s).map_err(|error| error.to_string())?;
+        let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
+        solution.station.ok_or_else(|| "it is no single station".to_owned())
+    }
+
+    fn calibrated(&self, seen: &Seen) -> Option<Calibrated> {
+        let name = self.subject.device(&self.curve[self.calibration]);
+        let at = [self.curve[self.calibration].load()];
+        let servers = exact_f64(self.servers);
+        Some(Calibrated {
+            model: self.model(seen.arrivals_per_s).ok()?,
+            parameters: vec![
+                parameter(&name, "servers", servers, &[], "the study's setting, all instances"),
+                parameter(&name, "service_time_s", self.service_time_s, &at, self.rule),
+                parameter(
+                    "customers",
+                    "arrival_rate_per_s",
+                    seen.arrivals_per_s,
+                    &at,
+                    "the measured rate",
+                ),
+            ],
+        })
+    }
 }
 
 fn compare(setup: &Setup<'_>) -> Comparison {
     let at = &setup.curve[setup.calibration];
     let seen: Vec<Seen> =
         setup.curve.iter().filter_map(|point| setup.subject.seen(point)).collect();
-    let solutions: Vec<Result<StationSolution, StationError>> =
-        seen.iter().map(|seen| (setup.solve)(seen.arrivals_per_s)).collect();
+    let solutions: Vec<Result<StationSolution, String>> =
+        seen.iter().map(|seen| setup.solution(seen.arrivals_per_s)).collect();
     let points = setup.curve.iter().zip(seen.iter().zip(&solutions)).enumerate().map(
         |(place, (point, (seen, solution)))| Compared {
             load: point.load(),
             measured: seen.response_time_s,
             predicted: match solution {
                 Ok(solution) => Ok(solution.response_time.mean),
-                Err(error) => Err(error.to_string()),
+                Err(why) => Err(why.clone()),
             },
             calibration: place == setup.calibration,
         },
@@ -292,6 +330,8 @@ fn compare(setup: &Setup<'_>) -> Comparison {
         devices: last.map(|(solution, seen)| device(setup, solution, seen)).into_iter().collect(),
         bottleneck: Some(setup.subject.device(at)),
         caveats: caveats(setup),
+        calibrated: seen.get(setup.calibration).and_then(|seen| setup.calibrated(seen)),
+        solutions: solutions.iter().map(|solution| solution.as_ref().ok().cloned()).collect(),
     }
 }
 
@@ -343,8 +383,12 @@ fn batching(curve: &[OperatingPoint]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kendall_queueing::station::mmm as solve_mmm;
+
+    use super::super::beside;
     use super::*;
     use crate::measured::TierView;
+    use crate::saturation::{MeasuredLoad, saturation};
 
     /// A tier that is M/M/m itself, so that the model must be right wherever it is calibrated.
     fn curve(servers: u32, service_time_s: f64, rates: &[f64]) -> Vec<OperatingPoint> {
@@ -397,9 +441,33 @@ mod tests {
         assert!((error - 1.0 / 3.0).abs() < 1e-9);
     }
 
+    /// An open loop over an idle server: its highest throughput is what was offered, and as a
+    /// service rate it errs by as much as one likes. Left out, with the reason.
+    #[test]
+    fn the_offered_rate_is_no_service_rate() {
+        let idle = curve(4, 0.000_1, &[20.0, 60.0, 95.0]);
+        let loads: Vec<MeasuredLoad> = idle
+            .iter()
+            .map(|point| MeasuredLoad {
+                load: point.load(),
+                point: point.clone(),
+                throughputs_per_s: vec![point.client.throughput_per_s; 2],
+            })
+            .collect();
+        let found = saturation(&loads, 0.95).unwrap();
+        let beside = beside(&idle, Some(&found));
+        assert!(beside.comparisons.iter().all(|one| one.family != "M/M/1"));
+        let left_out = beside.left_out.iter().find(|one| one.model == "M/M/1").unwrap();
+        assert!(left_out.why.contains("follows the load"), "{left_out:?}");
+        // Best first.
+        let errors: Vec<f64> =
+            beside.comparisons.iter().filter_map(Comparison::mean_absolute_error).collect();
+        assert!(errors.len() > 1 && errors.is_sorted(), "{errors:?}");
+    }
+
     #[test]
     fn one_point_is_nothing_to_hold_out() {
         let curve = curve(1, 0.01, &[20.0]);
-        assert!(super::super::compare(&curve).is_empty());
+        assert!(beside(&curve, None).comparisons.is_empty());
     }
 }

@@ -1,9 +1,11 @@
 //! Effects of the factors and their share of the variation: 2^k r designs, and analysis of variance
 //! for more levels.
 
+mod signs;
+
 use kendall_stats::analysis::{
-    Analysis, Fit, InteractionPlot, Model, Observation, Options, SumsKind, Table as Experiment,
-    Term, Verdict, analyze,
+    Analysis, AnalysisError, Fit, InteractionPlot, Model, Observation, Options, SumsKind,
+    Table as Experiment, Term, Verdict, analyze,
 };
 
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
@@ -52,6 +54,18 @@ const MOST_INTERACTIONS: usize = 6;
 
 /// Bars at most; what explains less is in the table.
 const MOST_BARS: usize = 14;
+
+/// The analysis of the throughput.
+pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisError> {
+    let [(_, value), _] = responses();
+    analyze(&experiment(data, value), &options(data))
+}
+
+/// Shares of the variation of the throughput.
+pub(crate) fn shares_of_throughput(data: &Observations) -> Option<Plot> {
+    let [(response, _), _] = responses();
+    Some(shares(&response, &of_throughput(data).ok()?.fit))
+}
 
 /// An early chapter of a study that has no load curves: the effects are what it asks for.
 pub(crate) fn of_an_experiment(data: &Observations) -> Option<Section> {
@@ -153,6 +167,10 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     }
     section.plot(shares(response, &analysis.fit));
     section.table(table(response, analysis));
+    if let Some(signs) = signs::table(response, analysis) {
+        section.table(signs.folded());
+    }
+    section.table(signs::sums(response, analysis).folded());
     let mut plots = interactions(response, &analysis.fit).into_iter();
     while let Some(first) = plots.next() {
         match plots.next() {
@@ -165,9 +183,14 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     for check in &analysis.fit.checks {
         let level = match check.verdict {
             Verdict::Holds => Level::Good,
-            Verdict::Doubtful | Verdict::NotTestable => Level::Doubt,
+            Verdict::Doubtful | Verdict::CannotTell | Verdict::NotTestable => Level::Doubt,
         };
-        section.note(level, format!("{}: {}", capital(&check.assumption.to_string()), check.words));
+        let unclear = match check.verdict {
+            Verdict::CannotTell => " The runs do not tell whether it holds; more would.",
+            _ => "",
+        };
+        let of = capital(&check.assumption.to_string());
+        section.note(level, format!("{of}: {}{unclear}", check.words));
     }
     for caveat in &analysis.layout.caveats {
         section.note(Level::Doubt, format!("{}.", capital(&caveat.to_string())));

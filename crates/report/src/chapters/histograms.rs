@@ -11,8 +11,8 @@ use super::saturation::interesting;
 /// Steps drawn at most; more are drawn together.
 const MOST_STEPS: u64 = 240;
 
-/// Pairs drawn at most.
-const MOST_PAIRS: usize = 6;
+/// Pairs drawn at most; the table has every configuration.
+const MOST_PAIRS: usize = 24;
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let shown = shown(data);
@@ -32,11 +32,19 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         .column("requests", "Requests", Unit::Count)
         .folded();
     for (place, (name, configuration)) in shown.iter().enumerate() {
-        add(&mut section, place, name, configuration);
+        if place < MOST_PAIRS {
+            add(&mut section, place, name, configuration);
+        }
         rows(&mut table, name, "clients", &configuration.client);
         if let Some(tier) = &configuration.tier {
             rows(&mut table, name, "tier", tier);
         }
+    }
+    if shown.len() > MOST_PAIRS {
+        section.text(format!(
+            "Drawn are {MOST_PAIRS} of {}; the table holds all.",
+            number::count(shown.len(), "histogram")
+        ));
     }
     section.table(table);
     section.table(within(data));
@@ -89,7 +97,6 @@ fn shown(data: &Observations) -> Vec<(String, &Configuration)> {
         interesting(data)
     };
     shown.retain(|(_, c)| c.client.count > 0);
-    shown.truncate(MOST_PAIRS);
     shown
 }
 

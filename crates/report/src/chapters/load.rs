@@ -42,7 +42,7 @@ fn reading(data: &Observations) -> String {
     )
 }
 
-fn throughput(data: &Observations, load: &str) -> Plot {
+pub(crate) fn throughput(data: &Observations, load: &str) -> Plot {
     Plot {
         id: "plot-throughput".to_owned(),
         title: "Throughput against load".to_owned(),
@@ -67,7 +67,7 @@ fn response_time(data: &Observations, load: &str) -> Plot {
 }
 
 /// Percentiles of one curve: the one of highest throughput.
-fn percentiles(data: &Observations, load: &str) -> Plot {
+pub(crate) fn percentiles(data: &Observations, load: &str) -> Plot {
     let best = data.curves.iter().max_by(|a, b| {
         let most = |curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
         most(a).total_cmp(&most(b))

@@ -1,10 +1,13 @@
 //! Models beside the measurement.
 
+mod stations;
+
 use kendall_predict::measured::OperatingPoint;
-use kendall_predict::models::compare;
+use kendall_predict::models::{LeftOut, beside};
 use kendall_predict::score::{Comparison, Device, Variable};
 
-use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::ModelFile;
+use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_observations::{Curve, Observations};
@@ -14,26 +17,84 @@ use super::time_axis;
 /// Curves with plots at most; the tables hold all.
 const MOST_PLOTTED: usize = 3;
 
+/// Models of every curve, and those that are left out.
+fn compared(data: &Observations) -> (Vec<Of<'_>>, Vec<(&Curve, Vec<LeftOut>)>) {
+    let mut left_out: Vec<(&Curve, Vec<LeftOut>)> = Vec::new();
+    let mut compared: Vec<Of<'_>> = Vec::new();
+    for curve in &data.curves {
+        let points: Vec<OperatingPoint> = data.along(curve).map(|c| c.point.clone()).collect();
+        let found = beside(&points, super::saturation::of_curve(data, curve).as_ref());
+        if !found.comparisons.is_empty() {
+            compared.push((curve, found.comparisons));
+        }
+        left_out.push((curve, found.left_out));
+    }
+    (compared, left_out)
+}
+
+/// Every model of every curve as a file.
+pub(crate) fn files(data: &Observations) -> Vec<ModelFile> {
+    let (compared, _) = compared(data);
+    let title = if data.study.title.is_empty() { &data.study.name } else { &data.study.title };
+    let mut files: Vec<ModelFile> = Vec::new();
+    for (number, (curve, comparisons)) in (1..).zip(&compared) {
+        for one in comparisons {
+            let file = format!("{number}-{}.toml", slug(&one.model));
+            let told = files.iter().any(|known| known.file == file);
+            let Some(calibrated) = one.calibrated.as_ref().filter(|_| !told) else { continue };
+            let of = format!(
+                "{}: {} (from {title})\nCalibrated on {}.",
+                one.model, curve.name, one.calibrated_on
+            );
+            let Ok(text) = calibrated.to_file(&of, &one.assumes) else { continue };
+            let (curve, model) = (curve.name.clone(), one.model.clone());
+            files.push(ModelFile { file, curve, model, text });
+        }
+    }
+    files
+}
+
+/// Letters and digits, others as one `-`.
+fn slug(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric();
+    let parts = text.split(|c| !plain(c)).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("-").to_lowercase()
+}
+
+/// The files, by their names, and those of the best-known curve in full.
+fn as_files(section: &mut Section, data: &Observations) {
+    let files = files(data);
+    let Some(first) = files.first() else { return };
+    section.heading("As files that `kendall solve` takes");
+    section.text(format!(
+        "{} lie in models/, each at the load of its curve's highest throughput, with the origin of \
+         every number as comments. Change a number, or the population, and solve again: kendall \
+         solve models/{}",
+        super::capitalized(&number::count(files.len(), "model")),
+        first.file
+    ));
+    for file in files.iter().filter(|file| file.curve == first.curve) {
+        section.blocks.push(Block::Verbatim(file.text.clone()));
+    }
+}
+
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
-    let compared: Vec<(&Curve, Vec<Comparison>)> = data
-        .curves
-        .iter()
-        .map(|curve| {
-            let points: Vec<OperatingPoint> = data.along(curve).map(|c| c.point.clone()).collect();
-            (curve, compare(&points))
-        })
-        .filter(|(_, comparisons)| !comparisons.is_empty())
-        .collect();
-    if compared.is_empty() {
+    let (compared, left_out) = compared(data);
+    let left_out = reasons(&left_out);
+    if compared.is_empty() && left_out.is_empty() {
         return None;
     }
     let mut section = Section::new("models", "Models beside the measurement");
     section.text(
         "Each model takes its parameters from one or two points of a curve and is compared with \
          the others; points that calibrated it count in no mean error, and the last table shows \
-         every one. Where a model errs, what it assumes says why.",
+         every one. Best first; where a model errs, what it assumes says why.",
     );
     section.list(ranking(&compared));
+    if !left_out.is_empty() {
+        section.heading("Left out, since they do not apply");
+        section.list(left_out);
+    }
     section.table(errors(&compared));
     for (curve, comparisons) in best_known(data, &compared) {
         for variable in [
@@ -46,12 +107,31 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         }
     }
     described(&mut section, &compared);
+    section.table(stations::table(data, &compared));
     section.table(devices(&compared));
     section.table(points(&compared));
+    as_files(&mut section, data);
     Some(section)
 }
 
 type Of<'a> = (&'a Curve, Vec<Comparison>);
+
+/// Why models are left out, once a model and reason with the curves.
+fn reasons(left_out: &[(&Curve, Vec<LeftOut>)]) -> Vec<String> {
+    let mut reasons: Vec<(&LeftOut, Vec<&str>)> = Vec::new();
+    for (curve, list) in left_out {
+        for one in list {
+            match reasons.iter_mut().find(|(known, _)| *known == one) {
+                Some((_, curves)) => curves.push(&curve.name),
+                None => reasons.push((one, vec![&curve.name])),
+            }
+        }
+    }
+    let words = |(one, curves): (&LeftOut, Vec<&str>)| {
+        format!("{} ({}): {}.", super::capitalized(&one.model), curves.join("; "), one.why)
+    };
+    reasons.into_iter().map(words).collect()
+}
 
 /// Curves to plot: those of highest throughput.
 fn best_known<'a>(
@@ -82,23 +162,26 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
         families[place].3 += comparison.unanswered();
         anywhere[place] = comparison.largest_error_anywhere().unwrap_or(0.0).max(anywhere[place]);
     }
-    families
+    let mean = |errors: &[f64]| {
+        let count = kendall_units::exact_f64(errors.len());
+        if errors.is_empty() { f64::INFINITY } else { errors.iter().sum::<f64>() / count }
+    };
+    let mut ranked: Vec<_> = families.into_iter().zip(anywhere).collect();
+    ranked.sort_by(|a, b| mean(&a.0.2).total_cmp(&mean(&b.0.2)));
+    ranked
         .into_iter()
-        .zip(anywhere)
         .map(|((name, variable, errors, unanswered), anywhere)| {
             let none = if unanswered > 0 {
                 format!("; no answer at {}", number::count(unanswered, "point"))
             } else {
                 String::new()
             };
-            let count = kendall_units::exact_f64(errors.len().max(1));
-            let mean = errors.iter().sum::<f64>() / count;
             if errors.is_empty() {
                 return format!("{name}: {} at no point{none}.", variable.name());
             }
             format!(
                 "{name}: mean error {} for the {}, at most {} at any point{none}.",
-                number::percent(mean),
+                number::percent(mean(&errors)),
                 variable.name(),
                 number::percent(anywhere)
             )

@@ -1,7 +1,8 @@
 //! Where each curve saturates, and what limits it there.
 
-use kendall_predict::bottleneck::{Bottleneck, bottleneck, full_resource};
-use kendall_predict::saturation::{Full, LoadPoint, PLATEAU, Saturation, Shape, saturation};
+use kendall_predict::bottleneck::{Bottleneck, bottleneck};
+use kendall_predict::saturation::{MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
+use kendall_stats::estimate::{Estimate, Interval};
 
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
@@ -19,7 +20,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
             "A curve is saturated where its last step gained no more than {plateau}, or where \
              something of the system was {full} busy at the highest load: by the utilization law \
              X = U·m/D no more is left to gain then, however much the last step gained on its way \
-             there. The knee is the lowest load whose throughput lies within {plateau} of the \
+             there. Where the interval of that step holds growth and none, nobody can tell. The knee is the lowest load whose throughput lies within {plateau} of the \
              curve's highest; it lies above the load before it, and only loads between the two \
              could say where. N* is where the asymptotes of light and heavy load cross, \
              Xmax·(Rmin + Z).",
@@ -50,21 +51,18 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
 }
 
 /// The saturation of one curve.
-pub(super) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation> {
-    let points: Vec<LoadPoint> = data
-        .along(curve)
-        .map(|c| LoadPoint {
-            load: load_of(data, c),
-            throughput_per_s: c.throughput(),
-            response_time_s: c.point.client.response_time_s,
-        })
-        .collect();
-    let first = data.along(curve).next()?;
-    let think = first.point.population.map(|_| first.point.think_time_s);
-    let last = data.along(curve).last()?;
-    let full = full_resource(&last.point, 1.0 - PLATEAU)
-        .map(|r| Full { resource: r.name, utilization: r.utilization });
-    saturation(&points, think, full)
+pub(crate) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation> {
+    let measured = |c: &Configuration| MeasuredLoad {
+        load: load_of(data, c),
+        point: c.point.clone(),
+        throughputs_per_s: c
+            .repetitions
+            .iter()
+            .map(|repetition| repetition.point.client.throughput_per_s)
+            .collect(),
+    };
+    let points: Vec<MeasuredLoad> = data.along(curve).map(measured).collect();
+    saturation(&points, data.study.confidence)
 }
 
 /// Whether a curve is saturated, and what says so.
@@ -78,8 +76,8 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
         "from {} to {} {unit} throughput changes by {}{}",
         number::plain(from),
         number::plain(to),
-        number::signed_percent(found.last_gain),
-        gain_interval(data, before, last)
+        number::signed_percent(found.last_gain.center),
+        in_interval(found.last_gain.interval)
     );
     let full = found.full.as_ref().map(|full| {
         let left = match full.left_to_gain() {
@@ -93,7 +91,7 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
         )
     });
     let knee = match found.below_knee {
-        _ if found.shape == Shape::StillGrowing => String::new(),
+        _ if !found.shape.is_reached() => String::new(),
         None => format!(" Its knee lies at or below {} {unit}.", number::plain(found.knee.load)),
         Some(below) => format!(
             " Its knee lies above {} and at or below {} {unit}.",
@@ -108,32 +106,30 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
         Shape::Overloaded => {
             format!("{}: overloaded, it falls beyond its maximum; {step}.{knee}", curve.name)
         }
+        Shape::CannotTell => {
+            let why = found.unknown.as_ref().map_or_else(|| step.clone(), ToString::to_string);
+            format!("{}: cannot tell; {why}.", curve.name)
+        }
     })
 }
 
-/// The interval of the last step's gain, where both loads have repetitions: Welch's t on the
-/// logarithms of the runs' throughput.
-fn gain_interval(data: &Observations, before: &Configuration, last: &Configuration) -> String {
-    let runs = |configuration: &Configuration| -> Vec<f64> {
-        configuration.repetitions.iter().map(|r| r.point.client.throughput_per_s).collect()
-    };
-    kendall_stats::compare::ratio(&runs(before), &runs(last), data.study.confidence)
-        .and_then(|ratio| ratio.interval)
-        .map_or_else(
-            || " (from one run: no interval)".to_owned(),
-            |interval| {
-                format!(
-                    " ({} interval {} to {})",
-                    number::percent(interval.confidence),
-                    number::signed_percent(interval.low - 1.0),
-                    number::signed_percent(interval.high - 1.0)
-                )
-            },
-        )
+/// ` (95 % interval −3 % to +4 %)`.
+fn in_interval(interval: Option<Interval>) -> String {
+    interval.map_or_else(
+        || " (from one run: no interval)".to_owned(),
+        |interval| {
+            format!(
+                " ({} interval {} to {})",
+                number::percent(interval.confidence),
+                number::signed_percent(interval.low),
+                number::signed_percent(interval.high)
+            )
+        },
+    )
 }
 
 /// The label of the load without its unit.
-fn short_label(label: &str) -> &str {
+pub(crate) fn short_label(label: &str) -> &str {
     label.split(" (").next().unwrap_or(label)
 }
 
@@ -159,24 +155,32 @@ fn knees(data: &Observations) -> Table {
             Shape::StillGrowing => "still growing",
             Shape::Saturated => "saturated",
             Shape::Overloaded => "falls beyond its maximum",
+            Shape::CannotTell => "cannot tell",
         };
-        let growing = found.shape == Shape::StillGrowing;
-        let knee = |value: f64| {
-            if growing { Cell::Empty("not reached".to_owned()) } else { Cell::Number(value) }
+        let why =
+            found.unknown.as_ref().map_or_else(|| "not reached".to_owned(), ToString::to_string);
+        let known = |yes: bool, value: f64| {
+            if yes { Cell::Number(value) } else { Cell::Empty(why.clone()) }
         };
+        let knee = |value: f64| known(found.shape.is_reached(), value);
+        let maximum = |value: f64| known(found.is_balanced(), value);
+        let gain = Estimate { caveats: Vec::new(), ..found.last_gain.clone() };
         table.push(vec![
             curve.name.as_str().into(),
             shape.into(),
-            found.last_gain.into(),
+            Cell::Estimate(gain),
             Cell::number_or(full, "nothing is 95 % busy"),
             found.below_knee.map_or_else(|| Cell::Empty("the lowest load".to_owned()), &knee),
             knee(found.knee.load),
             knee(found.knee.throughput_per_s),
             knee(found.knee.response_time_s),
-            found.maximum.load.into(),
-            found.maximum.throughput_per_s.into(),
-            found.maximum.response_time_s.into(),
-            Cell::number_or(found.asymptotes_cross_at, "open loop"),
+            maximum(found.maximum.load),
+            maximum(found.maximum.throughput_per_s),
+            maximum(found.maximum.response_time_s),
+            match found.asymptotes_cross_at {
+                Some(value) => maximum(value),
+                None => Cell::Empty("open loop".to_owned()),
+            },
         ]);
     }
     table
@@ -196,9 +200,10 @@ pub(super) fn interesting(data: &Observations) -> Vec<(String, &Configuration)> 
 }
 
 fn explain(section: &mut Section, name: &str, configuration: &Configuration, found: &Bottleneck) {
-    let title = match &found.limiting {
-        Some(limiting) => format!("{name}: limited by {limiting}"),
-        None => format!("{name}: no measured resource limits"),
+    let title = match (&found.limiting, &found.cannot_tell) {
+        (Some(limiting), _) => format!("{name}: limited by {limiting}"),
+        (None, Some(_)) => format!("{name}: cannot tell what limits"),
+        (None, None) => format!("{name}: no measured resource limits"),
     };
     section.heading(title);
     section.text(format!(

@@ -42,7 +42,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
 }
 
 /// The finding in a sentence a line, for the summary.
-pub(super) fn summary(data: &Observations) -> Vec<String> {
+pub(crate) fn summary(data: &Observations) -> Vec<String> {
     let found: Vec<&SearchLine> =
         data.searches.iter().filter(|line| line.found.is_some()).collect();
     if found.is_empty() {

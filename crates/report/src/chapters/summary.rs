@@ -62,7 +62,12 @@ pub(crate) fn sentences(data: &Observations) -> Vec<String> {
             number::count(data.runs.len(), "run")
         )];
     };
-    let mut sentences = vec![highest(data, fastest)];
+    let mut sentences = Vec::new();
+    // Of a design of effects they are what it asks for, and its best cell is one among several.
+    if data.load.is_none() && !data.factors.is_empty() && data.searches.is_empty() {
+        sentences.extend(effects_sentence(data));
+    }
+    sentences.push(highest(data, fastest));
     if data.searches.is_empty() {
         sentences.extend(range_of_curves(data));
     } else {
@@ -88,13 +93,40 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
         .percentile_estimate(0.99)
         .ok()
         .map_or_else(String::new, |p99| format!(", 99th percentile {}", number::time(p99.center)));
+    let rivals = match alike(data, fastest).as_slice() {
+        [] => String::new(),
+        [one] => format!(" (not told apart from {})", data.name_of(one)),
+        several => format!(" (not told apart from {} others)", several.len()),
+    };
     format!(
-        "The highest throughput is {}{interval}, reached with {}; a request then takes {} on \
-         average{p99}.",
+        "The highest throughput is {}{interval}, measured with {}{rivals}; a request then takes {} \
+         on average{p99}.",
         number::rate(fastest.throughput()),
         data.name_of(fastest),
         number::time(fastest.point.client.response_time_s)
     )
+}
+
+/// What the factors do, or that the runs do not tell.
+fn effects_sentence(data: &Observations) -> Option<String> {
+    let analysis = super::effects::of_throughput(data).ok()?;
+    Some(match crate::answer::effects_in_words(&analysis) {
+        Ok(words) => words,
+        Err(why) => format!("What matters for the throughput cannot be told: {why}."),
+    })
+}
+
+/// Configurations whose throughput is not told from that of the fastest.
+fn alike<'a>(data: &'a Observations, fastest: &'a Configuration) -> Vec<&'a Configuration> {
+    let runs = |c: &Configuration| -> Vec<f64> {
+        c.repetitions.iter().map(|r| r.point.client.throughput_per_s).collect()
+    };
+    let best = runs(fastest);
+    let told = |c: &Configuration| {
+        let compared = kendall_stats::compare::ratio(&runs(c), &best, data.study.confidence);
+        compared.and_then(|ratio| ratio.interval).is_some_and(|interval| interval.low > 1.0)
+    };
+    data.configurations.iter().filter(|c| c.number != fastest.number && !told(c)).collect()
 }
 
 /// Where the curves saturate.
@@ -106,21 +138,34 @@ fn range_of_curves(data: &Observations) -> Option<String> {
         .filter_map(|curve| Some((curve.name.as_str(), of_curve(data, curve)?)))
         .collect();
     let saturated: Vec<&(&str, Saturation)> =
-        found.iter().filter(|(_, s)| s.shape != Shape::StillGrowing).collect();
+        found.iter().filter(|(_, s)| s.shape.is_reached()).collect();
     let unit = load.label.split(" (").next().unwrap_or(&load.label);
+    let unknown: Vec<&(&str, Saturation)> =
+        found.iter().filter(|(_, s)| s.shape == Shape::CannotTell).collect();
     if saturated.is_empty() {
-        return (!found.is_empty()).then(|| {
-            format!(
-                "No configuration saturates within the load that was tried ({unit} up to {}).",
-                number::significant(
-                    data.configurations
-                        .iter()
-                        .filter_map(|c| c.level(&load.key)?.number)
-                        .fold(0.0, f64::max),
-                    4
+        let up_to = number::significant(
+            data.configurations
+                .iter()
+                .filter_map(|c| c.level(&load.key)?.number)
+                .fold(0.0, f64::max),
+            4,
+        );
+        return match unknown.first() {
+            Some((name, first)) => {
+                let why = first.unknown.as_ref().map_or_else(String::new, ToString::to_string);
+                Some(format!(
+                    "Whether curves saturate, the runs do not tell ({} of {}). {name}: {why}.",
+                    unknown.len(),
+                    found.len()
+                ))
+            }
+            None => (!found.is_empty()).then(|| {
+                format!(
+                    "Throughput grows with the load as far as it was tried ({unit} up to {up_to}), \
+                     so what the system can do was not reached."
                 )
-            )
-        });
+            }),
+        };
     }
     let knee = |found: &Saturation| match found.below_knee {
         None => format!("at or below {}", number::plain(found.knee.load)),
@@ -143,9 +188,13 @@ fn range_of_curves(data: &Observations) -> Option<String> {
     } else {
         String::new()
     };
+    let cannot = match unknown.len() {
+        0 => String::new(),
+        count => format!(" Of {count} the runs do not tell."),
+    };
     Some(format!(
         "Curves that saturate: {} of {}. The knee in {unit}: {at}{fall}. More load beyond it buys \
-         response time and no throughput.",
+         response time and no throughput.{cannot}",
         saturated.len(),
         found.len()
     ))
@@ -155,9 +204,10 @@ fn limit(fastest: &Configuration) -> Option<String> {
     let found = bottleneck(&fastest.point);
     let first = found.evidence.first()?;
     let disturbed = if found.disturbed { "; other programs used the machine too" } else { "" };
-    Some(match found.limiting {
-        Some(_) => format!("What limits it there: {first}{disturbed}."),
-        None => format!("What limits it there was not measured: {first}{disturbed}."),
+    Some(match (&found.limiting, &found.cannot_tell) {
+        (_, Some(why)) => format!("What limits it there, nobody can tell: {why}."),
+        (Some(_), None) => format!("What limits it there: {first}{disturbed}."),
+        (None, None) => format!("What limits it there was not measured: {first}{disturbed}."),
     })
 }
 

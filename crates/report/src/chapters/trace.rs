@@ -11,22 +11,7 @@ use super::time_axis;
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("steady", "Was it a steady state?");
-    let mut drifting = Vec::new();
-    let mut looked_at = 0_usize;
-    for configuration in &data.configurations {
-        for repetition in &configuration.repetitions {
-            let series: Vec<f64> = repetition.seconds.iter().map(|(_, x)| *x).collect();
-            let Some(found) = drift(&series) else { continue };
-            looked_at += 1;
-            if let Some(caveat) = found.caveat() {
-                drifting.push(format!(
-                    "{}, repetition {}: {caveat}",
-                    data.name_of(configuration),
-                    repetition.run.repetition + 1
-                ));
-            }
-        }
-    }
+    let (mut drifting, looked_at) = looked_at(data);
     if looked_at == 0 && data.fastest().is_none_or(|c| c.repetitions[0].seconds.len() < 2) {
         return None;
     }
@@ -57,6 +42,32 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     section.table(table(data));
     Some(section)
+}
+
+/// Runs that drift, in words.
+pub(crate) fn drifting(data: &Observations) -> Vec<String> {
+    looked_at(data).0
+}
+
+/// Runs that drift, in words, and how many were looked at.
+fn looked_at(data: &Observations) -> (Vec<String>, usize) {
+    let mut drifting = Vec::new();
+    let mut looked_at = 0_usize;
+    for configuration in &data.configurations {
+        for repetition in &configuration.repetitions {
+            let series: Vec<f64> = repetition.seconds.iter().map(|(_, x)| *x).collect();
+            let Some(found) = drift(&series) else { continue };
+            looked_at += 1;
+            if let Some(caveat) = found.caveat() {
+                drifting.push(format!(
+                    "{}, repetition {}: {caveat}",
+                    data.name_of(configuration),
+                    repetition.run.repetition + 1
+                ));
+            }
+        }
+    }
+    (drifting, looked_at)
 }
 
 /// What one period of a trace is called.
@@ -99,7 +110,7 @@ fn time(data: &Observations) -> Axis {
     Axis::from_zero(if minutes(data) { "time (min)" } else { "time (s)" })
 }
 
-fn throughput(data: &Observations) -> Option<Plot> {
+pub(crate) fn throughput(data: &Observations) -> Option<Plot> {
     let (fastest, width_s) = data.fastest().zip(data.traces.first().map(|t| t.width_s))?;
     Some(Plot {
         id: "plot-trace".to_owned(),

@@ -36,6 +36,12 @@ pub(crate) struct Synthetic {
     /// The tier that clients talk to is `zfront`, behind it over a link of 5 ms `abackend`; both
     /// report.
     pub(crate) chain: bool,
+    /// Largest difference between runs of one configuration, as a share.
+    pub(crate) spread: f64,
+    /// Cores that programs outside the study keep busy.
+    pub(crate) others: f64,
+    /// Further lines at the top of the study file.
+    pub(crate) lines: &'static str,
 }
 
 impl Synthetic {
@@ -53,6 +59,22 @@ impl Synthetic {
             open: false,
             batches: false,
             chain: false,
+            spread: 0.01,
+            others: 0.0025,
+            lines: "",
+        }
+    }
+
+    /// An open loop of rates 20, 60 and 95 a second over an idle server, on a machine that other
+    /// programs fill.
+    pub(crate) fn idle() -> Self {
+        Self {
+            name: "nginx-rates",
+            title: "What does nginx carry?".to_owned(),
+            factors: vec![("workload.rate", vec![20.0, 60.0, 95.0])],
+            open: true,
+            others: 1.97,
+            ..Self::writes()
         }
     }
 
@@ -67,10 +89,7 @@ impl Synthetic {
                 ("system.proxies", vec![1.0, 2.0]),
                 ("system.workers", vec![8.0, 32.0]),
             ],
-            repetitions: 3,
-            open: false,
-            batches: false,
-            chain: false,
+            ..Self::writes()
         }
     }
 
@@ -116,7 +135,10 @@ impl Synthetic {
             name: self.name.to_owned(),
             title: self.title.clone(),
             file_name: format!("{}.toml", self.name),
-            file: format!("name = \"{}\"\n[system]\nkind = \"memcached-proxy\"\n", self.name),
+            file: format!(
+                "{}name = \"{}\"\n[system]\nkind = \"memcached-proxy\"\n",
+                self.lines, self.name
+            ),
             fingerprint: "0f1e2d3c".to_owned(),
             seed: 42,
             design: self.design.to_owned(),
@@ -159,6 +181,7 @@ impl Synthetic {
             caveats: vec![Caveat::SharedMachine { cores: 2 }],
             factors: factors.collect(),
             settings: serde_json::json!({
+                "synthetic": { "spread": self.spread, "others": self.others },
                 "links": {
                     "clients -> proxies": { "delay": "0.5ms" },
                     "proxies -> servers": { "delay": "0.5ms" },
@@ -202,13 +225,17 @@ impl Truth {
         let workers = level("system.workers", 32.0);
         let proxies = level("system.proxies", 2.0);
         let servers = level("system.servers", 3.0);
-        let noise = 1.0 + 0.01 * (noise(run.configuration * 31 + run.repetition) - 0.5);
+        let spread = run.setting("synthetic.spread").and_then(serde_json::Value::as_f64).unwrap();
+        let noise = 1.0 + spread * (noise(run.configuration * 31 + run.repetition) - 0.5);
         // Lightly loaded: 1 ms of links, 2 ms of service. A smooth minimum of what clients,
         // workers and processors allow.
         let limits = [clients / 0.003_1, workers * proxies / 0.002, 21_000.0 / servers.sqrt()];
         let throughput =
             limits.iter().map(|limit| limit.powi(-6)).sum::<f64>().powf(-1.0 / 6.0) * noise;
-        let response = clients / throughput;
+        // An open loop has what it offers, and an idle server.
+        let offered = run.factor("workload.rate").and_then(|level| level.number);
+        let throughput = offered.unwrap_or(throughput);
+        let response = offered.map_or(clients / throughput, |_| 0.003_1 * noise);
         let tier_response = response - 0.001_05;
         let service = 0.002_f64.min(tier_response);
         Self {
@@ -253,7 +280,10 @@ fn record(run: Run, open: bool) -> RunRecord {
         generators: vec![generator(&truth, open)],
         tiers: (0..truth.proxies).map(|instance| proxy(&truth, instance)).collect(),
         processes: processes(&truth),
-        hosts: hosts(&truth),
+        hosts: hosts(
+            &truth,
+            run.setting("synthetic.others").and_then(serde_json::Value::as_f64).unwrap(),
+        ),
         graph: graph(&truth, ("proxies", "servers"), Vec::new()),
         speeds: Vec::new(),
         run,
@@ -413,9 +443,9 @@ fn processes(truth: &Truth) -> Vec<Process> {
         .collect()
 }
 
-fn hosts(truth: &Truth) -> Vec<HostSample> {
-    let busy_us: f64 = CPU_US.iter().map(|(_, us)| us).sum::<f64>() + 5.0;
-    let busy = (busy_us * truth.throughput / 1e6).min(2.0);
+fn hosts(truth: &Truth, others: f64) -> Vec<HostSample> {
+    let own_us: f64 = CPU_US.iter().map(|(_, us)| us).sum();
+    let busy = (own_us * truth.throughput / 1e6 + others).min(2.0);
     (0..=SECONDS)
         .map(|second| {
             let spent = whole_u64(busy * 1e9 * exact_f64(second));

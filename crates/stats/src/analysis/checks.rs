@@ -8,6 +8,10 @@ use crate::distribution::{f_p_value, normal_cdf, normal_quantile, t_p_value};
 use crate::estimate::{Assumption, Caveat, figures};
 use crate::sample::{mean, sorted_quantile, sum_of_squares};
 
+/// Significance from which nothing speaks against an assumption. Between it and [`DOUBT`] the data
+/// do not tell, and "holds" would be said of what one sound experiment in twenty shows.
+const CLEAR: f64 = 0.05;
+
 /// Significance below which an assumption is doubted. Strict: each analysis makes several tests,
 /// and a doubt that comes up in one sound experiment of five is not read any more.
 const DOUBT: f64 = 0.01;
@@ -20,6 +24,8 @@ pub enum Verdict {
     Holds,
     /// Something does.
     Doubtful,
+    /// Something may: more runs would tell.
+    CannotTell,
     /// The data cannot tell.
     NotTestable,
 }
@@ -51,7 +57,11 @@ impl Check {
     }
 
     fn tested(assumption: Assumption, statistic: f64, p_value: f64, words: String) -> Self {
-        let verdict = if p_value < DOUBT { Verdict::Doubtful } else { Verdict::Holds };
+        let verdict = match p_value {
+            p if p < DOUBT => Verdict::Doubtful,
+            p if p < CLEAR => Verdict::CannotTell,
+            _ => Verdict::Holds,
+        };
         Self { assumption, verdict, statistic: Some(statistic), p_value: Some(p_value), words }
     }
 

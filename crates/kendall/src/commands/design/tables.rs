@@ -73,6 +73,7 @@ pub(super) fn human(analysis: &Analysis, response: &str) -> String {
         let mark = match check.verdict {
             Verdict::Holds => "holds",
             Verdict::Doubtful => "DOUBTFUL",
+            Verdict::CannotTell => "cannot tell",
             Verdict::NotTestable => "not testable",
         };
         note(&mut text, &format!("- {}: {mark}. {}", check.assumption, check.words));

@@ -5,6 +5,7 @@ use std::path::Path;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use kendall_observations::{Configuration, Observations};
+use kendall_report::answer::Answer;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_store::{FactorLevel, Results, SearchFound, SearchLine};
 use kendall_study::{StudyFile, Summary};
@@ -76,6 +77,10 @@ pub(super) fn text(
     text.push_str(&format!("\nresults {}\n", results.folder().display()));
     if let Some(report) = report {
         text.push_str(&format!("report  {}\n", report.display()));
+    }
+    if !observations.configurations.is_empty() {
+        text.push('\n');
+        text.push_str(&card(&kendall_report::answer_of(&observations)));
     }
     Ok(text)
 }
@@ -182,6 +187,36 @@ fn searched(lines: &[SearchLine]) -> String {
     )
 }
 
+/// The answer, as the last lines: a word at the left, what it says beside it.
+pub(crate) fn card(answer: &Answer) -> String {
+    const WORD: usize = 9;
+    let mut text = String::new();
+    for (word, says) in answer.lines() {
+        let block = wrapped_at(&says, 80 - WORD - 1);
+        for (place, line) in block.lines().enumerate() {
+            let word = if place == 0 { word } else { "" };
+            text.push_str(&format!("{word:<WORD$} {line}\n"));
+        }
+    }
+    text
+}
+
+fn wrapped_at(text: &str, columns: usize) -> String {
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+            lines.push_str(&line);
+            lines.push('\n');
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line
+}
+
 /// Lines of at most 80 columns, further ones indented.
 fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 80;
@@ -258,6 +293,7 @@ pub(super) fn json(
         "runs_failed": summary.failed,
         "interrupted": summary.interrupted,
         "confidence": study.base.measure.confidence,
+        "answer": kendall_report::answer_of(&observations),
         "configurations": rows(&observations),
         "searches": observations.searches,
     }))

@@ -1,0 +1,493 @@
+//! The answer card: the question, the answer in one sentence with its interval, whether to trust it
+//! and why, what limits, what the models say, and the next run worth making. "Cannot tell" is an
+//! answer, with what would tell.
+
+mod next;
+mod trust;
+
+use kendall_observations::{Configuration, Curve, Objective, Observations};
+use kendall_predict::bottleneck::{Bottleneck, bottleneck};
+use kendall_predict::models::beside;
+use kendall_predict::saturation::{Saturation, Shape};
+use kendall_stats::analysis::{Analysis, Term};
+use kendall_stats::compare::ratio;
+use kendall_stats::estimate::Estimate;
+use serde::Serialize;
+
+use crate::chapters::saturation::{of_curve, short_label};
+use crate::chapters::{effects, load, searches, trace};
+use crate::number;
+use crate::plot::Plot;
+
+pub use trust::{Trust, TrustLevel};
+
+/// What a study answers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answer {
+    /// What it asks.
+    pub question: String,
+    /// The answer in a sentence, with its interval; or that nobody can tell, and what would tell.
+    pub answer: String,
+    /// Whether the answer is one at all.
+    pub told: bool,
+    /// Whether to trust the numbers, and why.
+    pub trust: Trust,
+    /// What limits the system there.
+    pub limits: Option<String>,
+    /// What the best model says.
+    pub model: Option<String>,
+    /// The next run worth making.
+    pub next: String,
+    /// The one plot that shows it.
+    pub plot: Option<Plot>,
+}
+
+impl Answer {
+    /// The card as lines for a terminal, without the plot: a word, and what it says.
+    #[must_use]
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let trust = format!("{} – {}", self.trust.level.word(), self.trust.why);
+        let mut lines = vec![
+            ("question", self.question.clone()),
+            ("answer", self.answer.clone()),
+            ("trust", trust),
+        ];
+        lines.extend(self.limits.clone().map(|limits| ("limit", limits)));
+        lines.extend(self.model.clone().map(|model| ("model", model)));
+        lines.push(("next run", self.next.clone()));
+        lines
+    }
+}
+
+/// A sentence, whether it is an answer, and the configuration that it is about.
+struct Found<'a> {
+    sentence: String,
+    told: bool,
+    about: &'a Configuration,
+    next: String,
+}
+
+/// The answer of a study.
+pub(crate) fn of(data: &Observations) -> Answer {
+    let question = question(data);
+    let Some(fastest) = data.fastest() else {
+        return Answer {
+            question,
+            answer: "Cannot tell: no run of this study can be used.".to_owned(),
+            told: false,
+            trust: Trust::nothing(data),
+            limits: None,
+            model: None,
+            next: "See below why each was rejected or failed, and run the study again with \
+                   --retry-failed."
+                .to_owned(),
+            plot: None,
+        };
+    };
+    let found = match objective(data) {
+        Some(objective) => meeting(data, &objective),
+        None if !data.searches.is_empty() => searched(data, fastest),
+        None if data.load.is_some() => capacity(data, fastest),
+        None if !data.factors.is_empty() => what_matters(data, fastest),
+        None => single(data, fastest),
+    };
+    let limit = bottleneck(&found.about.point);
+    let trust = Trust::of(data, found.about, &limit);
+    let next = if trust.level == TrustLevel::Bad { trust.remedy.clone() } else { found.next };
+    Answer {
+        question,
+        answer: found.sentence,
+        told: found.told,
+        limits: limits(&limit),
+        model: model(data),
+        next,
+        plot: plot(data),
+        trust,
+    }
+}
+
+/// The study's question; without one, what must be met, or the title.
+fn question(data: &Observations) -> String {
+    let written = |key: &str| {
+        let file: toml::Table = data.study.file.parse().ok()?;
+        file.get(key)?.as_str().map(str::to_owned)
+    };
+    written("question").unwrap_or_else(|| {
+        if data.study.title.is_empty() { data.study.name.clone() } else { data.study.title.clone() }
+    })
+}
+
+fn objective(data: &Observations) -> Option<Objective> {
+    let file: toml::Table = data.study.file.parse().ok()?;
+    Objective::parse(file.get("objective")?.as_str()?).ok()
+}
+
+/// `5762/s (5720/s to 5805/s)`.
+fn with_interval(estimate: &Estimate, print: fn(f64) -> String) -> String {
+    let center = print(estimate.center);
+    match estimate.interval {
+        Some(interval) => format!("{center} ({} to {})", print(interval.low), print(interval.high)),
+        None => format!("{center} (no interval)"),
+    }
+}
+
+fn rate_of(configuration: &Configuration) -> String {
+    configuration
+        .throughput_estimate()
+        .map_or_else(|| "–".to_owned(), |estimate| with_interval(&estimate, number::rate))
+}
+
+/// How a configuration stands to an objective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meets {
+    Yes,
+    No,
+    /// Its interval holds the limit, or there is none.
+    CannotTell,
+}
+
+fn of_objective(configuration: &Configuration, objective: &Objective) -> Option<Estimate> {
+    match objective.quantile {
+        Some(quantile) => configuration.percentile_estimate(quantile).ok(),
+        None => configuration.response_estimate(),
+    }
+}
+
+fn meets(configuration: &Configuration, objective: &Objective) -> Meets {
+    let limit = objective.below.get();
+    let interval = of_objective(configuration, objective).and_then(|estimate| estimate.interval);
+    match interval {
+        Some(interval) if interval.high < limit => Meets::Yes,
+        Some(interval) if interval.low >= limit => Meets::No,
+        _ => Meets::CannotTell,
+    }
+}
+
+/// The highest load, or the cheapest configuration, that meets an objective.
+fn meeting<'a>(data: &'a Observations, objective: &Objective) -> Found<'a> {
+    let best = if data.curves.is_empty() {
+        // Levels are in the order of the study file: the cheapest comes first.
+        data.configurations.iter().find(|c| meets(c, objective) == Meets::Yes)
+    } else {
+        let highest =
+            data.curves.iter().filter_map(|curve| highest_meeting(data, curve, objective));
+        highest.max_by(|a, b| a.throughput().total_cmp(&b.throughput()))
+    };
+    let value = |c: &Configuration| {
+        of_objective(c, objective)
+            .map_or_else(|| "too few requests".to_owned(), |e| with_interval(&e, number::time))
+    };
+    let what = objective.text.split('<').next().unwrap_or_default().trim();
+    if let Some(best) = best {
+        let sort = if data.curves.is_empty() { "The cheapest" } else { "The highest load" };
+        return Found {
+            sentence: format!(
+                "{sort} that meets {}: {}, at {}; its {what} is {}.",
+                objective.text,
+                data.name_of(best),
+                rate_of(best),
+                value(best)
+            ),
+            told: true,
+            about: best,
+            next: next::around(data, best),
+        };
+    }
+    let nearest = data.configurations.iter().min_by(|a, b| {
+        let of = |c: &Configuration| of_objective(c, objective).map_or(f64::INFINITY, |e| e.center);
+        of(a).total_cmp(&of(b))
+    });
+    let about = nearest.unwrap_or(&data.configurations[0]);
+    let none = data.configurations.iter().all(|c| meets(c, objective) == Meets::No);
+    let sentence = if none {
+        format!(
+            "Nothing that was tried meets {}: nearest is {}, whose {what} is {}.",
+            objective.text,
+            data.name_of(about),
+            value(about)
+        )
+    } else {
+        format!(
+            "Cannot tell whether anything meets {}: nearest is {}, whose {what} is {}; more \
+             repetitions, longer runs or a quieter machine would tell.",
+            objective.text,
+            data.name_of(about),
+            value(about)
+        )
+    };
+    Found {
+        sentence,
+        told: none,
+        about,
+        next: if none { next::lower(data) } else { next::repeat(data) },
+    }
+}
+
+/// The highest load of a curve up to which every load meets the objective.
+fn highest_meeting<'a>(
+    data: &'a Observations,
+    curve: &'a Curve,
+    objective: &Objective,
+) -> Option<&'a Configuration> {
+    data.along(curve).take_while(|c| meets(c, objective) == Meets::Yes).last()
+}
+
+fn searched<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
+    let told = data.searches.iter().any(|line| line.found.is_some());
+    let sentence = searches::summary(data).into_iter().next().unwrap_or_else(|| {
+        let why = data.searches.first().map_or("", |line| line.without.as_str());
+        format!("Cannot tell: the search found nothing, since {why}.")
+    });
+    Found { sentence, told, about: fastest, next: next::limit(data, fastest) }
+}
+
+/// The curve that holds the fastest configuration, and what is known of its upper end.
+fn best_curve<'a>(
+    data: &'a Observations,
+    fastest: &Configuration,
+) -> Option<(&'a Curve, Saturation)> {
+    let holds = |curve: &&Curve| {
+        data.along(curve).any(|configuration| configuration.number == fastest.number)
+    };
+    let curve = data.curves.iter().find(holds)?;
+    Some((curve, of_curve(data, curve)?))
+}
+
+/// Where a system saturates, and at how much.
+fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
+    let unit = data.load.as_ref().map_or("load", |load| short_label(&load.label));
+    let rate = rate_of(fastest);
+    let Some((curve, found)) = best_curve(data, fastest) else { return single(data, fastest) };
+    let open = fastest.point.population.is_none();
+    let with = if data.curves.len() > 1 {
+        format!(" with {}", rivals(data, curve))
+    } else {
+        String::new()
+    };
+    let knee = match found.below_knee {
+        None => format!("at or below {} {unit}", number::plain(found.knee.load)),
+        Some(below) => format!(
+            "between {} and {} {unit}",
+            number::plain(below),
+            number::plain(found.knee.load)
+        ),
+    };
+    let load = number::plain(data.load_of(fastest));
+    let (sentence, told) = match (found.shape, &found.unknown) {
+        (Shape::Saturated, _) => (
+            format!("At most {rate}{with}. It saturates {knee}; more load buys waiting alone."),
+            true,
+        ),
+        (Shape::Overloaded, _) => {
+            (format!("At most {rate}{with}. It saturates {knee}; beyond, throughput falls."), true)
+        }
+        (Shape::StillGrowing, _) if open => (
+            format!(
+                "All that was offered is answered, up to {rate}{with}; a request then takes {} on \
+                 average. What it can do lies higher and was not reached.",
+                number::time(fastest.point.client.response_time_s)
+            ),
+            true,
+        ),
+        (Shape::StillGrowing, _) => (
+            format!(
+                "More than {rate}{with}: throughput still grows at {load} {unit}, the highest load \
+                 that was tried."
+            ),
+            true,
+        ),
+        (Shape::CannotTell, unknown) => {
+            let why = unknown.as_ref().map_or_else(String::new, ToString::to_string);
+            (
+                format!(
+                    "Cannot tell what it can do at most: {why}. The highest measured is \
+                     {rate}{with}."
+                ),
+                false,
+            )
+        }
+    };
+    let next = next::after(data, fastest, &found);
+    Found { sentence, told, about: fastest, next }
+}
+
+/// The name of a curve, and of those whose highest throughput is not told from its own.
+fn rivals(data: &Observations, best: &Curve) -> String {
+    let top = |curve: &Curve| -> Vec<f64> {
+        let most = data.along(curve).max_by(|a, b| a.throughput().total_cmp(&b.throughput()));
+        let runs = most.into_iter().flat_map(|c| &c.repetitions);
+        runs.map(|repetition| repetition.point.client.throughput_per_s).collect()
+    };
+    let of_best = top(best);
+    let alike = |curve: &&Curve| {
+        let compared = ratio(&top(curve), &of_best, data.study.confidence);
+        curve.name != best.name
+            && compared.and_then(|ratio| ratio.interval).is_none_or(|interval| interval.low <= 1.0)
+    };
+    let others: Vec<&str> =
+        data.curves.iter().filter(alike).map(|curve| curve.name.as_str()).collect();
+    if others.is_empty() {
+        best.name.clone()
+    } else {
+        format!("{} (not told apart from {})", best.name, others.join("; "))
+    }
+}
+
+/// `+1966/s (1900/s to 2030/s)`, or a factor.
+fn effect_in_words(term: &Term) -> String {
+    let signed = |value: f64| {
+        let sign = if value > 0.0 { "+" } else { "" };
+        format!("{sign}{}", number::rate(value))
+    };
+    let times = |value: f64| format!("×{}", number::significant(value, 3));
+    match (&term.multiplier, &term.effect) {
+        (Some(multiplier), _) => format!(", {} a step", with_interval(multiplier, times)),
+        (None, Some(effect)) => format!(", effect {}", with_interval(effect, signed)),
+        (None, None) => String::new(),
+    }
+}
+
+/// The largest effects that are told from the error, largest first.
+fn told_effects(analysis: &Analysis) -> Vec<&Term> {
+    let mut terms: Vec<&Term> = analysis
+        .fit
+        .terms
+        .iter()
+        .filter(|term| term.significant == Some(true) && !term.factors.is_empty())
+        .collect();
+    terms.sort_by(|a, b| b.share.total_cmp(&a.share));
+    terms
+}
+
+/// Which factors matter, and how much.
+fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
+    let cannot = |why: String| Found {
+        sentence: format!("Cannot tell what matters: {why}."),
+        told: false,
+        about: fastest,
+        next: next::repeat(data),
+    };
+    let analysis = match effects::of_throughput(data) {
+        Ok(analysis) => analysis,
+        Err(error) => return cannot(error.to_string()),
+    };
+    match effects_in_words(&analysis) {
+        Ok(sentence) => {
+            let first = told_effects(&analysis).first().map(|term| term.label.clone());
+            Found { sentence, told: true, about: fastest, next: next::levels(first.as_deref()) }
+        }
+        Err(why) => cannot(why),
+    }
+}
+
+/// The effects in a sentence; or why nobody can tell them.
+pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
+    const MOST: usize = 3;
+    const MOSTLY: f64 = 0.5;
+    let error = analysis.fit.error.as_ref().map(|error| error.share);
+    let told = told_effects(analysis);
+    let shares = || {
+        let words = told.iter().take(MOST).map(|term| {
+            format!(
+                "{} ({} of the variation{})",
+                term.label,
+                number::percent(term.share),
+                effect_in_words(term)
+            )
+        });
+        words.collect::<Vec<_>>().join("; ")
+    };
+    let noise = error.map_or_else(String::new, |share| {
+        format!(
+            "{} of the variation of the throughput is error between repetitions",
+            number::percent(share)
+        )
+    });
+    if error.is_none() {
+        return Err("every combination was run once, so nothing is left to judge the error by; \
+                    repetitions would tell"
+            .to_owned());
+    }
+    let remedy = "more repetitions, a quieter machine or levels further apart would tell";
+    match told.first() {
+        None => Err(format!("{noise}, and no effect is told from it; {remedy}")),
+        Some(_) if error.is_some_and(|share| share > MOSTLY) => {
+            Err(format!("{noise}. Told from it all the same: {}. For the rest, {remedy}", shares()))
+        }
+        Some(_) => Ok(format!("What matters for the throughput: {}. {noise}.", shares())),
+    }
+}
+
+/// One configuration.
+fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
+    let mean = only
+        .response_estimate()
+        .map_or_else(|| "–".to_owned(), |estimate| with_interval(&estimate, number::time));
+    let p99 = only.percentile_estimate(0.99).map_or_else(
+        |_| String::new(),
+        |estimate| format!(", the 99th percentile {}", with_interval(&estimate, number::time)),
+    );
+    let unsteady = trace::drifting(data);
+    let steady = match unsteady.first() {
+        None => String::new(),
+        Some(first) => format!(" It is no steady state: {first}."),
+    };
+    Found {
+        sentence: format!(
+            "{} requests a second; a request takes {mean} on average{p99}.{steady}",
+            rate_of(only)
+        ),
+        told: true,
+        about: only,
+        next: if data.repetitions() < 2 { next::repeat(data) } else { next::limit(data, only) },
+    }
+}
+
+fn limits(found: &Bottleneck) -> Option<String> {
+    let first = found.evidence.first()?;
+    Some(match (&found.limiting, &found.cannot_tell) {
+        (_, Some(why)) => format!("Cannot tell: {why}."),
+        (Some(_), None) => format!("{}.", crate::chapters::capitalized(first)),
+        (None, None) => format!("Nothing that was measured: {first}."),
+    })
+}
+
+/// The best model of the curve of highest throughput, in a sentence.
+fn model(data: &Observations) -> Option<String> {
+    let (curve, found) = best_curve(data, data.fastest()?)?;
+    let points: Vec<_> = data.along(curve).map(|c| c.point.clone()).collect();
+    let beside = beside(&points, Some(&found));
+    let best = beside.comparisons.iter().find(|one| one.mean_absolute_error().is_some());
+    match best {
+        Some(best) => {
+            let error = best.mean_absolute_error().unwrap_or(f64::NAN);
+            let names = best
+                .bottleneck
+                .as_ref()
+                .map_or_else(String::new, |name| format!(", and names {name} as the bottleneck"));
+            Some(format!(
+                "{} predicts the {} with a mean error of {} where it was not calibrated{names}.",
+                best.model,
+                best.variable.name(),
+                number::percent(error)
+            ))
+        }
+        None => {
+            let why = beside.left_out.first()?;
+            Some(format!(
+                "No model is put beside it: {} is left out, since {}.",
+                why.model, why.why
+            ))
+        }
+    }
+}
+
+fn plot(data: &Observations) -> Option<Plot> {
+    let plot = match &data.load {
+        Some(of) if objective(data).is_some() => load::percentiles(data, &of.label),
+        Some(of) => load::throughput(data, &of.label),
+        None if data.factors.is_empty() => trace::throughput(data)?,
+        None => effects::shares_of_throughput(data)?,
+    };
+    Some(Plot { id: "plot-answer".to_owned(), ..plot })
+}

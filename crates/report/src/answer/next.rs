@@ -1,0 +1,111 @@
+//! The next run worth making.
+
+use kendall_observations::{Configuration, Observations, short};
+use kendall_predict::bottleneck::{ResourceId, bottleneck};
+use kendall_predict::saturation::{Saturation, Shape, Unknown};
+
+use crate::number;
+
+/// More runs of the same.
+pub(super) fn repeat(data: &Observations) -> String {
+    let have = data.repetitions();
+    let want = (2 * have).max(3);
+    format!("The same with `measure.repetitions = {want}` (there are {have}), on a quiet machine.")
+}
+
+/// After a load curve.
+pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Saturation) -> String {
+    let Some(load) = &data.load else { return repeat(data) };
+    let key = &load.key;
+    let highest = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
+    match (&found.unknown, found.shape) {
+        (Some(Unknown::Interval { repetitions, .. }), _) if *repetitions <= 100 => format!(
+            "The same with `measure.repetitions = {repetitions}` (there are {}), on a quiet machine.",
+            data.repetitions()
+        ),
+        (Some(Unknown::Unbalanced { .. }), _) => {
+            "The same with a longer `measure.duration`, and rates below the highest.".to_owned()
+        }
+        (Some(_), _) | (None, Shape::CannotTell) => repeat(data),
+        (None, Shape::StillGrowing) => {
+            format!(
+                "Higher loads: \"{key}\" beyond {}, to where throughput stops.",
+                number::plain(highest)
+            )
+        }
+        (None, Shape::Saturated | Shape::Overloaded) => match found.below_knee {
+            Some(below) if found.knee.load > 1.3 * below => format!(
+                "Loads between {} and {} (\"{key}\"), to narrow the knee.",
+                number::plain(below),
+                number::plain(found.knee.load)
+            ),
+            _ => limit(data, fastest),
+        },
+    }
+}
+
+/// Around the highest load that meets an objective.
+pub(super) fn around(data: &Observations, best: &Configuration) -> String {
+    let Some(load) = &data.load else { return limit(data, best) };
+    let at = data.load_of(best);
+    let loads = data.configurations.iter().map(|c| data.load_of(c));
+    let above = loads.filter(|load| *load > at).min_by(f64::total_cmp);
+    match above {
+        Some(above) => format!(
+            "Loads between {} and {} (\"{}\"): the highest that still meets it lies there.",
+            number::plain(at),
+            number::plain(above),
+            load.key
+        ),
+        None => format!("Higher loads: \"{}\" beyond {}.", load.key, number::plain(at)),
+    }
+}
+
+/// Where nothing meets an objective.
+pub(super) fn lower(data: &Observations) -> String {
+    let lowest = data.configurations.iter().map(|c| data.load_of(c)).min_by(f64::total_cmp);
+    match (&data.load, lowest) {
+        (Some(load), Some(lowest)) => {
+            format!("Lower loads: \"{}\" below {}.", load.key, number::plain(lowest))
+        }
+        _ => "A lower load, or more of what limits.".to_owned(),
+    }
+}
+
+/// After a design of effects.
+pub(super) fn levels(first: Option<&str>) -> String {
+    match first {
+        Some(label) => format!(
+            "A load curve at further levels of {label}, which matters most: an effect says nothing \
+             between its levels or beyond them."
+        ),
+        None => "A load curve at the better levels.".to_owned(),
+    }
+}
+
+/// More of what limits.
+pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
+    let found = bottleneck(&at.point);
+    let limiting = found.limiting.as_ref().and_then(|name| {
+        found.resources.iter().find(|resource| resource.name == *name).map(|resource| &resource.id)
+    });
+    match limiting {
+        Some(ResourceId::Workers(tier)) => {
+            format!("The same with more workers of {tier}, which is what limits.")
+        }
+        Some(ResourceId::Connections { to, .. }) => {
+            format!("The same with more connections to {to}, which is what limits.")
+        }
+        Some(ResourceId::Cpu(part)) => {
+            format!("The same with more instances or cores for {part}, which is what limits.")
+        }
+        Some(ResourceId::Host) => {
+            "The same with the load generator, or a tier, on another machine: the processor limits."
+                .to_owned()
+        }
+        None => match data.load.as_ref() {
+            Some(load) => format!("More levels of \"{}\".", short(&load.key)),
+            None => "A load curve: vary the number of clients or the rate.".to_owned(),
+        },
+    }
+}

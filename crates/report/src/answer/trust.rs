@@ -1,0 +1,129 @@
+//! Whether the numbers can be trusted, as a light with its reason.
+
+use kendall_observations::{Configuration, Observations};
+use kendall_predict::bottleneck::{Bottleneck, disturbing_share};
+use kendall_stats::estimate::Caveat;
+use serde::Serialize;
+
+use crate::number;
+
+/// The light.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrustLevel {
+    /// Nothing was noticed.
+    Good,
+    /// Usable, with care.
+    Doubt,
+    /// Do not use.
+    Bad,
+}
+
+impl TrustLevel {
+    /// In a word or two, for those who see no color.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Good => "Can be trusted",
+            Self::Doubt => "With care",
+            Self::Bad => "Do not use",
+        }
+    }
+}
+
+/// Whether to trust an answer, and why.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trust {
+    /// The light.
+    pub level: TrustLevel,
+    /// Its reason.
+    pub why: String,
+    /// What to do about it; empty where there is nothing to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+/// Share of the busy cores' time that others took, from which numbers are not to be used.
+const OTHERS_SPOIL: f64 = 0.5;
+
+impl Trust {
+    pub(super) fn nothing(data: &Observations) -> Self {
+        let runs = number::count(data.runs.len(), "run");
+        Self {
+            level: TrustLevel::Bad,
+            why: format!("of {runs}, none ended as it should"),
+            remedy: String::new(),
+        }
+    }
+
+    pub(super) fn of(data: &Observations, about: &Configuration, limit: &Bottleneck) -> Self {
+        let bad = |why: String, remedy: &str| Self {
+            level: TrustLevel::Bad,
+            why,
+            remedy: remedy.to_owned(),
+        };
+        if let Some(share) = disturbing_share(&about.point).filter(|share| *share > OTHERS_SPOIL) {
+            return bad(
+                format!(
+                    "other programs took {} of the processor time in use",
+                    number::percent(share)
+                ),
+                "The same study on a machine that runs nothing else.",
+            );
+        }
+        if limit.generator_suspected {
+            return bad(
+                "the load generator was at its limit".to_owned(),
+                "The same study with more threads or machines for the load generator.",
+            );
+        }
+        let (unusable, all) = (data.unusable().count(), data.runs.len());
+        if 2 * unusable > all {
+            return bad(
+                format!("{unusable} of {} were rejected or failed", number::count(all, "run")),
+                "The rejected runs once more (--retry-failed), when what stopped them is gone.",
+            );
+        }
+        let doubts = doubts(data, about, unusable);
+        match doubts.first() {
+            None => Self {
+                level: TrustLevel::Good,
+                why: format!("nothing speaks against it in {}", number::count(all, "run")),
+                remedy: String::new(),
+            },
+            Some(first) => {
+                let more = match doubts.len() - 1 {
+                    0 => String::new(),
+                    more => format!("; and {} (threats to validity)", number::count(more, "doubt")),
+                };
+                Self {
+                    level: TrustLevel::Doubt,
+                    why: format!("{first}{more}"),
+                    remedy: String::new(),
+                }
+            }
+        }
+    }
+}
+
+fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if let Some(share) = disturbing_share(&about.point) {
+        let share = number::percent(share);
+        doubts.push(format!("other programs took {share} of the processor time in use"));
+    }
+    if unusable > 0 {
+        let all = number::count(data.runs.len(), "run");
+        doubts.push(format!("{unusable} of {all} were rejected or failed and are left out"));
+    }
+    if data.repetitions() < 2 {
+        doubts.push("every configuration was run once, so no number has an interval".to_owned());
+    }
+    // That generator and tiers share a machine holds for every study on one.
+    let told = |caveat: &Caveat| match caveat {
+        Caveat::InRuns { what, .. } => !matches!(**what, Caveat::SharedMachine { .. }),
+        _ => true,
+    };
+    doubts.extend(about.doubts().iter().filter(|caveat| told(caveat)).map(ToString::to_string));
+    doubts
+}

@@ -1,0 +1,229 @@
+//! CPU and network of hosts and tiers at every configuration, and what tiers count: against load,
+//! and as tables.
+
+use std::collections::BTreeSet;
+
+use kendall_observations::{Configuration, Curve, Observations};
+use kendall_predict::measured::ProcessView;
+use kendall_protocols::topology::Part;
+
+use crate::document::{Cell, Section, Table, Unit};
+use crate::plot::{Axis, Mark, Plot, Point, Series};
+
+use super::load::{factor_columns, levels};
+use super::load_of;
+
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+    let parts = parts(data);
+    if parts.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("usage", "Processor and network");
+    section.text(
+        "Cores in use by the operating system's account: of each part of the study (all its \
+         instances), and of the host, whoever used it. What the host has beyond the parts is other \
+         programs and the kernel. Bytes of the host hold the loopback device, where tiers and load \
+         generator share it, twice; those of a tier are what it read from its clients and wrote to \
+         them.",
+    );
+    if let Some((curve, load)) = best_curve(data).zip(data.load.as_ref()) {
+        section.plot(cores(data, curve, &parts, &load.label));
+        section.plot(bytes(data, curve, &load.label));
+    }
+    section.table(processors(data, &parts));
+    section.table(network(data));
+    section.table(outcomes(data));
+    Some(section)
+}
+
+/// Every part that any configuration has, in the order in which they are first seen.
+fn parts(data: &Observations) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for process in data.configurations.iter().flat_map(|c| &c.point.processes) {
+        if !parts.contains(&process.part) {
+            parts.push(process.part.clone());
+        }
+    }
+    parts
+}
+
+/// The curve that holds the highest throughput.
+fn best_curve(data: &Observations) -> Option<&Curve> {
+    let most =
+        |curve: &&Curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
+    data.curves.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
+}
+
+fn of_part(
+    configuration: &Configuration,
+    part: &Part,
+    value: fn(&ProcessView) -> f64,
+) -> Option<f64> {
+    configuration.point.process(part).map(value)
+}
+
+fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot {
+    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| Series {
+        name,
+        mark: Mark::Line,
+        color,
+        points: data
+            .along(curve)
+            .filter_map(|c| Some(Point::new(load_of(data, c), value(c)?)))
+            .collect(),
+    };
+    let mut series: Vec<Series> = parts
+        .iter()
+        .enumerate()
+        .map(|(color, part)| {
+            line(part.to_string(), color, &|c| of_part(c, part, |process| process.cpu_cores))
+        })
+        .collect();
+    series.push(line("the host".to_owned(), parts.len(), &|c| c.point.host_busy_cores));
+    Plot {
+        id: "plot-cores".to_owned(),
+        title: format!("Cores in use: {}", curve.name),
+        description: "The curve of the highest throughput. The table has every configuration."
+            .to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("cores in use"),
+        series,
+    }
+}
+
+fn bytes(data: &Observations, curve: &Curve, load: &str) -> Plot {
+    const MEGA: f64 = 1e6;
+    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| Series {
+        name,
+        mark: Mark::Line,
+        color,
+        points: data
+            .along(curve)
+            .filter_map(|c| Some(Point::new(load_of(data, c), value(c)? / MEGA)))
+            .collect(),
+    };
+    let tiers = data.along(curve).next().map_or(0, |c| c.point.tiers.len());
+    let mut series = vec![
+        line("into the host".to_owned(), 0, &|c| Some(c.point.host_network?.in_bytes_per_s)),
+        line("out of the host".to_owned(), 1, &|c| Some(c.point.host_network?.out_bytes_per_s)),
+    ];
+    for place in 0..tiers {
+        let name = data.along(curve).next().map_or("", |c| c.point.tiers[place].name.as_str());
+        let of = |c: &Configuration, into: bool| {
+            let network = &c.point.tiers.get(place)?.network;
+            Some(if into { network.in_bytes_per_s } else { network.out_bytes_per_s })
+        };
+        series.push(line(format!("into {name}"), 2 + 2 * place, &|c| of(c, true)));
+        series.push(line(format!("out of {name}"), 3 + 2 * place, &|c| of(c, false)));
+    }
+    series.retain(|series| series.points.iter().any(|point| point.y > 0.0));
+    Plot {
+        id: "plot-bytes".to_owned(),
+        title: format!("Bytes a second: {}", curve.name),
+        description: "The curve of the highest throughput.".to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("megabytes a second"),
+        series,
+    }
+}
+
+fn processors(data: &Observations, parts: &[Part]) -> Table {
+    let mut table = factor_columns(
+        Table::new("cpu", "Cores in use, and time that threads waited for one"),
+        data,
+    )
+    .column("host_cores", "Cores of the host", Unit::Level)
+    .column("host_busy_cores", "in use", Unit::Plain(3))
+    .column("host_utilization", "Host (%)", Unit::Percent);
+    for part in parts {
+        let key = part.to_string().replace(' ', "_");
+        table = table
+            .column(format!("{key}_cores"), part.to_string(), Unit::Plain(3))
+            .column(format!("{key}_utilization"), "of its own (%)", Unit::Percent)
+            .column(format!("{key}_run_queue_wait"), "waiting", Unit::Plain(2));
+    }
+    for configuration in &data.configurations {
+        let point = &configuration.point;
+        let busy = point.host_busy_cores;
+        let share = busy.filter(|_| point.host_cores > 0.0).map(|busy| busy / point.host_cores);
+        let mut row = levels(data, configuration);
+        row.extend([
+            Cell::number_or((point.host_cores > 0.0).then_some(point.host_cores), "not known"),
+            Cell::number_or(busy, "not recorded"),
+            Cell::number_or(share, "not recorded"),
+        ]);
+        for part in parts {
+            let process = point.process(part);
+            let none = "not there";
+            row.extend([
+                Cell::number_or(process.map(|p| p.cpu_cores), none),
+                Cell::number_or(
+                    process
+                        .filter(|p| p.cpu_cores_limit > 0.0)
+                        .map(|p| p.cpu_cores / p.cpu_cores_limit),
+                    none,
+                ),
+                Cell::number_or(process.and_then(|p| p.run_queue_wait), none),
+            ]);
+        }
+        table.push(row);
+    }
+    if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+fn network(data: &Observations) -> Table {
+    let mut table = factor_columns(Table::new("network", "Bytes a second"), data)
+        .column("place", "Where", Unit::Text)
+        .column("in_bytes_per_s", "In (bytes/s)", Unit::PerSecond)
+        .column("out_bytes_per_s", "Out (bytes/s)", Unit::PerSecond);
+    for configuration in &data.configurations {
+        let host = configuration.point.host_network.map(|network| ("host".to_owned(), network));
+        let tiers = configuration.point.tiers.iter().map(|tier| (tier.name.clone(), tier.network));
+        for (place, network) in host.into_iter().chain(tiers) {
+            if network.in_bytes_per_s + network.out_bytes_per_s <= 0.0 {
+                continue;
+            }
+            let mut row = levels(data, configuration);
+            row.extend([
+                Cell::Text(place),
+                network.in_bytes_per_s.into(),
+                network.out_bytes_per_s.into(),
+            ]);
+            table.push(row);
+        }
+    }
+    if table.rows.len() > 16 { table.folded() } else { table }
+}
+
+/// What each tier counted (hits, misses, errors by kind), and the share of each among them.
+fn outcomes(data: &Observations) -> Table {
+    let mut table = factor_columns(Table::new("outcomes", "What each tier counted"), data)
+        .column("tier", "Tier", Unit::Text)
+        .column("outcome", "Outcome", Unit::Text)
+        .column("per_s", "A second", Unit::PerSecond)
+        .column("share_of_requests", "Of its requests (%)", Unit::Percent);
+    let seen: BTreeSet<&String> = data
+        .configurations
+        .iter()
+        .flat_map(|c| &c.point.tiers)
+        .flat_map(|tier| tier.outcomes_per_s.iter().filter(|(_, rate)| **rate > 0.0))
+        .map(|(name, _)| name)
+        .collect();
+    for configuration in &data.configurations {
+        for tier in &configuration.point.tiers {
+            let of_tier = tier.outcomes_per_s.iter().filter(|(name, _)| seen.contains(name));
+            for (name, rate) in of_tier {
+                let requests = tier.view.throughput_per_s;
+                let mut row = levels(data, configuration);
+                row.extend([
+                    Cell::Text(tier.name.clone()),
+                    Cell::Text(name.clone()),
+                    (*rate).into(),
+                    Cell::number_or((requests > 0.0).then(|| rate / requests), "no request"),
+                ]);
+                table.push(row);
+            }
+        }
+    }
+    if table.rows.len() > 16 { table.folded() } else { table }
+}
