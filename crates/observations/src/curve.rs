@@ -39,9 +39,12 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
     let names: Vec<String> = levels
         .iter()
         .map(|level| match level.number {
-            // `8 workers`, but `batch 8`.
-            Some(_) if short(&level.factor).ends_with('s') => {
-                format!("{} {}", level.text, short(&level.factor))
+            // `8 workers` and `1 worker`, but `batch 8`.
+            Some(number) if short(&level.factor).ends_with('s') => {
+                let name = short(&level.factor);
+                let one = number.total_cmp(&1.0).is_eq();
+                let name = if one { name.trim_end_matches('s') } else { name };
+                format!("{} {name}", level.text)
             }
             _ => format!("{} {}", short(&level.factor), level.text),
         })

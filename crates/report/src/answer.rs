@@ -448,7 +448,7 @@ fn limits(found: &Bottleneck) -> Option<String> {
     Some(match (&found.limiting, &found.cannot_tell) {
         (_, Some(why)) => format!("Cannot tell: {why}."),
         (Some(_), None) => format!("{}.", crate::chapters::capitalized(first)),
-        (None, None) => format!("Nothing that was measured: {first}."),
+        (None, None) => format!("Not known: {first}."),
     })
 }
 
@@ -466,7 +466,8 @@ fn model(data: &Observations) -> Option<String> {
                 .as_ref()
                 .map_or_else(String::new, |name| format!(", and names {name} as the bottleneck"));
             Some(format!(
-                "{} predicts the {} with a mean error of {} where it was not calibrated{names}.",
+                "Best is “{}”: it predicts the {} with a mean error of {} where it was not \
+                 calibrated{names}.",
                 best.model,
                 best.variable.name(),
                 number::percent(error)

@@ -123,7 +123,7 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
 
 #[test]
 fn a_small_screen_scrolls_in_one_direction_only() {
-    for synthetic in [Synthetic::two_level(), Synthetic::queue()] {
+    for synthetic in [Synthetic::two_level(), Synthetic::queue(), Synthetic::idle()] {
         let (_guard, page) = report(&synthetic);
         let html = std::fs::read_to_string(&page).unwrap();
         let measure = "<script>document.documentElement.dataset.fits = String(\

@@ -6,9 +6,10 @@ use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot,
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Rate, Seconds, exact_f64};
 
-/// Steps of the printed histogram, and how many rows it may have.
-const STEP_NS: u64 = 100_000;
-const ROWS: usize = 30;
+/// Steps of the printed histogram: the first with which it has no more rows than this.
+const STEPS_NS: [u64; 8] =
+    [100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 60_000_000_000];
+const ROWS: usize = 100;
 /// Columns of the longest bar.
 const BAR: u64 = 40;
 
@@ -106,7 +107,8 @@ fn counts(snapshot: &TierSnapshot) -> String {
     format!("{}\n", parts.join(" · "))
 }
 
-/// All response times in steps of 0.1 ms.
+/// All response times in steps of 0.1 ms, however long; wider steps where those would be too many
+/// rows. Steps without requests are left out, and a line says so.
 fn response_times(snapshot: &TierSnapshot) -> anyhow::Result<String> {
     let mut all = Histogram::new();
     for request in snapshot.requests.values() {
@@ -114,26 +116,31 @@ fn response_times(snapshot: &TierSnapshot) -> anyhow::Result<String> {
             all.add(&decode(encoded)?);
         }
     }
-    let mut steps = vec![0_u64; ROWS];
-    let mut beyond = 0;
-    for (from, _, count) in all.cells() {
-        match usize::try_from(from / STEP_NS).ok().and_then(|step| steps.get_mut(step)) {
-            Some(step) => *step += count,
-            None => beyond += count,
+    Ok(histogram(&all))
+}
+
+fn histogram(all: &Histogram) -> String {
+    let widest = STEPS_NS[STEPS_NS.len() - 1];
+    let fits = |step: &u64| all.steps(*step).iter().filter(|row| row.count > 0).count() <= ROWS;
+    let step_ns = STEPS_NS.into_iter().find(fits).unwrap_or(widest);
+    let rows = all.steps(step_ns);
+    let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
+    if rows.iter().all(|row| row.count == 0) {
+        return String::new();
+    }
+    let width = Seconds::from_nanos(step_ns).get() * 1e3;
+    let mut text = format!("response time, steps of {width} ms\n");
+    let mut next_ns = None;
+    for row in rows.iter().filter(|row| row.count > 0) {
+        if next_ns.is_some_and(|next| next != row.from_ns) {
+            text.push_str("      …\n");
         }
+        next_ns = Some(row.from_ns + step_ns);
+        let bar = "#".repeat(usize::try_from(row.count * BAR / most).unwrap_or(0));
+        let from = Seconds::from_nanos(row.from_ns).get() * 1e3;
+        text.push_str(&format!("{from:7.1} ms {:>10} {bar}\n", row.count));
     }
-    let Some(last) = steps.iter().rposition(|count| *count > 0) else { return Ok(String::new()) };
-    let most = steps.iter().copied().max().unwrap_or(0).max(1);
-    let mut text = String::from("response time, steps of 0.1 ms\n");
-    for (step, count) in steps[..=last].iter().enumerate() {
-        let bar = "#".repeat(usize::try_from(count * BAR / most).unwrap_or(0));
-        let from = exact_f64(step as u64) / 10.0;
-        text.push_str(&format!("{from:5.1} ms {count:>10} {bar}\n"));
-    }
-    if beyond > 0 {
-        text.push_str(&format!("   later {beyond:>10}\n"));
-    }
-    Ok(text)
+    text
 }
 
 fn decode(encoded: &EncodedHistogram) -> anyhow::Result<Histogram> {
@@ -152,4 +159,34 @@ fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header.to_vec());
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times of 3 ms and more were one line "later", whatever they were.
+    #[test]
+    fn response_times_beyond_three_milliseconds_have_their_steps() {
+        let mut all = Histogram::new();
+        for (ms, count) in [(0.25, 10), (4.05, 20), (7.31, 40), (7.42, 5)] {
+            all.record_n(kendall_units::whole_u64(ms * 1e6), count);
+        }
+        let text = histogram(&all);
+        assert!(text.starts_with("response time, steps of 0.1 ms\n"), "{text}");
+        for (from, count) in [("0.2", "10"), ("4.0", "20"), ("7.3", "40"), ("7.4", "5")] {
+            let line = text.lines().find(|line| line.trim_start().starts_with(from));
+            assert!(line.is_some_and(|line| line.contains(count)), "{from}: {text}");
+        }
+        assert_eq!(text.matches('…').count(), 2, "{text}");
+        // Too wide a range for 0.1 ms: wider steps, and no request is lost.
+        for ms in 0..2_000_u32 {
+            all.record(u64::from(ms) * 1_000_000 + 50_000);
+        }
+        let text = histogram(&all);
+        assert!(
+            text.lines().count() <= 2 * ROWS + 1 && !text.contains("steps of 0.1 ms"),
+            "{text}"
+        );
+    }
 }
