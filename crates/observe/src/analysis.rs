@@ -6,6 +6,7 @@ use kendall_stats::sample;
 use kendall_units::exact_f64;
 
 use crate::fetch::Observed;
+use crate::growth::{Growth, Saturation, growth};
 use crate::network::Network;
 use crate::system::{Quantity, System};
 use crate::windows::{TierMeans, Window, Windows};
@@ -13,12 +14,25 @@ use crate::windows::{TierMeans, Window, Windows};
 /// Confidence of all intervals.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
+/// Of all draws: the same monitoring gives the same answer.
+const SEED: u64 = 1;
+
 /// Windows that an analysis needs: two coefficients and a degree of freedom for each.
 const FEWEST_WINDOWS: usize = 4;
 
 /// A law holds when both sides agree to within this: what scrapes and windows that do not begin
 /// with a request bring in.
 const TOLERANCE: f64 = 0.05;
+
+/// Farthest that clocks are looked for apart.
+const LONGEST_LAG_S: u64 = 300;
+
+/// A series is late where moving it halves what is left unexplained: chance alone, over hundreds of
+/// moments and at lags that overlap, moves that by a few hundredths.
+const CLEARLY_LATE: f64 = 2.0;
+
+/// Moments that a correlation needs.
+const FEWEST_MOMENTS: usize = 50;
 
 /// Loads that differ this little do not tell what is busy without load from what is busy with it.
 ///
@@ -43,6 +57,18 @@ pub struct Analysis {
     pub bottleneck: Result<usize, Vec<usize>>,
     /// The open network, or why there is none.
     pub network: Result<Network, String>,
+    /// How the load grows from day to day, where whole days were seen.
+    pub growth: Result<Growth, String>,
+}
+
+impl Analysis {
+    /// When a tier saturates at the growth that was seen.
+    #[must_use]
+    pub fn saturation(&self, tier: usize) -> Option<Saturation> {
+        let growth = self.growth.as_ref().ok()?;
+        let headroom = self.tiers.get(tier)?.headroom.as_ref()?;
+        Some(growth.reaches(&headroom.capacity_per_s, SEED))
+    }
 }
 
 /// One tier.
@@ -86,6 +112,8 @@ pub struct LawCheck {
     pub holds: bool,
     /// What a difference usually means.
     pub explanation: &'static str,
+    /// How much later than the entry it seems to do what it does, s, where that is not 0.
+    pub lag_s: Option<f64>,
 }
 
 /// Monitoring that carries no analysis.
@@ -140,7 +168,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     }
     let network = Network::fit(system, &tiers, &used);
     Ok(Analysis {
-        laws: laws(system, &used),
+        laws: [laws(system, &used), forced_flow(system, observed)].concat(),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
             rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -148,9 +176,20 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         ),
         rate_now_per_s,
         network,
+        growth: growth_of(system, observed),
         tiers,
         windows,
     })
+}
+
+/// Growth of the load, from the series of the entry.
+///
+/// # Errors
+/// In words, when there are too few whole days, or nothing says the load.
+pub fn growth_of(system: &System, observed: &Observed) -> Result<Growth, String> {
+    let series = &observed.tiers[system.entry].series;
+    let rates = series.get(&Quantity::Throughput).or_else(|| series.get(&Quantity::Arrivals));
+    growth(system, &observed.grid, rates.ok_or("nothing says the load of the entry")?)
 }
 
 /// X of the entry in a window.
@@ -279,6 +318,65 @@ fn bottleneck(tiers: &[TierAnalysis]) -> Result<usize, Vec<usize>> {
     }
 }
 
+/// Forced flow, X of a tier = V · X of the entry, at every moment: a tier that follows the entry only
+/// when its series is moved has another clock, or keeps requests for so long.
+///
+/// Compared by the correlation of the series with the entry's, moved by up to [`LONGEST_LAG_S`].
+fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
+    let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
+    let Some(entry) = of(system.entry) else { return Vec::new() };
+    let most = usize::try_from(LONGEST_LAG_S / observed.grid.step_s).unwrap_or(0);
+    let found = (0..system.tiers.len()).filter(|index| *index != system.entry).filter_map(|index| {
+        let other = of(index)?;
+        let at = |lag: usize, late: bool| {
+            let (ahead, behind) = if late { (entry, other) } else { (other, entry) };
+            correlation(ahead, behind.get(lag..)?)
+        };
+        let now = at(0, true)?;
+        let moved = (1..=most).flat_map(|lag| [(lag, true), (lag, false)]);
+        let best = moved
+            .filter_map(|(lag, late)| Some((lag, late, at(lag, late)?)))
+            .max_by(|a, b| a.2.total_cmp(&b.2))?;
+        // What is left unexplained where it is not moved, over what is left where it is.
+        let (rest, least) = (1.0 - now * now, (1.0 - best.2 * best.2).max(f64::MIN_POSITIVE));
+        let apart = now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
+        let lag_s = exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
+        Some(LawCheck {
+            law: "forced flow: throughput follows that of the entry",
+            tier: system.tiers[index].name.clone(),
+            difference: rest.sqrt(),
+            spread: least.sqrt(),
+            windows: entry.len(),
+            holds: !apart,
+            explanation: "the clocks of two monitorings are apart, or it works on requests long after the \
+                          entry has answered them",
+            lag_s: apart.then_some(lag_s),
+        })
+    });
+    found.collect()
+}
+
+/// Of the moments at which both are there; `None` where one of them does not vary.
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let there: Vec<(f64, f64)> = a
+        .iter()
+        .copied()
+        .zip(b.iter().copied())
+        .filter(|(a, b)| a.is_finite() && b.is_finite())
+        .collect();
+    if there.len() < FEWEST_MOMENTS {
+        return None;
+    }
+    let count = exact_f64(there.len() as u64);
+    let mean = |pick: fn(&(f64, f64)) -> f64| there.iter().map(pick).sum::<f64>() / count;
+    let (mean_a, mean_b) = (mean(|p| p.0), mean(|p| p.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        there.iter().map(|(a, b)| of(a - mean_a, b - mean_b)).sum()
+    };
+    let (aa, ab, bb) = (sum(&|a, _| a * a), sum(&|a, b| a * b), sum(&|_, b| b * b));
+    (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
+}
+
 /// Laws that any system obeys: where they do not hold, the monitoring is at fault.
 fn laws(system: &System, used: &[&Window]) -> Vec<LawCheck> {
     let mut checks = Vec::new();
@@ -305,6 +403,7 @@ fn laws(system: &System, used: &[&Window]) -> Vec<LawCheck> {
                 windows: differences.len(),
                 holds: difference.abs() <= TOLERANCE.max(error),
                 explanation,
+                lag_s: None,
             });
         };
         add(

@@ -37,9 +37,91 @@ pub fn quantile_bounds(
     Some(QuantileBounds { above_s, at_most_s: totals[at].0 })
 }
 
+/// Durations over time: a row a block of windows, a column a bin.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Heat {
+    /// Upper bound of each bin, s; the last may be infinite.
+    pub(crate) bounds: Vec<f64>,
+    /// Share of the requests of a row in each bin; `None` without requests.
+    pub(crate) rows: Vec<Vec<Option<f64>>>,
+}
+
+/// Shares by bin of `windows` windows of `steps` steps each, `together` of them in a row, in at most
+/// `most` bins: neighbours that hold least are put together, bounds stay those of the histogram.
+pub(crate) fn heat(
+    tier: &TierSeries,
+    windows: usize,
+    steps: usize,
+    together: usize,
+    most: usize,
+) -> Option<Heat> {
+    let rows = windows.div_ceil(together);
+    let counts = |values: &Vec<f64>, row: usize| -> f64 {
+        let end = ((row + 1) * together).min(windows) * steps;
+        let part = values.get(row * together * steps..end.min(values.len())).unwrap_or_default();
+        part.iter().filter(|value| value.is_finite()).sum()
+    };
+    let mut bounds = Vec::new();
+    let mut columns: Vec<Vec<f64>> = Vec::new();
+    let mut below = vec![0.0; rows];
+    for (bound, values) in &tier.buckets {
+        let up_to: Vec<f64> = (0..rows).map(|row| counts(values, row)).collect();
+        columns.push(up_to.iter().zip(&below).map(|(a, b)| (a - b).max(0.0)).collect());
+        bounds.push(*bound);
+        below = up_to;
+    }
+    // Empty bins at both ends say nothing.
+    let held = |column: &Vec<f64>| column.iter().sum::<f64>() > 0.0;
+    let last = columns.iter().rposition(held)?;
+    columns.truncate(last + 1);
+    bounds.truncate(last + 1);
+    let first = columns.iter().position(held)?.saturating_sub(1);
+    columns.drain(..first);
+    bounds.drain(..first);
+    while columns.len() > most {
+        let pair = |at: &usize| -> f64 { columns[*at].iter().chain(&columns[at + 1]).sum() };
+        let at = (0..columns.len() - 1).min_by(|a, b| pair(a).total_cmp(&pair(b)))?;
+        let right = columns.remove(at + 1);
+        columns[at].iter_mut().zip(right).for_each(|(a, b)| *a += b);
+        bounds.remove(at);
+    }
+    let rows = (0..rows)
+        .map(|row| {
+            let all: f64 = columns.iter().map(|column| column[row]).sum();
+            columns.iter().map(|column| (all > 0.0).then(|| column[row] / all)).collect()
+        })
+        .collect();
+    Some(Heat { bounds, rows })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two windows of two steps: rates below 10, 100 ms, 1 s and above.
+    #[test]
+    fn durations_over_time_are_shares_of_each_window() {
+        let tier = TierSeries {
+            buckets: vec![
+                (0.001, vec![0.0; 5]),
+                (0.01, vec![4.0, 4.0, 0.0, 0.0, 9.0]),
+                (0.1, vec![8.0, 8.0, 1.0, f64::NAN, 9.0]),
+                (1.0, vec![8.0, 8.0, 4.0, f64::NAN, 9.0]),
+                (f64::INFINITY, vec![8.0, 8.0, 4.0, f64::NAN, 9.0]),
+            ],
+            ..TierSeries::default()
+        };
+        let found = heat(&tier, 2, 2, 1, 9).unwrap();
+        assert_eq!(found.bounds, [0.001, 0.01, 0.1, 1.0]);
+        let expected = [[0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.25, 0.75]];
+        assert_eq!(found.rows, expected.map(|row| row.map(Some).to_vec()));
+        // Put together, no request is lost and bounds are those that remain.
+        let narrow = heat(&tier, 2, 2, 2, 2).unwrap();
+        assert_eq!(narrow.rows.len(), 1);
+        assert!((narrow.rows[0].iter().flatten().sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!((narrow.bounds.last().unwrap() - 1.0).abs() < 1e-12);
+        assert!(heat(&TierSeries::default(), 2, 2, 1, 9).is_none());
+    }
 
     #[test]
     fn a_quantile_is_in_the_bin_where_the_counts_pass_it() {

@@ -21,8 +21,18 @@ pub struct TierSeries {
     pub series: BTreeMap<Quantity, Vec<f64>>,
     /// Cumulative bins of response times by their upper bound in seconds, smallest first.
     pub buckets: Vec<(f64, Vec<f64>)>,
+    /// Quantities with one series a class or stage, by the values of their labels.
+    pub split: BTreeMap<Quantity, BTreeMap<String, Vec<f64>>>,
     /// Quantities whose query found nothing.
     pub empty: Vec<Quantity>,
+}
+
+impl TierSeries {
+    /// Series of a quantity that has one a class or stage; none where nothing is known.
+    pub fn parts(&self, quantity: Quantity) -> impl Iterator<Item = (&str, &[f64])> {
+        let found = self.split.get(&quantity).into_iter().flatten();
+        found.map(|(name, values)| (name.as_str(), values.as_slice()))
+    }
 }
 
 /// Monitoring that does not say what was asked.
@@ -77,6 +87,10 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 found.buckets = buckets(series);
                 continue;
             }
+            if quantity.is_split() {
+                found.split.insert(*quantity, parts(series));
+                continue;
+            }
             match series.as_slice() {
                 [] => found.empty.push(*quantity),
                 [one] if one.values.iter().all(|value| value.is_nan()) => {
@@ -111,6 +125,23 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
     Ok(Observed { grid, tiers })
 }
 
+/// Asks for the load of a system alone, for a long look back at its growth.
+///
+/// # Errors
+/// As of [`fetch()`].
+pub fn fetch_load(
+    system: &System,
+    source: &mut dyn Source,
+    grid: Grid,
+) -> Result<Observed, FetchError> {
+    let mut load = system.clone();
+    for (index, tier) in load.tiers.iter_mut().enumerate() {
+        let wanted = [Quantity::Throughput, Quantity::Arrivals];
+        tier.queries.retain(|quantity, _| index == system.entry && wanted.contains(quantity));
+    }
+    fetch(&load, source, grid)
+}
+
 /// The series of a query over all chunks of the grid.
 fn whole(source: &mut dyn Source, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
     let mut all: Vec<Series> = Vec::new();
@@ -143,6 +174,19 @@ fn buckets(series: Vec<Series>) -> Vec<(f64, Vec<f64>)> {
         .collect();
     bins.sort_by(|a, b| a.0.total_cmp(&b.0));
     bins
+}
+
+/// Series by the values of their labels, those left out that never had a value but 0.
+fn parts(series: Vec<Series>) -> BTreeMap<String, Vec<f64>> {
+    series
+        .into_iter()
+        .filter(|one| one.values.iter().any(|value| value.is_finite() && *value > 0.0))
+        .map(|one| {
+            let values = one.labels.iter().filter(|(key, _)| *key != "__name__");
+            let name: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
+            (name.join(" "), one.values)
+        })
+        .collect()
 }
 
 /// What may be wrong with a query that finds nothing: a metric that is not there, and one like it.

@@ -11,27 +11,40 @@
 //! beyond what was seen are refused with the reason.
 
 mod analysis;
+mod arrivals;
 mod bins;
+mod classes;
 mod fetch;
 mod grid;
+mod growth;
 mod network;
 mod preset;
 mod prometheus;
+mod promql;
 mod recording;
 pub mod report;
+mod samples;
+pub mod scaling;
 mod system;
+mod table;
+pub mod watch;
 mod what_if;
 mod windows;
 
-pub use analysis::{Analysis, AnalyzeError, Headroom, LawCheck, TierAnalysis, analyze};
+pub use analysis::{Analysis, AnalyzeError, Headroom, LawCheck, TierAnalysis, analyze, growth_of};
+pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
 pub use bins::{QuantileBounds, quantile_bounds};
-pub use fetch::{FetchError, Observed, TierSeries, fetch};
+pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
+pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
 pub use grid::{Grid, GridError};
+pub use growth::{Growth, Saturation, growth};
 pub use network::{Network, Score};
 pub use preset::{PRESETS, Preset};
 pub use prometheus::{Authentication, Prometheus};
 pub use recording::{Recorder, Recording};
+pub use samples::{SampleError, Samples};
 pub use system::{Quantity, System, SystemError, Tier};
+pub use table::CsvTable;
 pub use what_if::{Answer, Change, ChangeError, answer};
 pub use windows::{Window, Windows};
 

@@ -47,6 +47,20 @@ pub const PRESETS: &[Preset] = &[
                 "sum by (le) (rate(kendall_request_stage_seconds_bucket{stage=\"response_time\"{and}{selector}}[{window}]))",
             ),
             (
+                Quantity::Classes,
+                "sum by (type) (rate(kendall_request_completions_total{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ClassTimes,
+                "sum by (type) (rate(kendall_request_stage_seconds_sum{stage=\"response_time\"{and}{selector}}[{window}])) / \
+                 sum by (type) (rate(kendall_request_stage_seconds_count{stage=\"response_time\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Stages,
+                "sum by (stage) (rate(kendall_request_stage_seconds_sum{{selector}}[{window}])) / \
+                 sum by (stage) (rate(kendall_request_stage_seconds_count{{selector}}[{window}]))",
+            ),
+            (
                 Quantity::Hits,
                 "sum(rate(kendall_outcomes_total{outcome=\"hits\"{and}{selector}}[{window}]))",
             ),
@@ -92,6 +106,19 @@ pub const PRESETS: &[Preset] = &[
                 Quantity::Buckets,
                 "sum by (le) (rate(http_request_duration_seconds_bucket{{selector}}[{window}]))",
             ),
+            (
+                Quantity::Errors,
+                "sum(rate(http_request_duration_seconds_count{code=~\"5..\"{and}{selector}}[{window}])) or vector(0)",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (method, code) (rate(http_request_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ClassTimes,
+                "sum by (method, code) (rate(http_request_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum by (method, code) (rate(http_request_duration_seconds_count{{selector}}[{window}]))",
+            ),
             (Quantity::Busy, "sum(rate(process_cpu_seconds_total{{selector}}[{window}]))"),
         ],
     },
@@ -111,7 +138,165 @@ pub const PRESETS: &[Preset] = &[
                 Quantity::Buckets,
                 "sum by (le) (rate(grpc_server_handling_seconds_bucket{{selector}}[{window}]))",
             ),
+            (
+                Quantity::Errors,
+                "sum(rate(grpc_server_handled_total{grpc_code!~\"OK|NotFound|Canceled\"{and}{selector}}[{window}])) or vector(0)",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (grpc_method, grpc_code) (rate(grpc_server_handled_total{{selector}}[{window}]))",
+            ),
             (Quantity::Busy, "sum(rate(process_cpu_seconds_total{{selector}}[{window}]))"),
+        ],
+    },
+    Preset {
+        name: "buildbarn-storage",
+        what: "Buildbarn's storage (bb-storage): operations by outcome; select one `backend_type`",
+        sign: "buildbarn_blobstore_blob_access_operations_duration_seconds_count",
+        queries: &[
+            (
+                Quantity::Throughput,
+                "sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ResponseTime,
+                "sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Buckets,
+                "sum by (le) (rate(buildbarn_blobstore_blob_access_operations_duration_seconds_bucket{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Hits,
+                "sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{operation=\"Get\",grpc_code=\"OK\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Misses,
+                "sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{operation=\"Get\",grpc_code=\"NotFound\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Errors,
+                "sum(rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{grpc_code!~\"OK|NotFound\"{and}{selector}}[{window}])) or vector(0)",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (storage_type, operation, grpc_code) (rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ClassTimes,
+                "sum by (storage_type, operation, grpc_code) (rate(buildbarn_blobstore_blob_access_operations_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum by (storage_type, operation, grpc_code) (rate(buildbarn_blobstore_blob_access_operations_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (Quantity::Busy, "sum(rate(process_cpu_seconds_total{{selector}}[{window}]))"),
+        ],
+    },
+    Preset {
+        name: "buildbarn-scheduler",
+        what: "Buildbarn's scheduler (bb-scheduler): tasks queued and executing, workers",
+        sign: "buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_count",
+        queries: &[
+            (
+                Quantity::Servers,
+                "sum(buildbarn_builder_in_memory_build_queue_workers_created_total{{selector}}) - \
+                 (sum(buildbarn_builder_in_memory_build_queue_workers_removed_total{{selector}}) or vector(0))",
+            ),
+            (
+                Quantity::Arrivals,
+                "sum(rate(buildbarn_builder_in_memory_build_queue_tasks_scheduled_total{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Throughput,
+                "sum(rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ResponseTime,
+                "sum(rate(buildbarn_builder_in_memory_build_queue_tasks_queued_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum(rate(buildbarn_builder_in_memory_build_queue_tasks_queued_duration_seconds_count{{selector}}[{window}])) + \
+                 sum(rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum(rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                // A task counts when it ends, with all its time: right over windows that are long beside it.
+                Quantity::Busy,
+                "sum(rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_sum{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (result, grpc_code) (rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ClassTimes,
+                "sum by (result, grpc_code) (rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_sum{{selector}}[{window}])) / \
+                 sum by (result, grpc_code) (rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Buckets,
+                "sum by (le) (rate(buildbarn_builder_in_memory_build_queue_tasks_executing_duration_seconds_bucket{{selector}}[{window}]))",
+            ),
+        ],
+    },
+    Preset {
+        name: "bazel-remote",
+        what: "bazel-remote: requests for results and blobs, found or not; its CPU",
+        sign: "bazel_remote_incoming_requests_total",
+        queries: &[
+            (
+                Quantity::Throughput,
+                "sum(rate(bazel_remote_incoming_requests_total{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Hits,
+                "sum(rate(bazel_remote_incoming_requests_total{kind=\"ac\",status=\"hit\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Misses,
+                "sum(rate(bazel_remote_incoming_requests_total{kind=\"ac\",status=\"miss\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (kind, method, status) (rate(bazel_remote_incoming_requests_total{{selector}}[{window}]))",
+            ),
+            (Quantity::Busy, "sum(rate(process_cpu_seconds_total{{selector}}[{window}]))"),
+        ],
+    },
+    Preset {
+        name: "jvm",
+        what: "a JVM service with Micrometer (Spring Boot, Quarkus): HTTP requests, CPU",
+        sign: "http_server_requests_seconds_count",
+        queries: &[
+            (Quantity::Servers, "sum(system_cpu_count{{selector}})"),
+            (
+                Quantity::Throughput,
+                "sum(rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ResponseTime,
+                "sum(rate(http_server_requests_seconds_sum{{selector}}[{window}])) / \
+                 sum(rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Errors,
+                "sum(rate(http_server_requests_seconds_count{outcome=\"SERVER_ERROR\"{and}{selector}}[{window}])) or vector(0)",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (method, outcome) (rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::ClassTimes,
+                "sum by (method, outcome) (rate(http_server_requests_seconds_sum{{selector}}[{window}])) / \
+                 sum by (method, outcome) (rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Buckets,
+                "sum by (le) (rate(http_server_requests_seconds_bucket{{selector}}[{window}]))",
+            ),
+            (
+                // A share of all processors, taken at each scrape.
+                Quantity::Busy,
+                "sum(process_cpu_usage{{selector}} * system_cpu_count{{selector}})",
+            ),
         ],
     },
     Preset {
@@ -120,7 +305,8 @@ pub const PRESETS: &[Preset] = &[
         sign: "container_cpu_usage_seconds_total",
         queries: &[(
             Quantity::Busy,
-            "sum(rate(container_cpu_usage_seconds_total{{selector}}[{window}]))",
+            // Without the sums over a pod's containers, which have no image, and the pod's pause.
+            "sum(rate(container_cpu_usage_seconds_total{image!=\"\",container!=\"POD\"{and}{selector}}[{window}]))",
         )],
     },
     Preset {
@@ -136,6 +322,10 @@ pub const PRESETS: &[Preset] = &[
             (
                 Quantity::Misses,
                 "sum(rate(memcached_commands_total{command=\"get\",status=\"miss\"{and}{selector}}[{window}]))",
+            ),
+            (
+                Quantity::Classes,
+                "sum by (command, status) (rate(memcached_commands_total{{selector}}[{window}]))",
             ),
             (
                 Quantity::Busy,

@@ -1,5 +1,7 @@
 //! The analysis as a report: chapters of text, tables and plots, answer first.
 
+mod load;
+
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{REPORT_VERSION, Report};
@@ -14,6 +16,9 @@ use crate::what_if::Answer;
 
 /// Points of a drawn curve.
 const CURVE: u32 = 60;
+
+/// Points of one series in a plot; of more, means of neighbours are drawn.
+const MOST_POINTS: usize = 1_500;
 
 /// Quantiles that are bounded by the bins.
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
@@ -33,9 +38,13 @@ pub fn report(
         first,
         monitoring(system, analysis),
         over_time(system, analysis),
+        load::arriving(system, observed),
+        load::by_class(system, observed, analysis),
         demands(system, analysis),
         against_load(system, analysis),
+        load::against_jobs(system, analysis),
         percentiles(system, observed, analysis),
+        load::durations(system, observed, analysis),
         network(analysis),
         what_if(system, answers),
     ];
@@ -57,6 +66,18 @@ pub fn report(
         summary,
         sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
     }
+}
+
+/// Points that a page can carry: beyond some, means of so many neighbours.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    let together = points.len().div_ceil(MOST_POINTS).max(1);
+    if together == 1 {
+        return points;
+    }
+    let of = |chunk: &[Point], pick: fn(&Point) -> f64| {
+        kendall_stats::sample::mean(&chunk.iter().map(pick).collect::<Vec<f64>>())
+    };
+    points.chunks(together).map(|c| Point::new(of(c, |p| p.x), of(c, |p| p.y))).collect()
 }
 
 fn with_interval(estimate: &Estimate, print: impl Fn(f64) -> String) -> String {
@@ -93,6 +114,7 @@ fn percent(value: f64) -> String {
 #[must_use]
 pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Vec<String> {
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
+    sentences.extend(when(system, analysis));
     sentences.push(trust(analysis));
     match &analysis.network {
         Ok(network) => sentences.push(match &network.score {
@@ -129,11 +151,13 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     match &analysis.bottleneck {
         Ok(index) => {
             let headroom = analysis.tiers[*index].headroom.as_ref()?;
+            let highest = analysis.rates_seen_per_s.1;
             Some(format!(
-                "`{}` saturates first: at {} times the load of now, {}.",
+                "`{}` saturates first: at {}, {} times the load of now and {} times the highest seen.",
                 name(*index),
+                with_interval(&headroom.capacity_per_s, per_second),
                 with_interval(&headroom.ratio, times),
-                with_interval(&headroom.capacity_per_s, per_second)
+                times(headroom.capacity_per_s.center / highest),
             ))
         }
         Err(candidates) if candidates.is_empty() => {
@@ -158,6 +182,21 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
     }
+}
+
+/// When the bottleneck saturates at the growth that was seen, where days were.
+fn when(system: &System, analysis: &Analysis) -> Option<String> {
+    let index = *analysis.bottleneck.as_ref().ok()?;
+    let growth = analysis.growth.as_ref().ok()?;
+    let saturation = analysis.saturation(index)?;
+    Some(format!(
+        "The busiest hour grows by {} a day ({} whole days{}): `{}` saturates {}.",
+        with_interval(&growth.per_day_per_s, |value| format!("{value:+.3}/s")),
+        growth.days,
+        if growth.weekdays { "" } else { ", too few to tell weekdays from growth" },
+        system.tiers[index].name,
+        saturation.in_words(),
+    ))
 }
 
 /// Whether the monitoring agrees with itself.
@@ -196,7 +235,9 @@ fn monitoring(system: &System, analysis: &Analysis) -> Section {
         let verdict = if law.holds {
             "holds".to_owned()
         } else {
-            format!("does not hold; usually {}", law.explanation)
+            let late =
+                law.lag_s.map_or_else(String::new, |lag_s| format!(" best moved by {lag_s:.0} s;"));
+            format!("does not hold;{late} usually {}", law.explanation)
         };
         table.push(vec![
             law.law.into(),
@@ -240,12 +281,14 @@ fn over_time(system: &System, analysis: &Analysis) -> Section {
                 name: tier.name.clone(),
                 mark: Mark::Line,
                 color: index,
-                points: analysis
-                    .windows
-                    .all
-                    .iter()
-                    .filter_map(|w| Some(Point::new(w.from_s, pick(&w.tiers[index])?)))
-                    .collect(),
+                points: thinned(
+                    analysis
+                        .windows
+                        .all
+                        .iter()
+                        .filter_map(|w| Some(Point::new(w.from_s, pick(&w.tiers[index])?)))
+                        .collect(),
+                ),
             })
             .collect()
     };
@@ -315,11 +358,12 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
 fn against_load(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("load", "Against the load");
     let measured = |index: usize, pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| {
-        analysis
-            .windows
-            .used()
-            .filter_map(|w| Some(Point::new(rate(system, w)?, pick(&w.tiers[index])?)))
-            .collect::<Vec<Point>>()
+        let windows = analysis.windows.used();
+        thinned(
+            windows
+                .filter_map(|w| Some(Point::new(rate(system, w)?, pick(&w.tiers[index])?)))
+                .collect(),
+        )
     };
     let utilization: Vec<Series> = system
         .tiers

@@ -10,6 +10,9 @@ use crate::preset::{PRESETS, Preset, filled};
 /// Most tiers.
 const MOST_TIERS: usize = 100;
 
+/// A day.
+const DAY_S: u64 = 86_400;
+
 /// What is asked about a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -34,11 +37,17 @@ pub enum Quantity {
     Misses,
     /// Cumulative histogram of response times: rates by `le`.
     Buckets,
+    /// X of each class of requests, 1/s: one series a class.
+    Classes,
+    /// R of each class, mean, s: one series a class.
+    ClassTimes,
+    /// Mean time in each stage, s: one series a stage.
+    Stages,
 }
 
 impl Quantity {
     /// All of them, with their names in system files.
-    pub const ALL: [(Self, &'static str); 10] = [
+    pub const ALL: [(Self, &'static str); 13] = [
         (Self::Servers, "servers"),
         (Self::Arrivals, "arrivals"),
         (Self::Throughput, "throughput"),
@@ -49,7 +58,16 @@ impl Quantity {
         (Self::Hits, "hits"),
         (Self::Misses, "misses"),
         (Self::Buckets, "buckets"),
+        (Self::Classes, "classes"),
+        (Self::ClassTimes, "class_times"),
+        (Self::Stages, "stages"),
     ];
+
+    /// Whether its query gives one series a class or stage.
+    #[must_use]
+    pub fn is_split(self) -> bool {
+        matches!(self, Self::Classes | Self::ClassTimes | Self::Stages)
+    }
 
     /// Name in a system file.
     #[must_use]
@@ -84,8 +102,14 @@ pub struct System {
     pub step_s: u64,
     /// Over how long rates are taken.
     pub window_s: u64,
+    /// Distance of scrapes.
+    pub scrape_s: u64,
     /// Steps of one window of the analysis.
     pub block_steps: usize,
+    /// Length of a day: shorter where time was compressed.
+    pub day_s: u64,
+    /// Unix time of a midnight.
+    pub midnight_s: u64,
     /// Where requests come from outside.
     pub entry: usize,
     /// The tiers, entry first, then as they are called.
@@ -124,6 +148,9 @@ struct Wire {
     step: String,
     scrape: Option<String>,
     block: Option<String>,
+    day: Option<String>,
+    #[serde(default)]
+    midnight: u64,
     prometheus: Option<String>,
     recorded: Option<String>,
     tiers: BTreeMap<String, WireTier>,
@@ -175,8 +202,17 @@ impl System {
     /// assert_eq!(system.tiers[0].name, "app");
     /// ```
     pub fn parse(text: &str) -> Result<Self, SystemError> {
+        Self::parse_at(text, None)
+    }
+
+    /// Reads a system file for a look at another step than the file's; rates are taken over it.
+    ///
+    /// # Errors
+    /// As of [`parse`](Self::parse).
+    pub fn parse_at(text: &str, step_s: Option<u64>) -> Result<Self, SystemError> {
         let wire: Wire = toml::from_str(text).map_err(Box::new)?;
-        let step_s = whole_seconds("step", &wire.step)?;
+        let own_s = whole_seconds("step", &wire.step)?;
+        let step_s = step_s.unwrap_or(own_s);
         let scrape = wire.scrape.clone().unwrap_or_else(|| wire.step.clone());
         let scrape_s = whole_seconds("scrape", &scrape)?;
         // Two samples at least are in any window of four scrapes, one missing scrape allowed.
@@ -186,6 +222,7 @@ impl System {
             None => 3 * window_s.max(4 * step_s),
         };
         let block_steps = usize::try_from((block_s / step_s).max(2)).unwrap_or(usize::MAX);
+        let day_s = wire.day.as_ref().map_or(Ok(DAY_S), |text| whole_seconds("day", text))?;
         if wire.tiers.is_empty() || wire.tiers.len() > MOST_TIERS {
             let expected = format!("1 to {MOST_TIERS} tiers");
             return Err(refused("tiers", wire.tiers.len().to_string(), expected));
@@ -200,7 +237,10 @@ impl System {
             question: wire.question,
             step_s,
             window_s,
+            scrape_s,
             block_steps,
+            day_s,
+            midnight_s: wire.midnight,
             entry: 0,
             tiers,
             prometheus: wire.prometheus,

@@ -1,14 +1,16 @@
 //! `kendall observe`: operational analysis of a running system from its monitoring.
 
+mod watch;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use kendall_observe::{
-    Answer, Authentication, Change, Grid, Observed, PRESETS, Prometheus, Recorder, Recording,
-    Source, System, analyze, answer, fetch, report,
+    Answer, Authentication, Change, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder,
+    Recording, Samples, Source, System, analyze, answer, fetch, report,
 };
-use kendall_units::parse_seconds;
 
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -28,7 +30,9 @@ const USUAL: &str = "-1h";
     after_help = "Examples:\n  kendall observe examples/observed/system.toml\n  \
                   kendall observe system.toml --prometheus http://127.0.0.1:9090 --from=-6h \
                   --what-if load=2\n  \
-                  kendall observe system.toml --prometheus http://127.0.0.1:9090 --record day1"
+                  kendall observe system.toml --prometheus http://127.0.0.1:9090 --record day1\n  \
+                  kendall observe system.toml --prometheus http://127.0.0.1:9090 --watch 1min \
+                  --metrics 127.0.0.1:9105"
 )]
 pub(crate) struct Observe {
     /// File that describes the system
@@ -60,6 +64,15 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["prometheus", "record"])]
     recorded: Option<PathBuf>,
 
+    /// Analyse samples: OpenMetrics or Prometheus text with timestamps, what `promtool tsdb dump`
+    /// prints, or a folder with pages named JOB/UNIXTIME.txt; no server is asked
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["prometheus", "record", "recorded"])]
+    samples: Option<PathBuf>,
+
+    /// Analyse a table with the columns time_s, TIER.QUANTITY, …; no server is asked
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prometheus", "record", "recorded", "samples"])]
+    csv: Option<PathBuf>,
+
     /// File with `USER:PASSWORD` for basic authentication
     #[arg(long, value_name = "FILE", conflicts_with = "bearer_file")]
     basic_file: Option<PathBuf>,
@@ -71,6 +84,23 @@ pub(crate) struct Observe {
     /// Write report.html, report.json and tables/*.csv into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Look again and again: headroom of each tier now, and when it saturates at the growth of the
+    /// last weeks
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["record", "recorded", "samples", "csv", "out", "what_if", "to"])]
+    watch: Option<String>,
+
+    /// With --watch: serve what is seen as Prometheus metrics
+    #[arg(long, value_name = "HOST:PORT", requires = "watch")]
+    metrics: Option<SocketAddr>,
+
+    /// With --watch: how far back growth is looked for
+    #[arg(long, value_name = "TIME", default_value = "28d", requires = "watch")]
+    growth: String,
+
+    /// With --watch: end after so many looks
+    #[arg(long, value_name = "N", requires = "watch")]
+    looks: Option<u64>,
 
     /// Lists the exporters whose queries are known
     #[arg(long)]
@@ -104,6 +134,9 @@ impl Observe {
             .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
         let system =
             System::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        if let Some(every) = &self.watch {
+            return self.watch(&system, &text, every);
+        }
         let changes = self.questions(&system)?;
         let observed = self.observe(&path, &system)?;
         let analysis =
@@ -124,6 +157,28 @@ impl Observe {
         Ok(Exit::Done)
     }
 
+    fn watch(&self, system: &System, text: &str, every: &str) -> anyhow::Result<Exit> {
+        let now_s = self::now_s()?;
+        let from_s = moment("--from", self.from.as_deref().unwrap_or(USUAL), now_s)?;
+        let watch = watch::Watch {
+            text,
+            every: Duration::from_secs(watch::whole_seconds("--watch", every)?),
+            seen_s: now_s.saturating_sub(from_s),
+            growth_s: watch::whole_seconds("--growth", &self.growth)?,
+            looks: self.looks,
+            metrics: self.metrics,
+            format: self.format,
+        };
+        watch.run(&mut self.server(system)?, &self::now_s)
+    }
+
+    fn server(&self, system: &System) -> anyhow::Result<Prometheus> {
+        let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
+            refuse("which server? say --prometheus URL, or `prometheus = \"URL\"` in the file")
+        })?;
+        Ok(Prometheus::new(url, &self.authentication()?))
+    }
+
     fn questions(&self, system: &System) -> anyhow::Result<Vec<(String, Vec<Change>)>> {
         self.what_if
             .iter()
@@ -138,6 +193,22 @@ impl Observe {
     }
 
     fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
+        if let Some(path) = &self.csv {
+            let mut table = CsvTable::open(path).map_err(refuse)?;
+            let own = table.system(system).map_err(refuse)?;
+            let grid = self.cut(table.grid(system).map_err(refuse)?)?;
+            return fetch(&own, &mut table, grid).map_err(refuse);
+        }
+        if let Some(path) = &self.samples {
+            let mut samples = Samples::open(path).map_err(refuse)?;
+            let held = samples.span_s();
+            let (first, last) =
+                held.ok_or_else(|| refuse(format!("{} holds no samples", path.display())))?;
+            let whole = |seconds: f64| kendall_units::whole_u64(seconds);
+            let grid = Grid::new(whole(first.ceil()), whole(last), system.step_s);
+            let grid = self.cut(grid.map_err(refuse)?)?;
+            return fetch(system, &mut samples, grid).map_err(refuse);
+        }
         let beside = |folder: &String| path.parent().unwrap_or(Path::new("")).join(folder);
         let recorded = match (&self.recorded, &self.prometheus, &system.recorded) {
             (Some(folder), ..) => Some(folder.clone()),
@@ -151,17 +222,8 @@ impl Observe {
                 .ok_or_else(|| refuse(format!("{} holds no answers", folder.display())))?;
             return fetch(system, &mut recording, grid).map_err(refuse);
         }
-        let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
-            refuse("which server? say --prometheus URL, or `prometheus = \"URL\"` in the file")
-        })?;
-        let mut server = Prometheus::new(url, &self.authentication()?);
+        let mut server = self.server(system)?;
         let grid = self.grid(system.step_s)?;
-        let not_ready = |error| match error {
-            kendall_observe::FetchError::Source(
-                source @ kendall_observe::SourceError::Unreachable { .. },
-            ) => exit_with(Exit::NotReady, source),
-            other => refuse(other),
-        };
         match &self.record {
             None => fetch(system, &mut server, grid).map_err(not_ready),
             Some(folder) => {
@@ -190,13 +252,18 @@ impl Observe {
         Ok(Authentication::Basic { user: user.to_owned(), password: password.to_owned() })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "`now` is where the time of a look ends")]
+    /// The part of a time that was asked for.
+    fn cut(&self, grid: Grid) -> anyhow::Result<Grid> {
+        let (from, to) = (self.from.as_deref(), self.to.as_deref());
+        let from = from.map_or(Ok(grid.from_s), |text| moment("--from", text, grid.to_s()))?;
+        let to = to.map_or(Ok(grid.to_s()), |text| moment("--to", text, grid.to_s()))?;
+        Grid::new(from.max(grid.from_s), to.min(grid.to_s()), grid.step_s).map_err(refuse)
+    }
+
     fn grid(&self, step_s: u64) -> anyhow::Result<Grid> {
-        let now =
-            SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-        let now_s = now.as_secs();
+        let now_s = now_s()?;
         let from = moment("--from", self.from.as_deref().unwrap_or(USUAL), now_s)?;
-        let to = moment("--to", self.to.as_deref().unwrap_or("-0s"), now_s)?;
+        let to = self.to.as_deref().map_or(Ok(now_s), |to| moment("--to", to, now_s))?;
         Grid::new(from, to, step_s).map_err(refuse)
     }
 
@@ -237,13 +304,28 @@ impl Observe {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "`now` is where the time of a look ends")]
+fn now_s() -> anyhow::Result<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
+    Ok(now.as_secs())
+}
+
+fn not_ready(error: kendall_observe::FetchError) -> anyhow::Error {
+    match error {
+        kendall_observe::FetchError::Source(
+            source @ kendall_observe::SourceError::Unreachable { .. },
+        ) => exit_with(Exit::NotReady, source),
+        other => refuse(other),
+    }
+}
+
 /// Unix time, or a time before now.
 fn moment(option: &str, text: &str, now_s: u64) -> anyhow::Result<u64> {
     let expected = "write Unix time such as `1764000000`, or a time before now such as `-6h`";
     if let Some(before) = text.strip_prefix('-') {
-        let before = parse_seconds(before)
-            .map_err(|error| refuse(format!("{option} {text}: {error}; {expected}")))?;
-        return Ok(now_s.saturating_sub(before.as_nanos() / 1_000_000_000));
+        let before = watch::whole_seconds(option, before)
+            .map_err(|error| refuse(format!("{error}; {expected}")))?;
+        return Ok(now_s.saturating_sub(before));
     }
     text.parse().map_err(|_| refuse(format!("{option} {text}: {expected}")))
 }

@@ -1,0 +1,182 @@
+//! `kendall observe --watch`: looks again and again, and says how much headroom is left.
+
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kendall_observe::watch::Look;
+use kendall_observe::{Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of};
+use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes, Stop};
+use kendall_units::exact_f64;
+
+use super::refuse;
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+
+/// Part of a day after which growth is looked at again.
+const HOURS: u64 = 24;
+
+/// How a system is watched.
+pub(super) struct Watch<'a> {
+    /// The system file.
+    pub(super) text: &'a str,
+    /// Time between two looks.
+    pub(super) every: Duration,
+    /// How much time one look sees.
+    pub(super) seen_s: u64,
+    /// How far back growth is looked for.
+    pub(super) growth_s: u64,
+    /// Ends after so many looks.
+    pub(super) looks: Option<u64>,
+    /// Where metrics are served.
+    pub(super) metrics: Option<SocketAddr>,
+    pub(super) format: Format,
+}
+
+/// What the page of metrics tells.
+#[derive(Default)]
+struct Shown {
+    exposition: String,
+    last_s: u64,
+    good: u64,
+    failed: u64,
+}
+
+impl Shown {
+    fn text(&self) -> String {
+        format!(
+            "{}# HELP kendall_observe_looks_total Looks at the monitoring.\n\
+             # TYPE kendall_observe_looks_total counter\n\
+             kendall_observe_looks_total{{outcome=\"good\"}} {}\n\
+             kendall_observe_looks_total{{outcome=\"failed\"}} {}\n\
+             # HELP kendall_observe_last_success_timestamp_seconds Unix time of the last good look.\n\
+             # TYPE kendall_observe_last_success_timestamp_seconds gauge\n\
+             kendall_observe_last_success_timestamp_seconds {}\n",
+            self.exposition, self.good, self.failed, self.last_s
+        )
+    }
+}
+
+impl Watch<'_> {
+    /// Looks until it is stopped. A look that fails is said and made again; the first must not.
+    pub(super) fn run(
+        &self,
+        source: &mut dyn Source,
+        now_s: &dyn Fn() -> anyhow::Result<u64>,
+    ) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let system = System::parse(self.text).map_err(refuse)?;
+        let shown = Arc::new(Mutex::new(Shown::default()));
+        let _page = self.metrics.map(|address| serve(address, &shown)).transpose()?;
+        let mut growth: Option<(u64, Result<Growth, String>)> = None;
+        let mut looks = 0;
+        loop {
+            let now = now_s()?;
+            if growth.as_ref().is_none_or(|(at, _)| now >= at + system.day_s / HOURS) {
+                growth = Some((now, self.growth(&system, source, now)));
+            }
+            let told = growth.as_ref().map(|(_, growth)| growth.clone());
+            match self.look(&system, source, now, told) {
+                Ok(look) => {
+                    self.print(&look)?;
+                    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                    shown.exposition = look.exposition();
+                    shown.last_s = now;
+                    shown.good += 1;
+                }
+                Err(error) if looks == 0 => return Err(error),
+                Err(error) => {
+                    output::error(&error);
+                    shown.lock().unwrap_or_else(PoisonError::into_inner).failed += 1;
+                }
+            }
+            looks += 1;
+            if self.looks.is_some_and(|most| looks >= most) || stop.wait_for(self.every) {
+                return Ok(Exit::Done);
+            }
+        }
+    }
+
+    fn look(
+        &self,
+        system: &System,
+        source: &mut dyn Source,
+        now_s: u64,
+        growth: Option<Result<Growth, String>>,
+    ) -> anyhow::Result<Look> {
+        let from_s = now_s.saturating_sub(self.seen_s);
+        let grid = Grid::new(from_s, now_s, system.step_s).map_err(refuse)?;
+        let observed = fetch(system, source, grid).map_err(super::not_ready)?;
+        let mut analysis = analyze(system, &observed).map_err(refuse)?;
+        if let Some(growth) = growth {
+            analysis.growth = growth;
+        }
+        Ok(Look::of(system, &analysis, now_s))
+    }
+
+    /// By hours, over weeks.
+    fn growth(
+        &self,
+        system: &System,
+        source: &mut dyn Source,
+        now_s: u64,
+    ) -> Result<Growth, String> {
+        let hour_s = (system.day_s / HOURS).max(system.step_s);
+        let hourly = System::parse_at(self.text, Some(hour_s)).map_err(|e| e.to_string())?;
+        let from_s = now_s.saturating_sub(self.growth_s);
+        let grid = Grid::new(from_s, now_s, hour_s).map_err(|error| error.to_string())?;
+        let observed = fetch_load(&hourly, source, grid).map_err(|error| error.to_string())?;
+        growth_of(&hourly, &observed)
+    }
+
+    fn print(&self, look: &Look) -> anyhow::Result<()> {
+        match self.format {
+            Format::Json => output::result(&serde_json::to_string(look)?),
+            Format::Human => {
+                if std::io::stdout().is_terminal() {
+                    // Home, and away with what was there.
+                    output::result("\x1b[H\x1b[2J");
+                }
+                output::result(&look.page());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn serve(address: SocketAddr, shown: &Arc<Mutex<Shown>>) -> anyhow::Result<Page> {
+    let clock = Clock::monotonic();
+    let layout = Layout {
+        tier: "observe",
+        request_types: &[],
+        stages: &[],
+        outcomes: &[],
+        limits: &[],
+        backends: Vec::new(),
+    };
+    let text = Arc::clone(shown);
+    // In place of the metrics of a tier, which this is not.
+    let routes = Routes::new().with("GET", "/metrics", move |_| {
+        PageResponse::text(200, text.lock().unwrap_or_else(PoisonError::into_inner).text())
+    });
+    let page = Page::start(address, Instruments::new(layout, clock), routes)
+        .map_err(|error| exit_with(Exit::NotReady, error))?;
+    output::note(&format!("ready metrics={}", page.address()));
+    Ok(page)
+}
+
+/// Days in words, for a time that options give in hours.
+pub(super) fn whole_seconds(option: &str, text: &str) -> anyhow::Result<u64> {
+    let seconds = match text.strip_suffix('d').map(str::parse::<f64>) {
+        Some(Ok(days)) if days > 0.0 => days * exact_f64(86_400_u64),
+        _ => kendall_units::parse_seconds(text)
+            .map_err(|error| refuse(format!("{option} {text}: {error}")))?
+            .get(),
+    };
+    if (1.0..1e9).contains(&seconds) {
+        Ok(kendall_units::whole_u64(seconds))
+    } else {
+        Err(refuse(format!("{option} {text}: expected a second to 30 years")))
+    }
+}

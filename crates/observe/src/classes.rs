@@ -1,0 +1,204 @@
+//! Requests by class: GET and PUT, found and not found, whatever the monitoring tells apart.
+
+use kendall_predict::demands::{self, LoadPoint};
+use kendall_stats::estimate::Estimate;
+use kendall_stats::sample::mean;
+use kendall_units::exact_f64;
+
+use crate::analysis::{Analysis, CONFIDENCE};
+use crate::fetch::{Observed, TierSeries};
+use crate::system::{Quantity, System};
+
+/// Classes with a smaller share of a tier's requests have no demand of their own.
+const NOTABLE: f64 = 0.01;
+
+/// Mixes that differ this little do not tell demands of classes apart.
+///
+/// # Source
+/// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
+const HIGH_CONDITION: f64 = 30.0;
+
+/// Share of the steps of a window that must be there.
+const PRESENT: f64 = 0.75;
+
+/// One class at one tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassFound {
+    /// Its labels' values.
+    pub name: String,
+    /// Share of the tier's requests.
+    pub share: f64,
+    /// Mean over the windows that are used, 1/s.
+    pub throughput_per_s: f64,
+    /// Highest of a window, 1/s.
+    pub highest_per_s: f64,
+    /// Mean over its requests, s.
+    pub response_time_s: Option<f64>,
+    /// One a window.
+    pub points: Vec<ClassPoint>,
+}
+
+/// One class in one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassPoint {
+    /// Load of the system, 1/s.
+    pub load_per_s: f64,
+    /// X of the class, 1/s.
+    pub throughput_per_s: f64,
+    /// R of the class, s.
+    pub response_time_s: Option<f64>,
+}
+
+/// Classes of one tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Classes {
+    /// The most frequent first.
+    pub classes: Vec<ClassFound>,
+    /// Time for which one request of each class keeps a server busy, s; or why it cannot be told.
+    pub demands: Result<Vec<Estimate>, String>,
+}
+
+/// Classes of a tier, over the windows that are used; `None` where there are fewer than two.
+#[must_use]
+pub fn classes(
+    system: &System,
+    observed: &Observed,
+    analysis: &Analysis,
+    tier: usize,
+) -> Option<Classes> {
+    let series = &observed.tiers[tier];
+    let mut found: Vec<ClassFound> = Vec::new();
+    // Throughputs by window, for the regression, in the order of `found`.
+    let mut columns: Vec<Vec<Option<f64>>> = Vec::new();
+    for (name, values) in series.parts(Quantity::Classes) {
+        let times = series.split.get(&Quantity::ClassTimes).and_then(|all| all.get(name));
+        let (class, column) = class(system, analysis, name, values, times)?;
+        found.push(class);
+        columns.push(column);
+    }
+    let all: f64 = found.iter().map(|class| class.throughput_per_s).sum();
+    if found.len() < 2 || all <= 0.0 {
+        return None;
+    }
+    for class in &mut found {
+        class.share = class.throughput_per_s / all;
+    }
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    order.sort_by(|a, b| found[*b].share.total_cmp(&found[*a].share));
+    let notable: Vec<usize> =
+        order.iter().copied().filter(|index| found[*index].share >= NOTABLE).collect();
+    let chosen: Vec<&Vec<Option<f64>>> = notable.iter().map(|index| &columns[*index]).collect();
+    let demands = demands(analysis, tier, &chosen);
+    Some(Classes { classes: order.iter().map(|index| found[*index].clone()).collect(), demands })
+}
+
+fn class(
+    system: &System,
+    analysis: &Analysis,
+    name: &str,
+    values: &[f64],
+    times: Option<&Vec<f64>>,
+) -> Option<(ClassFound, Vec<Option<f64>>)> {
+    let (mut points, mut column) = (Vec::new(), Vec::new());
+    let (mut busy, mut weight) = (0.0, 0.0);
+    for (index, window) in analysis.windows.all.iter().enumerate() {
+        if window.left_out.is_some() {
+            continue;
+        }
+        let steps = index * system.block_steps..(index + 1) * system.block_steps;
+        let throughput = present(values.get(steps.clone())?);
+        column.push(throughput);
+        let (Some(throughput), Some(load)) = (throughput, crate::analysis::rate(system, window))
+        else {
+            continue;
+        };
+        let time = times.and_then(|times| weighted(times.get(steps.clone())?, &values[steps]));
+        if let Some(time) = time {
+            busy += time * throughput;
+            weight += throughput;
+        }
+        points.push(ClassPoint {
+            load_per_s: load,
+            throughput_per_s: throughput,
+            response_time_s: time,
+        });
+    }
+    let rates: Vec<f64> = points.iter().map(|point: &ClassPoint| point.throughput_per_s).collect();
+    let class = ClassFound {
+        name: name.to_owned(),
+        share: 0.0,
+        throughput_per_s: if rates.is_empty() { 0.0 } else { mean(&rates) },
+        highest_per_s: rates.iter().copied().fold(0.0, f64::max),
+        response_time_s: (weight > 0.0).then(|| busy / weight),
+        points,
+    };
+    Some((class, column))
+}
+
+/// Mean of the steps that are there, if enough are.
+fn present(values: &[f64]) -> Option<f64> {
+    let there: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let enough = exact_f64(there.len() as u64) >= PRESENT * exact_f64(values.len() as u64);
+    (enough && !there.is_empty()).then(|| mean(&there))
+}
+
+/// Mean time over requests: steps count as their throughput does.
+fn weighted(times: &[f64], rates: &[f64]) -> Option<f64> {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (time, rate) in times.iter().zip(rates) {
+        if time.is_finite() && rate.is_finite() && *rate > 0.0 {
+            sum += time * rate;
+            weight += rate;
+        }
+    }
+    (weight > 0.0).then(|| sum / weight)
+}
+
+/// Busy servers against the throughputs of all classes together.
+fn demands(
+    analysis: &Analysis,
+    tier: usize,
+    columns: &[&Vec<Option<f64>>],
+) -> Result<Vec<Estimate>, String> {
+    let servers = exact_f64(analysis.tiers[tier].servers);
+    let points: Vec<LoadPoint> = analysis
+        .windows
+        .used()
+        .enumerate()
+        .filter_map(|(index, window)| {
+            let utilization = (window.tiers[tier].busy? / servers).clamp(0.0, 1.0);
+            let throughputs: Option<Vec<f64>> =
+                columns.iter().map(|column| *column.get(index)?).collect();
+            Some(LoadPoint { utilization, throughputs_per_s: throughputs? })
+        })
+        .collect();
+    if points.is_empty() {
+        return Err("no query says how many of its servers are busy".to_owned());
+    }
+    let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
+    let fit = demands::regress(&points, &options).map_err(|error| error.to_string())?;
+    if fit.condition_number >= HIGH_CONDITION {
+        return Err(format!(
+            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and more \
+             do harm): their demands are not told apart; look at a time in which the mix varies",
+            fit.condition_number
+        ));
+    }
+    Ok(fit.demands.into_iter().map(|demand| demand.estimate).collect())
+}
+
+/// Mean time in each stage over all steps, s, longest first.
+#[must_use]
+pub fn stages(series: &TierSeries) -> Vec<(String, f64)> {
+    let mut found: Vec<(String, f64)> = series
+        .parts(Quantity::Stages)
+        .filter_map(|(name, values)| {
+            // The stages' own rates are not known; the tier's throughput weighs them.
+            let even = vec![1.0; values.len()];
+            let rates = series.series.get(&Quantity::Throughput).map_or(&even, |rates| rates);
+            Some((name.to_owned(), weighted(values, rates)?))
+        })
+        .collect();
+    found.sort_by(|a, b| b.1.total_cmp(&a.1));
+    found
+}

@@ -1,0 +1,281 @@
+//! What `--watch` shows: headroom of each tier as a small page for a terminal, as JSON, and as
+//! metrics for Prometheus.
+
+use std::fmt::Write as _;
+
+use kendall_stats::estimate::Estimate;
+use kendall_units::{Rate, exact_f64};
+use serde::Serialize;
+
+use crate::analysis::Analysis;
+use crate::growth::Saturation;
+use crate::system::System;
+
+/// Seconds of a day.
+const DAY_S: f64 = 86_400.0;
+
+/// One look.
+#[derive(Debug, Clone, Serialize)]
+pub struct Look {
+    /// Name of the system.
+    pub system: String,
+    /// Unix time.
+    pub at_s: u64,
+    /// Load now, 1/s.
+    pub rate_now_per_s: f64,
+    /// By how much the busiest hour grows in a day, 1/s; or why nobody can tell.
+    pub growth_per_day_per_s: Result<Estimate, String>,
+    /// Laws that do not hold.
+    pub laws_broken: usize,
+    /// One a tier.
+    pub tiers: Vec<TierLook>,
+}
+
+/// One tier.
+#[derive(Debug, Clone, Serialize)]
+pub struct TierLook {
+    /// Its name.
+    pub name: String,
+    /// Busy share of its servers in the last window that is used.
+    pub utilization: Option<f64>,
+    /// Load at which it saturates, 1/s.
+    pub capacity_per_s: Option<Estimate>,
+    /// Capacity over the load now.
+    pub headroom: Option<Estimate>,
+    /// When it saturates at the growth that was seen; days are those of the system.
+    pub saturation: Option<Saturation>,
+}
+
+impl Look {
+    /// From an analysis.
+    #[must_use]
+    pub fn of(system: &System, analysis: &Analysis, at_s: u64) -> Self {
+        let last = analysis.windows.used().last();
+        let tiers = system.tiers.iter().enumerate().map(|(index, tier)| {
+            let found = &analysis.tiers[index];
+            let busy = last.and_then(|window| window.tiers[index].busy);
+            TierLook {
+                name: tier.name.clone(),
+                utilization: busy.map(|busy| busy / exact_f64(found.servers)),
+                capacity_per_s: found.headroom.as_ref().map(|one| one.capacity_per_s.clone()),
+                headroom: found.headroom.as_ref().map(|one| one.ratio.clone()),
+                saturation: analysis.saturation(index),
+            }
+        });
+        Self {
+            system: system.name.clone(),
+            at_s,
+            rate_now_per_s: analysis.rate_now_per_s,
+            growth_per_day_per_s: analysis
+                .growth
+                .as_ref()
+                .map(|growth| growth.per_day_per_s.clone())
+                .map_err(Clone::clone),
+            laws_broken: analysis.laws.iter().filter(|law| !law.holds).count(),
+            tiers: tiers.collect(),
+        }
+    }
+
+    /// For a terminal.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let laws = match self.laws_broken {
+            0 => "the monitoring agrees with itself".to_owned(),
+            count => format!("{count} laws do not hold: do not trust these numbers"),
+        };
+        let mut text = format!(
+            "{}: {} now, {laws}\n\n{:<16} {:>5}  {:<34} {:<28} saturates\n",
+            self.system,
+            Rate::per_second(self.rate_now_per_s),
+            "tier",
+            "busy",
+            "capacity",
+            "times the load of now",
+        );
+        let per_second = |value: f64| Rate::per_second(value).to_string();
+        let times = |value: f64| format!("{value:.2}");
+        for tier in &self.tiers {
+            let busy =
+                tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
+            let capacity = tier.capacity_per_s.as_ref();
+            let capacity = capacity.map_or("not told".to_owned(), |one| ranged(one, per_second));
+            let headroom = tier.headroom.as_ref();
+            let headroom = headroom.map_or("not told".to_owned(), |one| ranged(one, times));
+            let when = self.when(tier);
+            writeln!(text, "{:<16} {busy:>5}  {capacity:<34} {headroom:<28} {when}", tier.name)
+                .unwrap_or_default();
+        }
+        match &self.growth_per_day_per_s {
+            Ok(growth) => {
+                let signed = |value: f64| format!("{value:+.3}/s");
+                writeln!(text, "\nThe busiest hour grows by {} a day.", ranged(growth, signed))
+            }
+            Err(why) => writeln!(text, "\nNobody can tell how the load grows: {why}."),
+        }
+        .unwrap_or_default();
+        text
+    }
+
+    fn when(&self, tier: &TierLook) -> String {
+        match tier.saturation {
+            Some(saturation) => saturation.in_words(),
+            None => "not told".to_owned(),
+        }
+    }
+
+    /// For Prometheus.
+    #[must_use]
+    pub fn exposition(&self) -> String {
+        let mut text = String::new();
+        let system = escaped(&self.system);
+        let own = [
+            ("kendall_load_per_second", "Load of the system now.", self.rate_now_per_s),
+            (
+                "kendall_monitoring_laws_broken",
+                "Operational laws that the monitoring breaks.",
+                exact_f64(self.laws_broken as u64),
+            ),
+        ];
+        for (name, help, value) in own {
+            family(&mut text, name, help);
+            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
+        }
+        if let Ok(growth) = &self.growth_per_day_per_s {
+            let name = "kendall_load_growth_per_second_per_day";
+            family(&mut text, name, "By how much the busiest hour of a day grows in a day.");
+            let value = growth.center;
+            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
+        }
+        let mut of_tiers = |name: &str, help: &str, pick: &dyn Fn(&TierLook) -> Option<f64>| {
+            family(&mut text, name, help);
+            for tier in &self.tiers {
+                if let Some(value) = pick(tier) {
+                    let label = escaped(&tier.name);
+                    writeln!(text, "{name}{{system=\"{system}\",tier=\"{label}\"}} {value}")
+                        .unwrap_or_default();
+                }
+            }
+        };
+        of_tiers("kendall_utilization_ratio", "Busy share of the servers.", &|tier| {
+            tier.utilization
+        });
+        for (name, what, pick) in [
+            (
+                "kendall_headroom_ratio",
+                "Load at which the tier saturates over the load now",
+                (|tier: &TierLook| tier.headroom.clone()) as fn(&TierLook) -> Option<Estimate>,
+            ),
+            ("kendall_capacity_per_second", "Load at which the tier saturates", |tier| {
+                tier.capacity_per_s.clone()
+            }),
+        ] {
+            of_tiers(name, &format!("{what}."), &|tier| Some(pick(tier)?.center));
+            of_tiers(
+                &format!("{name}_low"),
+                &format!("{what}: low end of its interval."),
+                &|tier| Some(pick(tier)?.interval?.low),
+            );
+            of_tiers(
+                &format!("{name}_high"),
+                &format!("{what}: high end of its interval."),
+                &|tier| Some(pick(tier)?.interval?.high),
+            );
+        }
+        of_tiers(
+            "kendall_saturation_seconds",
+            "Time until the tier saturates, at the growth that was seen; absent where that is not told.",
+            &|tier| Some(tier.saturation?.days? * DAY_S),
+        );
+        of_tiers(
+            "kendall_saturation_earliest_seconds",
+            "Time before which the tier does not saturate, with 97.5 % of certainty.",
+            &|tier| {
+                Some(tier.saturation?.earliest_days).filter(|d| d.is_finite()).map(|d| d * DAY_S)
+            },
+        );
+        text
+    }
+}
+
+impl Saturation {
+    /// `in 23 days (18 to 31)`, or what else is known.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let earliest = self.earliest_days;
+        match (self.days, self.latest_days) {
+            (Some(days), Some(latest)) => {
+                format!("in {days:.0} days ({earliest:.0} to {latest:.0})")
+            }
+            (Some(days), None) => format!("in {days:.0} days ({earliest:.0} or more)"),
+            (None, _) if earliest.is_finite() => {
+                format!("not before {earliest:.0} days; growth is not told from none")
+            }
+            (None, _) => "not at this growth".to_owned(),
+        }
+    }
+}
+
+fn ranged(estimate: &Estimate, print: impl Fn(f64) -> String) -> String {
+    let center = print(estimate.center);
+    estimate.interval.map_or_else(
+        || center.clone(),
+        |interval| format!("{center} ({} to {})", print(interval.low), print(interval.high)),
+    )
+}
+
+fn family(text: &mut String, name: &str, help: &str) {
+    writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge").unwrap_or_default();
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::Samples;
+    use kendall_stats::estimate::Interval;
+
+    #[test]
+    fn what_is_exposed_reads_back() {
+        let interval = |low, high| Interval { low, high, confidence: 0.95 };
+        let look = Look {
+            system: "a \"shop\"".to_owned(),
+            at_s: 5,
+            rate_now_per_s: 3.5,
+            growth_per_day_per_s: Ok(Estimate::exact(0.25)),
+            laws_broken: 1,
+            tiers: vec![TierLook {
+                name: "db".to_owned(),
+                utilization: Some(0.5),
+                capacity_per_s: Some(Estimate::with_interval(7.0, interval(6.0, 8.0))),
+                headroom: Some(Estimate::with_interval(2.0, interval(1.7, 2.3))),
+                saturation: Some(Saturation {
+                    days: Some(23.4),
+                    earliest_days: 18.0,
+                    latest_days: None,
+                }),
+            }],
+        };
+        let mut samples = Samples::default();
+        samples.add_page(&look.exposition(), 1.0, &[].into()).unwrap();
+        let of = |name: &str| {
+            let found = samples.series.iter().find(|one| one.labels["__name__"] == name);
+            found.unwrap_or_else(|| panic!("no {name}")).values[0]
+        };
+        for (name, value) in [
+            ("kendall_headroom_ratio", 2.0),
+            ("kendall_headroom_ratio_low", 1.7),
+            ("kendall_capacity_per_second_high", 8.0),
+            ("kendall_saturation_earliest_seconds", 18.0 * DAY_S),
+            ("kendall_monitoring_laws_broken", 1.0),
+        ] {
+            assert!((of(name) - value).abs() < 1e-9, "{name}: {}", of(name));
+        }
+        let page = look.page();
+        assert!(page.contains("in 23 days (18 or more)"), "{page}");
+        assert!(page.contains("do not trust"), "{page}");
+    }
+}

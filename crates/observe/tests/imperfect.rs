@@ -1,0 +1,254 @@
+//! Monitoring as it is: scraped seldom, with gaps, restarts and clocks apart. The truth is a simulated
+//! station, counted to the second; what is found must be it within what so few samples allow.
+
+#![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
+
+use kendall_observe::{Analysis, Grid, Samples, System, analyze, fetch};
+use kendall_units::{exact_f64, whole_u64};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// m and S of the station: it carries 100/s.
+const SERVERS: usize = 2;
+const SERVICE_S: f64 = 0.020;
+
+/// Six hours.
+const SECONDS: usize = 21_600;
+
+/// Cumulative counts at each second.
+struct Truth {
+    arrivals: Vec<f64>,
+    completions: Vec<f64>,
+    busy_s: Vec<f64>,
+    response_s: Vec<f64>,
+}
+
+/// M/M/m by Kiefer and Wolfowitz, under a load between 20 and 80 % of what it carries, in waves of
+/// an hour.
+fn truth(seed: u64) -> Truth {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut exponential = move |mean: f64| -> f64 {
+        let uniform: f64 = random.random();
+        -mean * (1.0 - uniform).ln()
+    };
+    let mut bins = [vec![0.0; SECONDS], vec![0.0; SECONDS], vec![0.0; SECONDS], vec![0.0; SECONDS]];
+    let mut put = |which: usize, at_s: f64, value: f64| {
+        let second = usize::try_from(whole_u64(at_s)).unwrap();
+        if let Some(bin) = bins[which].get_mut(second) {
+            *bin += value;
+        }
+    };
+    let mut free_s = [0.0_f64; SERVERS];
+    let mut at_s = 0.0;
+    while at_s < exact_f64(SECONDS as u64) {
+        let wave = (at_s / 3_600.0 * std::f64::consts::TAU).sin();
+        at_s += exponential(1.0 / (50.0 + 30.0 * wave));
+        let first = if free_s[0] <= free_s[1] { 0 } else { 1 };
+        let begin_s = at_s.max(free_s[first]);
+        let end_s = begin_s + exponential(SERVICE_S);
+        free_s[first] = end_s;
+        put(0, at_s, 1.0);
+        put(1, end_s, 1.0);
+        put(3, end_s, end_s - at_s);
+        let mut from_s = begin_s;
+        while from_s < end_s {
+            let to_s = (from_s.floor() + 1.0).min(end_s);
+            put(2, from_s, to_s - from_s);
+            from_s = to_s;
+        }
+    }
+    let sums = bins.map(|bins| {
+        let mut sum = 0.0;
+        bins.into_iter()
+            .map(|bin| {
+                sum += bin;
+                sum
+            })
+            .collect::<Vec<f64>>()
+    });
+    let [arrivals, completions, busy_s, response_s] = sums;
+    Truth { arrivals, completions, busy_s, response_s }
+}
+
+/// How it is scraped.
+struct Scraping {
+    every_s: usize,
+    /// Seconds of which no scrape is there.
+    gaps: Vec<std::ops::Range<usize>>,
+    /// Seconds at which the station began anew, its counters at zero.
+    restarts: Vec<usize>,
+}
+
+impl Scraping {
+    fn each(every_s: usize) -> Self {
+        Self { every_s, gaps: Vec::new(), restarts: Vec::new() }
+    }
+}
+
+const COUNTERS: [&str; 4] = ["arrivals", "completions", "busy_seconds", "response_seconds"];
+
+fn scraped(truth: &Truth, how: &Scraping, tier: &str, clock_s: f64, into: &mut Samples) {
+    let counters = [&truth.arrivals, &truth.completions, &truth.busy_s, &truth.response_s];
+    for (name, values) in COUNTERS.iter().zip(counters) {
+        for second in (0..SECONDS).step_by(how.every_s) {
+            if how.gaps.iter().any(|gap| gap.contains(&second)) {
+                continue;
+            }
+            let began = how.restarts.iter().rev().find(|restart| **restart <= second);
+            let before = began.map_or(0.0, |restart| values[*restart]);
+            let labels = [("__name__", *name), ("tier", tier)];
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let at_s = 1_000_000.5 + exact_f64(second as u64) + clock_s;
+            into.push(labels, at_s, values[second] - before);
+        }
+    }
+}
+
+fn tier(name: &str, calls: &str) -> String {
+    let of = |counter: &str| format!("sum(rate({counter}{{tier=\"{name}\"}}[{{window}}]))");
+    format!(
+        "[tiers.{name}]\nservers = {SERVERS}\ncalls = [{calls}]\n\
+         queries.arrivals = '{}'\nqueries.throughput = '{}'\nqueries.busy = '{}'\n\
+         queries.response_time = '{} / {}'\n",
+        of("arrivals"),
+        of("completions"),
+        of("busy_seconds"),
+        of("response_seconds"),
+        of("completions")
+    )
+}
+
+fn system(every_s: usize, tiers: &str) -> System {
+    System::parse(&format!(
+        "name = 'x'\nentry = 'a'\nstep = '{every_s}s'\nscrape = '{every_s}s'\nblock = '5min'\n{tiers}"
+    ))
+    .unwrap()
+}
+
+fn found(system: &System, samples: &mut Samples) -> Analysis {
+    let grid = Grid::new(1_000_300, 1_000_000 + SECONDS as u64 - 60, system.step_s).unwrap();
+    analyze(system, &fetch(system, samples, grid).unwrap()).unwrap()
+}
+
+fn alone(truth: &Truth, how: &Scraping) -> (Analysis, Grid) {
+    let mut samples = Samples::default();
+    scraped(truth, how, "a", 0.0, &mut samples);
+    let system = system(how.every_s, &tier("a", ""));
+    let grid = Grid::new(1_000_300, 1_000_000 + SECONDS as u64 - 60, system.step_s).unwrap();
+    (found(&system, &mut samples), grid)
+}
+
+fn demand(analysis: &Analysis, tier: usize) -> f64 {
+    analysis.tiers[tier].demand.as_ref().unwrap().demands[0].estimate.center
+}
+
+/// What the station's own counts say of S, over the whole time: exponential times of 1.08 million
+/// requests, so within 0.1 % of 20 ms.
+fn own_service_s(truth: &Truth) -> f64 {
+    truth.busy_s.last().unwrap() / truth.completions.last().unwrap()
+}
+
+/// Root mean square, over windows that are used, of what X and R err against the counts of those
+/// very seconds.
+fn errors(truth: &Truth, analysis: &Analysis, grid: &Grid) -> (f64, f64) {
+    let (mut x, mut r, mut count) = (0.0, 0.0, 0.0);
+    for window in analysis.windows.used() {
+        let second = |at_s: f64| {
+            usize::try_from(grid.from_s - 1_000_000 + whole_u64(at_s)).unwrap().min(SECONDS - 1)
+        };
+        let (from, to) = (second(window.from_s), second(window.to_s));
+        let of = |values: &[f64]| values[to] - values[from];
+        let completions = of(&truth.completions);
+        let means = &window.tiers[0];
+        let seconds = exact_f64((to - from) as u64);
+        x += (means.throughput_per_s.unwrap() * seconds / completions - 1.0).powi(2);
+        let response_s = of(&truth.response_s) / completions;
+        r += (means.response_time_s.unwrap() / response_s - 1.0).powi(2);
+        count += 1.0;
+    }
+    ((x / count).sqrt(), (r / count).sqrt())
+}
+
+/// The table of docs/observe.md. Demands are quotients of what was counted over the same time, so
+/// they hardly suffer; X and R of a window do, as its ends are known to four scrapes only.
+#[test]
+fn the_error_grows_with_the_scrape_interval() {
+    let truth = truth(1);
+    let own = own_service_s(&truth);
+    let mut before = 0.0;
+    println!(
+        "| scrapes each (s) | windows used | demand (%) | X of a window (%) | R of a window (%) | network (%) |"
+    );
+    for every_s in [1, 5, 15, 30, 60] {
+        let (analysis, grid) = alone(&truth, &Scraping::each(every_s));
+        let (x, r) = errors(&truth, &analysis, &grid);
+        let demand = demand(&analysis, 0) / own - 1.0;
+        let score = analysis.network.as_ref().unwrap().score.as_ref().unwrap();
+        println!(
+            "| {every_s} | {} of {} | {:+.2} | {:.1} | {:.1} | {:.1} |",
+            analysis.windows.used().count(),
+            analysis.windows.all.len(),
+            demand * 100.0,
+            x * 100.0,
+            r * 100.0,
+            score.median_error * 100.0
+        );
+        // Windows of 300 s hold some 15,000 service times: 0.8 % each, and 40 of them are fitted.
+        assert!(demand.abs() < 3.0 * 0.008 / 40.0_f64.sqrt(), "{every_s}: {demand}");
+        assert!(x >= before, "{every_s}: {x} after {before}");
+        before = x;
+        // The mean over four scrapes lies two of them late; the load moves by at most 30/s · 2π/3600 s.
+        let late_s = 2.0 * exact_f64(every_s as u64);
+        let moved = 30.0 * std::f64::consts::TAU / 3_600.0 * late_s / 20.0;
+        assert!(x < moved + 3.0 / 6_000.0_f64.sqrt(), "{every_s}: {x} > {moved}");
+    }
+}
+
+#[test]
+fn gaps_and_restarts_cost_windows_and_no_truth() {
+    let truth = truth(2);
+    let own = own_service_s(&truth);
+    let how = Scraping {
+        every_s: 15,
+        // Prometheus restarted, and away for long; the station restarted twice.
+        gaps: vec![4_000..4_200, 9_000..11_000],
+        restarts: vec![7_000, 15_000],
+    };
+    let (analysis, grid) = alone(&truth, &how);
+    let left_out: Vec<&str> =
+        analysis.windows.all.iter().filter_map(|window| window.left_out.as_deref()).collect();
+    assert!(left_out.iter().any(|why| why.contains("scrapes")), "{left_out:?}");
+    // What the station did between its last scrape and its restart nobody has seen: up to 15 s of
+    // the 60 s that a rate is over, in two windows.
+    let (x, _) = errors(&truth, &analysis, &grid);
+    let (without, grid) = alone(&truth, &Scraping::each(15));
+    let (plain, _) = errors(&truth, &without, &grid);
+    assert!(x < plain + 0.01, "{x} with gaps, {plain} without");
+    assert!((demand(&analysis, 0) / own - 1.0).abs() < 3.0 * 0.008 / 35.0_f64.sqrt());
+    for law in &analysis.laws {
+        assert!(law.holds, "{law:?}");
+    }
+}
+
+/// Two tiers of which each counts the same requests, one by a clock that is a minute late: said, and by
+/// how much.
+#[test]
+fn a_clock_that_is_a_minute_apart_is_found() {
+    let truth = truth(3);
+    for (clock_s, apart) in [(0.0, false), (60.0, true), (-60.0, true)] {
+        let mut samples = Samples::default();
+        scraped(&truth, &Scraping::each(15), "a", 0.0, &mut samples);
+        scraped(&truth, &Scraping::each(15), "b", clock_s, &mut samples);
+        let system = system(15, &format!("{}{}", tier("a", "\"b\""), tier("b", "")));
+        let analysis = found(&system, &mut samples);
+        let law = analysis.laws.iter().find(|law| law.law.starts_with("forced flow")).unwrap();
+        assert_eq!(law.holds, !apart, "{law:?}");
+        if apart {
+            // To the step, which is 15 s.
+            let said = analysis.laws.iter().find_map(|law| law.lag_s).unwrap();
+            assert!((said - clock_s).abs() <= 15.0, "{said} s for {clock_s} s");
+        }
+        // Windows of five minutes bear it: the slope of a wave over a minute is a tenth of it.
+        assert!((demand(&analysis, 1) / SERVICE_S - 1.0).abs() < 0.05, "{}", demand(&analysis, 1));
+    }
+}

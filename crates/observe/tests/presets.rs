@@ -1,0 +1,255 @@
+//! Every preset against a page in the form that its exporter documents: each query finds what the
+//! counters of the page did. Pages of exporters that install here are what those wrote.
+
+#![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
+
+use std::collections::BTreeMap;
+
+use kendall_observe::{Grid, Observed, PRESETS, Quantity, Samples, System, fetch};
+
+/// What one preset must find.
+struct Case {
+    preset: &'static str,
+    page: &'static str,
+    /// Series whose counter grows, by how much a second. Words that the series' text has.
+    grows: &'static [(&'static [&'static str], f64)],
+    finds: &'static [(Quantity, f64)],
+    /// Classes and their throughput.
+    classes: &'static [(&'static str, f64)],
+}
+
+const BARN: &str = "buildbarn_blobstore_blob_access_operations_duration_seconds";
+const QUEUE: &str = "buildbarn_builder_in_memory_build_queue_tasks";
+
+const CASES: &[Case] = &[
+    Case {
+        preset: "buildbarn-storage",
+        page: include_str!("pages/buildbarn-storage.txt"),
+        grows: &[
+            (&[BARN, "_count", "\"OK\"", "\"Get\""], 30.0),
+            (&[BARN, "_sum", "\"OK\"", "\"Get\""], 0.06),
+            (&[BARN, "_count", "NotFound"], 10.0),
+            (&[BARN, "_sum", "NotFound"], 0.01),
+            (&[BARN, "_count", "\"OK\"", "\"Put\""], 60.0),
+            (&[BARN, "_sum", "\"OK\"", "\"Put\""], 0.13),
+            (&["process_cpu"], 0.25),
+        ],
+        finds: &[
+            (Quantity::Throughput, 100.0),
+            (Quantity::ResponseTime, 0.002),
+            (Quantity::Hits, 30.0),
+            (Quantity::Misses, 10.0),
+            (Quantity::Errors, 0.0),
+            (Quantity::Busy, 0.25),
+        ],
+        classes: &[("NotFound Get ac", 10.0), ("OK Get ac", 30.0), ("OK Put cas", 60.0)],
+    },
+    Case {
+        preset: "buildbarn-scheduler",
+        page: include_str!("pages/buildbarn-scheduler.txt"),
+        grows: &[
+            (&[QUEUE, "_scheduled_total"], 2.0),
+            (&[QUEUE, "_queued_duration_seconds_sum"], 1.0),
+            (&[QUEUE, "_queued_duration_seconds_count"], 2.0),
+            (&[QUEUE, "_executing_duration_seconds_sum", "Success"], 4.0),
+            (&[QUEUE, "_executing_duration_seconds_count", "Success"], 1.5),
+            (&[QUEUE, "_executing_duration_seconds_sum", "Failed"], 1.0),
+            (&[QUEUE, "_executing_duration_seconds_count", "Failed"], 0.5),
+        ],
+        finds: &[
+            // No worker was removed yet, so the counter of those is not on the page.
+            (Quantity::Servers, 10.0),
+            (Quantity::Arrivals, 2.0),
+            (Quantity::Throughput, 2.0),
+            (Quantity::ResponseTime, 0.5 + 2.5),
+            (Quantity::Busy, 5.0),
+        ],
+        classes: &[(" Failed", 0.5), (" Success", 1.5)],
+    },
+    Case {
+        preset: "bazel-remote",
+        page: include_str!("pages/bazel-remote.txt"),
+        grows: &[
+            (&["\"ac\"", "\"get\"", "\"hit\""], 8.0),
+            (&["\"ac\"", "\"get\"", "\"miss\""], 2.0),
+            (&["\"cas\"", "\"contains\"", "\"hit\""], 30.0),
+            (&["process_cpu"], 0.5),
+        ],
+        finds: &[
+            (Quantity::Throughput, 40.0),
+            (Quantity::Hits, 8.0),
+            (Quantity::Misses, 2.0),
+            (Quantity::Busy, 0.5),
+        ],
+        classes: &[("ac get hit", 8.0), ("ac get miss", 2.0), ("cas contains hit", 30.0)],
+    },
+    Case {
+        preset: "jvm",
+        page: include_str!("pages/jvm.txt"),
+        grows: &[
+            (&["_count", "SUCCESS"], 9.0),
+            (&["_sum", "SUCCESS"], 0.9),
+            (&["_count", "SERVER_ERROR"], 1.0),
+            (&["_sum", "SERVER_ERROR"], 0.6),
+        ],
+        finds: &[
+            (Quantity::Servers, 4.0),
+            (Quantity::Throughput, 10.0),
+            (Quantity::ResponseTime, 0.15),
+            (Quantity::Errors, 1.0),
+            (Quantity::Busy, 1.0),
+        ],
+        classes: &[("GET SUCCESS", 9.0), ("POST SERVER_ERROR", 1.0)],
+    },
+    Case {
+        preset: "memcached",
+        page: include_str!("pages/memcached.txt"),
+        grows: &[
+            (&["\"get\"", "\"hit\""], 90.0),
+            (&["\"get\"", "\"miss\""], 10.0),
+            (&["\"set\""], 20.0),
+            (&["process_system"], 0.03),
+            (&["process_user"], 0.02),
+        ],
+        finds: &[
+            (Quantity::Throughput, 120.0),
+            (Quantity::Hits, 90.0),
+            (Quantity::Misses, 10.0),
+            (Quantity::Busy, 0.05),
+        ],
+        classes: &[("get hit", 90.0), ("get miss", 10.0), ("set hit", 20.0)],
+    },
+    Case {
+        preset: "http",
+        page: include_str!("pages/http.txt"),
+        grows: &[
+            (&["_count", "200"], 5.0),
+            (&["_sum", "200"], 0.1),
+            (&["_count", "503"], 1.0),
+            (&["_sum", "503"], 0.02),
+            (&["process_cpu"], 0.2),
+        ],
+        finds: &[
+            (Quantity::Throughput, 6.0),
+            (Quantity::ResponseTime, 0.02),
+            (Quantity::Errors, 1.0),
+            (Quantity::Busy, 0.2),
+        ],
+        classes: &[("200 GET", 5.0), ("503 GET", 1.0)],
+    },
+    Case {
+        preset: "grpc",
+        page: include_str!("pages/grpc.txt"),
+        grows: &[
+            (&["started_total"], 7.0),
+            (&["handled_total", "\"OK\""], 5.0),
+            (&["handled_total", "NotFound"], 2.0),
+            (&["_seconds_count"], 7.0),
+            (&["_seconds_sum"], 0.07),
+            (&["process_cpu"], 0.2),
+        ],
+        finds: &[
+            (Quantity::Arrivals, 7.0),
+            (Quantity::Throughput, 7.0),
+            (Quantity::ResponseTime, 0.01),
+            (Quantity::Errors, 0.0),
+            (Quantity::Busy, 0.2),
+        ],
+        classes: &[("NotFound GetActionResult", 2.0), ("OK GetActionResult", 5.0)],
+    },
+    Case {
+        preset: "container",
+        page: include_str!("pages/container.txt"),
+        // The pod's sum, its container, and its pause.
+        grows: &[(&["image=\"\""], 0.61), (&["\"web\""], 0.6), (&["POD"], 0.01)],
+        finds: &[(Quantity::Busy, 0.6)],
+        classes: &[],
+    },
+];
+
+/// The page as it would be some seconds later.
+fn later(page: &str, grows: &[(&[&str], f64)], seconds: f64) -> String {
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        let mut words: Vec<String> = line.rsplitn(2, ' ').map(str::to_owned).collect();
+        if line.starts_with('#') || words.len() < 2 {
+            lines.push(line.to_owned());
+            continue;
+        }
+        // A timestamp of the exporter's own comes last and is that of the scrape.
+        if words[0].len() == 13 && words[0].bytes().all(|byte| byte.is_ascii_digit()) {
+            words = words[1].rsplitn(2, ' ').map(str::to_owned).collect();
+        }
+        let grown: f64 = grows
+            .iter()
+            .filter(|(marks, _)| marks.iter().all(|mark| words[1].contains(mark)))
+            .map(|(_, rate)| rate * seconds)
+            .sum();
+        let value: f64 = words[0].parse().unwrap();
+        lines.push(format!("{} {}", words[1], value + grown));
+    }
+    lines.join("\n")
+}
+
+fn observed(preset: &str, page: &str, grows: &[(&[&str], f64)]) -> Observed {
+    let text = format!(
+        "name = 'x'\nentry = 'a'\nstep = '15s'\n[tiers.a]\nservers = 1\npreset = '{preset}'\n\
+         selector = 'job=\"it\"'"
+    );
+    let system = System::parse(&text).unwrap();
+    let mut samples = Samples::default();
+    for (job, factor) in [("it", 1.0), ("another", 9.0)] {
+        let labels: BTreeMap<String, String> = [("job".to_owned(), job.to_owned())].into();
+        for scrape in 0..20_u32 {
+            let at_s = 1_000.5 + 15.0 * f64::from(scrape);
+            let page = later(page, grows, factor * 15.0 * f64::from(scrape));
+            samples.add_page(&page, at_s, &labels).unwrap();
+        }
+    }
+    let grid = Grid::new(1_100, 1_280, 15).unwrap();
+    fetch(&system, &mut samples, grid).unwrap()
+}
+
+#[test]
+fn every_query_of_a_preset_finds_what_its_page_says() {
+    for case in CASES {
+        let observed = observed(case.preset, case.page, case.grows);
+        let tier = &observed.tiers[0];
+        for (quantity, expected) in case.finds {
+            let values = tier.series.get(quantity);
+            let values =
+                values.unwrap_or_else(|| panic!("{}: no {}", case.preset, quantity.name()));
+            for value in values {
+                let near = (value - expected).abs() < 1e-6 * expected.abs().max(1.0);
+                assert!(near, "{}: {} is {value}", case.preset, quantity.name());
+            }
+        }
+        let classes: Vec<(&str, f64)> =
+            tier.parts(Quantity::Classes).map(|(name, values)| (name, values[0])).collect();
+        assert_eq!(classes.len(), case.classes.len(), "{}: {classes:?}", case.preset);
+        for (found, expected) in classes.iter().zip(case.classes) {
+            let near = found.0 == expected.0 && (found.1 - expected.1).abs() < 1e-6;
+            assert!(near, "{}: {found:?} is not {expected:?}", case.preset);
+        }
+    }
+}
+
+/// Nothing of a preset goes untested: each of its queries is in a case, or has several series of
+/// which only their being there is looked at.
+#[test]
+fn every_preset_has_a_page_and_every_query_of_it_a_value() {
+    for preset in PRESETS {
+        let live = ["kendall", "process", "host", "nginx", "postgresql"];
+        let case = CASES.iter().find(|case| case.preset == preset.name);
+        let Some(case) = case else {
+            assert!(live.contains(&preset.name), "{} has no page", preset.name);
+            continue;
+        };
+        for (quantity, _) in preset.queries {
+            let split = quantity.is_split() || *quantity == Quantity::Buckets;
+            let found = case.finds.iter().any(|(found, _)| found == quantity);
+            assert!(split || found, "{}: {} is in no case", preset.name, quantity.name());
+        }
+        assert!(case.page.contains(preset.sign), "{}: no {}", preset.name, preset.sign);
+    }
+}
