@@ -29,6 +29,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-observe", 5),
     ("kendall-study", 4),
     ("kendall", 6),
+    ("kendall-fuzz", 6),
 ];
 
 /// Crates that must stay free of input, output, threads of control and clocks.

@@ -158,3 +158,9 @@ impl Driver for Http<'_> {
         pending.reader.end_of_input()
     }
 }
+
+/// For `fuzz/`: reads one reply, to HEAD or not.
+pub(crate) fn fuzz_reader(head_only: bool) -> impl FnMut(&[u8]) -> crate::driver::Progress {
+    let mut reader = ReplyReader::new(head_only, true);
+    move |input| reader.read(input)
+}

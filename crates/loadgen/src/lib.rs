@@ -9,6 +9,8 @@ mod cost;
 pub mod distribution;
 pub mod driver;
 mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod load;
 pub mod memcached;

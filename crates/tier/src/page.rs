@@ -356,6 +356,16 @@ fn not_allowed() -> PageResponse {
     PageResponse::text(405, "this path has another method\n")
 }
 
+impl PageRequest {
+    /// The request in `bytes`; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// What the sender is answered instead.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, PageResponse> {
+        parse(bytes)
+    }
+}
+
 /// The request in `bytes`; `None` when more bytes are needed.
 fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];

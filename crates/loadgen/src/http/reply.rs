@@ -106,9 +106,9 @@ impl ReplyReader {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let bytes = match response.parse(rest) {
-            Ok(httparse::Status::Complete(bytes)) => bytes,
+            Ok(httparse::Status::Complete(bytes)) if bytes <= LONGEST_HEAD => bytes,
             Ok(httparse::Status::Partial) if rest.len() <= LONGEST_HEAD => return Step::Partial,
-            Ok(httparse::Status::Partial) | Err(_) => return Step::Garbage,
+            Ok(_) | Err(_) => return Step::Garbage,
         };
         let status = response.code.unwrap_or(0);
         let Some(body) = Body::of(response.headers) else { return Step::Garbage };
@@ -180,12 +180,12 @@ enum Line<'a> {
 
 fn line(rest: &[u8]) -> Line<'_> {
     match rest.iter().position(|byte| *byte == b'\n') {
-        Some(end) => {
+        Some(end) if end <= LONGEST_HEAD => {
             let text = &rest[..end];
             Line::Complete { text: text.strip_suffix(b"\r").unwrap_or(text), bytes: end + 1 }
         }
-        None if rest.len() > LONGEST_HEAD => Line::TooLong,
-        None => Line::Partial,
+        None if rest.len() <= LONGEST_HEAD => Line::Partial,
+        Some(_) | None => Line::TooLong,
     }
 }
 

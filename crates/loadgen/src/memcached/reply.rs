@@ -47,12 +47,12 @@ impl ReplyReader {
                 }
                 continue;
             }
-            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                if rest.len() > LONGEST_LINE {
-                    return done(consumed, Reply::broken(ErrorKind::Garbage));
-                }
-                return Progress { consumed, reply: None };
-            };
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            // Too long is too long, in however many pieces it comes.
+            if end.unwrap_or(rest.len()) > LONGEST_LINE {
+                return done(consumed, Reply::broken(ErrorKind::Garbage));
+            }
+            let Some(end) = end else { return Progress { consumed, reply: None } };
             consumed += end + 1;
             let line = rest[..end].strip_suffix(b"\r");
             let reply = match line {

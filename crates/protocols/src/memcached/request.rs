@@ -167,6 +167,9 @@ pub enum Parsed {
     Close,
 }
 
+/// Blanks before a long line, beyond which a server closes the connection.
+const MOST_BLANKS: usize = 100;
+
 const ERROR: &[u8] = b"ERROR\r\n";
 const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 const BAD_DATA: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
@@ -201,14 +204,19 @@ pub fn keys<'a>(request: &Request, buffer: &'a [u8]) -> impl Iterator<Item = &'a
     tokens(&buffer[request.key.start..request.line.end.max(request.key.start)])
 }
 
+/// How long the line may be that `buffer` begins with, whether it is whole or not.
+fn longest_line(buffer: &[u8], limits: &Limits) -> usize {
+    let blank = buffer.iter().take_while(|byte| **byte == b' ').count();
+    let name = buffer[blank..].split(|byte| *byte == b' ').next().unwrap_or_default();
+    let is_get = matches!(name, b"get" | b"gets" | b"gat" | b"gats");
+    if is_get && blank <= MOST_BLANKS { limits.get_line_bytes.max(LINE_BYTES) } else { LINE_BYTES }
+}
+
 fn unfinished_line(buffer: &[u8], limits: &Limits) -> Parsed {
     if buffer.len() <= LINE_BYTES {
         return Parsed::Incomplete(buffer.len() + 1);
     }
-    let blank = buffer.iter().take_while(|byte| **byte == b' ').count();
-    let rest = &buffer[blank..];
-    let is_get = rest.starts_with(b"get ") || rest.starts_with(b"gets ");
-    if blank > 100 || !is_get || buffer.len() > limits.get_line_bytes {
+    if buffer.len() > longest_line(buffer, limits) {
         return Parsed::Close;
     }
     Parsed::Incomplete(buffer.len() + 1)
@@ -234,9 +242,7 @@ impl Line<'_> {
             return self.refuse(ERROR);
         }
         let name = command.of(self.buffer);
-        let is_get = matches!(name, b"get" | b"gets" | b"gat" | b"gats");
-        let longest = if is_get { limits.get_line_bytes } else { LINE_BYTES };
-        if self.consumed > longest {
+        if self.consumed > LINE_BYTES && self.consumed > longest_line(self.buffer, limits) {
             return Parsed::Close;
         }
         match name {

@@ -3,6 +3,8 @@
 mod assets;
 mod blobs;
 mod capabilities;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod http;
 mod instances;

@@ -3,6 +3,8 @@
 
 mod action;
 mod connection;
+#[doc(hidden)]
+pub mod fuzzing;
 mod loopback;
 mod outputs;
 mod paths;

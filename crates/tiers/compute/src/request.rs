@@ -129,6 +129,24 @@ impl Asked {
     }
 }
 
+impl RequestLimits {
+    /// Whether a `POST` with this body would be computed.
+    ///
+    /// # Errors
+    /// [`Problem`]: what its sender is answered instead.
+    pub fn check_body(&self, body: &[u8]) -> Result<(), Problem> {
+        Asked::from_json(body, self).map(drop)
+    }
+
+    /// Whether a `GET` with this query would be computed.
+    ///
+    /// # Errors
+    /// [`Problem`]: what its sender is answered instead.
+    pub fn check_query(&self, query: &str) -> Result<(), Problem> {
+        Asked::from_query(query, self).map(drop)
+    }
+}
+
 impl Wire {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Problem> {
         match key {

@@ -71,7 +71,7 @@ impl Tokens {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, Option<(usize, &'static str)>> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Option<(usize, &'static str)>> {
         let mut tokens = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();

@@ -13,6 +13,8 @@ mod console;
 mod conversation;
 mod database;
 mod dispatcher;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod identity;
 mod operation;

@@ -246,6 +246,21 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
     (input.len() >= head + body).then_some((found, head + body, close))
 }
 
+/// For `fuzz/`: the head of a request.
+///
+/// # Panics
+/// When it takes more bytes than there are, or a part of a request for the whole.
+pub fn fuzz(bytes: &[u8]) {
+    let Some((found, used, _)) = parse(bytes) else { return };
+    assert!(used > 0 && used <= bytes.len());
+    if !matches!(found, Found::Refused(..)) {
+        for cut in [1, used / 2, used - 1] {
+            let part = parse(&bytes[..cut]);
+            assert!(part.is_none(), "{found:?}, and {part:?} of {cut} bytes");
+        }
+    }
+}
+
 fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }

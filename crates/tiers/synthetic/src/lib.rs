@@ -12,6 +12,9 @@ mod server;
 mod service_time;
 mod station;
 
+#[doc(hidden)]
+pub use connection::fuzz as fuzz_head;
+
 pub use server::{Limits, Synthetic, SyntheticError, SyntheticOptions};
 pub use service_time::{ServiceTime, ServiceTimeError};
 pub use station::{Station, Visit};

@@ -91,7 +91,7 @@ pub(super) struct Folders {
 }
 
 impl Folder {
-    fn parse(digest: Digest, content: &[u8]) -> Result<Self, TreeError> {
+    pub(super) fn parse(digest: Digest, content: &[u8]) -> Result<Self, TreeError> {
         let wire = re::Directory::decode(content).map_err(|_| TreeError::Malformed(digest))?;
         let function = digest.function;
         let mut names = std::collections::HashSet::new();

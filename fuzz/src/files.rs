@@ -1,0 +1,119 @@
+//! What stands in files.
+
+use std::path::{Path, PathBuf};
+
+use kendall_queueing::Model;
+use kendall_store::{DATABASE_FILE, Results};
+use kendall_study::StudyFile;
+use kendall_units::{parse_bytes, parse_rate, parse_seconds, parse_share};
+
+use crate::as_text;
+
+/// Quantities with their units.
+pub(crate) fn quantities(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        let usual = |number: f64| assert!(number.is_finite() && number >= 0.0, "{text}: {number}");
+        parse_seconds(text).map(|time| usual(time.get())).unwrap_or_default();
+        parse_rate(text).map(|rate| usual(rate.get())).unwrap_or_default();
+        parse_share(text).map(usual).unwrap_or_default();
+        parse_bytes(text).map(drop).unwrap_or_default();
+    });
+}
+
+/// A study file, up to the settings of its runs.
+pub(crate) fn study(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        for toy in [false, true] {
+            match StudyFile::parse("study.toml", text.to_owned(), toy, &[]) {
+                Ok(file) => {
+                    assert!(!file.fingerprint().is_empty());
+                    let levels: Vec<Option<usize>> = file.factors.iter().map(|_| None).collect();
+                    file.settings(&levels).map(drop).unwrap_or_default();
+                }
+                Err(refusal) => assert!(!refusal.to_string().is_empty()),
+            }
+        }
+    });
+}
+
+/// A model file. It is not solved: how long that takes is the solvers' matter.
+pub(crate) fn model(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        let Ok(table) = text.parse::<toml::Table>() else { return };
+        match Model::read(&table) {
+            // Read once more it is the same model.
+            Ok(model) => assert_eq!(Model::read(&table).as_ref(), Ok(&model)),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    });
+}
+
+/// A short form of a textbook model, solved. What would take long is not: numbers of five digits and
+/// more are left to the tests of the solvers.
+pub(crate) fn short_form(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        let digits = text.split(|c: char| !c.is_ascii_digit()).map(str::len).max();
+        if digits.unwrap_or(0) > 4 || text.contains(['e', 'E']) && text.contains("e+") {
+            return;
+        }
+        let Ok(table) = text.parse::<toml::Table>() else { return };
+        match kendall_textbook::solve(&table, &[]) {
+            Ok(answer) => {
+                for (name, (output, _)) in &answer.outputs {
+                    let numbers = output.numbers();
+                    assert!(numbers.iter().all(|number| !number.is_nan()), "{name}: {numbers:?}");
+                }
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    });
+}
+
+/// A folder of this process, in memory where the system has such a place.
+fn folder() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let thread = format!("{:?}", std::thread::current().id()).replace(['(', ')'], "");
+    place.join(format!("kendall-fuzz-{}-{thread}", std::process::id()))
+}
+
+/// A file of results that was damaged: each three bytes are a place and what stands there instead.
+/// The first byte says which version's file.
+pub(crate) fn results(bytes: &[u8]) {
+    const KEPT: [&[u8]; 4] = [
+        include_bytes!("../../crates/store/tests/kept/v1.db"),
+        include_bytes!("../../crates/store/tests/kept/v2.db"),
+        include_bytes!("../../crates/store/tests/kept/v3.db"),
+        include_bytes!("../../crates/store/tests/kept/v4.db"),
+    ];
+    let Some((kind, changes)) = bytes.split_first() else { return };
+    let mut file = KEPT[usize::from(*kind) % KEPT.len()].to_vec();
+    for change in changes.chunks_exact(4) {
+        let place = u32::from_be_bytes([0, change[0], change[1], change[2]]) as usize;
+        let length = file.len();
+        file[place % length] = change[3];
+    }
+    let folder = folder();
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    std::fs::write(folder.join(DATABASE_FILE), &file).expect("a file can be written");
+    if let Ok(results) = Results::open(&folder) {
+        read(&results);
+    }
+    std::fs::remove_dir_all(&folder).unwrap_or_default();
+}
+
+/// All that a report reads. Refused or not: it ends.
+fn read(results: &Results) {
+    results.study().map(drop).unwrap_or_default();
+    results.searches().map(drop).unwrap_or_default();
+    let Ok(runs) = results.latest_runs() else { return };
+    for run in runs {
+        results.graph(run.id).map(drop).unwrap_or_default();
+        results.speeds(run.id).map(drop).unwrap_or_default();
+        results.generators(run.id, None).map(drop).unwrap_or_default();
+        results.tiers(run.id, None).map(drop).unwrap_or_default();
+        results.processes(run.id).map(drop).unwrap_or_default();
+        results.hosts(run.id).map(drop).unwrap_or_default();
+        results.record(run.id).map(drop).unwrap_or_default();
+    }
+}

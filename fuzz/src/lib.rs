@@ -1,0 +1,67 @@
+//! Random bytes for everything that reads bytes from outside. A target is a function of bytes that
+//! panics when what it calls panics, or breaks a promise of its own.
+//!
+//! `make fuzz` runs them under an engine that follows coverage; `tests/fixed_seed.rs` runs each for a
+//! bounded number of inputs, the same every time. `docs/reliability.md` has what was found.
+
+mod files;
+mod mutate;
+mod wire;
+
+pub use mutate::Mutator;
+
+/// One parser, or a few that belong together.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, and that of its folder in `corpus/`.
+    pub name: &'static str,
+    /// Reads an input. Panics are what is looked for.
+    pub run: fn(&[u8]),
+    /// How many inputs the tests of every change make up: fewer for what takes longer.
+    pub inputs: u32,
+}
+
+const fn target(name: &'static str, inputs: u32, run: fn(&[u8])) -> Target {
+    Target { name, run, inputs }
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    target("memcached-request", 40_000, wire::memcached_request),
+    target("memcached-reply", 40_000, wire::memcached_reply),
+    target("load-memcached-reply", 40_000, kendall_loadgen::fuzzing::memcached_reply),
+    target("load-http-reply", 20_000, kendall_loadgen::fuzzing::http_reply),
+    target("page-head", 20_000, wire::page_head),
+    target("synthetic-head", 20_000, kendall_synthetic::fuzz_head),
+    target("compute-body", 20_000, wire::compute_body),
+    target("compute-query", 20_000, wire::compute_query),
+    target("link-control", 20_000, wire::link_control),
+    target("queue-call", 20_000, kendall_message_queue::fuzzing::call),
+    target("queue-calls", 20_000, kendall_message_queue::fuzzing::calls),
+    target("queue-tokens", 20_000, wire::queue_tokens),
+    target("reapi-message", 20_000, kendall_build_cluster::cache::fuzzing::message),
+    target("reapi-resource", 20_000, wire::reapi_resource),
+    target("reapi-directory", 20_000, kendall_build_cluster::worker::fuzzing::directory),
+    target("reapi-path", 20_000, wire::reapi_path),
+    target("snapshot", 10_000, wire::snapshot),
+    target("load-result", 10_000, wire::load_result),
+    target("histogram", 10_000, wire::histogram),
+    target("quantities", 40_000, files::quantities),
+    target("study-file", 1_500, files::study),
+    target("model-file", 3_000, files::model),
+    target("short-form", 1_000, files::short_form),
+    target("results-file", 300, files::results),
+];
+
+/// The target of a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Runs `with` where the input is text.
+fn as_text(bytes: &[u8], with: impl FnOnce(&str)) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        with(text);
+    }
+}
