@@ -7,7 +7,7 @@ KENDALL = target/release/kendall
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
+.PHONY: help demo test test-clients quick fuzz kill build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -26,6 +26,12 @@ quick: fmt ## checks format, lints and the tests that need no server
 test-clients: ## real build tools against the build cluster, with parts of it killed (minutes)
 	@scripts/packages clients
 	$(CARGO) test --locked -p kendall --test bazel_execution -- --include-ignored --test-threads 1
+
+fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAME…"; a C++ compiler)
+	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
+
+kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL and studies (half an hour)
+	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign -- campaign --ignored --nocapture --test-threads 1
 
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall

@@ -130,6 +130,9 @@ fn scripts_use_the_queue_by_its_command() {
     leases_are_held_by_their_ids(&service);
     refusals_say_what_is_wrong_and_quote_harmlessly(&service);
     own_messages_are_explained(&service);
+    a_queue_is_changed_and_its_messages_stay(&service);
+    dead_letters_are_shown_and_driven_back(&service);
+    what_was_taken_is_in_the_archive(&service);
     all_queues_are_listed(&service);
     watching_ends_when_nobody_reads(&service);
     a_server_that_stands_still_is_not_waited_for(&service);
@@ -222,6 +225,78 @@ fn own_messages_are_explained(service: &Service) {
     assert_eq!((code, printed.as_str()), (0, "no message\n"));
     assert!(note.contains("--as NAME"), "{note}");
     assert_eq!(service.json(&["purge", "jobs", "--yes"]), json!({ "dropped": 1 }));
+}
+
+fn a_queue_is_changed_and_its_messages_stay(service: &Service) {
+    service.json(&["create", "old"]);
+    service.json(&["send", "old", "before"]);
+    service.json(&["change", "old", "--rename", "new", "--pause"]);
+    assert_eq!(service.receive("new"), Value::Null, "a paused queue gives nothing out");
+    service.json(&["send", "new", "while paused"]);
+    let gone = service.queue().args(["send", "old", "x"]).output().unwrap();
+    assert_eq!(outcome(&gone).0, 2);
+    service.json(&["change", "new", "--resume"]);
+    assert_eq!(service.receive("new"), "before");
+    assert_eq!(service.receive("new"), "while paused");
+    let both = service.queue().args(["change", "new", "--pause", "--resume"]).output().unwrap();
+    assert_eq!(outcome(&both).0, 2);
+    service.json(&["delete", "new"]);
+}
+
+fn dead_letters_are_shown_and_driven_back(service: &Service) {
+    service.json(&["create", "dead"]);
+    service.json(&["create", "mail", "--max-deliveries", "1", "--dead-letters", "dead"]);
+    let dies = |content: &str, reason: &str| {
+        service.json(&["--as", "maker", "send", "mail", content]);
+        let held = service.json(&["--as", "worker", "lease", "mail"]);
+        let (message, lease) =
+            (held["message"]["message_id"].to_string(), held["lease_id"].to_string());
+        service.json(&["--as", "worker", "return", &message, &lease, "--reason", reason]);
+    };
+    dies("one", "cannot read it");
+    dies("two", "");
+    let shown = service.json(&["dead-letters", "dead"]);
+    let letters = shown["dead_letters"].as_array().unwrap();
+    assert_eq!(letters.len(), 2, "{shown}");
+    assert_eq!((&letters[0]["content"], &letters[1]["content"]), (&json!("one"), &json!("two")));
+    assert!(letters[0].to_string().contains("cannot read it"), "{shown}");
+    let of_maker = service.json(&["dead-letters", "dead", "--from", "maker"]);
+    assert_eq!(of_maker["dead_letters"].as_array().unwrap().len(), 2);
+    let of_another = service.json(&["dead-letters", "dead", "--from", "worker"]);
+    assert_eq!(of_another["dead_letters"], json!([]));
+    let said = service.queue().args(["dead-letters", "dead"]).output().unwrap();
+    assert!(outcome(&said).1.contains("it was returned: cannot"), "{}", text(&said.stdout));
+    // One by its id, elsewhere; then the rest, to where they died.
+    service.json(&["create", "repaired"]);
+    let id = letters[0]["message_id"].to_string();
+    let moved = service.json(&["redrive", "dead", &id, "--to", "repaired"]);
+    assert_eq!(moved, json!({ "moved": 1 }));
+    assert_eq!(service.receive("repaired"), "one");
+    assert_eq!(service.json(&["redrive", "dead"]), json!({ "moved": 1 }));
+    assert_eq!(service.receive("mail"), "two");
+    assert_eq!(service.json(&["dead-letters", "dead"])["dead_letters"], json!([]));
+    for queue in ["mail", "dead", "repaired"] {
+        service.json(&["delete", queue]);
+    }
+}
+
+fn what_was_taken_is_in_the_archive(service: &Service) {
+    service.json(&["create", "kept", "--archive", "1h"]);
+    for content in ["received", "acknowledged", "waits"] {
+        service.json(&["--as", "maker", "send", "kept", content]);
+    }
+    assert_eq!(service.receive("kept"), "received");
+    let held = service.json(&["--as", "worker", "lease", "kept"]);
+    let (message, lease) =
+        (held["message"]["message_id"].to_string(), held["lease_id"].to_string());
+    service.json(&["--as", "worker", "ack", &message, &lease]);
+    let shown = service.json(&["archived", "kept"]);
+    let archived = shown["archived"].as_array().unwrap();
+    let ends: Vec<_> =
+        archived.iter().map(|one| (&one["message"]["content"], &one["how"])).collect();
+    let expected = ["received", "acknowledged"].map(|word| json!(word));
+    assert_eq!(ends, [(&expected[0], &expected[0]), (&expected[1], &expected[1])], "{shown}");
+    service.json(&["delete", "kept", "--with-messages"]);
 }
 
 /// More than a page of the listing has.

@@ -221,6 +221,8 @@ struct Shared {
     history: Mutex<History>,
     clock: AtomicU64,
     done: AtomicBool,
+    /// Asks the clients to come to their end.
+    enough: AtomicBool,
     /// Whether calls may fail.
     killing: bool,
     /// Whether clients are "killed" as well.
@@ -504,6 +506,9 @@ impl Actor {
 /// What every client does while others are killed.
 async fn act(mut actor: Actor, operations: u64) {
     for number in 0..operations {
+        if actor.shared.enough.load(Ordering::SeqCst) {
+            return;
+        }
         let (queue, label) = (actor.queue(), number.to_string());
         match actor.rng.random_range(0..16) {
             0..=2 => actor.send(queue, &label).await,
@@ -564,6 +569,45 @@ impl Drop for Done {
 
 #[test]
 fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
+    strike(&Strikes {
+        seed: SEED,
+        operations: 90,
+        most: u32::MAX,
+        seconds: u64::MAX,
+        freezes: false,
+    });
+}
+
+/// `make kill`: as many kills and freezes as `KENDALL_KILLS_QUEUE` says, and no longer than
+/// `KENDALL_KILL_SECONDS`.
+#[test]
+#[ignore = "minutes; `make kill` runs it"]
+fn campaign_over_the_queue() {
+    let number = |name: &str, usual: u64| -> u64 {
+        std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
+    };
+    strike(&Strikes {
+        seed: number("KENDALL_KILL_SEED", SEED),
+        operations: u64::MAX,
+        most: u32::try_from(number("KENDALL_KILLS_QUEUE", 600)).unwrap(),
+        seconds: number("KENDALL_KILL_SECONDS", 600),
+        freezes: true,
+    });
+}
+
+/// How a campaign goes.
+struct Strikes {
+    seed: u64,
+    /// Of each client.
+    operations: u64,
+    /// Ends after so many, or so much time.
+    most: u32,
+    seconds: u64,
+    /// Whether some are frozen for a while instead of killed.
+    freezes: bool,
+}
+
+fn strike(strikes: &Strikes) {
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
     let postgres = start_postgres(&folder.path().join("queue"));
@@ -574,41 +618,87 @@ fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
     let running = {
-        let (shared, addresses) = (Arc::clone(&shared), addresses.clone());
+        let (shared, addresses, operations) =
+            (Arc::clone(&shared), addresses.clone(), strikes.operations);
         std::thread::spawn(move || {
             let clients = || {
                 let actor = |client| Actor::new(client, &addresses, &shared);
-                (1..=CLIENTS).map(|client| act(actor(client), 90)).collect()
+                (1..=CLIENTS).map(|client| act(actor(client), operations)).collect()
             };
             run(&shared, clients, Some(Actor::new(LONE, &addresses, &shared)));
         })
     };
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    let mut kills = [0_u32; 2];
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(strikes.seed);
+    let mut counts = Counts::default();
+    let begun = kendall_tier::Clock::monotonic();
+    let (from_ns, most_ns) = (begun.now_ns(), strikes.seconds.saturating_mul(1_000_000_000));
     while !shared.done.load(Ordering::SeqCst) {
+        if counts.all() >= strikes.most || begun.now_ns() - from_ns > most_ns {
+            shared.enough.store(true, Ordering::SeqCst);
+            break;
+        }
         std::thread::sleep(Duration::from_millis(rng.random_range(50..400)));
-        if rng.random_range(0..4) == 0 {
-            // Who looks after it starts it again.
-            kill_postgres(&postgres);
-            kills[1] += 1;
-        } else {
-            let victim = rng.random_range(0..middlewares.len());
-            let address = middlewares[victim].address;
-            drop(middlewares.remove(victim));
-            middlewares.insert(victim, start_middleware_on(&postgres, address));
-            kills[0] += 1;
+        let victim = rng.random_range(0..middlewares.len());
+        match rng.random_range(0..if strikes.freezes { 6 } else { 4 }) {
+            0 => {
+                // Who looks after it starts it again.
+                kill_postgres(&postgres);
+                counts.postgres += 1;
+            }
+            4 => {
+                freeze(middlewares[victim].pid(), rng.random_range(10..500));
+                counts.frozen += 1;
+            }
+            5 => {
+                // The server alone: those that serve connections go on until they need it.
+                freeze(postgres.pid(), rng.random_range(10..500));
+                counts.frozen += 1;
+            }
+            _ => {
+                let address = middlewares[victim].address;
+                drop(middlewares.remove(victim));
+                middlewares.insert(victim, start_middleware_on(&postgres, address));
+                counts.middlewares += 1;
+            }
         }
     }
     running.join().unwrap();
     let left = runtime.block_on(drain(&shared, &addresses));
     drop(middlewares);
     postgres.stop();
-    println!("killed {} middlewares and {} PostgreSQLs; seed {SEED}", kills[0], kills[1]);
-    assert!(kills[0] > 0, "the clients were done before anything was killed");
+    println!("{counts:?}; seed {}", strikes.seed);
+    assert!(counts.middlewares > 0, "the clients were done before anything was killed");
     let history = shared.history.lock().unwrap();
     check(&history, left);
     check_ids(&history);
     check_a_lone_client(&history);
+}
+
+/// What was struck.
+#[derive(Debug, Default)]
+struct Counts {
+    middlewares: u32,
+    postgres: u32,
+    frozen: u32,
+}
+
+impl Counts {
+    fn all(&self) -> u32 {
+        self.middlewares + self.postgres + self.frozen
+    }
+}
+
+/// Stops a process for a while; where it is gone already, nothing happens.
+fn freeze(pid: u32, milliseconds: u64) {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+        return;
+    };
+    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
+        rustix::process::kill_process(pid, signal).unwrap_or_default();
+        if signal == rustix::process::Signal::STOP {
+            std::thread::sleep(Duration::from_millis(milliseconds));
+        }
+    }
 }
 
 /// Half of them send to a queue and the other half receives, while all send and take in another,

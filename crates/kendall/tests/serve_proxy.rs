@@ -276,6 +276,84 @@ fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
     }
 }
 
+/// The status of a page.
+fn status(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    // An answer that did not come in time is none.
+    stream.read_to_string(&mut answer).map(drop).unwrap_or_default();
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// The watchdog, end to end: a network thread that stands still makes the page say so, and one that goes on
+/// makes it take that back. It stands still since nobody reads what the proxy says: the pipe is full when it
+/// tells of a server that it ejects.
+#[test]
+fn a_network_thread_that_stands_still_is_not_healthy() {
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    for mode in MODES {
+        let (memcached, server) = memcached();
+        let (mut said, pipe) = std::io::pipe().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kendall"))
+            .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--server", &server.to_string(), "--eject-after", "1"])
+            .args(mode)
+            .stdout(Stdio::null())
+            .stderr(pipe.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            said.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        let line = String::from_utf8(line).unwrap();
+        let word = |name: &str| -> SocketAddr {
+            line.split_whitespace().find_map(|w| w.strip_prefix(name)).unwrap().parse().unwrap()
+        };
+        let (listen, metrics) = (word("listen="), word("metrics="));
+        set_and_get(listen);
+        assert_eq!(status(metrics, "/health"), "200");
+        // A description of its own, so that only this side does not block.
+        let mut filler = std::fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(format!("/proc/self/fd/{}", pipe.as_raw_fd()))
+            .unwrap();
+        let mut filled = 0;
+        for piece in [4096, 1] {
+            while let Ok(count) = filler.write(&vec![b'.'; piece]) {
+                filled += count;
+            }
+        }
+        drop(memcached);
+        let mut client = TcpStream::connect(listen).unwrap();
+        client.write_all(b"get k\r\n").unwrap();
+        let begun = Instant::now();
+        while status(metrics, "/health") != "503" {
+            assert!(begun.elapsed() < DEADLINE, "a thread that stands still is healthy");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // It goes on when somebody reads.
+        let mut swallowed = vec![0; filled];
+        said.read_exact(&mut swallowed).unwrap();
+        let begun = Instant::now();
+        while status(metrics, "/health") != "200" {
+            assert!(begun.elapsed() < DEADLINE, "a thread that goes on is not healthy");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"SERVER_ERROR");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 /// Resident memory of a process.
 fn resident_bytes(id: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{id}/statm")).unwrap();

@@ -1,0 +1,396 @@
+//! `make kill`: processes are killed, frozen and cut off at random moments while a checker holds what was
+//! answered against what was promised. `KENDALL_KILLS_PROXY` and `KENDALL_KILLS_STUDY` say how often,
+//! `KENDALL_KILL_SECONDS` for how long at most, `KENDALL_KILL_SEED` which moments. The queue's part is in
+//! `queue_history.rs`, beside its checker.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test stops at the first surprise, waits with deadlines of its own, and tells what it did"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kendall_store::Results;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::process::{Pid, Signal, kill_process};
+use support::{kendall, processes_with, wait_until};
+
+const CLIENTS: u64 = 6;
+const KEYS: usize = 20;
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// Chance, and when it is enough.
+struct Campaign {
+    rng: Xoshiro256PlusPlus,
+    seed: u64,
+    end: Instant,
+}
+
+impl Campaign {
+    fn new() -> Self {
+        let seed = number("KENDALL_KILL_SEED", 20_261_122);
+        let end = Instant::now() + Duration::from_secs(number("KENDALL_KILL_SECONDS", 600));
+        Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), seed, end }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() > self.end
+    }
+
+    fn pause(&mut self, most_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.rng.random_range(5..most_ms)));
+    }
+
+    fn freeze(&mut self, child: &Child) {
+        signal(child, Signal::STOP);
+        self.pause(400);
+        signal(child, Signal::CONT);
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap_or_default();
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+/// The last two bytes of a host of loopback that this process alone uses.
+fn host(call: u8) -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.{high}.{low}.{call}")
+}
+
+fn memcached(port: u16) -> Process {
+    let started = Command::new("memcached")
+        .args(["-l", &host(200), "-U", "0", "-t", "1", "-u", "root", "-p", &port.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    Process(started.expect("memcached is missing: run `make packages-test`"))
+}
+
+fn proxy(listen: &str, servers: &[String], flags: &[&str]) -> Process {
+    loop {
+        let mut command = kendall();
+        command.args(["serve", "proxy", "--listen", listen, "--timeout", "200ms"]);
+        command.args(["--probe-every", "100ms"]).args(flags);
+        for server in servers {
+            command.args(["--server", server]);
+        }
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        if line.starts_with("ready ") {
+            std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+            return Process(child);
+        }
+        child.wait().unwrap();
+    }
+}
+
+/// What clients share.
+#[derive(Default)]
+struct Shared {
+    proxy: String,
+    enough: AtomicBool,
+    answers: AtomicU64,
+    values: AtomicU64,
+    breaks: AtomicU64,
+}
+
+/// One client: each value names its key, its writer and its number, so that an answer that belongs to another
+/// request, or a value that was never written, shows. Says what is wrong.
+fn client(shared: &Shared, client: u64, seed: u64) -> Result<(), String> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed + client);
+    let mut written = [0_u64; KEYS];
+    while !shared.enough.load(Ordering::SeqCst) {
+        let Ok(stream) = TcpStream::connect(&shared.proxy) else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut stream = stream;
+        while !shared.enough.load(Ordering::SeqCst) {
+            let lines = requests(client, &mut written, &mut rng);
+            let text: String = lines.iter().map(|(_, text)| text.as_str()).collect();
+            // Now and then the connection is cut within the requests.
+            let cut = rng.random_range(0..40) == 0;
+            let end = if cut { rng.random_range(0..text.len()) } else { text.len() };
+            if stream.write_all(&text.as_bytes()[..end]).is_err() {
+                break;
+            }
+            if cut {
+                stream.shutdown(Shutdown::Both).unwrap_or_default();
+                break;
+            }
+            let mut broken = false;
+            for (key, _) in &lines {
+                match answer(&mut reader, client, *key, &written) {
+                    Ok(Some(value)) => {
+                        shared.answers.fetch_add(1, Ordering::Relaxed);
+                        shared.values.fetch_add(u64::from(value), Ordering::Relaxed);
+                    }
+                    Ok(None) => {
+                        broken = true;
+                        break;
+                    }
+                    Err(wrong) => return Err(format!("client {client}: {wrong}")),
+                }
+            }
+            if broken {
+                shared.breaks.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A few requests to be pipelined: the key of a `get`, or none of a `set`.
+fn requests(
+    client: u64,
+    written: &mut [u64],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<(Option<usize>, String)> {
+    let count = rng.random_range(1..8);
+    let one = |_| {
+        let key = rng.random_range(0..KEYS);
+        if rng.random_range(0..3) == 0 {
+            let number = &mut written[key];
+            *number += 1;
+            let filling = "x".repeat(if rng.random_range(0..20) == 0 { 60_000 } else { 10 });
+            let value = format!("c{client}k{key}n{number}:{filling}");
+            (None, format!("set c{client}k{key} 0 0 {}\r\n{value}\r\n", value.len()))
+        } else {
+            (Some(key), format!("get c{client}k{key}\r\n"))
+        }
+    };
+    (0..count).map(one).collect()
+}
+
+/// Reads one answer: whether it was a value; none where the connection broke; or what is wrong with it.
+fn answer(
+    reader: &mut BufReader<TcpStream>,
+    client: u64,
+    key: Option<usize>,
+    written: &[u64],
+) -> Result<Option<bool>, String> {
+    let mut line = String::new();
+    if !matches!(reader.read_line(&mut line), Ok(1..)) || !line.ends_with('\n') {
+        return Ok(None);
+    }
+    let text = line.trim_end();
+    let Some(key) = key else {
+        let fine = text == "STORED" || text.starts_with("SERVER_ERROR ");
+        return if fine { Ok(Some(false)) } else { Err(format!("a set is answered {text:?}")) };
+    };
+    if text == "END" || text.starts_with("SERVER_ERROR ") {
+        return Ok(Some(false));
+    }
+    let begin = format!("VALUE c{client}k{key} 0 ");
+    let Some(length) = text.strip_prefix(&begin).and_then(|rest| rest.parse::<usize>().ok()) else {
+        return Err(format!("a get of k{key} is answered {text:?}"));
+    };
+    let mut value = vec![0; length + 2 + 5];
+    if reader.read_exact(&mut value).is_err() {
+        return Ok(None);
+    }
+    let value = String::from_utf8_lossy(&value).into_owned();
+    let number = value
+        .strip_prefix(&format!("c{client}k{key}n"))
+        .and_then(|rest| rest.split_once(':'))
+        .and_then(|(number, _)| number.parse::<u64>().ok());
+    let most = written[key];
+    if number.is_none_or(|number| number == 0 || number > most) || !value.ends_with("\r\nEND\r\n") {
+        return Err(format!("k{key} has {:?}", &value[..value.len().min(60)]));
+    }
+    Ok(Some(true))
+}
+
+#[test]
+#[ignore = "minutes; `make kill` runs it"]
+fn campaign_over_the_proxy() {
+    let most = number("KENDALL_KILLS_PROXY", 350);
+    let modes: [&[&str]; 4] = [
+        &["--mode", "worker", "--workers", "8"],
+        &["--mode", "pipelined"],
+        &["--mode", "worker", "--workers", "4", "--threads", "2", "--shard-multigets"],
+        &["--mode", "pipelined", "--placement", "hash"],
+    ];
+    let mut campaign = Campaign::new();
+    let mut counts = [0_u64; 4];
+    for (round, mode) in (0_u8..).zip(modes) {
+        let ports: Vec<u16> =
+            (0..3).map(|server| 20_000 + 10 * u16::from(round) + server).collect();
+        let servers: Vec<String> =
+            ports.iter().map(|port| format!("{}:{port}", host(200))).collect();
+        let mut caches: Vec<Process> = ports.iter().map(|port| memcached(*port)).collect();
+        let listen = format!("{}:{}", host(201), 21_000 + u16::from(round));
+        let mut front = proxy(&listen, &servers, mode);
+        let shared = Arc::new(Shared { proxy: listen.clone(), ..Shared::default() });
+        let seed = campaign.seed;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || client(&shared, number, seed))
+            })
+            .collect();
+        for _ in 0..most / 4 {
+            if campaign.is_over() || clients.iter().any(std::thread::JoinHandle::is_finished) {
+                break;
+            }
+            campaign.pause(150);
+            let victim = campaign.rng.random_range(0..caches.len());
+            let strike = campaign.rng.random_range(0..4);
+            match strike {
+                0 => {
+                    drop(front);
+                    front = proxy(&listen, &servers, mode);
+                }
+                1 => campaign.freeze(&front.0),
+                2 => {
+                    caches[victim].0.kill().unwrap();
+                    caches[victim].0.wait().unwrap();
+                    campaign.pause(300);
+                    caches[victim] = memcached(ports[victim]);
+                }
+                _ => campaign.freeze(&caches[victim].0),
+            }
+            counts[strike] += 1;
+        }
+        // Left alone, it serves again.
+        wait_until("the proxy to serve again", || serves_again(&listen));
+        shared.enough.store(true, Ordering::SeqCst);
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        let wrong: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+        assert!(wrong.is_empty(), "{mode:?}, seed {seed}: {wrong:?}");
+        println!(
+            "proxy {mode:?}: {} answers, {} values, {} connections broke, none wrong",
+            shared.answers.load(Ordering::Relaxed),
+            shared.values.load(Ordering::Relaxed),
+            shared.breaks.load(Ordering::Relaxed)
+        );
+    }
+    let [killed, frozen, caches_killed, caches_frozen] = counts;
+    println!(
+        "proxy: {killed} killed, {frozen} frozen; memcached: {caches_killed} killed, {caches_frozen} frozen; \
+         seed {}",
+        campaign.seed
+    );
+}
+
+fn serves_again(listen: &str) -> bool {
+    let address: SocketAddr = listen.parse().unwrap();
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut answer = String::new();
+    let asked = stream.write_all(b"set again 0 0 1\r\nv\r\nget again\r\nquit\r\n");
+    asked.is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer == "STORED\r\nVALUE again 0 1\r\nv\r\nEND\r\n"
+}
+
+const STUDY: &str = r#"
+name = "killed"
+[system]
+kind = "memcached"
+[links]
+"clients -> servers" = { delay = "0.1ms" }
+[workload]
+clients = 2
+mix = { get = 1 }
+keys = 100
+[measure]
+duration = "100ms"
+warm_up = "0s"
+cool_down = "0s"
+repetitions = 40
+[factors]
+"workload.clients" = [1, 2]
+"#;
+
+/// A study is killed again and again: no run that was stored is lost, nothing that it started stays, and at
+/// last each planned run is there once.
+#[test]
+#[ignore = "minutes; `make kill` runs it"]
+fn campaign_over_a_study() {
+    let most = number("KENDALL_KILLS_STUDY", 50);
+    let mut campaign = Campaign::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (study, out) = (folder.path().join("killed.toml"), folder.path().join("results"));
+    std::fs::write(&study, STUDY).unwrap();
+    let mark = format!("kendall-campaign-{}", std::process::id());
+    let mut stored = BTreeSet::new();
+    let (mut killed, mut frozen) = (0, 0);
+    while killed + frozen < most && !campaign.is_over() && stored.len() < 80 {
+        let mut child = start(&study, &out, &mark);
+        campaign.pause(3000);
+        if campaign.rng.random_range(0..3) == 0 {
+            campaign.freeze(&child);
+            frozen += 1;
+            campaign.pause(500);
+        }
+        child.kill().unwrap();
+        killed += 1;
+        child.wait().unwrap();
+        wait_until("the end of all processes", || processes_with(&mark).is_empty());
+        let now = runs(&out);
+        assert!(now.is_superset(&stored), "a run that had ended was lost: seed {}", campaign.seed);
+        stored = now;
+    }
+    println!(
+        "study: {killed} killed, {frozen} frozen before, {} runs stored by then; seed {}",
+        stored.len(),
+        campaign.seed
+    );
+    assert!(matches!(start(&study, &out, &mark).wait().unwrap().code(), Some(0 | 5)));
+    let all = Results::open(&out).unwrap().runs().unwrap();
+    let keys: BTreeSet<_> = all.iter().map(|run| (run.configuration, run.repetition)).collect();
+    assert_eq!(keys.len(), 80, "each planned run");
+    assert!(
+        all.iter().all(|run| run.status != kendall_store::Status::Failed),
+        "seed {}",
+        campaign.seed
+    );
+    wait_until("the end of all processes", || processes_with(&mark).is_empty());
+}
+
+fn start(study: &Path, out: &Path, mark: &str) -> Child {
+    let mut command = kendall();
+    command.env("KENDALL_TEST_MARK", mark);
+    command.arg("run").arg(study).arg("--no-report").arg("--out").arg(out);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Runs that are stored, if there is a file yet.
+fn runs(out: &Path) -> BTreeSet<(i64, u32, u32)> {
+    let Ok(results) = Results::open(out) else { return BTreeSet::new() };
+    let runs = results.runs().unwrap();
+    runs.iter().map(|run| (run.id.0, run.configuration, run.repetition)).collect()
+}
