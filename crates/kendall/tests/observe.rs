@@ -198,6 +198,25 @@ fn watched(file: &str, url: &str) {
     drop(process);
 }
 
+/// The recorded day of a real cluster: what the README says to try first.
+#[test]
+fn the_example_answers_offline() {
+    let file = repository().join("examples/observed/system.toml");
+    let file = file.to_str().unwrap();
+    let (report, _) = observe(&[file, "--format", "json", "--what-if", "load=2"]);
+    let summary = report["summary"].to_string();
+    assert!(summary.contains("`workers` saturates first"), "{summary}");
+    assert!(summary.contains("agrees with itself"), "{summary}");
+    // The day's load by hours, the classes of a build, the classes' demands or why there are none.
+    assert!(table(&report, "hours")["rows"].as_array().unwrap().len() >= 20);
+    let classes = table(&report, "classes")["rows"].to_string();
+    for class in ["NotFound Get ac", "OK Get ac", "OK Put cas", "OK Put ac"] {
+        assert!(classes.contains(class), "{classes}");
+    }
+    assert!(table(&report, "dispersion")["rows"].as_array().unwrap().len() >= 2);
+    assert!(table(&report, "stages")["rows"].to_string().contains("service_time"));
+}
+
 /// The example alerts fire where they should, in the words of the tool that brings Prometheus.
 #[test]
 fn the_example_alerts_fire_where_they_should() {
