@@ -333,16 +333,26 @@ fn rivals(data: &Observations, best: &Curve) -> String {
     }
 }
 
-/// `+1966/s (1900/s to 2030/s)`, or a factor.
+/// What going from the low to the high level of a factor does: `+3932/s (3800/s to 4060/s)`, or a
+/// factor; an effect is half of it. Nothing for interactions, which have no such step.
 fn effect_in_words(term: &Term) -> String {
+    if term.factors.len() != 1 {
+        return String::new();
+    }
     let signed = |value: f64| {
         let sign = if value > 0.0 { "+" } else { "" };
         format!("{sign}{}", number::rate(value))
     };
-    let times = |value: f64| format!("×{}", number::significant(value, 3));
+    let times = |value: f64| format!("×{}", number::significant(value, 4));
     match (&term.multiplier, &term.effect) {
-        (Some(multiplier), _) => format!(", {} a step", with_interval(multiplier, times)),
-        (None, Some(effect)) => format!(", effect {}", with_interval(effect, signed)),
+        (Some(multiplier), _) => {
+            let step = multiplier.map(|factor| factor * factor);
+            format!(", {} from low to high", with_interval(&step, times))
+        }
+        (None, Some(effect)) => {
+            let step = effect.map(|half| 2.0 * half);
+            format!(", {} from low to high", with_interval(&step, signed))
+        }
         (None, None) => String::new(),
     }
 }
@@ -461,9 +471,11 @@ fn model(data: &Observations) -> Option<String> {
     match best {
         Some(best) => {
             let error = best.mean_absolute_error().unwrap_or(f64::NAN);
+            // A single station has nothing else to name.
             let names = best
                 .bottleneck
                 .as_ref()
+                .filter(|_| best.devices.len() > 1)
                 .map_or_else(String::new, |name| format!(", and names {name} as the bottleneck"));
             Some(format!(
                 "Best is “{}”: it predicts the {} with a mean error of {} where it was not \
@@ -486,6 +498,10 @@ fn model(data: &Observations) -> Option<String> {
 fn plot(data: &Observations) -> Option<Plot> {
     let plot = match &data.load {
         Some(of) if objective(data).is_some() => load::percentiles(data, &of.label),
+        // What an open loop offers it mostly gets: its answer is how long requests take.
+        Some(of) if data.configurations.iter().all(|c| c.point.population.is_none()) => {
+            load::response_time(data, &of.label)
+        }
         Some(of) => load::throughput(data, &of.label),
         None if data.factors.is_empty() => trace::throughput(data)?,
         None => effects::shares_of_throughput(data)?,

@@ -326,6 +326,7 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     let answer = quiet.answer.unwrap();
     assert!(answer.told && answer.answer.contains("What matters for the throughput"), "{answer:?}");
     assert!(answer.answer.contains("of the variation"), "{answer:?}");
+    assert!(answer.answer.contains("from low to high"), "{answer:?}");
     assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Good, "{answer:?}");
     let (kept, _guard) = folder("effects-noisy");
     Synthetic {
@@ -338,6 +339,9 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     let answer = noisy.answer.unwrap();
     assert!(!answer.told && answer.answer.starts_with("Cannot tell what matters"), "{answer:?}");
     assert!(answer.answer.contains("error between repetitions"), "{answer:?}");
+    assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Doubt, "{answer:?}");
+    let why = &answer.trust.why;
+    assert!(why.contains("configuration differ") || why.contains("put it anywhere"), "{why}");
     assert!(noisy.summary[0].contains("cannot be told"), "{:?}", noisy.summary);
     assert!(noisy.summary[1].contains("not told apart from"), "{:?}", noisy.summary);
 }

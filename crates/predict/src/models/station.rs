@@ -275,6 +275,15 @@ impl Setup<'_> {
 
     /// All that it says under arrivals at a rate; an error says why it has no answer.
     fn solution(&self, arrival_rate_per_s: f64) -> Result<StationSolution, String> {
+        // At its own rate of service a station has no steady state: λ·(1/λ) may round to just
+        // below 1, and the queue to just below infinity.
+        const ROUNDING: f64 = 1e-9;
+        let (offered, servers) = (arrival_rate_per_s * self.service_time_s, self.servers);
+        if offered >= exact_f64(servers) * (1.0 - ROUNDING) {
+            return Err(format!(
+                "no steady state: {offered:.6} erlangs are offered to {servers} server(s)"
+            ));
+        }
         let model = self.model(arrival_rate_per_s).map_err(|error| error.to_string())?;
         let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
         solution.station.ok_or_else(|| "it is no single station".to_owned())
@@ -463,6 +472,16 @@ mod tests {
         let errors: Vec<f64> =
             beside.comparisons.iter().filter_map(Comparison::mean_absolute_error).collect();
         assert!(errors.len() > 1 && errors.is_sorted(), "{errors:?}");
+    }
+
+    /// 49·(1/49) is less than 1 in binary, and M/M/1 would have a queue of 10¹⁵.
+    #[test]
+    fn the_rate_of_service_itself_has_no_steady_state_however_it_rounds() {
+        for most in [49.0, 90.0, 98.0, 103.0, 107.0] {
+            let curve = curve(1, 0.9 / most, &[0.2 * most, 0.6 * most, most]);
+            let comparison = &mm1(&curve)[0];
+            assert!(comparison.points[2].predicted.is_err(), "{most}: {comparison:?}");
+        }
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Trust {
 /// Share of the busy cores' time that others took, from which numbers are not to be used.
 const OTHERS_SPOIL: f64 = 0.5;
 
+/// Half-width of the throughput's interval, as a share, from which it is said.
+const WIDE: f64 = 0.1;
+
 impl Trust {
     pub(super) fn nothing(data: &Observations) -> Self {
         let runs = number::count(data.runs.len(), "run");
@@ -118,6 +121,20 @@ fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<St
     }
     if data.repetitions() < 2 {
         doubts.push("every configuration was run once, so no number has an interval".to_owned());
+    }
+    match about.throughput_estimate() {
+        Some(estimate) if estimate.relative_half_width().is_some_and(|w| w > WIDE) => {
+            let width = estimate.relative_half_width().unwrap_or(f64::NAN);
+            doubts.push(format!(
+                "runs of one configuration differ: the interval of the throughput is ±{}",
+                number::percent(width)
+            ));
+        }
+        Some(estimate) => {
+            let wide = |caveat: &&Caveat| matches!(caveat, Caveat::IntervalTooWide { .. });
+            doubts.extend(estimate.caveats.iter().find(wide).map(ToString::to_string));
+        }
+        None => {}
     }
     // That generator and tiers share a machine holds for every study on one.
     let told = |caveat: &Caveat| match caveat {

@@ -53,7 +53,7 @@ pub(crate) fn throughput(data: &Observations, load: &str) -> Plot {
     }
 }
 
-fn response_time(data: &Observations, load: &str) -> Plot {
+pub(crate) fn response_time(data: &Observations, load: &str) -> Plot {
     let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
     Plot {
