@@ -408,6 +408,11 @@ fn models_predict_what_they_predicted_before_they_were_files() {
             });
             let found = found.unwrap_or_else(|| panic!("{name}: {curve}, {model} at {load}"));
             match predicted.parse::<f64>() {
+                // Since then M/M/1 has no answer where its own rate of service is as uncertain as ρ.
+                Ok(_) if found["predicted"].is_null() => {
+                    let why = found["remark"].as_str().unwrap();
+                    assert!(model.ends_with("M/M/1") && why.contains("known to within"), "{found}");
+                }
                 Ok(before) => {
                     let after = found["predicted"].as_f64().unwrap();
                     assert!(

@@ -16,6 +16,7 @@ use kendall_units::{Seconds, exact_f64};
 
 use crate::bottleneck::ResourceId;
 use crate::measured::{ConnectionView, OperatingPoint, TierView, View};
+use crate::saturation::PLATEAU;
 use crate::score::{Calibrated, Compared, Comparison, Device, StandsFor, Variable};
 
 use super::calibrated::parameter;
@@ -195,6 +196,9 @@ fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> 
         servers: 1,
         service_time_s: 1.0 / service_rate,
         rule: "one over the highest rate of the curve",
+        // All loads of a plateau have the highest throughput, to what a measurement can tell: their
+        // distance from it is noise, and so would be the queue.
+        known_to: PLATEAU,
     });
     vec![comparison]
 }
@@ -241,6 +245,7 @@ fn mmm(
         servers,
         service_time_s,
         rule: "time in service, measured once for each that is served",
+        known_to: ROUNDING,
     });
     vec![comparison]
 }
@@ -262,7 +267,12 @@ struct Setup<'a> {
     servers: u64,
     service_time_s: f64,
     rule: &'a str,
+    /// How well the rate of service is known, as a share: so near to ρ = 1 there is no answer.
+    known_to: f64,
 }
+
+/// λ·(1/λ) may round to just below 1, and a queue without end to 10¹⁵.
+const ROUNDING: f64 = 1e-9;
 
 impl Setup<'_> {
     /// The station under arrivals at a rate.
@@ -275,13 +285,12 @@ impl Setup<'_> {
 
     /// All that it says under arrivals at a rate; an error says why it has no answer.
     fn solution(&self, arrival_rate_per_s: f64) -> Result<StationSolution, String> {
-        // At its own rate of service a station has no steady state: λ·(1/λ) may round to just
-        // below 1, and the queue to just below infinity.
-        const ROUNDING: f64 = 1e-9;
         let (offered, servers) = (arrival_rate_per_s * self.service_time_s, self.servers);
-        if offered >= exact_f64(servers) * (1.0 - ROUNDING) {
+        if offered >= exact_f64(servers) * (1.0 - self.known_to) {
+            let (rho, percent) = (offered / exact_f64(servers), 100.0 * self.known_to);
             return Err(format!(
-                "no steady state: {offered:.6} erlangs are offered to {servers} server(s)"
+                "ρ = {rho:.3}, and the rate of service is known to within {percent:.0} %: it may as \
+                 well be 1, where the queue has no end"
             ));
         }
         let model = self.model(arrival_rate_per_s).map_err(|error| error.to_string())?;
@@ -478,9 +487,12 @@ mod tests {
     #[test]
     fn the_rate_of_service_itself_has_no_steady_state_however_it_rounds() {
         for most in [49.0, 90.0, 98.0, 103.0, 107.0] {
-            let curve = curve(1, 0.9 / most, &[0.2 * most, 0.6 * most, most]);
-            let comparison = &mm1(&curve)[0];
+            let rising = curve(1, 0.9 / most, &[0.2 * most, 0.6 * most, most]);
+            let comparison = &mm1(&rising)[0];
             assert!(comparison.points[2].predicted.is_err(), "{most}: {comparison:?}");
+            // A load of the plateau is told from the maximum by noise alone.
+            let plateau = curve(1, 0.9 / most, &[0.2 * most, 0.99 * most, most]);
+            assert!(mm1(&plateau)[0].points[1].predicted.is_err());
         }
     }
 
