@@ -327,10 +327,10 @@ clients = 2
 mix = { get = 1 }
 keys = 100
 [measure]
-duration = "100ms"
+duration = "200ms"
 warm_up = "0s"
 cool_down = "0s"
-repetitions = 40
+repetitions = 20
 [factors]
 "workload.clients" = [1, 2]
 "#;
@@ -348,7 +348,7 @@ fn campaign_over_a_study() {
     let mark = format!("kendall-campaign-{}", std::process::id());
     let mut stored = BTreeSet::new();
     let (mut killed, mut frozen) = (0, 0);
-    while killed + frozen < most && !campaign.is_over() && stored.len() < 80 {
+    while killed + frozen < most && !campaign.is_over() && stored.len() < 40 {
         let mut child = start(&study, &out, &mark);
         campaign.pause(3000);
         if campaign.rng.random_range(0..3) == 0 {
@@ -372,7 +372,7 @@ fn campaign_over_a_study() {
     assert!(matches!(start(&study, &out, &mark).wait().unwrap().code(), Some(0 | 5)));
     let all = Results::open(&out).unwrap().runs().unwrap();
     let keys: BTreeSet<_> = all.iter().map(|run| (run.configuration, run.repetition)).collect();
-    assert_eq!(keys.len(), 80, "each planned run");
+    assert_eq!(keys.len(), 40, "each planned run");
     assert!(
         all.iter().all(|run| run.status != kendall_store::Status::Failed),
         "seed {}",
