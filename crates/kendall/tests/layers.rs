@@ -8,6 +8,7 @@ use std::process::Command;
 /// Row of every crate; see `docs/architecture.md`.
 const ROWS: &[(&str, u32)] = &[
     ("kendall-keys", 0),
+    ("kendall-testing", 0),
     ("kendall-units", 0),
     ("kendall-protocols", 1),
     ("kendall-queueing", 1),

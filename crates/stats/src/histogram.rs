@@ -1,11 +1,22 @@
 //! Histograms of nanoseconds: HdrHistogram with three significant digits.
 
+use std::io::Read as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 
 /// Three significant digits: a relative error of at most 0.1 %.
 const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// What the compressed encoding begins with: its mark and its length.
+const COMPRESSED: u32 = 0x1c84_9314;
+const COMPRESSED_HEAD: usize = 8;
+/// Bytes before the counts.
+const HEAD: usize = 40;
+/// Bytes of an encoding: times that a clock can tell with three digits need less than a tenth of it.
+const MOST_BYTES: usize = 4 << 20;
 
 /// A histogram of times in nanoseconds, kept to three significant digits. Grows as needed, so
 /// nothing is clipped.
@@ -222,17 +233,59 @@ impl Histogram {
         if bytes.is_empty() {
             return Ok(Self::new());
         }
+        let plain = plain(bytes).map_err(|reason| DecodeError { reason: reason.to_owned() })?;
         let mut inner: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut &bytes[..])
+            .deserialize(&mut &plain[..])
             .map_err(|error| DecodeError { reason: error.to_string() })?;
         inner.auto(true);
         Ok(Self { inner })
     }
 }
 
+/// The encoding as it is before it is compressed, if its lengths are true: the library takes them for
+/// granted, and takes as much memory as they say.
+fn plain(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let number = |bytes: &[u8], at: usize| -> Option<u32> {
+        Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    };
+    let cut = "it ends before its length";
+    let mut plain = Vec::new();
+    if number(bytes, 0) == Some(COMPRESSED) {
+        let length = number(bytes, 4).and_then(|length| usize::try_from(length).ok()).ok_or(cut)?;
+        let body = bytes.get(COMPRESSED_HEAD..).and_then(|rest| rest.get(..length)).ok_or(cut)?;
+        let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX) + 1;
+        let read = ZlibDecoder::new(body).take(most).read_to_end(&mut plain);
+        read.map_err(|_| "it cannot be decompressed")?;
+    } else {
+        plain.extend_from_slice(bytes);
+    }
+    if plain.len() > MOST_BYTES {
+        return Err("it is too large");
+    }
+    let counts = number(&plain, 4).and_then(|length| usize::try_from(length).ok()).ok_or(cut)?;
+    let there = plain.len().checked_sub(HEAD).ok_or(cut)?;
+    if counts > there { Err(cut) } else { Ok(plain) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_that_are_not_true_are_refused_before_memory_is_taken_for_them() {
+        let mut histogram = Histogram::new();
+        (1..1_000_000_000_000).step_by(9_999_999_967).for_each(|ns| histogram.record(ns));
+        let bytes = histogram.to_bytes();
+        assert_eq!(Histogram::from_bytes(&bytes).unwrap(), histogram);
+        for cut in 1..bytes.len() {
+            assert!(Histogram::from_bytes(&bytes[..cut]).is_err(), "{cut} bytes");
+        }
+        // Counts of 4 GiB, in a head that is itself true.
+        let mut head = plain(&bytes).unwrap();
+        head[4..8].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(Histogram::from_bytes(&head).unwrap_err().reason.contains("length"));
+        assert!(Histogram::from_bytes(&head[..20]).is_err());
+    }
 
     #[test]
     fn the_difference_of_two_states_is_what_came_between() {

@@ -7,21 +7,18 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use kendall_memcached_proxy::{Mode, Options, Proxy};
+use kendall_testing::Process;
+pub(crate) use kendall_testing::{DEADLINE, free_address, wait_until as wait_for};
 use kendall_tier::{Clock, Instruments, Stop};
-
-/// Longest wait for what must happen.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A memcached of version 1.6, ended when dropped.
 pub(crate) struct Memcached {
-    child: Child,
+    process: Process,
     pub(crate) address: SocketAddr,
     arguments: Vec<String>,
 }
@@ -33,31 +30,25 @@ impl Memcached {
 
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let address = free_address();
-        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        let child = spawn(address, &arguments);
-        let server = Self { child, address, arguments };
-        server.wait_until_ready();
-        server
-    }
-
-    fn wait_until_ready(&self) {
-        wait_for("memcached to answer", || TcpStream::connect(self.address).is_ok());
+        let process = Process::memcached(address, arguments);
+        let arguments = arguments.iter().map(|text| (*text).to_owned()).collect();
+        Self { process, address, arguments }
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
     }
 
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(self.address, &self.arguments);
-        self.wait_until_ready();
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.process = Process::memcached(self.address, &arguments);
     }
 
     /// Sends a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
-            .args([format!("-{name}"), self.child.id().to_string()])
+            .args([format!("-{name}"), self.process.0.id().to_string()])
             .status()
             .unwrap();
         assert!(sent.success());
@@ -68,41 +59,12 @@ impl Memcached {
 
     /// A signal is on its way when `kill` returns; a thread may still answer one more request.
     fn is_stopped(&self) -> bool {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.0.id())).unwrap();
         tasks.flatten().all(|task| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
         })
     }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
-}
-
-fn spawn(address: SocketAddr, arguments: &[String]) -> Child {
-    Command::new("memcached")
-        .args(["-l", &address.ip().to_string(), "-U", "0", "-t", "1", "-c", "20000", "-u", "root"])
-        .args(["-p", &address.port().to_string()])
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("memcached is missing: run `make packages-test`")
-}
-
-/// An address that nobody else has: a loopback host of this process and this call alone. A port of
-/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
-pub(crate) fn free_address() -> SocketAddr {
-    static CALLS: AtomicU8 = AtomicU8::new(2);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    assert!(call < 250, "one host a call");
-    let host = Ipv4Addr::new(127, high, low, call);
-    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
 /// A proxy on its own thread, stopped when dropped.
@@ -227,15 +189,6 @@ impl Client {
 
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, wanted)
-}
-
-/// Polls until it is so.
-pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Chance with a seed, for streams that a failure can be repeated with.

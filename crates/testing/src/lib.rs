@@ -1,0 +1,158 @@
+//! What tests with real servers share: addresses that nobody else has, processes that end with the test, a
+//! look at a page, and waits for what must happen. For tests alone: all of it panics where it fails.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
+)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest wait for what must happen, on a machine however busy.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// An address that nobody else has: a loopback host of this process and this call alone. A port of
+/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
+///
+/// # Panics
+/// After some 250 calls of one process.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    static CALLS: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    assert!(call < 250, "one host a call");
+    let host = Ipv4Addr::new(127, high, low, call);
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Looks until it is so.
+///
+/// # Panics
+/// When it is not within [`DEADLINE`].
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process that ends when it is dropped.
+#[derive(Debug)]
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+impl Process {
+    /// Starts a tier, and reads the line in which it says that it is ready; what it says after that is
+    /// dropped. It must not use standard error otherwise.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn ready(command: &mut Command) -> (Self, Ready) {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        (Self(child), Ready(line))
+    }
+
+    /// A memcached of version 1.6 with one thread, which answers.
+    ///
+    /// # Panics
+    /// When it is missing, or does not answer.
+    #[must_use]
+    pub fn memcached(address: SocketAddr, more: &[&str]) -> Self {
+        let child = Command::new("memcached")
+            .args(["-l", &address.ip().to_string(), "-p", &address.port().to_string()])
+            .args(["-U", "0", "-t", "1", "-c", "20000", "-u", "root"])
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("memcached is missing: run `make packages-test`");
+        let process = Self(child);
+        wait_until("memcached to answer", || TcpStream::connect(address).is_ok());
+        process
+    }
+
+    /// A Prometheus with this configuration, which is ready, and where it is.
+    ///
+    /// # Panics
+    /// When it is missing, or does not become ready.
+    #[must_use]
+    pub fn prometheus(folder: &Path, config: &str, more: &[&str]) -> (Self, SocketAddr) {
+        let address = free_address();
+        let file = folder.join("prometheus.yml");
+        std::fs::write(&file, config).unwrap();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=error")
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("prometheus is missing: run `make packages-test`");
+        let process = Self(child);
+        wait_until("prometheus is ready", || {
+            page(address, "/-/ready").is_some_and(|page| page.status == 200)
+        });
+        (process, address)
+    }
+}
+
+/// The line in which a tier says that it is ready.
+#[derive(Debug)]
+pub struct Ready(pub String);
+
+impl Ready {
+    /// An address that it names: `listen` or `metrics`.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn address(&self, name: &str) -> SocketAddr {
+        let word = self
+            .0
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')));
+        word.unwrap_or_else(|| panic!("no {name} in {:?}", self.0)).parse().unwrap()
+    }
+}
+
+/// What a page answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// What follows the head.
+    pub body: String,
+}
+
+/// Asks for a page by HTTP/1.0, so that it comes in one piece; none where nobody answers.
+#[must_use]
+pub fn page(address: SocketAddr, path: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(DEADLINE)).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, body: body.to_owned() })
+}
