@@ -125,6 +125,8 @@ impl Set {
             started_ns: start,
             ended_ns: start + 20 * SECOND,
             measured: Some(MeasuredWindow { from_ns: 0, to_ns: SECOND, rule: "none".to_owned() }),
+            purpose: kendall_store::Purpose::Design,
+            speed_unit_ns: None,
         };
         let generator = Generator {
             r#loop: "closed".to_owned(),

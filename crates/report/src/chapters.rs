@@ -10,6 +10,7 @@ pub(crate) mod load;
 mod maximum;
 mod method;
 mod models;
+pub(crate) mod predictions;
 pub(crate) mod saturation;
 pub(crate) mod searches;
 mod setup;

@@ -92,6 +92,17 @@ pub enum Block {
     PlotPair(Box<(Plot, Plot)>),
     /// Text as it was written, such as the study file.
     Verbatim(String),
+    /// A drawing that is no plot.
+    Drawing(Drawing),
+}
+
+/// A drawing that is no plot.
+#[derive(Debug, Clone, Serialize)]
+pub struct Drawing {
+    /// What it is, in SVG whose texts are escaped.
+    pub svg: String,
+    /// What it shows, in words.
+    pub description: String,
 }
 
 /// A remark that stands out.

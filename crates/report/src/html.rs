@@ -79,6 +79,13 @@ fn block(block: &Block) -> Value {
             },
         ),
         Block::Verbatim(text) => ("verbatim", Value::from(text.as_str())),
+        Block::Drawing(drawing) => (
+            "drawing",
+            minijinja::context! {
+                svg => Value::from_safe_string(drawing.svg.clone()),
+                description => drawing.description.as_str(),
+            },
+        ),
         Block::Table(table) => ("table", Value::from(Serde(TableView::new(table)))),
         Block::Plot(plot) => ("plot", plot_view(plot)),
         Block::PlotPair(pair) => {

@@ -106,8 +106,12 @@ pub struct Written {
 pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
     let results = Results::open(folder)?;
     let data = Observations::read(&results)?.with_traces(&results)?;
-    let sections: Vec<Section> =
+    let mut sections: Vec<Section> =
         chapters::CHAPTERS.iter().filter_map(|chapter| chapter(&data)).collect();
+    if let Some(predictions) = chapters::predictions::chapter(&results)? {
+        let models = sections.iter().position(|section| section.id == "models");
+        sections.insert(models.map_or(sections.len(), |place| place + 1), predictions);
+    }
     Ok(Report {
         version: REPORT_VERSION,
         name: data.study.name.clone(),

@@ -292,6 +292,19 @@ pub enum Caveat {
         /// Probability of so large a change in a stationary run.
         p_value: f64,
     },
+    /// The machine's speed was another than in runs beside it.
+    #[error(
+        "the machine was {percent:.0} % {way} than in {runs} runs of the same block at a like load, by \
+         the speed probe",
+        percent = 100.0 * relative_change.abs(),
+        way = if *relative_change > 0.0 { "slower" } else { "faster" }
+    )]
+    SpeedDiffers {
+        /// Time of the probe over its mean in those runs, minus one.
+        relative_change: f64,
+        /// Runs that it is compared with.
+        runs: u64,
+    },
     /// No end of the warm-up was found in the first half of the run.
     #[error("no end of the warm-up found in the first half of {windows} windows; run longer")]
     WarmUpNotFound {

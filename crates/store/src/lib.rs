@@ -37,10 +37,10 @@ use rusqlite::{Connection, OpenFlags};
 
 pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use rows::{
-    Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
-    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchFound,
-    SearchLine, SpeedSample, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
-    TierRequests,
+    Extent, FIRST_VERIFICATION, FactorLevel, Generator, GeneratorThread, HostSample, Level,
+    MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run, RunId,
+    RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study, ThreadSample,
+    Tier, TierBackend, TierPeriod, TierRequests,
 };
 pub use schema::SCHEMA_VERSION;
 
@@ -217,6 +217,14 @@ impl Results {
         let id = write::record(&transaction, record)?;
         transaction.commit()?;
         Ok(id)
+    }
+
+    /// Stores what was asked of the model, and what it answered.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn store_prediction(&mut self, prediction: &StoredPrediction) -> Result<(), StoreError> {
+        write::prediction(&self.connection, prediction)
     }
 
     /// Limits the size of the file, as a full disk would. For tests.

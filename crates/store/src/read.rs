@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
-    OperationCounts, OperationPeriod, Process, ProcessSample, Run, RunId, RunRecord, SearchLine,
-    SpeedSample, Status, Study, ThreadSample, Tier, TierBackend, TierPeriod,
+    OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run, RunId, RunRecord,
+    SearchLine, SpeedSample, Status, StoredPrediction, Study, ThreadSample, Tier, TierBackend,
+    TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -51,13 +52,50 @@ impl Results {
         Ok(lines)
     }
 
-    /// All runs in the order in which they ended: every attempt, usable or not.
+    /// All runs of the design in the order in which they ended: every attempt, usable or not.
     ///
     /// # Errors
     /// What SQLite refuses.
     pub fn runs(&self) -> Result<Vec<Run>, StoreError> {
-        let mut statement = self.connection.prepare_cached(&format!("{RUNS} ORDER BY runs.id"))?;
+        self.runs_for(Purpose::Design)
+    }
+
+    /// Runs that verified predictions, and those beside them, in the order in which they ended.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn verifications(&self) -> Result<Vec<Run>, StoreError> {
+        self.runs_for(Purpose::Verification)
+    }
+
+    /// What was asked of the study's model and kept, oldest first.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn predictions(&self) -> Result<Vec<StoredPrediction>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT made_unix_ns, asked, answer, run, repeated, verdict FROM predictions
+             ORDER BY id",
+        )?;
         let mut rows = statement.query([])?;
+        let mut predictions = Vec::new();
+        while let Some(row) = rows.next()? {
+            predictions.push(StoredPrediction {
+                made_unix_ns: count(row, 0)?,
+                asked: json(row, 1)?,
+                answer: json(row, 2)?,
+                run: row.get::<_, Option<i64>>(3)?.map(RunId),
+                repeated: row.get::<_, Option<i64>>(4)?.map(RunId),
+                verdict: stored(row, 5)?.then(|| json(row, 5)).transpose()?,
+            });
+        }
+        Ok(predictions)
+    }
+
+    fn runs_for(&self, purpose: Purpose) -> Result<Vec<Run>, StoreError> {
+        let query = format!("{RUNS} WHERE purpose = ?1 ORDER BY runs.id");
+        let mut statement = self.connection.prepare_cached(&query)?;
+        let mut rows = statement.query([purpose.as_str()])?;
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
             runs.push(run(row)?);
@@ -481,7 +519,7 @@ impl Results {
 
 const RUNS: &str = "SELECT runs.id, configuration, repetition, position, attempt, status, reasons,
     caveats, settings, description, started_unix_ns, ended_unix_ns, started_ns, ended_ns,
-    measured_from_ns, measured_to_ns, cut_rule
+    measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns
   FROM runs JOIN environments ON environments.id = runs.environment";
 
 /// The columns that tie the rows of one period together.
@@ -535,6 +573,11 @@ fn run(row: &Row<'_>) -> Result<Run, StoreError> {
         started_ns: count(row, 12)?,
         ended_ns: count(row, 13)?,
         measured,
+        purpose: match row.get_ref(17)?.as_str().unwrap_or_default() {
+            "verification" => Purpose::Verification,
+            _ => Purpose::Design,
+        },
+        speed_unit_ns: row.get(18)?,
     })
 }
 

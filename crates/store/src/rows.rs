@@ -129,6 +129,48 @@ impl MeasuredWindow {
     }
 }
 
+/// Why a run was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// The study's design asks for it.
+    #[default]
+    Design,
+    /// It verifies a prediction, or repeats a configuration beside one that does.
+    Verification,
+}
+
+impl Purpose {
+    /// As it is stored.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Design => "design",
+            Self::Verification => "verification",
+        }
+    }
+}
+
+/// What was asked of the model of a study, and what it answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredPrediction {
+    /// When, by the wall clock.
+    pub made_unix_ns: u64,
+    /// Keys and values as they were asked.
+    pub asked: Vec<(String, String)>,
+    /// The answer as `kendall predict --format json` prints it.
+    pub answer: serde_json::Value,
+    /// The run that verified it.
+    pub run: Option<RunId>,
+    /// The run that measured a configuration again beside it.
+    pub repeated: Option<RunId>,
+    /// What the verification found; `None` without one.
+    pub verdict: Option<serde_json::Value>,
+}
+
+/// First number of configurations that are no part of the design.
+pub const FIRST_VERIFICATION: u32 = 1_000_000;
+
 /// One run: what was asked, and how it ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -164,6 +206,10 @@ pub struct Run {
     pub ended_ns: u64,
     /// The part that counts; `None` where the run failed before there was one.
     pub measured: Option<MeasuredWindow>,
+    /// Why it was made.
+    pub purpose: Purpose,
+    /// Mean time of the speed probe's unit of work in the measured window; `None` without a probe.
+    pub speed_unit_ns: Option<f64>,
 }
 
 impl Run {

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::rows::{
-    Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, SpeedSample, Study, Tier,
-    TierPeriod,
+    Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, SpeedSample,
+    StoredPrediction, Study, Tier, TierPeriod,
 };
 
 /// A count as SQLite's signed 64 bits.
@@ -61,6 +61,25 @@ pub(crate) fn searches(connection: &Connection, lines: &[SearchLine]) -> Result<
     Ok(())
 }
 
+pub(crate) fn prediction(
+    connection: &Connection,
+    prediction: &StoredPrediction,
+) -> Result<(), StoreError> {
+    connection.execute(
+        "INSERT INTO predictions (made_unix_ns, asked, answer, run, repeated, verdict)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            int("made_unix_ns", prediction.made_unix_ns)?,
+            json(&prediction.asked)?,
+            json(&prediction.answer)?,
+            prediction.run.map(|run| run.0),
+            prediction.repeated.map(|run| run.0),
+            prediction.verdict.as_ref().map(json).transpose()?,
+        ],
+    )?;
+    Ok(())
+}
+
 pub(crate) fn record(connection: &Connection, record: &RunRecord) -> Result<RunId, StoreError> {
     let id = run(connection, &record.run)?;
     graph(connection, id, &record.graph)?;
@@ -88,8 +107,8 @@ fn run(connection: &Connection, run: &Run) -> Result<i64, StoreError> {
     connection.execute(
         "INSERT INTO runs (configuration, repetition, position, attempt, status, reasons, caveats,
            settings, environment, started_unix_ns, ended_unix_ns, started_ns, ended_ns,
-           measured_from_ns, measured_to_ns, cut_rule)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+           measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         params![
             run.configuration,
             run.repetition,
@@ -107,6 +126,8 @@ fn run(connection: &Connection, run: &Run) -> Result<i64, StoreError> {
             window.map(|w| int("measured_from_ns", w.from_ns)).transpose()?,
             window.map(|w| int("measured_to_ns", w.to_ns)).transpose()?,
             window.map(|w| w.rule.as_str()),
+            run.purpose.as_str(),
+            run.speed_unit_ns,
         ],
     )?;
     let id = connection.last_insert_rowid();

@@ -11,10 +11,10 @@ use kendall_protocols::topology::{
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
-    DATABASE_FILE, Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level,
-    MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Results, Run, RunId,
-    RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, Study,
-    ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
+    DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, Generator, GeneratorThread, HostSample,
+    Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose,
+    Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status,
+    StoreError, StoredPrediction, Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -201,6 +201,8 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
                 to_ns: 13 * SECOND,
                 rule: "first and last second".to_owned(),
             }),
+            purpose: kendall_store::Purpose::Design,
+            speed_unit_ns: Some(123.5),
         },
         graph: graph(),
         generators: vec![generator(0), generator(1)],
@@ -264,6 +266,7 @@ fn as_of(version: u32) -> RunRecord {
     }
     if version < 4 {
         record.speeds.clear();
+        record.run.speed_unit_ns = None;
         // One tier is all there is: it is the entry.
         record.graph.tiers[0].pools.clear();
         record.graph.edges[0].link = None;
@@ -500,6 +503,33 @@ fn searches_read_back_as_they_were_stored_last() {
     results.store_searches(&searches()).unwrap();
     let results = Results::open(folder.path()).unwrap();
     assert_eq!(results.searches().unwrap(), searches());
+}
+
+/// Runs that verify predictions are kept apart from the design, and predictions with what they found.
+#[test]
+fn predictions_and_the_runs_that_verify_them_are_beside_the_design() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    let mut verified = record(FIRST_VERIFICATION, 0, 0);
+    verified.run.purpose = Purpose::Verification;
+    let run = results.store_run(&verified).unwrap();
+    let prediction = StoredPrediction {
+        made_unix_ns: 7,
+        asked: vec![("workload.clients".to_owned(), "300".to_owned())],
+        answer: serde_json::json!({ "throughput_per_s": { "center": 1.5 } }),
+        run: Some(run),
+        repeated: None,
+        verdict: Some(serde_json::json!({ "held": true })),
+    };
+    results.store_prediction(&prediction).unwrap();
+    let results = Results::open(folder.path()).unwrap();
+    assert_eq!(results.runs().unwrap().len(), 1);
+    assert_eq!(results.latest_runs().unwrap().len(), 1);
+    let verifications = results.verifications().unwrap();
+    assert_eq!(verifications.len(), 1);
+    assert_eq!((verifications[0].id, verifications[0].purpose), (run, Purpose::Verification));
+    assert_eq!(results.predictions().unwrap(), [prediction]);
 }
 
 /// Writes the file that the test above keeps. Run it once when a version is released:

@@ -266,6 +266,7 @@ mod tests {
             repetitions: Repetitions::Fixed(1),
             retries: 0,
             confidence: 0.95,
+            speed_probe: true,
         }
     }
 

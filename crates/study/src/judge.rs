@@ -386,6 +386,8 @@ mod tests {
                 started_ns: 5 * SECOND,
                 ended_ns: 15 * SECOND,
                 measured: None,
+                purpose: kendall_store::Purpose::Design,
+                speed_unit_ns: None,
             });
             judgement
         };

@@ -7,7 +7,7 @@ use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::snapshot::{TierSnapshot, stage};
 use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{HostSample, Process};
+use kendall_store::{HostSample, Process, SpeedSample};
 
 use crate::clock::monotonic_ns;
 use crate::http;
@@ -16,6 +16,7 @@ use crate::keep::Keeper;
 use crate::place::{Running, Starter};
 use crate::sample;
 use crate::settings::Settings;
+use crate::speed::Probe;
 use crate::topology::{CLIENTS, StopSignal};
 
 /// Between two looks at what runs.
@@ -64,6 +65,7 @@ pub(crate) struct Observed {
     pub(crate) members: Vec<ObservedMember>,
     pub(crate) processes: Vec<Process>,
     pub(crate) hosts: Vec<HostSample>,
+    pub(crate) speeds: Vec<SpeedSample>,
     /// Names of those that did not stop when asked to.
     pub(crate) killed: Vec<String>,
 }
@@ -180,6 +182,7 @@ impl Observer<'_> {
         let mut watch = Watch::new(running, entry, duration.as_duration());
         // Before any request: what the tiers count from here on is this load's.
         watch.look();
+        let probe = self.settings.measure.speed_probe.then(|| Probe::start(HOST));
         let mut generators = Vec::new();
         for number in 0..workload.generators {
             let seed = mixed(self.seed, u64::from(number) + 1);
@@ -189,6 +192,7 @@ impl Observer<'_> {
         watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
         watch.look();
+        let speeds = probe.map(Probe::end).unwrap_or_default();
         let outcome = outcome.and_then(|()| results(&mut generators));
         for mut generator in generators {
             generator.ask_to_stop(StopSignal::Interrupt);
@@ -203,6 +207,7 @@ impl Observer<'_> {
             members,
             processes: processes.into_iter().map(|(_, process)| process).collect(),
             hosts,
+            speeds,
             killed: Vec::new(),
         })
     }

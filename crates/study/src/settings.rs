@@ -66,6 +66,8 @@ pub struct Measure {
     pub retries: u32,
     /// Confidence of every interval.
     pub confidence: f64,
+    /// Whether the speed of the cores is probed.
+    pub speed_probe: bool,
 }
 
 /// What is cut from one end of a run.
@@ -122,6 +124,12 @@ pub(crate) const MEASURE: &[Key] = &[
     .or("3"),
     Key::count("retries", 0, 10, "how often a failed or rejected run is tried again").or("0"),
     Key::quantity("confidence", &SHARE, "of all intervals").or("'95%'"),
+    Key::flag(
+        "speed_probe",
+        "whether the speed of every core is probed while a run lasts, by some 50 µs of work each \
+         50 ms",
+    )
+    .or("true"),
 ];
 
 /// `repetitions` as a table.
@@ -225,8 +233,17 @@ fn measure(mut section: Section<'_>) -> Result<(Measure, Json), Problem> {
     let mut confidence = confidence(&mut section)?;
     let repetitions = repetitions(&mut section, &mut confidence)?;
     let retries = section.small("retries")?;
-    let measure = Measure { duration, warm_up, cool_down, repetitions, retries, confidence };
-    Ok((measure, section.finish()?))
+    // Among the effective values only where it is stated: a study that was stored before there was
+    // such a key is still the same study.
+    let stated = section.has("speed_probe");
+    let speed_probe = section.flag("speed_probe")?;
+    let measure =
+        Measure { duration, warm_up, cool_down, repetitions, retries, confidence, speed_probe };
+    let mut effective = section.finish()?;
+    if let Some(table) = effective.as_object_mut().filter(|_| !stated) {
+        table.remove("speed_probe");
+    }
+    Ok((measure, effective))
 }
 
 fn cut(section: &mut Section<'_>, key: &str) -> Result<Cut, Problem> {

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::topology::Graph;
 use kendall_stats::estimate::Caveat;
-use kendall_store::{Results, Run, RunId, RunRecord, Status, StoreError, Study};
+use kendall_store::{
+    FIRST_VERIFICATION, FactorLevel, Purpose, Results, Run, RunId, RunRecord, Status, StoreError,
+    Study,
+};
 use serde_json::Value as Json;
 
 use crate::aside;
@@ -24,6 +27,7 @@ use crate::plan::{Ended, Plan, Planned};
 use crate::programs;
 use crate::record;
 use crate::settings::Settings;
+use crate::speed::{self, SpeedOfRun};
 
 /// Runs that may fail one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
@@ -219,6 +223,48 @@ pub fn run(
     Ok(session.summary(ended, false))
 }
 
+/// A configuration that is run beside those of the design.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    /// Its effective values.
+    pub settings: Settings,
+    /// Its levels, in the order of the study's factors.
+    pub factors: Vec<FactorLevel>,
+}
+
+/// Runs configurations that the design does not have, once each, and stores them beside its runs: to
+/// verify predictions. Their keys, in the same order; fewer where the user stopped it.
+///
+/// # Errors
+/// As [`run`]; a run that fails is no error, but a stored row.
+pub fn run_beside(
+    study: &StudyFile,
+    options: &Options,
+    wanted: &[Beside],
+    interrupted: &AtomicBool,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Vec<RunId>, StudyError> {
+    programs::check_programs(study)?;
+    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let _lock = lock(&options.folder)?;
+    let mut session = Session::open(study, options, plan)?;
+    let before = session.results.verifications()?;
+    let first = before.iter().map(|run| run.configuration + 1).max();
+    let mut ids = Vec::new();
+    for (number, beside) in (first.unwrap_or(FIRST_VERIFICATION)..).zip(wanted) {
+        let configuration = usize::try_from(number).unwrap_or(usize::MAX);
+        let planned = Planned { configuration, repetition: 0, attempt: 0 };
+        let mut run = session.blank(planned, &beside.settings);
+        run.factors.clone_from(&beside.factors);
+        run.purpose = Purpose::Verification;
+        match session.measure(run, planned, &beside.settings, interrupted, on_event)? {
+            None => break,
+            Some(record) => ids.push(record.run.id),
+        }
+    }
+    Ok(ids)
+}
+
 struct Session<'a> {
     study: &'a StudyFile,
     plan: Plan,
@@ -227,6 +273,8 @@ struct Session<'a> {
     keeper: Keeper,
     folder: PathBuf,
     environment: Json,
+    /// What the probe showed in the runs of this session.
+    speeds: Vec<SpeedOfRun>,
 }
 
 impl<'a> Session<'a> {
@@ -258,6 +306,7 @@ impl<'a> Session<'a> {
             keeper,
             folder: options.folder.clone(),
             environment,
+            speeds: Vec::new(),
         })
     }
 
@@ -350,7 +399,24 @@ impl<'a> Session<'a> {
     ) -> Result<Option<String>, StudyError> {
         let levels = self.plan.configurations[planned.configuration].clone();
         let settings = self.study.settings(&levels)?;
-        let mut run = self.row(planned, &settings);
+        let run = self.row(planned, &settings);
+        let Some(record) = self.measure(run, planned, &settings, interrupted, on_event)? else {
+            return Ok(None);
+        };
+        let reason = self.report(&record, on_event);
+        self.keep_searches()?;
+        Ok(Some(reason))
+    }
+
+    /// Runs a configuration, and stores what was seen. `None` when the user stopped it.
+    fn measure(
+        &mut self,
+        mut run: Run,
+        planned: Planned,
+        settings: &Settings,
+        interrupted: &AtomicBool,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Option<RunRecord>, StudyError> {
         on_event(Event::Started { planned, run: &run });
         let name = format!(
             "c{:03}-r{:02}-a{}",
@@ -360,7 +426,7 @@ impl<'a> Session<'a> {
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let observed = Observer {
             keeper: &mut self.keeper,
-            settings: &settings,
+            settings,
             folder: &folder,
             seed: run_seed(self.study.seed, planned),
             interrupted: &is_interrupted,
@@ -372,16 +438,18 @@ impl<'a> Session<'a> {
         let (mut record, outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
             Err(error) => (failed(run, settings.graph(), chain(&error)), Vec::new()),
-            Ok(observed) => make_record(run, &settings, observed),
+            Ok(observed) => make_record(run, settings, observed),
         };
+        if let Some(speed) = SpeedOfRun::of(&record) {
+            record.run.caveats.extend(speed.doubt(&self.speeds));
+            self.speeds.push(speed);
+        }
         record.run.id = self.results.store_run(&record)?;
         // All of it is in the database now; what the generators printed would double it.
         for output in outputs {
             std::fs::remove_file(output).unwrap_or_default();
         }
-        let reason = self.report(&record, on_event);
-        self.keep_searches()?;
-        Ok(Some(reason))
+        Ok(Some(record))
     }
 
     /// Stores how far an adaptive design has come.
@@ -406,9 +474,15 @@ impl<'a> Session<'a> {
     }
 
     fn row(&self, planned: Planned, settings: &Settings) -> Run {
-        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let levels = &self.plan.configurations[planned.configuration];
         let factors = self.study.factors.iter().zip(levels);
+        let factors = factors.filter_map(|(f, level)| level.map(|level| f.level(level))).collect();
+        Run { factors, ..self.blank(planned, settings) }
+    }
+
+    /// A row without levels.
+    fn blank(&self, planned: Planned, settings: &Settings) -> Run {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Run {
             id: RunId::default(),
             configuration: small(planned.configuration),
@@ -418,7 +492,7 @@ impl<'a> Session<'a> {
             status: Status::Done,
             reasons: Vec::new(),
             caveats: Vec::new(),
-            factors: factors.filter_map(|(f, level)| level.map(|level| f.level(level))).collect(),
+            factors: Vec::new(),
             settings: settings.effective.clone(),
             environment: self.environment.clone(),
             started_unix_ns: unix_ns(),
@@ -426,6 +500,8 @@ impl<'a> Session<'a> {
             started_ns: monotonic_ns(),
             ended_ns: 0,
             measured: None,
+            purpose: Purpose::Design,
+            speed_unit_ns: None,
         }
     }
 }
@@ -486,7 +562,8 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
     run.reasons = judgement.rejections;
     run.caveats = judgement.caveats;
     let (processes, hosts, graph) = (observed.processes, observed.hosts, settings.graph());
-    let speeds = Vec::new();
+    let speeds = observed.speeds;
+    run.speed_unit_ns = run.measured.as_ref().and_then(|window| speed::mean_ns(&speeds, window));
     (RunRecord { run, graph, generators, tiers, processes, hosts, speeds }, outputs)
 }
 

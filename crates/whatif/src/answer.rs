@@ -441,6 +441,12 @@ impl Fitted {
         (names.iter().map(host).collect(), placement)
     }
 
+    /// Time that a worker of a tier is held without a processor or another tier, in s.
+    #[must_use]
+    pub fn own_wait_s(&self, tier: &str) -> Option<f64> {
+        self.common.facts.get(tier).map(|facts| facts.wait_s)
+    }
+
     /// Name of the host that was measured.
     #[must_use]
     pub fn host(&self) -> &str {

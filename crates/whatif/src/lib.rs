@@ -8,9 +8,11 @@
 //! What it leaves out: running anything, and reading the study file.
 
 mod answer;
+mod model;
 mod rows;
 mod signature;
 
 pub use answer::{Answer, AskError, Fitted, Hardware, Question};
+pub use model::{ModelFile, ModelProcess, model_file, parameter_half_width};
 pub use rows::{Calibration, PartUse, RunFacts, TierSeen, graph_level, lookup, number};
 pub use signature::{Signature, is_of_the_load};

@@ -105,19 +105,14 @@ impl Calibration {
     /// What the store refuses.
     pub fn read(results: &Results) -> Result<Self, StoreError> {
         let mut runs = Vec::new();
-        for run in results.latest_runs()?.iter().filter(|run| run.is_usable()) {
+        let verifications = results.verifications()?;
+        for run in results.latest_runs()?.iter().chain(&verifications).filter(|r| r.is_usable()) {
             let measured = results.measured(run.id)?;
-            let speeds = results.speeds(run.id)?;
-            let inside = |at: u64| (measured.window.from_ns..=measured.window.to_ns).contains(&at);
-            let times: Vec<f64> =
-                speeds.iter().filter(|s| inside(s.at_ns)).map(|s| s.unit_ns / 1e9).collect();
-            let probe_s =
-                (!times.is_empty()).then(|| times.iter().sum::<f64>() / exact_f64(times.len()));
             if measured.throughput_per_s > 0.0 {
-                runs.push(RunFacts::of(&measured, probe_s));
+                runs.push(RunFacts::of(&measured));
             }
         }
-        runs.sort_by_key(|facts| facts.run.position);
+        runs.sort_by_key(|facts| facts.run.started_unix_ns);
         let structural = signature::structural(&runs);
         let most_foreign_cores = kendall_predict::twin::MOST_FOREIGN_CORES;
         Ok(Self { runs, structural, most_foreign_cores, seed: results.study()?.seed })
@@ -127,7 +122,7 @@ impl Calibration {
 impl RunFacts {
     /// What a measured window tells.
     #[must_use]
-    pub fn of(measured: &Measured, probe_s: Option<f64>) -> Self {
+    pub fn of(measured: &Measured) -> Self {
         let x = measured.throughput_per_s;
         let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
         let rate = measured.arrival_rate_per_s.unwrap_or(x);
@@ -163,7 +158,7 @@ impl RunFacts {
             mix,
             bytes: (completed > 0 && out + back > 0)
                 .then(|| Bytes { out: exact_f64(out) / all, back: exact_f64(back) / all }),
-            probe_s,
+            probe_s: measured.run.speed_unit_ns.map(|unit| unit / 1e9),
             foreign_cores: foreign_cores(measured),
             host: measured
                 .hosts

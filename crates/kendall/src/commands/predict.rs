@@ -3,6 +3,7 @@
 mod answers;
 mod human;
 mod question;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use kendall_whatif::{AskError, Calibration};
 
 use self::answers::{Answers, Asker};
 use self::question::{Asked, StudyOfResults};
+use self::verify::Verification;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -19,12 +21,14 @@ use crate::output::{self, Format};
 /// Builds one model of the system from the graph and the accounts that its runs stored (tiers, pools,
 /// links, processors that all processes share), fits it to them, and asks it. Each number has a
 /// 95 % prediction interval for one run. A question that the runs say nothing about is refused with
-/// the run that would make it answerable (exit code 2).
+/// the run that would make it answerable (exit code 2). With --verify the asked configuration is run:
+/// exit code 4 when throughput or mean response is off by more than --bound.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall predict results/demo --what-if workload.clients=300\n  kendall \
                   predict results/demo --what-if workload.clients=10..300 --what-if system.workers=64\n  \
-                  kendall predict results/demo --what-if cores=4 --what-if placement.servers=other"
+                  kendall predict results/demo --what-if cores=4 --what-if placement.servers=other\n  kendall predict \
+                  results/demo --what-if workload.clients=300 --verify"
 )]
 pub(crate) struct Predict {
     /// Folder of results
@@ -41,6 +45,17 @@ pub(crate) struct Predict {
     /// Processor time of other processes, in cores, beyond which a run is left out
     #[arg(long, default_value_t = kendall_predict::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
     most_foreign: f64,
+    /// Runs each asked configuration, with one that was measured before beside it, and says whether the
+    /// prediction held; the runs join the study
+    #[arg(long)]
+    verify: bool,
+    /// Error of throughput and mean response, at the machine's speed, beyond which a verification
+    /// fails (exit code 4)
+    #[arg(long, default_value = "10%", value_parser = error_bound)]
+    bound: f64,
+    /// Keeps the answers with the results: the report shows them
+    #[arg(long)]
+    keep: bool,
     /// Writes the curve, or the one answer, as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -62,8 +77,44 @@ impl Predict {
             std::fs::write(path, answers.csv())
                 .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         }
+        if self.keep {
+            answers.store(&self.results)?;
+        }
+        if self.verify {
+            drop(results);
+            return self.verified(&study, &asker, &asked);
+        }
         self.print(&answers)?;
         Ok(Exit::Done)
+    }
+
+    fn verified(
+        &self,
+        study: &StudyOfResults,
+        asker: &Asker<'_>,
+        asked: &Asked,
+    ) -> anyhow::Result<Exit> {
+        let verification = Verification {
+            folder: &self.results,
+            study,
+            asker,
+            bound: self.bound,
+            most_foreign: self.most_foreign,
+        };
+        let mut verdicts = Vec::new();
+        for values in asked.points() {
+            verdicts.push(verification.run(&values).map_err(|error| refusal(&error))?);
+        }
+        match self.format {
+            Format::Human => {
+                for verdict in &verdicts {
+                    output::result(&verify::text(verdict));
+                }
+            }
+            Format::Json => output::json(&verdicts)?,
+        }
+        let held = verdicts.iter().all(|verdict| verdict.within_bound);
+        Ok(if held { Exit::Done } else { Exit::CheckFailed })
     }
 
     fn print(&self, answers: &Answers) -> anyhow::Result<()> {
@@ -75,15 +126,21 @@ impl Predict {
     }
 }
 
+/// An error may be more than the whole.
+fn error_bound(text: &str) -> Result<f64, String> {
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let share = number.trim().parse::<f64>().ok().map(|number| number / unit);
+    share
+        .filter(|share| *share >= 0.0 && share.is_finite())
+        .ok_or_else(|| format!("`{text}` is no share; write it like `10%` or `0.1`"))
+}
+
 fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
     exit_with(Exit::Refused, error)
 }
 
 /// What was asked and cannot be answered ends with a code of its own; what is broken does not.
 fn refusal(error: &anyhow::Error) -> anyhow::Error {
-    if error.is::<AskError>() || Exit::of(error) == Exit::Refused {
-        exit_with(Exit::Refused, error.to_string())
-    } else {
-        anyhow::anyhow!("{error:#}")
-    }
+    let exit = if error.is::<AskError>() { Exit::Refused } else { Exit::of(error) };
+    exit_with(exit, error.to_string())
 }

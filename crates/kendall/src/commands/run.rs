@@ -130,7 +130,7 @@ fn exit_for(summary: &Summary) -> Exit {
     }
 }
 
-fn exit_of(error: &StudyError) -> Exit {
+pub(super) fn exit_of(error: &StudyError) -> Exit {
     match error {
         StudyError::Refused(_)
         | StudyError::OtherStudy { .. }
@@ -148,7 +148,7 @@ fn exit_of(error: &StudyError) -> Exit {
 
 /// Becomes true at SIGINT or SIGTERM, so that the run in progress is given up and all processes
 /// are stopped; a second signal ends the program at once.
-fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
+pub(super) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let code = i32::from(Exit::Failure as u8);

@@ -200,6 +200,8 @@ impl Synthetic {
                 to_ns: WINDOW.1,
                 rule: "1 s cut at either end".to_owned(),
             }),
+            purpose: kendall_store::Purpose::Design,
+            speed_unit_ns: None,
         }
     }
 }

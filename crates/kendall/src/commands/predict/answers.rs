@@ -1,7 +1,8 @@
 //! The answers to what was asked: one, or those along a curve.
 
 use kendall_predict::twin::{Curve, CurvePoint, Interval, Misfit, Prediction, Solved, knee};
-use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question};
+use kendall_store::{Purpose, Results, StoredPrediction};
+use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts};
 use serde::Serialize;
 
 use super::question::{Asked, StudyOfResults, place, question};
@@ -116,6 +117,28 @@ impl<'a> Asker<'a> {
         Ok(fitted)
     }
 
+    /// The run of the calibration that lies nearest to a question, by the ratios of their levels.
+    pub(super) fn nearest(&self, fitted: &Fitted, question: &Question) -> &RunFacts {
+        let distance = |facts: &RunFacts| -> f64 {
+            let ratio = |(key, asked): &(String, f64)| {
+                let level = facts.run.factor(key)?.number?;
+                (level > 0.0 && *asked > 0.0).then(|| (asked / level).ln().powi(2))
+            };
+            question.levels.iter().filter_map(ratio).sum()
+        };
+        let of_design = |facts: &&RunFacts| facts.run.purpose == Purpose::Design;
+        let runs = fitted.runs.iter().map(|place| &self.calibration.runs[*place]);
+        runs.filter(of_design)
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+            .unwrap_or(&self.calibration.runs[0])
+    }
+
+    /// Runs of the configuration of this one.
+    pub(super) fn of_configuration(&self, of: &RunFacts) -> Vec<&RunFacts> {
+        let same = |facts: &&RunFacts| facts.run.configuration == of.run.configuration;
+        self.calibration.runs.iter().filter(same).collect()
+    }
+
     /// All points. Where none has an answer, the first refusal.
     pub(super) fn answers(&self) -> anyhow::Result<Answers> {
         let mut points = Vec::new();
@@ -200,6 +223,24 @@ pub(super) fn metrics(prediction: &Prediction) -> [(&'static str, &Interval); 5]
 }
 
 impl Answers {
+    /// Keeps every answer with the results.
+    pub(super) fn store(&self, folder: &std::path::Path) -> anyhow::Result<()> {
+        let mut results = Results::open(folder)?;
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed()?;
+        for point in &self.answers {
+            let Outcome::Predicted(answer) = &point.answer else { continue };
+            results.store_prediction(&StoredPrediction {
+                made_unix_ns: u64::try_from(now.as_nanos())?,
+                asked: point.asked.clone(),
+                answer: serde_json::to_value(answer)?,
+                run: None,
+                repeated: None,
+                verdict: None,
+            })?;
+        }
+        Ok(())
+    }
+
     /// A line a point.
     pub(super) fn csv(&self) -> String {
         let mut text = String::new();

@@ -2,9 +2,9 @@
 
 use kendall_predict::twin::Workload;
 use kendall_protocols::topology::{Graph, Pool, PoolKind, TierId};
-use kendall_store::Results;
+use kendall_store::{FactorLevel, Results, Run};
 use kendall_study::workload::Arrivals;
-use kendall_study::{Refusal, Settings, StudyFile};
+use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
 use kendall_whatif::{Hardware, Question, Signature, lookup, number};
 
@@ -229,6 +229,33 @@ impl StudyOfResults {
     }
 }
 
+impl StudyOfResults {
+    /// What a study must run to measure the configuration that these values lead to.
+    pub(super) fn beside(&self, values: &[(String, String)]) -> Result<Beside, QuestionError> {
+        let settings = self.settings(values)?;
+        let level = |factor: &Factor| {
+            let value = lookup(&settings.effective, &factor.key);
+            let text = value.map(text_of).unwrap_or_default();
+            let known = (0..factor.levels.len()).find(|at| factor.level(*at).text == text);
+            let number = known.map_or_else(|| value.and_then(number), |at| factor.level(at).number);
+            let level = u32::try_from(known.unwrap_or(factor.levels.len())).unwrap_or(u32::MAX);
+            FactorLevel { factor: factor.key.clone(), level, text, number }
+        };
+        let factors = self.file.factors.iter().map(level).collect();
+        Ok(Beside { settings, factors })
+    }
+
+    /// The same for a run that was measured before.
+    pub(super) fn again(&self, run: &Run) -> Result<Beside, QuestionError> {
+        let of_run = |factor: &Factor| -> Option<usize> {
+            let level = run.factor(&factor.key)?;
+            (0..factor.levels.len()).find(|at| factor.level(*at).text == level.text)
+        };
+        let levels: Vec<Option<usize>> = self.file.factors.iter().map(of_run).collect();
+        Ok(Beside { settings: self.file.settings(&levels)?, factors: run.factors.clone() })
+    }
+}
+
 /// As TOML reads it, else as a text.
 fn toml_value(text: &str) -> String {
     let reads = format!("x = {text}").parse::<toml::Table>().is_ok();
@@ -241,7 +268,7 @@ pub(super) fn split(values: &[(String, String)]) -> (Values, Values) {
 }
 
 /// Keys that are no keys of a study file.
-fn is_own(key: &str) -> bool {
+pub(super) fn is_own(key: &str) -> bool {
     ["cores", "cpu_speed", "hit_ratio"].contains(&key)
         || ["hosts.", "tiers.", "placement."].iter().any(|start| key.starts_with(start))
 }

@@ -1,0 +1,290 @@
+//! `--verify`: the asked configuration is run, with a configuration that was measured before beside
+//! it, so that the machine's drift does not pose as the model's error.
+
+use std::path::Path;
+
+use kendall_predict::twin::{Interval, Prediction};
+use kendall_stats::estimate::figures;
+use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
+use kendall_study::Options;
+use kendall_whatif::{Answer, Fitted, Question, RunFacts};
+use serde::Serialize;
+
+use super::answers::{Asker, metrics};
+use super::question::{StudyOfResults, is_own};
+use crate::commands::design::tables::{grid, note};
+use crate::commands::run::{exit_of, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+use crate::output;
+
+/// What a verification found.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Verdict {
+    /// Keys and values as they were asked.
+    pub(super) asked: Vec<(String, String)>,
+    /// Metric by metric.
+    pub(super) metrics: Vec<Checked>,
+    /// Time of the speed probe in the run over that of the calibration; none without a probe.
+    pub(super) slowness: Option<f64>,
+    /// A configuration that was measured before and again beside it.
+    pub(super) repeated: Option<Repeated>,
+    /// Processor time of others in the run, in cores.
+    pub(super) foreign_cores: f64,
+    /// What error of throughput and mean response was allowed, as a share.
+    pub(super) bound: f64,
+    /// Whether throughput and mean response lie within the bound, at the machine's speed.
+    pub(super) within_bound: bool,
+    /// Whether all five intervals held what was measured.
+    pub(super) held: bool,
+    /// Doubts about the run.
+    pub(super) caveats: Vec<String>,
+}
+
+/// One number.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Checked {
+    pub(super) metric: &'static str,
+    /// As it was predicted before the run, nothing known of the machine's speed in it.
+    pub(super) predicted: Interval,
+    pub(super) measured: f64,
+    /// Predicted over measured, minus one.
+    pub(super) error: f64,
+    pub(super) held: bool,
+    /// The same at the speed that the probe showed in the run.
+    pub(super) at_measured_speed: Option<AtSpeed>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AtSpeed {
+    pub(super) predicted: Interval,
+    pub(super) error: f64,
+    pub(super) held: bool,
+}
+
+/// What was measured twice.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Repeated {
+    pub(super) levels: String,
+    /// Throughput now over that of the calibration, minus one.
+    pub(super) throughput_change: f64,
+    pub(super) response_change: f64,
+}
+
+/// What is verified, and how.
+pub(super) struct Verification<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) study: &'a StudyOfResults,
+    pub(super) asker: &'a Asker<'a>,
+    pub(super) bound: f64,
+    pub(super) most_foreign: f64,
+}
+
+impl Verification<'_> {
+    /// Runs one asked configuration, and holds its prediction against it.
+    pub(super) fn run(&self, values: &[(String, String)]) -> anyhow::Result<Verdict> {
+        if let Some((key, _)) = values.iter().find(|(key, _)| is_own(key)) {
+            let cannot = format!(
+                "`{key}` cannot be verified here: it is no key of the study file, so no run can be \
+                 made with it"
+            );
+            return Err(exit_with(Exit::Refused, cannot));
+        }
+        let question = self.asker.question(values)?;
+        let fitted = self.asker.twin(&question)?;
+        let before = fitted.answer(&question, None)?;
+        let nearest = self.asker.nearest(&fitted, &question);
+        let ids = self.measure(values, &nearest.run)?;
+        let results = Results::open(self.folder)?;
+        let facts = |id: RunId| -> anyhow::Result<RunFacts> {
+            let run = results.run(id)?;
+            if run.status != Status::Done {
+                let unusable =
+                    format!("the verification run may not be used: {}", run.reasons.join("; "));
+                return Err(exit_with(Exit::RunRejected, unusable));
+            }
+            Ok(RunFacts::of(&results.measured(id)?))
+        };
+        let (asked, again) = match ids.as_slice() {
+            [asked, again] => (facts(*asked)?, facts(*again)?),
+            _ => return Err(exit_with(Exit::Failure, "interrupted; nothing was verified")),
+        };
+        let verdict =
+            self.verdict(values, &question, &fitted, (&before, &asked, &again), nearest)?;
+        drop(results);
+        let mut results = Results::open(self.folder)?;
+        results.store_prediction(&StoredPrediction {
+            made_unix_ns: asked.run.started_unix_ns,
+            asked: values.to_vec(),
+            answer: serde_json::to_value(&before)?,
+            run: Some(asked.run.id),
+            repeated: Some(again.run.id),
+            verdict: Some(serde_json::to_value(&verdict)?),
+        })?;
+        Ok(verdict)
+    }
+
+    fn measure(&self, values: &[(String, String)], near: &Run) -> anyhow::Result<Vec<RunId>> {
+        let refused = |error| exit_with(Exit::Refused, error);
+        let wanted =
+            [self.study.beside(values).map_err(refused)?, self.study.again(near).map_err(refused)?];
+        let interrupted = stop_at_a_signal()?;
+        let options = Options {
+            folder: self.folder.to_owned(),
+            program: std::env::current_exe()?,
+            retry_failed: false,
+        };
+        kendall_study::run_beside(&self.study.file, &options, &wanted, &interrupted, &mut |event| {
+            if let kendall_study::Event::Started { run, .. } = event {
+                output::note(&format!("measuring {}", levels(run)));
+            }
+        })
+        .map_err(|error| exit_with(exit_of(&error), error))
+    }
+
+    fn verdict(
+        &self,
+        values: &[(String, String)],
+        question: &Question,
+        fitted: &Fitted,
+        (before, asked, again): (&Answer, &RunFacts, &RunFacts),
+        nearest: &RunFacts,
+    ) -> anyhow::Result<Verdict> {
+        let slowness = asked.probe_s.and_then(|probe| fitted.twin.slowness(probe));
+        let known = slowness.map(|s| fitted.answer(question, Some(s))).transpose()?;
+        let measured = measured(asked);
+        let metrics = compared(&before.prediction, known.as_ref().map(|k| &k.prediction), measured);
+        let judged = |checked: &Checked| {
+            checked.at_measured_speed.as_ref().map_or(checked.error, |at| at.error).abs()
+        };
+        let same: Vec<&RunFacts> = self.asker.of_configuration(nearest);
+        let mean = |of: fn(&RunFacts) -> f64| {
+            same.iter().map(|facts| of(facts)).sum::<f64>()
+                / kendall_units::exact_f64(same.len().max(1))
+        };
+        Ok(Verdict {
+            asked: values.to_vec(),
+            slowness,
+            repeated: Some(Repeated {
+                levels: levels(&nearest.run),
+                throughput_change: again.throughput_per_s / mean(|f| f.throughput_per_s) - 1.0,
+                response_change: again.response_mean_s / mean(|f| f.response_mean_s) - 1.0,
+            }),
+            foreign_cores: asked.foreign_cores,
+            bound: self.bound,
+            within_bound: metrics[..2].iter().all(|checked| judged(checked) <= self.bound),
+            held: metrics.iter().all(|c| c.at_measured_speed.as_ref().map_or(c.held, |at| at.held)),
+            caveats: self.doubts(asked),
+            metrics,
+        })
+    }
+
+    fn doubts(&self, asked: &RunFacts) -> Vec<String> {
+        let mut doubts: Vec<String> = asked.run.caveats.iter().map(ToString::to_string).collect();
+        if asked.foreign_cores > self.most_foreign {
+            doubts.push(format!(
+                "other processes used {:.2} of a core during the run: it says little about the model",
+                asked.foreign_cores
+            ));
+        }
+        doubts
+    }
+}
+
+/// What a run measured, in the order of [`metrics`].
+pub(super) fn measured(facts: &RunFacts) -> [f64; 5] {
+    let [p50, p90, p99] = facts.percentiles_s.unwrap_or([f64::NAN; 3]);
+    [facts.throughput_per_s, facts.response_mean_s, p50, p90, p99]
+}
+
+/// Predicted against measured, metric by metric.
+pub(super) fn compared(
+    before: &Prediction,
+    known: Option<&Prediction>,
+    measured: [f64; 5],
+) -> Vec<Checked> {
+    let known = known.map(metrics);
+    metrics(before)
+        .into_iter()
+        .zip(measured)
+        .enumerate()
+        .map(|(place, ((metric, interval), measured))| Checked {
+            metric,
+            predicted: *interval,
+            measured,
+            error: interval.center / measured - 1.0,
+            held: interval.holds(measured),
+            at_measured_speed: known.map(|known| AtSpeed {
+                predicted: *known[place].1,
+                error: known[place].1.center / measured - 1.0,
+                held: known[place].1.holds(measured),
+            }),
+        })
+        .collect()
+}
+
+pub(super) fn levels(run: &Run) -> String {
+    let levels: Vec<String> =
+        run.factors.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
+    if levels.is_empty() { "the study's own configuration".to_owned() } else { levels.join(" ") }
+}
+
+/// For people.
+pub(super) fn text(verdict: &Verdict) -> String {
+    let mut text = String::new();
+    let asked: Vec<String> =
+        verdict.asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    note(&mut text, &format!("verified   {}", asked.join(" ")));
+    let header =
+        ["", "predicted", "measured", "error (%)", "held", "error at its speed (%)", "held"];
+    let held = |held: bool| if held { "yes" } else { "no" }.to_owned();
+    let rows = verdict.metrics.iter().map(|checked| {
+        let scale = if checked.metric.ends_with("_per_s") { 1.0 } else { 1e3 };
+        let unit = if scale > 1.0 { "(ms)" } else { "(1/s)" };
+        let name = checked.metric.trim_end_matches("_per_s").trim_end_matches("_s");
+        let at = checked.at_measured_speed.as_ref();
+        vec![
+            format!("{} {unit}", name.replace('_', " ")),
+            figures(scale * checked.predicted.center, 4),
+            figures(scale * checked.measured, 4),
+            format!("{:+.1}", 100.0 * checked.error),
+            held(checked.held),
+            at.map_or_else(|| "–".to_owned(), |at| format!("{:+.1}", 100.0 * at.error)),
+            at.map_or_else(|| "–".to_owned(), |at| held(at.held)),
+        ]
+    });
+    text.push_str(&grid(&header.map(str::to_owned), rows));
+    if let Some(slowness) = verdict.slowness {
+        let way = if slowness > 1.0 { "slower" } else { "faster" };
+        let percent = 100.0 * (slowness - 1.0).abs();
+        note(
+            &mut text,
+            &format!("speed      {percent:.1} % {way} than in the calibration, by the probe"),
+        );
+    }
+    if let Some(repeated) = &verdict.repeated {
+        note(
+            &mut text,
+            &format!(
+                "beside it  {}: throughput {:+.1} %, mean response {:+.1} % against the calibration: what \
+                 the machine does by itself",
+                repeated.levels,
+                100.0 * repeated.throughput_change,
+                100.0 * repeated.response_change
+            ),
+        );
+    }
+    for caveat in &verdict.caveats {
+        note(&mut text, &format!("* {caveat}"));
+    }
+    let bound = 100.0 * verdict.bound;
+    note(
+        &mut text,
+        &format!(
+            "verdict: throughput and mean response {} {bound:.0} % of what was measured; the intervals \
+             {}",
+            if verdict.within_bound { "lie within" } else { "do NOT lie within" },
+            if verdict.held { "hold" } else { "do not all hold" }
+        ),
+    );
+    text
+}

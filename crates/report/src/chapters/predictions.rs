@@ -1,0 +1,259 @@
+//! What was asked of the study's model, what it answered, and what verified it; and the model itself:
+//! a drawing, its parameters, and a file to take along.
+
+use kendall_store::{Results, StoreError, StoredPrediction};
+use kendall_whatif::{Calibration, Fitted, Signature};
+use serde_json::Value;
+
+use crate::document::{Block, Cell, Level, Section, Table, Unit};
+use crate::number;
+use crate::plot::{Axis, Mark, Plot, Point, Scale, Series};
+
+mod drawing;
+
+/// Factor keys in the captions.
+const MOST_NAMED: usize = 6;
+
+/// What was asked, and what the model is calibrated on.
+struct Data {
+    predictions: Vec<StoredPrediction>,
+    calibration: Option<Calibration>,
+}
+
+/// The chapter, or none where nothing was asked.
+pub(crate) fn chapter(results: &Results) -> Result<Option<Section>, StoreError> {
+    let predictions = results.predictions()?;
+    if predictions.is_empty() {
+        return Ok(None);
+    }
+    let calibration = Some(Calibration::read(results)?);
+    Ok(Some(written(&Data { predictions, calibration })))
+}
+
+fn written(data: &Data) -> Section {
+    let mut section = Section::new("predictions", "Predictions");
+    section.text(
+        "What the study's calibrated model answered when it was asked (`kendall predict`, with --keep \
+         or --verify). The interval is that of one run. A verified prediction was held against a run \
+         made after it; its error is given as it was predicted, and at the machine's speed as the probe \
+         showed it in that run.",
+    );
+    section.list(data.predictions.iter().filter_map(verified).collect());
+    section.table(table(data));
+    for plot in bands(data) {
+        section.plot(plot);
+    }
+    model(data, &mut section);
+    section
+}
+
+/// Keys and values of one prediction.
+fn asked(prediction: &StoredPrediction) -> String {
+    let values: Vec<String> =
+        prediction.asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if values.is_empty() { "as the study".to_owned() } else { values.join(" ") }
+}
+
+/// A verification in a sentence.
+fn verified(prediction: &StoredPrediction) -> Option<String> {
+    let verdict = prediction.verdict.as_ref()?;
+    let error = |place: usize| {
+        let metric = &verdict["metrics"][place];
+        let at = metric["at_measured_speed"]["error"].as_f64();
+        at.or_else(|| metric["error"].as_f64()).map(number::signed_percent)
+    };
+    let held =
+        if verdict["held"].as_bool()? { "all intervals held" } else { "not all intervals held" };
+    Some(format!(
+        "{}: predicted over measured {} in throughput and {} in mean response; {held}.",
+        asked(prediction),
+        error(0)?,
+        error(1)?
+    ))
+}
+
+fn table(data: &Data) -> Table {
+    let mut table =
+        Table::new("predictions", "Predictions, and what was measured where they were verified")
+            .column("asked", "asked", Unit::Text);
+    for (key, label, unit) in [
+        ("throughput_per_s", "X (1/s)", Unit::PerSecond),
+        ("response_mean_s", "R (ms)", Unit::Milliseconds),
+        ("response_p99_s", "p99 (ms)", Unit::Milliseconds),
+    ] {
+        table = table
+            .column(key, label, unit)
+            .column(format!("{key}_low"), format!("{label}, low"), unit)
+            .column(format!("{key}_high"), format!("{label}, high"), unit)
+            .column(format!("{key}_measured"), format!("{label}, measured"), unit);
+    }
+    for prediction in &data.predictions {
+        let mut row = vec![Cell::Text(asked(prediction))];
+        for (metric, place) in
+            [("throughput_per_s", 0), ("response_mean_s", 1), ("response_p99_s", 4)]
+        {
+            for end in ["center", "low", "high"] {
+                row.push(Cell::number_or(prediction.answer[metric][end].as_f64(), ""));
+            }
+            row.push(Cell::number_or(measured(prediction, place), ""));
+        }
+        table.push(row);
+    }
+    table
+}
+
+fn measured(prediction: &StoredPrediction, place: usize) -> Option<f64> {
+    prediction.verdict.as_ref()?["metrics"][place]["measured"].as_f64()
+}
+
+/// One plot a key that was asked with several numbers while all else stayed: bands, and the verified
+/// points on them.
+fn bands(data: &Data) -> Vec<Plot> {
+    let mut keys: Vec<&String> = Vec::new();
+    for (key, _) in data.predictions.iter().flat_map(|prediction| &prediction.asked) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let mut plots = Vec::new();
+    for key in keys.into_iter().take(MOST_NAMED) {
+        let points: Vec<(f64, &StoredPrediction)> =
+            data.predictions.iter().filter_map(|p| Some((value_of(p, key)?, p))).collect();
+        let mut xs: Vec<f64> = points.iter().map(|(x, _)| *x).collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup_by(|a, b| (*a - *b).abs() < 1e-12);
+        if xs.len() > 1 {
+            plots.push(band(key, &points));
+        }
+    }
+    plots
+}
+
+fn value_of(prediction: &StoredPrediction, key: &str) -> Option<f64> {
+    let (_, value) = prediction.asked.iter().find(|(known, _)| known == key)?;
+    value.parse().ok().or_else(|| kendall_whatif::number(&Value::String(value.clone())))
+}
+
+fn band(key: &str, points: &[(f64, &StoredPrediction)]) -> Plot {
+    let mut predicted: Vec<Point> = points
+        .iter()
+        .filter_map(|(x, prediction)| {
+            let of = |end: &str| prediction.answer["throughput_per_s"][end].as_f64();
+            Some(Point { x: *x, y: of("center")?, interval: Some((of("low")?, of("high")?)) })
+        })
+        .collect();
+    predicted.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let verified: Vec<Point> = points
+        .iter()
+        .filter_map(|(x, p)| Some(Point { x: *x, y: measured(p, 0)?, interval: None }))
+        .collect();
+    let series =
+        |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
+    Plot {
+        id: format!("predictions-{}", key.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
+        title: format!("Predicted throughput over {key}, and verified points"),
+        description: "Predictions with their 95 % intervals for one run; points that were run \
+                      afterwards stand beside them."
+            .to_owned(),
+        x: Axis { label: key.to_owned(), scale: Scale::FromZero },
+        y: Axis { label: "throughput (1/s)".to_owned(), scale: Scale::FromZero },
+        series: vec![
+            series("predicted", Mark::Line, 0, predicted),
+            series("verified", Mark::Points, 1, verified),
+        ],
+    }
+}
+
+/// The model itself.
+fn model(data: &Data, section: &mut Section) {
+    let Some(calibration) = &data.calibration else { return };
+    section.heading("The model");
+    for signature in calibration.signatures() {
+        let kind = if signature.0.is_empty() { String::new() } else { format!(", {signature}") };
+        match calibration.twin(&signature, &[], &[]) {
+            Ok(fitted) => fitted_model(&fitted, calibration, &kind, section),
+            Err(why) => disturbed(calibration, &signature, (&kind, why.to_string()), section),
+        }
+    }
+}
+
+/// A model of all runs, where too few are undisturbed: what was asked rested on such runs too.
+fn disturbed(
+    calibration: &Calibration,
+    signature: &Signature,
+    (kind, why): (&str, String),
+    section: &mut Section,
+) {
+    section.note(Level::Bad, format!("No model{kind} of undisturbed runs: {why}."));
+    let all = Calibration { most_foreign_cores: f64::INFINITY, ..calibration.clone() };
+    if let Ok(fitted) = all.twin(signature, &[], &[]) {
+        section
+            .text("The model below rests on runs that other processes disturbed, and says little.");
+        fitted_model(&fitted, &all, kind, section);
+    }
+}
+
+fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section: &mut Section) {
+    let twin = &fitted.twin;
+    section.text(format!(
+        "Calibrated{kind} on {} of {}; CPU time per request of one configuration differs by {} \
+         between runs{}; the model misses its own runs by {} in throughput and {} in mean response.",
+        number::count(fitted.runs.len() - twin.left_out.len(), "run"),
+        number::count(twin.configurations().len(), "configuration"),
+        number::percent(twin.drift),
+        if twin.has_probe() { ", the probe's speed taken off" } else { "" },
+        number::percent(twin.misfit.throughput),
+        number::percent(twin.misfit.response),
+    ));
+    if twin.misfit.contradicted {
+        let what = "Its own runs contradict the structure: something that bounds the throughput is \
+                    not in it.";
+        section.note(Level::Bad, what);
+    }
+    for place in &twin.left_out {
+        let facts = &calibration.runs[fitted.runs[*place]];
+        section.note(
+            Level::Doubt,
+            format!(
+                "Run {} was left out: other processes used {} of a core.",
+                facts.run.position + 1,
+                number::significant(facts.foreign_cores, 2)
+            ),
+        );
+    }
+    section.list(fitted.assumptions.clone());
+    let runs = fitted.runs.iter().map(|place| &calibration.runs[*place]);
+    if let Some(busiest) = runs.max_by(|a, b| a.busy().total_cmp(&b.busy())) {
+        section.blocks.push(Block::Drawing(drawing::of(fitted, busiest)));
+    }
+    section.table(parameters(fitted, kind));
+    let file = kendall_whatif::model_file(fitted);
+    section.text("The model to take along, as JSON: structure at the lightest load, demands, and how sure they are.");
+    section.blocks.push(Block::Verbatim(serde_json::to_string_pretty(&file).unwrap_or_default()));
+}
+
+/// Demands with their intervals: what the form leaves and what the machine's drift does.
+fn parameters(fitted: &Fitted, kind: &str) -> Table {
+    let mut table = Table::new(
+        format!("model-parameters{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
+        "Demands of the model: work of a request, work of a batch, price of a switch; and the half-width \
+         of a 95 % interval of all of them together",
+    )
+    .column("process", "process", Unit::Text)
+    .column("work_s", "work (µs)", Unit::Microseconds)
+    .column("batch_s", "of a batch (µs)", Unit::Microseconds)
+    .column("switch_s", "of a switch (µs)", Unit::Microseconds)
+    .column("half_width", "± (%)", Unit::Percent);
+    let half = kendall_whatif::parameter_half_width(&fitted.twin);
+    let processes = &fitted.twin.configurations()[0].system.processes;
+    for (process, demand) in processes.iter().zip(fitted.twin.demands()) {
+        table.push(vec![
+            Cell::Text(process.name.clone()),
+            Cell::Number(demand.work_s),
+            Cell::Number(demand.batch_s),
+            Cell::Number(demand.switch_s),
+            Cell::Number(half),
+        ]);
+    }
+    table
+}
