@@ -1,6 +1,7 @@
 //! `kendall serve`: runs one tier. One module a tier, and one line here.
 
 mod cache;
+mod cache_front;
 mod compute;
 mod link;
 mod proxy;
@@ -38,6 +39,7 @@ pub(crate) struct Serve {
 #[derive(Debug, clap::Subcommand)]
 enum Tier {
     Cache(cache::CacheFlags),
+    CacheFront(cache_front::CacheFrontFlags),
     Compute(compute::ComputeFlags),
     Link(link::LinkFlags),
     Synthetic(synthetic::SyntheticFlags),
@@ -54,6 +56,7 @@ impl Serve {
         kendall_tier::raise_descriptor_limit();
         match self.tier {
             Tier::Cache(tier) => tier.run(),
+            Tier::CacheFront(tier) => tier.run(),
             Tier::Compute(tier) => tier.run(),
             Tier::Link(tier) => tier.run(),
             Tier::Synthetic(tier) => tier.run(),

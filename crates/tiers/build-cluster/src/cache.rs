@@ -12,7 +12,7 @@ mod metrics;
 mod page;
 mod proto;
 mod read;
-mod resource;
+pub(crate) mod resource;
 mod results;
 mod server;
 mod service;

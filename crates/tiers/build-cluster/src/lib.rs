@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod digest;
+pub mod front;
 pub mod instruments;
 pub mod listen;
 pub mod remote;

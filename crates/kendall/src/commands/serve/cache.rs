@@ -46,6 +46,11 @@ pub(crate) struct CacheFlags {
     /// Refuses to change results of actions, whoever asks
     #[arg(long)]
     read_only_results: bool,
+
+    /// Leaves it to a front (kendall serve cache-front) to look whether all that a result of an
+    /// action names is there: on which cache, only the front knows
+    #[arg(long)]
+    behind_front: bool,
 }
 
 /// Who may connect, and how.
@@ -106,6 +111,7 @@ impl CacheFlags {
             instances: self.instances.iter().cloned().collect(),
             threads: self.threads.and_then(|n| usize::try_from(n).ok()).unwrap_or(cores),
             read_only_results: self.read_only_results,
+            behind_front: self.behind_front,
         };
         let cache = Cache::start(&options, Clock::monotonic())
             .map_err(|error| exit_with(exit_of(&error), error))?;

@@ -133,7 +133,7 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
     let partition = call.partition(named.instance)?;
     let mut digest = Digest { function: Function::Sha256, hash: named.hash, size: 0 };
     if named.kind == Kind::Result {
-        let result = results::complete(&partition, &digest).or_else(|status| {
+        let result = results::complete(call, &partition, &digest).or_else(|status| {
             // Others than Bazel keep here what is no result of an action.
             if status.code() != Code::InvalidArgument {
                 return Err(status);

@@ -42,6 +42,8 @@ pub struct CacheOptions {
     pub threads: usize,
     /// Refuses to change results of actions, whoever asks.
     pub read_only_results: bool,
+    /// Whether a front looks if what a result names is there, instead of this.
+    pub behind_front: bool,
 }
 
 /// The cache cannot start.
@@ -95,6 +97,7 @@ impl Cache {
             metrics: Metrics::new(&families),
             clock,
             read_only_results: options.read_only_results,
+            behind_front: options.behind_front,
         });
         let (stop, stopping) = watch::channel(false);
         let mut threads = Vec::new();

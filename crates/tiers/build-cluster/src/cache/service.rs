@@ -27,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     /// Whether results may be changed by who may write at all.
     pub(crate) read_only_results: bool,
+    pub(crate) behind_front: bool,
 }
 
 /// The cache's answers on one network thread.

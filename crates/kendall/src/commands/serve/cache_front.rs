@@ -1,0 +1,119 @@
+//! `kendall serve cache-front`: one address for several build caches.
+
+use kendall_build_cluster::front::{CacheFront, FrontError, FrontOptions, Server, WhenDown};
+use kendall_build_cluster::listen::ListenError;
+use kendall_tier::{Clock, Routes, Stop};
+use kendall_units::Seconds;
+
+use super::cache::ClientFlags;
+use super::{Running, TierFlags};
+use crate::exit::{Exit, exit_with};
+
+/// Runs a front over several build caches
+///
+/// Each blob is on one of them, by rendezvous hashing with weights: a server that is added takes its
+/// share and moves nothing else. A batch becomes one call a server. The caches run with
+/// --behind-front, since only the front can tell whether all that a result names is there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  \
+    kendall serve cache --listen 127.0.0.1:9201 --data /var/cache/a --behind-front\n  \
+    kendall serve cache --listen 127.0.0.1:9202 --data /var/cache/b --behind-front\n  \
+    kendall serve cache-front --listen 127.0.0.1:9092 --server 127.0.0.1:9201 --server 127.0.0.1:9202:2\n  \
+    bazel build --remote_cache=grpc://127.0.0.1:9092 //...")]
+pub(crate) struct CacheFrontFlags {
+    #[command(flatten)]
+    tier: TierFlags,
+
+    /// A cache; repeat it for each. With a weight, it holds so many times as much as one without.
+    /// All fronts over the same caches must write them alike
+    #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]", value_parser = server, required = true)]
+    servers: Vec<Server>,
+
+    /// A cache for the results of actions, which the servers keep otherwise; repeat it for each
+    #[arg(long = "results-server", value_name = "HOST:PORT[:WEIGHT]", value_parser = server)]
+    results_servers: Vec<Server>,
+
+    /// What is done with the share of a server that cannot be reached
+    #[arg(long, value_enum, default_value_t)]
+    when_down: WhenDownFlag,
+
+    /// How long the answer of a server is waited for
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
+    server_patience: Seconds,
+
+    #[command(flatten)]
+    clients: ClientFlags,
+
+    /// Threads
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+}
+
+/// What is done with the share of a server that cannot be reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum WhenDownFlag {
+    /// What is read from it is a miss, and what is written to it fails.
+    #[default]
+    Miss,
+    /// The other servers take it over until it is back.
+    LeaveOut,
+}
+
+impl CacheFrontFlags {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let stop = Stop::on_signals()?;
+        let results = match self.results_servers.as_slice() {
+            [] => self.servers.clone(),
+            some => some.to_vec(),
+        };
+        for (flag, servers) in [("--server", &self.servers), ("--results-server", &results)] {
+            let mut names: Vec<&str> = servers.iter().map(|s| s.name.as_str()).collect();
+            names.sort_unstable();
+            if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+                let what = format!("{flag} {} is there twice", twice[0]);
+                return Err(exit_with(Exit::Refused, what));
+            }
+        }
+        let options = FrontOptions {
+            listen: self.clients.listen(self.tier.listen)?,
+            storage: self.servers.clone(),
+            results,
+            when_down: match self.when_down {
+                WhenDownFlag::Miss => WhenDown::Miss,
+                WhenDownFlag::LeaveOut => WhenDown::LeaveOut,
+            },
+            patience: self.server_patience.as_duration(),
+            threads: usize::from(self.threads),
+        };
+        let front = CacheFront::start(options, Clock::monotonic())
+            .map_err(|error| exit_with(exit_of(&error), error))?;
+        let instruments = front.instruments().clone();
+        let families = front.families().clone();
+        let routes = Routes::new().with_metrics(move || families.text());
+        let listen = vec![front.address()];
+        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        running.wait();
+        front.stop();
+        running.finish()
+    }
+}
+
+fn exit_of(error: &FrontError) -> Exit {
+    match error {
+        FrontError::Listen(ListenError::Tls(_)) => Exit::Refused,
+        FrontError::Listen(_) => Exit::NotReady,
+        FrontError::Threads(_) => Exit::Failure,
+    }
+}
+
+/// `HOST:PORT`, with `:WEIGHT` behind it or without.
+fn server(text: &str) -> Result<Server, String> {
+    if let Ok(address) = super::address(text) {
+        return Ok(Server { name: text.to_owned(), address, weight: 1 });
+    }
+    let (name, weight) =
+        text.rsplit_once(':').ok_or("write it as HOST:PORT or HOST:PORT:WEIGHT")?;
+    let weight = weight.parse::<u32>().ok().filter(|weight| (1..=10_000).contains(weight));
+    let weight = weight.ok_or("a weight is a number from 1 to 10000")?;
+    Ok(Server { name: name.to_owned(), address: super::address(name)?, weight })
+}

@@ -1,0 +1,219 @@
+//! The front over several caches: one address for all of them.
+//!
+//! A blob is on the server whose share it is ([`ring::Ring`]); a batch becomes one call a server, and
+//! the calls run side by side. Results of actions are shared out likewise, over the same servers or
+//! over others; whether all that a result names is there only the front can tell, so the servers run
+//! with `--behind-front`.
+//!
+//! Left out: replicas, the HTTP cache, and Remote Asset.
+
+mod results;
+pub mod ring;
+mod servers;
+mod storage;
+mod streams;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kendall_tier::{Clock, Instruments, Layout};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::{Request, Response, Status};
+
+use crate::instruments::Families;
+use crate::listen::{Grpc, ListenError, ListenOptions, Listener};
+use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
+use crate::wire::re;
+use crate::wire::re::action_cache_server::ActionCacheServer;
+use crate::wire::re::capabilities_server::{Capabilities, CapabilitiesServer};
+use crate::wire::re::content_addressable_storage_server::ContentAddressableStorageServer;
+use servers::Servers;
+pub use servers::{Server, WhenDown};
+
+/// Largest message of a client.
+const MESSAGE_BYTES: usize = 16 << 20;
+/// How often servers that are down are asked whether they are back.
+const PROBE: Duration = Duration::from_millis(500);
+
+/// How the front runs.
+#[derive(Debug, Clone)]
+pub struct FrontOptions {
+    /// How it listens.
+    pub listen: ListenOptions,
+    /// The servers that share the content.
+    pub storage: Vec<Server>,
+    /// The servers that share the results of actions.
+    pub results: Vec<Server>,
+    /// What is done with the share of one that cannot be reached.
+    pub when_down: WhenDown,
+    /// How long an answer is waited for.
+    pub patience: Duration,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// The front cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum FrontError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Threads.
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
+}
+
+/// What answers.
+#[derive(Debug, Clone)]
+struct Front {
+    storage: Arc<Servers>,
+    results: Arc<Servers>,
+}
+
+/// A running front.
+#[derive(Debug)]
+pub struct CacheFront {
+    runtime: Runtime,
+    instruments: Instruments,
+    families: Families,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: JoinSet<()>,
+    probing: JoinSet<()>,
+}
+
+impl CacheFront {
+    /// Starts it. The servers need not be there yet.
+    ///
+    /// # Errors
+    /// [`FrontError`].
+    pub fn start(options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads.max(1))
+            .thread_name("front")
+            .enable_all()
+            .build()
+            .map_err(FrontError::Threads)?;
+        let listener = Listener::bind(options.listen)?;
+        let address = listener.address();
+        let both = || options.storage.iter().chain(&options.results);
+        let layout = Layout {
+            tier: "build-cache-front",
+            request_types: servers::Operation::NAMES,
+            backends: both().map(|server| server.name.clone()).collect(),
+            ..Layout::default()
+        };
+        let instruments = Instruments::new(layout, clock);
+        let families = Families::new();
+        let front = {
+            let _inside = runtime.enter();
+            let known = (options.when_down, options.patience);
+            let storage = Servers::new(&options.storage, known, &instruments, &families, 0);
+            let first = options.storage.len();
+            let results = Servers::new(&options.results, known, &instruments, &families, first);
+            Front { storage: Arc::new(storage), results: Arc::new(results) }
+        };
+        levels(&families, &front);
+        let (stop, stopped) = watch::channel(false);
+        let services = vec![(runtime.handle().clone(), Grpc(routes(&front)))];
+        let serve = listener.serve(services, instruments.clone(), stopped);
+        let mut serving = JoinSet::new();
+        serving.spawn_on(
+            async move {
+                if let Err(error) = serve.await {
+                    tracing::error!(%error, "the listener failed");
+                }
+            },
+            runtime.handle(),
+        );
+        let mut probing = JoinSet::new();
+        probing.spawn_on(
+            async move {
+                loop {
+                    crate::remote::pause(PROBE).await;
+                    tokio::join!(front.storage.probe(), front.results.probe());
+                }
+            },
+            runtime.handle(),
+        );
+        Ok(Self { runtime, instruments, families, address, stop, serving, probing })
+    }
+
+    /// The address for clients, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn instruments(&self) -> &Instruments {
+        &self.instruments
+    }
+
+    /// What it counts, with labels.
+    #[must_use]
+    pub fn families(&self) -> &Families {
+        &self.families
+    }
+
+    /// Answers what was accepted, and stops.
+    pub fn stop(mut self) {
+        self.stop.send_replace(true);
+        self.runtime.block_on(async {
+            while self.serving.join_next().await.is_some() {}
+            self.probing.shutdown().await;
+        });
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn routes(front: &Front) -> tonic::service::Routes {
+    tonic::service::Routes::new(
+        ContentAddressableStorageServer::new(front.clone())
+            .max_decoding_message_size(MESSAGE_BYTES),
+    )
+    .add_service(ActionCacheServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
+    .add_service(ByteStreamServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
+    .add_service(CapabilitiesServer::new(front.clone()))
+    .prepare()
+}
+
+fn levels(families: &Families, front: &Front) {
+    for (shares, servers) in [("storage", &front.storage), ("results", &front.results)] {
+        for index in 0..servers.len() {
+            let all = Arc::clone(servers);
+            let labels = [("shares", shares), ("server", servers.name(index))];
+            families.level(
+                "kendall_cache_front_server_up",
+                "Whether a server is asked: 0 from a failure until it answers again.",
+                &labels,
+                move || f64::from(u8::from(all.is_up(index))),
+            );
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Capabilities for Front {
+    /// What the first server can that answers; the servers are to be alike.
+    async fn get_capabilities(
+        &self,
+        request: Request<re::GetCapabilitiesRequest>,
+    ) -> Result<Response<re::ServerCapabilities>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        let mut last = Status::unavailable("there is no cache server");
+        for index in 0..self.storage.len() {
+            let mut client = self.storage.shard(index).capabilities.clone();
+            let call = client.get_capabilities(servers::forwarded(&metadata, message.clone()));
+            match self.storage.call(index, 0, call).await {
+                Ok(known) => return Ok(Response::new(known)),
+                Err(status) => last = status,
+            }
+        }
+        Err(last)
+    }
+}

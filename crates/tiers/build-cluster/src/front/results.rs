@@ -1,0 +1,131 @@
+//! Results of actions: kept by one server, and served only while everything that they name is there,
+//! on whichever server.
+
+use std::collections::HashSet;
+
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+use super::Front;
+use super::servers::{Operation, forwarded};
+use crate::digest::{Digest, Function};
+use crate::wire::re;
+use crate::wire::re::action_cache_server::ActionCache;
+
+/// Directories of one result that are looked at.
+const DIRECTORIES: usize = 100_000;
+
+#[tonic::async_trait]
+impl ActionCache for Front {
+    async fn get_action_result(
+        &self,
+        request: Request<re::GetActionResultRequest>,
+    ) -> Result<Response<re::ActionResult>, Status> {
+        let timed = self.results.begin(Operation::GetResult);
+        let (metadata, _, message) = request.into_parts();
+        let function = Function::from_wire(message.digest_function)?;
+        let action = Digest::required(function, message.action_digest.as_ref())?;
+        let instance = message.instance_name.clone();
+        let server = self.results.owner(&action.hash)?;
+        let mut client = self.results.shard(server).results.clone();
+        let call = client.get_action_result(forwarded(&metadata, message));
+        let absent = || Status::not_found(format!("there is no result of {action}"));
+        let result = match self.results.call(server, 1, call).await {
+            Ok(result) => result,
+            Err(status) if status.code() == Code::Unavailable => return Err(absent()),
+            Err(status) => return Err(status),
+        };
+        let complete = self.is_complete(&metadata, &instance, function, &result).await?;
+        self.results.end(&timed);
+        if complete { Ok(Response::new(result)) } else { Err(absent()) }
+    }
+
+    async fn update_action_result(
+        &self,
+        request: Request<re::UpdateActionResultRequest>,
+    ) -> Result<Response<re::ActionResult>, Status> {
+        let timed = self.results.begin(Operation::PutResult);
+        let (metadata, _, message) = request.into_parts();
+        let function = Function::from_wire(message.digest_function)?;
+        let action = Digest::required(function, message.action_digest.as_ref())?;
+        let server = self.results.owner(&action.hash)?;
+        let mut client = self.results.shard(server).results.clone();
+        let call = client.update_action_result(forwarded(&metadata, message));
+        let result = self.results.call(server, 1, call).await?;
+        self.results.end(&timed);
+        Ok(Response::new(result))
+    }
+}
+
+impl Front {
+    async fn is_complete(
+        &self,
+        metadata: &MetadataMap,
+        instance: &str,
+        function: Function,
+        result: &re::ActionResult,
+    ) -> Result<bool, Status> {
+        let mut named: HashSet<Digest> = HashSet::new();
+        let mut add = |digest: Option<&re::Digest>| -> Result<(), Status> {
+            if let Some(digest) = digest {
+                named.insert(Digest::from_wire(function, digest)?);
+            }
+            Ok(())
+        };
+        for file in &result.output_files {
+            add(file.digest.as_ref())?;
+        }
+        add(result.stdout_digest.as_ref())?;
+        add(result.stderr_digest.as_ref())?;
+        for directory in &result.output_directories {
+            if let Some(tree) = &directory.tree_digest {
+                let tree = Digest::from_wire(function, tree)?;
+                let Some(found) = self.message::<re::Tree>(metadata, instance, &tree).await? else {
+                    return Ok(false);
+                };
+                for one in found.root.iter().chain(&found.children) {
+                    for file in &one.files {
+                        named.insert(Digest::required(function, file.digest.as_ref())?);
+                    }
+                }
+            }
+            if let Some(root) = &directory.root_directory_digest {
+                let root = Digest::from_wire(function, root)?;
+                if !self.below(metadata, instance, root, &mut named).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        let named: Vec<Digest> = named.into_iter().filter(|digest| !digest.is_empty()).collect();
+        Ok(self.missing(metadata, instance, &named).await?.is_empty())
+    }
+
+    /// Adds the files of a directory and of all below it; false where a directory is missing.
+    async fn below(
+        &self,
+        metadata: &MetadataMap,
+        instance: &str,
+        root: Digest,
+        named: &mut HashSet<Digest>,
+    ) -> Result<bool, Status> {
+        let mut seen = HashSet::from([root]);
+        let mut left = vec![root];
+        while let Some(digest) = left.pop() {
+            if seen.len() > DIRECTORIES {
+                return Err(Status::resource_exhausted("the result has too many directories"));
+            }
+            let found = self.message::<re::Directory>(metadata, instance, &digest).await?;
+            let Some(directory) = found else { return Ok(false) };
+            for file in &directory.files {
+                named.insert(Digest::required(digest.function, file.digest.as_ref())?);
+            }
+            for child in &directory.directories {
+                let child = Digest::required(digest.function, child.digest.as_ref())?;
+                if seen.insert(child) {
+                    left.push(child);
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,312 @@
+//! The servers behind the front: which has what, which can be reached, and calls to them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kendall_tier::{Clock, Exchange, Instruments, Moments, Recorder, RequestType};
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use super::ring::Ring;
+use crate::digest::Digest;
+use crate::instruments::{Counter, Families};
+use crate::remote;
+use crate::wire::bytestream::byte_stream_client::ByteStreamClient;
+use crate::wire::re;
+use crate::wire::re::action_cache_client::ActionCacheClient;
+use crate::wire::re::capabilities_client::CapabilitiesClient;
+use crate::wire::re::content_addressable_storage_client::ContentAddressableStorageClient;
+
+/// Largest message from a server.
+const MESSAGE_BYTES: usize = 64 << 20;
+/// Headers of a client that its servers see too: who it is, and what it builds.
+const FORWARDED: [&str; 2] =
+    ["authorization", "build.bazel.remote.execution.v2.requestmetadata-bin"];
+
+/// A cache server, as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// As it was written: its name in the hashing, which must be the same on every front.
+    pub name: String,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its share beside the weights of the others.
+    pub weight: u32,
+}
+
+/// What is done with the share of a server that cannot be reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenDown {
+    /// Reads miss, and writes fail with words.
+    #[default]
+    Miss,
+    /// The others take it over, until it is back.
+    LeaveOut,
+}
+
+/// Operations that are counted apart: request types of the tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    FindMissing,
+    BatchRead,
+    BatchUpdate,
+    GetTree,
+    Read,
+    Write,
+    GetResult,
+    PutResult,
+}
+
+impl Operation {
+    pub(super) const NAMES: &'static [&'static str] = &[
+        "find-missing",
+        "batch-read",
+        "batch-update",
+        "get-tree",
+        "get-blob",
+        "put-blob",
+        "get-result",
+        "put-result",
+    ];
+}
+
+/// Servers that share one kind of content.
+#[derive(Debug)]
+pub(super) struct Servers {
+    ring: Ring,
+    all: Vec<Shard>,
+    when_down: WhenDown,
+    patience: Duration,
+    clock: Clock,
+    recorder: Mutex<Recorder>,
+    /// Number of the first of them among the tier's backends.
+    first: usize,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Shard {
+    name: String,
+    down: AtomicBool,
+    failures: Counter,
+    pub(super) storage: ContentAddressableStorageClient<Channel>,
+    pub(super) results: ActionCacheClient<Channel>,
+    pub(super) streams: ByteStreamClient<Channel>,
+    pub(super) capabilities: CapabilitiesClient<Channel>,
+}
+
+impl Shard {
+    fn new(server: &Server, families: &Families) -> Self {
+        let channel = remote::channel(server.address);
+        let failures = families.counter(
+            "kendall_cache_front_failures_total",
+            "Calls that a server could not be reached for.",
+            &[("server", &server.name)],
+        );
+        Self {
+            name: server.name.clone(),
+            down: AtomicBool::new(false),
+            failures,
+            storage: ContentAddressableStorageClient::new(channel.clone())
+                .max_decoding_message_size(MESSAGE_BYTES)
+                .max_encoding_message_size(MESSAGE_BYTES),
+            results: ActionCacheClient::new(channel.clone())
+                .max_decoding_message_size(MESSAGE_BYTES)
+                .max_encoding_message_size(MESSAGE_BYTES),
+            streams: ByteStreamClient::new(channel.clone())
+                .max_decoding_message_size(MESSAGE_BYTES)
+                .max_encoding_message_size(MESSAGE_BYTES),
+            capabilities: CapabilitiesClient::new(channel),
+        }
+    }
+}
+
+/// A request that is under way, for the record.
+pub(super) struct Timed {
+    operation: Operation,
+    arrived_ns: u64,
+}
+
+impl Servers {
+    pub(super) fn new(
+        servers: &[Server],
+        options: (WhenDown, Duration),
+        instruments: &Instruments,
+        families: &Families,
+        first: usize,
+    ) -> Self {
+        Self {
+            ring: Ring::new(servers.iter().map(|server| (server.name.as_str(), server.weight))),
+            all: servers.iter().map(|server| Shard::new(server, families)).collect(),
+            when_down: options.0,
+            patience: options.1,
+            clock: instruments.clock().clone(),
+            recorder: Mutex::new(instruments.recorder()),
+            first,
+        }
+    }
+
+    pub(super) fn shard(&self, index: usize) -> &Shard {
+        &self.all[index]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_up(&self, index: usize) -> bool {
+        !self.all[index].down.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn name(&self, index: usize) -> &str {
+        &self.all[index].name
+    }
+
+    /// The server whose share a digest is; an error where none is left.
+    pub(super) fn owner(&self, hash: &[u8; 32]) -> Result<usize, Status> {
+        let may = |index| self.when_down == WhenDown::Miss || self.is_up(index);
+        self.ring.owner(hash, may).ok_or_else(|| {
+            Status::unavailable("none of the cache servers behind this front can be reached")
+        })
+    }
+
+    /// Digests by the server whose share they are, with their places; only servers that have some.
+    pub(super) fn shares(&self, digests: &[Digest]) -> Result<Vec<(usize, Vec<usize>)>, Status> {
+        let mut shares = vec![Vec::new(); self.all.len()];
+        for (place, digest) in digests.iter().enumerate() {
+            shares[self.owner(&digest.hash)?].push(place);
+        }
+        let some = shares.into_iter().enumerate().filter(|(_, places)| !places.is_empty());
+        Ok(some.collect())
+    }
+
+    /// One call to one server. A server that cannot be reached is not asked again until it answers
+    /// the question that is asked of it every half second.
+    pub(super) async fn call<T, F: Future<Output = Result<Response<T>, Status>>>(
+        &self,
+        index: usize,
+        keys: usize,
+        call: F,
+    ) -> Result<T, Status> {
+        let shard = &self.all[index];
+        if !self.is_up(index) {
+            shard.failures.add(1);
+            return Err(self.unreachable(index, "it did not answer a moment ago"));
+        }
+        self.recorder().backend_sent(self.first + index, keys as u64);
+        let sent_ns = self.clock.now_ns();
+        let outcome = match tokio::time::timeout(self.patience, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Status::unavailable("it did not answer in time")),
+        };
+        let took = self.clock.now_ns().saturating_sub(sent_ns);
+        match outcome {
+            Ok(response) => {
+                self.recorder().backend_answered(self.first + index, took);
+                Ok(response.into_inner())
+            }
+            Err(status) if is_unreachable(&status) => {
+                self.fell(index, &status);
+                Err(self.unreachable(index, status.message()))
+            }
+            Err(status) => {
+                self.recorder().backend_answered(self.first + index, took);
+                Err(status)
+            }
+        }
+    }
+
+    /// As [`call`](Self::call), for an upload, which lasts as long as its client takes.
+    pub(super) async fn stream<T, F: Future<Output = Result<Response<T>, Status>>>(
+        &self,
+        index: usize,
+        call: F,
+    ) -> Result<T, Status> {
+        if !self.is_up(index) {
+            self.all[index].failures.add(1);
+            return Err(self.unreachable(index, "it did not answer a moment ago"));
+        }
+        self.recorder().backend_sent(self.first + index, 1);
+        let sent_ns = self.clock.now_ns();
+        let outcome = call.await;
+        let took = self.clock.now_ns().saturating_sub(sent_ns);
+        match outcome {
+            Err(status) if is_unreachable(&status) => {
+                self.fell(index, &status);
+                Err(self.unreachable(index, status.message()))
+            }
+            answered => {
+                self.recorder().backend_answered(self.first + index, took);
+                answered.map(Response::into_inner)
+            }
+        }
+    }
+
+    /// A server could not be reached.
+    pub(super) fn fell(&self, index: usize, status: &Status) {
+        let shard = &self.all[index];
+        self.recorder().backend_failed(self.first + index);
+        shard.failures.add(1);
+        if !shard.down.swap(true, Ordering::Relaxed) {
+            tracing::warn!(server = shard.name, %status, "a cache server cannot be reached");
+        }
+    }
+
+    pub(super) fn unreachable(&self, index: usize, why: &str) -> Status {
+        let name = &self.all[index].name;
+        Status::unavailable(format!("the cache server {name} cannot be reached: {why}"))
+    }
+
+    /// Asks those that are down whether they are back.
+    pub(super) async fn probe(&self) {
+        for shard in self.all.iter().filter(|shard| shard.down.load(Ordering::Relaxed)) {
+            let mut capabilities = shard.capabilities.clone();
+            let asked = capabilities.get_capabilities(re::GetCapabilitiesRequest::default());
+            let answered = tokio::time::timeout(self.patience, asked).await;
+            // A refusal is an answer, too.
+            if answered.is_ok_and(|answer| !answer.is_err_and(|status| is_unreachable(&status))) {
+                shard.down.store(false, Ordering::Relaxed);
+                tracing::info!(server = shard.name, "a cache server is back");
+            }
+        }
+    }
+
+    pub(super) fn begin(&self, operation: Operation) -> Timed {
+        self.recorder().arrived(RequestType(operation as usize));
+        Timed { operation, arrived_ns: self.clock.now_ns() }
+    }
+
+    /// Counts a request as answered; all but a moment of it was waiting for servers.
+    pub(super) fn end(&self, timed: &Timed) {
+        let now_ns = self.clock.now_ns();
+        let Timed { operation, arrived_ns } = *timed;
+        let backend = Some(Exchange { sent_ns: arrived_ns, received_ns: now_ns });
+        let moments = Moments { arrived_ns, dequeued_ns: arrived_ns, backend, replied_ns: now_ns };
+        self.recorder().completed(RequestType(operation as usize), &moments);
+    }
+
+    fn recorder(&self) -> std::sync::MutexGuard<'_, Recorder> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a status says that nobody was there, and not what somebody said.
+pub(super) fn is_unreachable(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
+}
+
+/// The message with the headers that servers see.
+pub(super) fn forwarded<T>(metadata: &MetadataMap, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let [token, build] = FORWARDED;
+    if let Some(value) = metadata.get(token) {
+        request.metadata_mut().insert(token, value.clone());
+    }
+    if let Some(value) = metadata.get_bin(build) {
+        request.metadata_mut().insert_bin(build, value.clone());
+    }
+    request
+}
