@@ -219,6 +219,31 @@ fn build_cache_rates() {
     assert!(data.join("log").is_file() && !data.join("data").exists(), "blobs are not kept");
 }
 
+/// Three caches behind a front: each has its share, and the front counts what it passes on.
+#[test]
+fn build_cache_servers() {
+    let (_folder, results) = runs_at_toy_size("build-cluster/cache-servers.toml");
+    for run in results.runs().unwrap() {
+        let caches = run.setting("system.caches").unwrap().as_u64().unwrap();
+        let record = results.record(run.id).unwrap();
+        let served = |tier: &str| -> Vec<u64> {
+            let tiers = record.tiers.iter().filter(|one| one.tier == tier);
+            let whole = kendall_store::Extent::Whole;
+            let periods = tiers.map(|one| one.periods.iter().filter(|p| p.extent == whole));
+            periods.map(|all| all.map(kendall_store::TierPeriod::completions).sum()).collect()
+        };
+        let counts: Vec<u64> = served("cache");
+        assert_eq!(counts.len(), usize::try_from(caches).unwrap());
+        assert!(counts.iter().all(|count| *count > 0), "each has a share: {counts:?}");
+        assert_eq!(served("front").len(), usize::from(caches > 1));
+    }
+}
+
+#[test]
+fn build_cache_vertical() {
+    runs_at_toy_size("build-cluster/cache-vertical.toml");
+}
+
 /// What a study says of cores it holds, or it says why it cannot. A limit from above holds however
 /// busy the machine is.
 #[test]

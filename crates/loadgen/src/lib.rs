@@ -3,6 +3,7 @@
 //! Start reading at [`load::run`]; the loop itself is in the private module `engine`.
 
 pub mod arrivals;
+pub mod bazel;
 mod checks;
 mod clock;
 mod cost;

@@ -175,6 +175,13 @@ impl Configuration {
         Some(self.with_doubts(estimate))
     }
 
+    /// Of jobs with an end, the time from their start to their end; `None` for other loads.
+    #[must_use]
+    pub fn makespan_estimate(&self) -> Option<Estimate> {
+        let jobs = self.repetitions.iter().all(|repetition| repetition.is_job);
+        jobs.then(|| self.estimate(|repetition| Some(repetition.point.duration_s))).flatten()
+    }
+
     /// A percentile of the clients' response time, of all requests of all runs.
     ///
     /// # Errors

@@ -41,7 +41,8 @@ pub(crate) fn of(measured: &Measured) -> OperatingPoint {
         arrival_rate_per_s: measured.arrival_rate_per_s,
         client: View {
             throughput_per_s: measured.throughput_per_s,
-            response_time_s: measured.response_time.mean().unwrap_or(0.0) / 1e9,
+            // A job need not say what each of its tasks took.
+            response_time_s: measured.response_time.mean().unwrap_or(f64::NAN) / 1e9,
         },
         client_link_round_trip_s: 2.0 * before.delay_s,
         backend_link_round_trip_s: 2.0 * before.behind_s,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_predict::measured::OperatingPoint;
+use kendall_protocols::load_result::JOB_LOOP;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Extent, Measured, OperationCounts, Results, Run, StoreError};
 use kendall_units::{Seconds, exact_f64};
@@ -16,6 +17,8 @@ pub struct Repetition {
     pub run: Run,
     /// What was measured, over the whole graph.
     pub point: OperatingPoint,
+    /// Its load was a job with an end: its measured window is its makespan.
+    pub is_job: bool,
     /// Requests whose response time is in the histograms.
     pub answered: u64,
     /// What happened to its requests.
@@ -99,6 +102,7 @@ impl Repetition {
         let quantile = |&q: &f64| Some((q, seconds(times.quantile(q))?));
         Ok(Self {
             point: point::of(&measured),
+            is_job: measured.generators.iter().all(|generator| generator.r#loop == JOB_LOOP),
             answered: times.count(),
             quantiles_s: quantiles.iter().filter_map(quantile).collect(),
             counts: counts(&measured.operations),

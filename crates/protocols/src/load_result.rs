@@ -1,5 +1,6 @@
 //! What a load test found: the JSON of `kendall load … --format json`, and of any other program
-//! that is to be the load of a study.
+//! that is to be the load of a study (`docs/load.md`, "Any program"): fields that have a default there
+//! may be left out.
 //!
 //! Keys carry their unit. Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of one
 //! machine share, so that windows line up with what the tiers said of themselves.
@@ -17,6 +18,10 @@ use crate::version::{self, Versioned};
 /// rejections and caveats say of what kind they are. Version 1 is read too.
 pub const RESULT_VERSION: u32 = 2;
 
+/// The `loop` of a load that is a job with an end: a build, a batch. Its response variables are its
+/// makespan, from `started_ns` to `ended_ns`, and the tasks that it completed in that time.
+pub const JOB_LOOP: &str = "job";
+
 /// One load test.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
@@ -24,26 +29,35 @@ pub struct LoadResult {
     #[serde(deserialize_with = "version::known::<_, LoadResult>")]
     pub version: u32,
     /// `memcached`, `http`, …
+    #[serde(default)]
     pub protocol: String,
     /// Addresses that were loaded.
+    #[serde(default)]
     pub targets: Vec<String>,
-    /// `closed` or `open`.
+    /// `closed`, `open` or [`JOB_LOOP`].
     pub r#loop: String,
-    /// Closed loop: the population N. Open loop: connections.
+    /// Closed loop: the population N. Open loop: connections. A job: tasks under way at most.
+    #[serde(default)]
     pub clients: u64,
     /// Message queue: `single`, each operation a call of its own, or `stream`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<String>,
-    /// Start of the load (after connecting and prefill), `CLOCK_MONOTONIC`.
+    /// Start of the load (after connecting and prefill), `CLOCK_MONOTONIC`. A job may leave out this
+    /// and the end: then its process's life is meant.
+    #[serde(default)]
     pub started_ns: u64,
     /// End of the load, `CLOCK_MONOTONIC`.
+    #[serde(default)]
     pub ended_ns: u64,
     /// Closed loop: mean think time that was asked for.
+    #[serde(default)]
     pub think_time_mean_ns: u64,
     /// Open loop: the rate that was asked for.
+    #[serde(default)]
     pub arrival_rate_per_s: Option<f64>,
     /// Windows of one second, in order, counted by the moment of completion. None lies behind the
-    /// end of the load that was planned.
+    /// end of the load that was planned. A job needs none.
+    #[serde(default)]
     pub windows: Vec<Window>,
     /// By operation: what was under way at the planned end and was waited for. In no window.
     #[serde(default)]
@@ -54,8 +68,10 @@ pub struct LoadResult {
     #[serde(default)]
     pub drawn: BTreeMap<String, Drawn>,
     /// Planned to sent: how late the generator was against its own schedule.
+    #[serde(default)]
     pub lateness: EncodedHistogram,
     /// Open loop: gaps between sends.
+    #[serde(default)]
     pub gaps: EncodedHistogram,
     /// Open loop: due to a free connection, of the arrivals that found none free. It is part of
     /// their response time and no part of the lateness.
@@ -80,10 +96,13 @@ pub struct LoadResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,
     /// One per generator thread.
+    #[serde(default)]
     pub threads: Vec<GeneratorThread>,
     /// Reasons why this test must not be used; empty when valid.
+    #[serde(default)]
     pub rejections: Vec<Remark>,
     /// Doubts that do not reject it.
+    #[serde(default)]
     pub caveats: Vec<Remark>,
 }
 
@@ -233,8 +252,9 @@ pub struct Window {
 
 /// What happened to the requests of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Operation {
-    /// Requests sent.
+    /// Requests sent; 0 where it was not counted.
     pub sent: u64,
     /// Requests answered without an error (misses included).
     pub completed: u64,
@@ -250,6 +270,10 @@ pub struct Operation {
     pub bytes_in: u64,
     /// Due to done, of those completed.
     pub response_time: EncodedHistogram,
+    /// The same as single values in nanoseconds, from programs that write no histograms: they are
+    /// added to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub response_times_ns: Vec<u64>,
 }
 
 /// What one generator thread cost.

@@ -5,6 +5,7 @@ mod batches;
 pub(crate) mod effects;
 mod factors;
 mod histograms;
+mod jobs;
 mod laws;
 pub(crate) mod load;
 mod maximum;
@@ -36,6 +37,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     summary::chapter,
     setup::chapter,
     load::chapter,
+    jobs::chapter,
     effects::of_an_experiment,
     searches::chapter,
     trace::chapter,

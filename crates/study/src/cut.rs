@@ -1,6 +1,6 @@
 //! Which part of a run counts: the same moments for clients, tiers and resources.
 
-use kendall_protocols::load_result::{LoadResult, Window};
+use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Window};
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::mean;
@@ -10,6 +10,7 @@ use kendall_stats::steady::{
 use kendall_store::MeasuredWindow;
 use kendall_units::{Seconds, exact_f64};
 
+use crate::record::times;
 use crate::settings::{Cut, Measure};
 
 /// A window shorter than this share of the longest is the rest at the end of a load.
@@ -24,6 +25,9 @@ pub(crate) struct Cutting {
 
 /// Cuts warm-up and cool-down. An error says in words why nothing is left.
 pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting, String> {
+    if results.iter().all(|result| result.r#loop == JOB_LOOP) {
+        return whole(results);
+    }
     let series = Series::of(results)?;
     let mut caveats = Vec::new();
     let (mut from, mut to) = (0, series.throughput.len());
@@ -97,6 +101,18 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
     Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule: rule.join("; ") }, caveats })
 }
 
+/// A job is measured from its start to its end: of several at the same time, from the first start to
+/// the last end.
+fn whole(results: &[&LoadResult]) -> Result<Cutting, String> {
+    let from_ns = results.iter().map(|result| result.started_ns).min().unwrap_or(0);
+    let to_ns = results.iter().map(|result| result.ended_ns).max().unwrap_or(0);
+    if from_ns >= to_ns {
+        return Err("the job says that it ended before it began".to_owned());
+    }
+    let rule = "the whole job".to_owned();
+    Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule }, caveats: Vec::new() })
+}
+
 /// The cut by the earliest start and the latest end of any generator.
 fn own_limits(results: &[&LoadResult], measure: &Measure) -> (u64, u64) {
     let time = |cut: Cut| match cut {
@@ -113,12 +129,12 @@ fn own_limits(results: &[&LoadResult], measure: &Measure) -> (u64, u64) {
 pub(crate) fn inside(result: &LoadResult, limits: (u64, u64)) -> impl Iterator<Item = &Window> {
     // A window's edge and a stated cut may fall on the same moment, give or take rounding.
     let slack = Seconds::from_millis(1.0).as_nanos();
-    whole(result).filter(move |window| {
+    whole_windows(result).filter(move |window| {
         window.from_ns + slack >= limits.0 && window.to_ns <= limits.1 + slack
     })
 }
 
-fn whole(result: &LoadResult) -> impl Iterator<Item = &Window> {
+fn whole_windows(result: &LoadResult) -> impl Iterator<Item = &Window> {
     let longest = result.windows.iter().map(length).max().unwrap_or(0);
     let least = kendall_units::whole_u64(exact_f64(longest) * WHOLE_SHARE);
     result.windows.iter().filter(move |window| length(window) >= least)
@@ -139,7 +155,7 @@ struct Series {
 impl Series {
     fn of(results: &[&LoadResult]) -> Result<Self, String> {
         let windows: Vec<Vec<&Window>> =
-            results.iter().map(|result| whole(result).collect()).collect();
+            results.iter().map(|result| whole_windows(result).collect()).collect();
         let count = windows.iter().map(Vec::len).min().unwrap_or(0);
         if count == 0 {
             return Err("the load has no whole window of a second; let the run last longer".into());
@@ -152,16 +168,16 @@ impl Series {
         };
         for number in 0..count {
             let mut throughput = 0.0;
-            let mut times = Histogram::new();
+            let mut all = Histogram::new();
             for window in windows.iter().map(|windows| windows[number]) {
                 let seconds = Seconds::from_nanos(length(window)).get();
                 for operation in window.operations.values() {
                     throughput += exact_f64(operation.completed) / seconds.max(1e-9);
-                    times.add(&Histogram::decode(&operation.response_time.0).unwrap_or_default());
+                    all.add(&times(operation).unwrap_or_default());
                 }
             }
             series.throughput.push(throughput);
-            series.response_time.push(times.mean().unwrap_or(0.0));
+            series.response_time.push(all.mean().unwrap_or(0.0));
             let edges = windows.iter().map(|windows| windows[number]);
             series.from_ns.push(edges.clone().map(|window| window.from_ns).min().unwrap_or(0));
             series.to_ns.push(edges.map(|window| window.to_ns).max().unwrap_or(0));
@@ -339,6 +355,22 @@ mod tests {
         let short = [load(0, &[10]), load(SECOND / 5, &[10])];
         let found = cut(&[&short[0], &short[1]], &measure(zero, zero, 1.0)).unwrap();
         assert!(found.caveats[0].to_string().contains("200.0 ms apart"), "{:?}", found.caveats);
+    }
+
+    /// A job has no warm-up: it is what it took.
+    #[test]
+    fn a_job_is_measured_from_its_first_start_to_its_last_end() {
+        let job = |started_ns, ended_ns| LoadResult {
+            r#loop: JOB_LOOP.to_owned(),
+            started_ns,
+            ended_ns,
+            ..LoadResult::default()
+        };
+        let jobs = [job(5, 900), job(10, 1_200)];
+        let found = cut(&[&jobs[0], &jobs[1]], &measure(Cut::Auto, Cut::Auto, 1.0)).unwrap();
+        assert_eq!((found.window.from_ns, found.window.to_ns), (5, 1_200));
+        assert_eq!((found.window.rule.as_str(), found.caveats.len()), ("the whole job", 0));
+        assert!(cut(&[&job(7, 7)], &measure(Cut::Auto, Cut::Auto, 1.0)).is_err());
     }
 
     #[test]

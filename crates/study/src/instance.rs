@@ -105,6 +105,9 @@ pub(crate) struct Instance {
     pub(crate) folder: PathBuf,
     child: Child,
     status: Option<ExitStatus>,
+    started_ns: u64,
+    /// When its end was seen.
+    ended_ns: u64,
     /// After the process in the order of fields: a group is removed when nobody is in it.
     _quota: Option<Quota>,
 }
@@ -125,6 +128,7 @@ impl Instance {
             environment: &launch.environment,
             group: quota.as_ref().map(Quota::folder),
         };
+        let started_ns = monotonic_ns();
         let child = keeper.spawn(&spawn, output, error).map_err(failed)?;
         Ok(Self {
             name: launch.name.clone(),
@@ -132,6 +136,8 @@ impl Instance {
             folder: launch.folder.clone(),
             child,
             status: None,
+            started_ns,
+            ended_ns: 0,
             _quota: quota,
         })
     }
@@ -144,8 +150,16 @@ impl Instance {
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
+            if self.status.is_some() {
+                self.ended_ns = monotonic_ns();
+            }
         }
         self.status
+    }
+
+    /// When it was started, and when its end was seen.
+    pub(crate) fn life_ns(&self) -> (u64, u64) {
+        (self.started_ns, self.ended_ns)
     }
 
     /// How it ended, in words.

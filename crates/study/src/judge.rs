@@ -84,6 +84,11 @@ impl Judgement {
         if totals.misses > 0 && settings.workload.driver.prefill.is_some() {
             self.doubt(Caveat::Misses { misses: totals.misses, reads: totals.reads });
         }
+        if totals.timed == 0 && !settings.workload.is_job() {
+            let what = "the load says no response times; see `docs/load.md`, \"Any program\"";
+            self.rejections.push(what.to_owned());
+            return;
+        }
         self.law(settings, generators, &totals);
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kendall_protocols::load_result::LoadResult;
+use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::{TierSnapshot, stage};
 use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
@@ -17,7 +17,9 @@ use crate::place::{Running, Starter};
 use crate::sample;
 use crate::settings::Settings;
 use crate::speed::Probe;
+use crate::template::Values;
 use crate::topology::{CLIENTS, StopSignal};
+use crate::workload::Workload;
 
 /// Between two looks at what runs.
 const LOOK: Duration = Duration::from_millis(5);
@@ -141,7 +143,7 @@ impl Observer<'_> {
             // Straight to the servers: no link slows it down, and every one of them is filled.
             for (number, address) in running.reach(tier, tier).to_vec().into_iter().enumerate() {
                 let Some(arguments) = self.settings.workload.prefill(&address) else { continue };
-                let mut filler = self.generator(&format!("prefill {tier} {number}"), arguments)?;
+                let mut filler = self.kendall(&format!("prefill {tier} {number}"), arguments)?;
                 let interrupted = self.interrupted;
                 let deadline = PREFILL_DEADLINE;
                 let mut status = None;
@@ -162,13 +164,59 @@ impl Observer<'_> {
         Ok(())
     }
 
-    fn generator(&mut self, name: &str, arguments: Vec<String>) -> Result<Instance, RunError> {
+    fn kendall(&mut self, name: &str, arguments: Vec<String>) -> Result<Instance, RunError> {
         let mut command = vec![self.keeper.program().display().to_string(), "load".to_owned()];
         command.extend(arguments);
-        // With a dot, which no tier's name has.
-        let folder = self.folder.join(name.replace(' ', "."));
+        let folder = self.folder_of(name);
         let (name, environment) = (name.to_owned(), Vec::new());
         let launch = Launch { name, command, environment, folder, cores: None };
+        Ok(Instance::spawn(self.keeper, &launch)?)
+    }
+
+    fn folder_of(&self, name: &str) -> PathBuf {
+        // With a dot, which no tier's name has.
+        self.folder.join(name.replace(' ', "."))
+    }
+
+    /// One load generator: `kendall load`, or the user's own program.
+    fn generator(&mut self, number: u32, targets: &[String]) -> Result<Instance, RunError> {
+        let workload = &self.settings.workload;
+        let name = format!("generator {number}");
+        let seed = mixed(self.seed, u64::from(number) + 1);
+        let duration = self.settings.measure.duration;
+        let Some(program) = &workload.driver.program else {
+            let text = format!("{}ns", duration.as_nanos());
+            let mut arguments = workload.arguments(number, targets, &text, seed);
+            if workload.driver.in_folder {
+                let folder = self.folder_of(&name).display().to_string();
+                arguments.extend(["--folder".to_owned(), folder]);
+            }
+            return self.kendall(&name, arguments);
+        };
+        let spawn = |source| ProcessError::Spawn { name: name.clone(), source };
+        let folder = std::path::absolute(self.folder_of(&name)).map_err(spawn)?;
+        let mut values = Values::of_a_load(&self.settings.effective);
+        values.set("kendall", self.keeper.program().display().to_string());
+        values.set("folder", folder.display().to_string());
+        values.set("generator", number.to_string());
+        values.set("clients", workload.clients_of(number).to_string());
+        values.set("seconds", duration.get().to_string());
+        values.set("rate_per_s", workload.rate_of_one().to_string());
+        values.set("seed", seed.to_string());
+        values.set("target", targets.first().cloned().unwrap_or_default());
+        values.set_list("targets", targets.to_vec());
+        let refuse = |placeholder: String| ProcessError::Placeholder {
+            name: name.clone(),
+            placeholder,
+            known: values.names(),
+        };
+        let launch = Launch {
+            command: values.fill_all(&program.command).map_err(refuse)?,
+            environment: values.fill_pairs(&program.environment).map_err(refuse)?,
+            name: name.clone(),
+            folder,
+            cores: None,
+        };
         Ok(Instance::spawn(self.keeper, &launch)?)
     }
 
@@ -176,7 +224,6 @@ impl Observer<'_> {
         let workload = &self.settings.workload;
         let targets = running.reach(CLIENTS, &self.settings.topology.entry).to_vec();
         let duration = self.settings.measure.duration;
-        let text = format!("{}ns", duration.as_nanos());
         let entry = self.settings.topology.tier(&self.settings.topology.entry);
         let entry = entry.map(|tier| tier.name.clone());
         let mut watch = Watch::new(running, entry, duration.as_duration());
@@ -185,15 +232,13 @@ impl Observer<'_> {
         let probe = self.settings.measure.speed_probe.then(|| Probe::start(HOST));
         let mut generators = Vec::new();
         for number in 0..workload.generators {
-            let seed = mixed(self.seed, u64::from(number) + 1);
-            let arguments = workload.arguments(number, &targets, &text, seed);
-            generators.push(self.generator(&format!("generator {number}"), arguments)?);
+            generators.push(self.generator(number, &targets)?);
         }
         watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
         watch.look();
         let speeds = probe.map(Probe::end).unwrap_or_default();
-        let outcome = outcome.and_then(|()| results(&mut generators));
+        let outcome = outcome.and_then(|()| results(&mut generators, workload));
         for mut generator in generators {
             generator.ask_to_stop(StopSignal::Interrupt);
             generator.finish(self.keeper, Duration::from_secs(2));
@@ -259,10 +304,14 @@ fn secret() -> std::io::Result<String> {
 }
 
 /// What the generators printed.
-fn results(generators: &mut [Instance]) -> Result<Vec<ObservedGenerator>, RunError> {
+fn results(
+    generators: &mut [Instance],
+    workload: &Workload,
+) -> Result<Vec<ObservedGenerator>, RunError> {
     let mut results = Vec::new();
     for generator in generators {
         let end = generator.end_in_words();
+        let succeeded = generator.ended().is_some_and(|status| status.success());
         let no_result = |what: String| RunError::NoResult {
             name: generator.name.clone(),
             what,
@@ -273,8 +322,20 @@ fn results(generators: &mut [Instance]) -> Result<Vec<ObservedGenerator>, RunErr
         if text.is_empty() {
             return Err(no_result(format!("it ended with {end}")));
         }
-        let result: LoadResult =
+        if workload.driver.program.is_some() && !succeeded {
+            return Err(no_result(format!("it ended with {end}")));
+        }
+        let mut result: LoadResult =
             serde_json::from_slice(&text).map_err(|error| no_result(error.to_string()))?;
+        let is_job = result.r#loop == JOB_LOOP;
+        if is_job != workload.is_job() {
+            let asked = if workload.is_job() { "is a job" } else { "is none" };
+            let what = format!("its result has the loop `{}`, and the load {asked}", result.r#loop);
+            return Err(no_result(what));
+        }
+        if is_job && result.ended_ns == 0 {
+            (result.started_ns, result.ended_ns) = generator.life_ns();
+        }
         results.push(ObservedGenerator { command: generator.command.clone(), result, output });
     }
     Ok(results)

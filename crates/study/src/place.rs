@@ -207,11 +207,7 @@ impl Starter<'_> {
         };
         let launch = Launch {
             command: values.fill_all(&started.command).map_err(refuse)?,
-            environment: started
-                .environment
-                .iter()
-                .map(|(key, value)| Ok((key.clone(), values.fill(value).map_err(refuse)?)))
-                .collect::<Result<_, ProcessError>>()?,
+            environment: values.fill_pairs(&started.environment).map_err(refuse)?,
             name: name.clone(),
             folder: folder.clone(),
             cores: started.cores,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_protocols::load_result::{LoadResult, Operation};
+use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Operation};
 use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot};
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::{DecodeError, Histogram};
@@ -54,7 +54,7 @@ pub(crate) fn generator(
     }
     for (name, operation) in &result.operations {
         let ends = (result.started_ns, result.ended_ns);
-        operations.push(row(Extent::Whole, ends, name, counts(operation)?));
+        operations.push(row(Extent::Whole, ends, name, whole(operation)?));
     }
     Ok(Generator {
         generator: number,
@@ -98,6 +98,12 @@ fn measured(
     result: &LoadResult,
     window: &MeasuredWindow,
 ) -> Result<Vec<OperationPeriod>, RecordError> {
+    if result.r#loop == JOB_LOOP {
+        // The whole of it counts, over the time of the whole job.
+        let ends = (window.from_ns, window.to_ns);
+        let all = result.operations.iter();
+        return all.map(|(name, of)| Ok(row(Extent::Measured, ends, name, whole(of)?))).collect();
+    }
     let mut sums: BTreeMap<&str, OperationCounts> = BTreeMap::new();
     let mut ends = (u64::MAX, 0);
     for inside in inside(result, (window.from_ns, window.to_ns)) {
@@ -122,8 +128,25 @@ fn counts(operation: &Operation) -> Result<OperationCounts, RecordError> {
         errors: operation.errors.clone(),
         bytes_out: operation.bytes_out,
         bytes_in: operation.bytes_in,
-        response_time: decode(&operation.response_time)?,
+        response_time: times(operation)?,
     })
+}
+
+/// The counts of a whole load, in which nothing is answered that was not sent: not every program
+/// counts what it sends.
+fn whole(operation: &Operation) -> Result<OperationCounts, RecordError> {
+    let counts = counts(operation)?;
+    let failed: u64 = counts.errors.values().sum();
+    Ok(OperationCounts { sent: counts.sent.max(counts.completed + failed), ..counts })
+}
+
+/// Response times, however they were written.
+pub(crate) fn times(operation: &Operation) -> Result<Histogram, DecodeError> {
+    let mut times = decode(&operation.response_time)?;
+    for time in &operation.response_times_ns {
+        times.record(*time);
+    }
+    Ok(times)
 }
 
 fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
@@ -331,6 +354,8 @@ pub(crate) struct Totals {
     pub(crate) misses: u64,
     pub(crate) reads: u64,
     pub(crate) response_time_sum_s: f64,
+    /// Requests whose response time is known.
+    pub(crate) timed: u64,
 }
 
 /// Sums over all generators.
@@ -347,6 +372,7 @@ pub(crate) fn totals(generators: &[Generator]) -> Totals {
         totals.reads += counts.hits + counts.misses;
         let mean = counts.response_time.mean().unwrap_or(0.0) / 1e9;
         totals.response_time_sum_s += mean * exact_f64(counts.response_time.count());
+        totals.timed += counts.response_time.count();
     }
     totals
 }

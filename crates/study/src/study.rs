@@ -463,8 +463,8 @@ impl<'a> Session<'a> {
         let totals = record::totals(&record.generators);
         let measured = totals.completed > 0;
         let throughput_per_s = measured.then_some(totals.throughput_per_s);
-        let completed = kendall_units::exact_f64(totals.completed);
-        let response_time_mean_s = measured.then(|| totals.response_time_sum_s / completed);
+        let timed = kendall_units::exact_f64(totals.timed);
+        let response_time_mean_s = (totals.timed > 0).then(|| totals.response_time_sum_s / timed);
         self.ended.push(ended_row(&record.run, throughput_per_s));
         on_event(Event::Ended { run: &record.run, throughput_per_s, response_time_mean_s });
         match record.run.status {
@@ -550,7 +550,9 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
         .collect();
     if let Some(window) = window {
         judgement.numbers(settings, &generators);
-        judgement.percentile(&generators, window);
+        if !settings.workload.is_job() {
+            judgement.percentile(&generators, window);
+        }
         judgement.machine(&observed.hosts, &observed.processes, window);
     }
     judgement.clocks(&run);

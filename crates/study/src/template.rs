@@ -25,11 +25,19 @@ fn texts(tier: &TierSpec) -> Vec<(&'static str, &String)> {
     texts
 }
 
+/// What the study fills into the command of a load.
+const OF_A_LOAD: [&str; 8] =
+    ["clients", "folder", "generator", "kendall", "rate_per_s", "seconds", "seed", "target"];
+
 /// Whether some command has a placeholder for this key.
 pub(crate) fn uses(settings: &Settings, key: &str) -> bool {
     let placeholder = format!("{{{key}}}");
     let tiers = settings.topology.tiers.iter();
-    tiers.flat_map(texts).any(|(_, text)| text.contains(&placeholder))
+    let of_load = settings.workload.driver.program.iter().flat_map(|program| {
+        program.command.iter().chain(program.environment.iter().map(|(_, value)| value))
+    });
+    let mut texts = tiers.flat_map(texts).map(|(_, text)| text).chain(of_load);
+    texts.any(|text| text.contains(&placeholder))
 }
 
 /// Refuses the first placeholder that stands for nothing, before anything is started.
@@ -65,6 +73,26 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
             });
         }
     }
+    check_load(settings)
+}
+
+/// The same for the command of a load.
+fn check_load(settings: &Settings) -> Result<(), Problem> {
+    let Some(program) = &settings.workload.driver.program else { return Ok(()) };
+    let known = Values::of_a_load(&settings.effective);
+    let environment = program.environment.iter().map(|(_, value)| ("environment", value));
+    let command = program.command.iter().map(|word| ("command", word));
+    for (key, text) in command.chain(environment) {
+        if let Err(placeholder) = known.fill_all(std::slice::from_ref(text)) {
+            return Err(Problem {
+                key: format!("workload.{key}"),
+                what: format!(
+                    "`{{{placeholder}}}` stands for nothing (known here: {})",
+                    known.names()
+                ),
+            });
+        }
+    }
     Ok(())
 }
 
@@ -76,6 +104,25 @@ pub(crate) struct Values {
 }
 
 impl Values {
+    /// What the command of a load may have, its own values still empty.
+    pub(crate) fn of_a_load(settings: &serde_json::Value) -> Self {
+        let mut values = Self::default();
+        values.set_settings(settings);
+        for name in OF_A_LOAD {
+            values.set(name, String::new());
+        }
+        values.set_list("targets", vec![String::new()]);
+        values
+    }
+
+    /// Names with their texts, filled.
+    pub(crate) fn fill_pairs(
+        &self,
+        pairs: &[(String, String)],
+    ) -> Result<Vec<(String, String)>, String> {
+        pairs.iter().map(|(key, text)| Ok((key.clone(), self.fill(text)?))).collect()
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: String) {
         self.single.insert(name.to_owned(), value);
     }

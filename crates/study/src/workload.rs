@@ -1,7 +1,9 @@
 //! What loads the system. One file a protocol below this folder, and one line here.
 
+mod bazel;
 mod http;
 mod memcached;
+mod program;
 mod queue;
 mod reapi;
 
@@ -22,11 +24,30 @@ pub struct Protocol {
     pub keys: Keys,
     /// Reads them.
     pub read: fn(&mut Section<'_>) -> Result<Driver, Problem>,
+    /// Whether its loads are jobs with an end.
+    pub jobs: Jobs,
+}
+
+/// Whether the loads of a protocol are jobs with an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Jobs {
+    /// They last as long as they are told.
+    Never,
+    /// Where `loop = "job"` says so.
+    Asked,
+    /// They end by themselves.
+    Always,
 }
 
 /// All of them.
-pub const PROTOCOLS: &[Protocol] =
-    &[memcached::PROTOCOL, http::PROTOCOL, queue::PROTOCOL, reapi::PROTOCOL];
+pub const PROTOCOLS: &[Protocol] = &[
+    memcached::PROTOCOL,
+    http::PROTOCOL,
+    queue::PROTOCOL,
+    reapi::PROTOCOL,
+    bazel::PROTOCOL,
+    program::PROTOCOL,
+];
 
 const NAMES: [&str; PROTOCOLS.len()] = {
     let mut names = [""; PROTOCOLS.len()];
@@ -42,12 +63,18 @@ const NAMES: [&str; PROTOCOLS.len()] = {
 pub const KEYS: &[Key] = &[
     Key::new("protocol", Form::Choice(&NAMES), "what clients speak; by the system unless given")
         .optional(),
-    Key::choice("loop", &["closed", "open"], "whether clients wait for answers").or("'closed'"),
+    Key::choice(
+        "loop",
+        &["closed", "open", "job"],
+        "whether clients wait for answers; `job`: the load ends by itself (a build, a batch), all of it \
+         is measured, and `measure.duration` is the longest it may take",
+    )
+    .or("'closed'"),
     Key::count(
         "clients",
         1,
         1_000_000,
-        "closed: the population, over all generators; open: connections",
+        "closed: the population, over all generators; open: connections; job: tasks under way at most",
     )
     .or("1"),
     Key::text("think_time", "closed: `50ms`, `exponential:50ms`").or("'0ms'"),
@@ -91,6 +118,19 @@ pub struct Driver {
     pub prefill: Option<Vec<String>>,
     /// Put around an address: `http://ADDRESS/path`.
     pub target: TargetForm,
+    /// Whether it takes `--folder` for what it leaves.
+    pub in_folder: bool,
+    /// The user's own, in place of `kendall load`.
+    pub program: Option<Program>,
+}
+
+/// A program that prints the documented result of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Program {
+    /// Program and arguments, with placeholders.
+    pub command: Vec<String>,
+    /// Environment variables, with placeholders.
+    pub environment: Vec<(String, String)>,
 }
 
 /// How an address becomes a target of `kendall load`.
@@ -135,6 +175,8 @@ pub enum Arrivals {
         /// Its mean, where it is a plain time.
         mean: Option<Seconds>,
     },
+    /// A job with an end.
+    Job,
     /// Requests are due whatever the answers do.
     Open {
         /// Word for `--arrivals`.
@@ -164,9 +206,13 @@ pub(crate) fn read(
     for keys in protocol.keys {
         section.declare(keys);
     }
-    let open = section.text("loop")? == "open";
-    unused(&section, open)?;
-    let arrivals = if open { self::open(&mut section)? } else { closed(&mut section)? };
+    let word = loop_of(&mut section, protocol)?;
+    unused(&section, word)?;
+    let arrivals = match word {
+        "open" => open(&mut section)?,
+        "job" => Arrivals::Job,
+        _ => closed(&mut section)?,
+    };
     let clients = section.count("clients")?;
     let generators = section.small("generators")?;
     let threads = section.small("threads")?;
@@ -180,20 +226,41 @@ pub(crate) fn read(
     Ok((workload, section.finish()?))
 }
 
-/// Keys of the other loop mean nothing, and are refused as unknown ones are.
-fn unused(section: &Section<'_>, open: bool) -> Result<(), Problem> {
-    let (loops, others): (&str, &[&str]) = if open {
-        ("closed", &["think_time"])
-    } else {
-        ("open", &["arrivals", "rate", "spin", CAPACITY])
-    };
-    match others.iter().find(|key| section.has(key)) {
-        None => Ok(()),
-        Some(key) => {
-            let what = format!("is for `loop = \"{loops}\"`; leave it out, or change the loop");
-            Err(section.problem(key, what))
+/// `closed`, `open` or `job`, as the protocol allows it.
+fn loop_of(section: &mut Section<'_>, protocol: &Protocol) -> Result<&'static str, Problem> {
+    let words = ["closed", "open", "job"].map(|word| (word, word));
+    if protocol.jobs == Jobs::Always && !section.has("loop") {
+        section.effective("loop", json!("job"));
+        return Ok("job");
+    }
+    let word = section.choice("loop", &words)?;
+    match (protocol.jobs, word) {
+        (Jobs::Never, "job") => {
+            let what = format!(
+                "`job` is for loads that end by themselves, and `{}` does not",
+                protocol.name
+            );
+            Err(section.problem("loop", what))
+        }
+        (Jobs::Always, "closed" | "open") => {
+            let what = format!("`{}` is a load that ends by itself: leave this out", protocol.name);
+            Err(section.problem("loop", what))
+        }
+        (_, word) => Ok(word),
+    }
+}
+
+/// Keys of other loops mean nothing, and are refused as unknown ones are.
+fn unused(section: &Section<'_>, word: &str) -> Result<(), Problem> {
+    let of_loops: [(&str, &[&str]); 2] =
+        [("closed", &["think_time"]), ("open", &["arrivals", "rate", "spin", CAPACITY])];
+    for (other, keys) in of_loops.into_iter().filter(|(other, _)| *other != word) {
+        if let Some(key) = keys.iter().find(|key| section.has(key)) {
+            let what = format!("is for `loop = \"{other}\"`; leave it out, or change the loop");
+            return Err(section.problem(key, what));
         }
     }
+    Ok(())
 }
 
 fn closed(section: &mut Section<'_>) -> Result<Arrivals, Problem> {
@@ -267,6 +334,21 @@ impl Workload {
         self.clients / generators + extra
     }
 
+    /// Whether it is a job with an end.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        self.arrivals == Arrivals::Job
+    }
+
+    /// Open loop: requests per second of each generator; else 0.
+    #[must_use]
+    pub fn rate_of_one(&self) -> f64 {
+        match self.arrivals {
+            Arrivals::Open { rate_per_s, .. } => rate_per_s / exact_f64(self.generators),
+            Arrivals::Closed { .. } | Arrivals::Job => 0.0,
+        }
+    }
+
     /// Arguments of one generator, after `kendall load`.
     #[must_use]
     pub fn arguments(
@@ -276,6 +358,9 @@ impl Workload {
         duration: &str,
         seed: u64,
     ) -> Vec<String> {
+        if self.is_job() {
+            return self.job(generator, targets, duration, seed);
+        }
         let mut arguments = vec![self.protocol.to_owned()];
         arguments.extend(targets.iter().map(|address| self.target(address)));
         let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
@@ -285,13 +370,31 @@ impl Workload {
         option("seed", seed.to_string());
         match &self.arrivals {
             Arrivals::Closed { think_time, .. } => option("think-time", think_time.clone()),
-            Arrivals::Open { process, rate_per_s, spin } => {
+            Arrivals::Job => {}
+            Arrivals::Open { process, spin, .. } => {
                 option("arrivals", process.clone());
                 option("spin", format!("{}ns", spin.as_nanos()));
-                option("rate", format!("{}/s", rate_per_s / exact_f64(self.generators)));
+                option("rate", format!("{}/s", self.rate_of_one()));
             }
         }
         option("format", "json".to_owned());
+        arguments.extend(self.driver.options.iter().cloned());
+        arguments
+    }
+
+    /// The same of a job.
+    fn job(&self, generator: u32, targets: &[String], longest: &str, seed: u64) -> Vec<String> {
+        // Its tasks are given out by whoever is asked; one address is enough.
+        let target = targets.get(usize::try_from(generator).unwrap_or(0) % targets.len().max(1));
+        let mut arguments = vec![self.protocol.to_owned()];
+        arguments.extend(target.map(|address| self.target(address)));
+        let jobs = self.clients_of(generator).to_string();
+        let seed = seed.to_string();
+        for (name, value) in
+            [("jobs", jobs.as_str()), ("longest", longest), ("seed", &seed), ("format", "json")]
+        {
+            arguments.extend([format!("--{name}"), value.to_owned()]);
+        }
         arguments.extend(self.driver.options.iter().cloned());
         arguments
     }

@@ -1,5 +1,6 @@
 //! `kendall load`: one load test, closed or open.
 
+mod bazel;
 mod common;
 mod http;
 mod human;
@@ -26,6 +27,7 @@ pub(crate) struct Load {
 
 #[derive(Debug, Subcommand)]
 enum Protocol {
+    Bazel(Box<bazel::LoadBazel>),
     Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
     Queue(Box<queue::LoadQueue>),
@@ -35,6 +37,7 @@ enum Protocol {
 impl Load {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.protocol {
+            Protocol::Bazel(load) => load.run(),
             Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
             Protocol::Queue(load) => load.run(),

@@ -139,5 +139,6 @@ fn operation(record: &OperationRecord) -> Operation {
         bytes_out: record.bytes_out,
         bytes_in: record.bytes_in,
         response_time: EncodedHistogram(record.response_time.encode()),
+        response_times_ns: Vec::new(),
     }
 }

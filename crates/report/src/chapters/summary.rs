@@ -98,12 +98,16 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
         [one] => format!(" (not told apart from {})", data.name_of(one)),
         several => format!(" (not told apart from {} others)", several.len()),
     };
+    let time = fastest.point.client.response_time_s;
+    let takes = if time.is_finite() {
+        format!("; a request then takes {} on average{p99}", number::time(time))
+    } else {
+        String::new()
+    };
     format!(
-        "The highest throughput is {}{interval}, measured with {}{rivals}; a request then takes {} \
-         on average{p99}.",
+        "The highest throughput is {}{interval}, measured with {}{rivals}{takes}.",
         number::rate(fastest.throughput()),
-        data.name_of(fastest),
-        number::time(fastest.point.client.response_time_s)
+        data.name_of(fastest)
     )
 }
 

@@ -12,6 +12,8 @@ use crate::topology::{Ready, Source, Started, TierSpec, Topology};
 pub(super) const KIND: SystemKind =
     SystemKind { name: "build-cluster", protocol: "reapi", keys: &[KEYS], read, programs: &[] };
 
+const CORE: &[Form] = &[Form::Quantity(&SHARE), Form::Choice(&["unlimited"])];
+
 const KEYS: &[Key] = &[
     Key::count("workers", 0, 64, "workers; without any, the clients talk to the cache").or("0"),
     Key::count(
@@ -28,61 +30,92 @@ const KEYS: &[Key] = &[
     )
     .or("'all'"),
     Key::text("size", "`2x1`: two workers of one core each; stands for both keys").optional(),
-    Key::quantity(
+    Key::new(
         "core",
-        &SHARE,
-        "what `cores` count: a share of a core of this machine, so that four of `50%` fit on two",
+        Form::Either(CORE),
+        "what `cores` count: a share of a core of this machine, so that four of `50%` fit on two; \
+         `unlimited` limits nothing",
     )
     .or("'100%'"),
-    Key::count("cache_threads", 1, 256, "network threads of the cache").or("2"),
+    Key::count("caches", 1, 64, "cache servers; several have a front before them").or("1"),
+    Key::count("cache_threads", 1, 256, "network threads of each cache").or("2"),
     Key::new(
         "cache_cores",
         Form::Either(&[Form::Choice(&["all"]), Form::Number]),
-        "cores of the cache, by a control group",
+        "cores of each cache, by a control group",
     )
     .or("'all'"),
-    Key::quantity("cache_quota", &BYTES, "most bytes of the cache on disk").or("'1GiB'"),
+    Key::quantity("cache_quota", &BYTES, "most bytes of each cache on disk").or("'1GiB'"),
     Key::choice("storage", &["disk", "memory"], "where it keeps them: `memory` is `/dev/shm`")
         .or("'disk'"),
     Key::texts("cache_options", "further arguments of `kendall serve cache`"),
+    Key::texts("front_options", "further arguments of `kendall serve cache-front`"),
     Key::texts("scheduler_options", "further arguments of `kendall serve scheduler`"),
     Key::texts("worker_options", "further arguments of `kendall serve worker`"),
 ];
 
 const CACHE: &str = "cache";
+const FRONT: &str = "front";
 const SCHEDULER: &str = "scheduler";
 const WORKERS: &str = "workers";
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
-    let core = section.share("core")?;
-    if core <= 0.0 {
-        return Err(section.problem("core", "must be above zero; write it like `50%`"));
+    let core = core(section)?;
+    let caches = section.small("caches")?;
+    let front_options = section.words("front_options")?;
+    let mut tiers = vec![cache(section, caches, core)?];
+    let store = if caches > 1 { FRONT } else { CACHE };
+    if caches > 1 {
+        tiers.push(front(front_options));
     }
-    let cache = cache(section, core)?;
-    let workers = workers(section, core)?;
+    let workers = workers(section, store, core)?;
     let scheduler_options = section.words("scheduler_options")?;
     let Some(workers) = workers else {
-        return Ok(Topology { tiers: vec![cache], entry: CACHE.into(), filled: Vec::new() });
+        return Ok(Topology { tiers, entry: store.into(), filled: Vec::new() });
     };
-    let line = format!("scheduler --listen 127.0.0.1:0 --cache {{{CACHE}}}");
+    let line = format!("scheduler --listen 127.0.0.1:0 --cache {{{store}}}");
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(scheduler_options);
     let scheduler = TierSpec {
         name: TierId::fixed(SCHEDULER),
         kind: "build-scheduler".into(),
-        backends: vec![CACHE.into()],
+        backends: vec![store.into()],
         joins: Vec::new(),
         pools: Vec::new(),
         source: Source::Started(Started::kendall(1, arguments)),
     };
-    Ok(Topology {
-        tiers: vec![cache, scheduler, workers],
-        entry: SCHEDULER.into(),
-        filled: Vec::new(),
-    })
+    tiers.extend([scheduler, workers]);
+    Ok(Topology { tiers, entry: SCHEDULER.into(), filled: Vec::new() })
 }
 
-fn cache(section: &mut Section<'_>, core: f64) -> Result<TierSpec, Problem> {
+/// The share of a real core that a core is; none where cores limit nothing.
+fn core(section: &mut Section<'_>) -> Result<Option<f64>, Problem> {
+    if matches!(section.raw("core"), Some(toml::Value::String(text)) if text == "unlimited") {
+        section.effective("core", json!("unlimited"));
+        return Ok(None);
+    }
+    let core = section.share("core")?;
+    if core <= 0.0 {
+        return Err(section.problem("core", "must be above zero; write it like `50%`"));
+    }
+    Ok(Some(core))
+}
+
+fn front(options: Vec<String>) -> TierSpec {
+    let line = format!("cache-front --listen 127.0.0.1:0 --server={{each:{CACHE}}}");
+    let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    arguments.extend(options);
+    TierSpec {
+        name: TierId::fixed(FRONT),
+        kind: "build-cache-front".into(),
+        backends: vec![CACHE.into()],
+        joins: Vec::new(),
+        pools: Vec::new(),
+        source: Source::Started(Started::kendall(1, arguments)),
+    }
+}
+
+fn cache(section: &mut Section<'_>, caches: u32, core: Option<f64>) -> Result<TierSpec, Problem> {
     let threads = section.small("cache_threads")?;
     let quota = section.bytes("cache_quota")?;
     let in_memory = section.choice("storage", &[("disk", false), ("memory", true)])?;
@@ -93,9 +126,12 @@ fn cache(section: &mut Section<'_>, core: f64) -> Result<TierSpec, Problem> {
     arguments.push(data.into());
     let cores = cores(section, "cache_cores")?;
     arguments.extend(section.words("cache_options")?);
-    let mut started = Started::kendall(1, arguments);
+    if caches > 1 {
+        arguments.push("--behind-front".into());
+    }
+    let mut started = Started::kendall(caches, arguments);
     started.scratch = Some(data.into());
-    started.cores = cores.map(|cores| cores * core);
+    started.cores = cores.zip(core).map(|(cores, core)| cores * core);
     Ok(TierSpec {
         name: TierId::fixed(CACHE),
         kind: "build-cache".into(),
@@ -107,7 +143,11 @@ fn cache(section: &mut Section<'_>, core: f64) -> Result<TierSpec, Problem> {
 }
 
 /// The workers; none where there are none.
-fn workers(section: &mut Section<'_>, core: f64) -> Result<Option<TierSpec>, Problem> {
+fn workers(
+    section: &mut Section<'_>,
+    store: &str,
+    core: Option<f64>,
+) -> Result<Option<TierSpec>, Problem> {
     let (instances, cores) = match size(section)? {
         Some((instances, cores)) => (instances, Some(exact_f64(cores))),
         None => (section.small("workers")?, cores(section, "worker_cores")?),
@@ -123,7 +163,7 @@ fn workers(section: &mut Section<'_>, core: f64) -> Result<Option<TierSpec>, Pro
     }
     let slots = concurrency / instances;
     let line = format!(
-        "worker --name worker-{{instance}} --scheduler {{{SCHEDULER}}} --cache {{{CACHE}}} \
+        "worker --name worker-{{instance}} --scheduler {{{SCHEDULER}}} --cache {{{store}}} \
          --slots {slots} --data {{folder}}/data"
     );
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -131,11 +171,11 @@ fn workers(section: &mut Section<'_>, core: f64) -> Result<Option<TierSpec>, Pro
     let mut started = Started::kendall(instances, arguments);
     started.ready = Ready::Announced;
     started.scratch = Some("{folder}/data".into());
-    started.cores = cores.map(|cores| cores * core);
+    started.cores = cores.zip(core).map(|(cores, core)| cores * core);
     Ok(Some(TierSpec {
         name: TierId::fixed(WORKERS),
         kind: "build-worker".into(),
-        backends: vec![CACHE.into()],
+        backends: vec![store.into()],
         joins: vec![SCHEDULER.into()],
         pools: vec![Pool { of: PoolKind::Workers, servers: slots }],
         source: Source::Started(started),
@@ -197,6 +237,25 @@ mod tests {
         let settings = settings("").unwrap();
         assert_eq!(names(&settings.graph()), ["cache"]);
         assert_eq!(settings.workload.protocol, "reapi");
+    }
+
+    #[test]
+    fn several_caches_have_a_front_that_everybody_talks_to() {
+        let settings = settings("caches = 3\nworkers = 1").unwrap();
+        assert_eq!(names(&settings.graph()), ["scheduler", "front", "workers", "cache"]);
+        assert_eq!(settings.topology.tier("workers").unwrap().backends, ["front"]);
+        let cache = settings.topology.tier("cache").unwrap();
+        let Source::Started(started) = &cache.source else { panic!("{cache:?}") };
+        assert!(started.instances == 3 && started.command.contains(&"--behind-front".to_owned()));
+    }
+
+    #[test]
+    fn cores_that_are_unlimited_limit_nothing() {
+        let settings = settings("size = '1x4'\ncore = 'unlimited'\ncache_cores = 1").unwrap();
+        for tier in &settings.topology.tiers {
+            let Source::Started(started) = &tier.source else { panic!("{tier:?}") };
+            assert_eq!(started.cores, None, "{tier:?}");
+        }
     }
 
     /// Workers connect to the scheduler, and requests go the other way.

@@ -4,9 +4,10 @@ use kendall_keys::Form;
 use serde_json::json;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Protocol, TargetForm};
+use crate::workload::{Driver, Jobs, Protocol, TargetForm};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "http", keys: &[KEYS], read };
+pub(super) const PROTOCOL: Protocol =
+    Protocol { name: "http", keys: &[KEYS], read, jobs: Jobs::Never };
 
 /// Keys of HTTP.
 const KEYS: &[Key] = &[
@@ -49,5 +50,5 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     section.effective("vary", table.named());
     // Headers and the like go to `kendall load http` as they are.
     options.extend(section.words("options")?);
-    Ok(Driver { options, prefill: None, target: TargetForm::Url { scheme, path } })
+    Ok(Driver { options, target: TargetForm::Url { scheme, path }, ..Driver::default() })
 }

@@ -4,9 +4,10 @@ use kendall_keys::Form;
 use toml::Value;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Protocol, TargetForm, weights};
+use crate::workload::{Driver, Jobs, Protocol, weights};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "memcached", keys: &[KEYS], read };
+pub(super) const PROTOCOL: Protocol =
+    Protocol { name: "memcached", keys: &[KEYS], read, jobs: Jobs::Never };
 
 /// Keys of memcached.
 const KEYS: &[Key] = &[
@@ -47,7 +48,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
         arguments.push("--prefill-only".into());
         arguments
     });
-    Ok(Driver { options, prefill, target: TargetForm::Address })
+    Ok(Driver { options, prefill, ..Driver::default() })
 }
 
 /// `{ set = 1, get = 10 }` as `set=1,get=10`.

@@ -6,9 +6,10 @@ use serde_json::json;
 use toml::Value;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Protocol, TargetForm, weights};
+use crate::workload::{Driver, Jobs, Protocol, weights};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "queue", keys: &[KEYS], read };
+pub(super) const PROTOCOL: Protocol =
+    Protocol { name: "queue", keys: &[KEYS], read, jobs: Jobs::Never };
 
 /// Keys of the queue.
 const KEYS: &[Key] = &[
@@ -77,7 +78,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
         options.extend(["--connections".to_owned(), connections.to_string()]);
     }
     options.extend(section.words("options")?);
-    Ok(Driver { options, prefill: None, target: TargetForm::Address })
+    Ok(Driver { options, ..Driver::default() })
 }
 
 /// Refuses more clients of a generator than can have a call on its streams, as the load would.

@@ -4,9 +4,10 @@ use kendall_keys::Form;
 use toml::Value;
 
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section};
-use crate::workload::{Driver, Protocol, TargetForm, weights};
+use crate::workload::{Driver, Jobs, Protocol, weights};
 
-pub(super) const PROTOCOL: Protocol = Protocol { name: "reapi", keys: &[KEYS], read };
+pub(super) const PROTOCOL: Protocol =
+    Protocol { name: "reapi", keys: &[KEYS], read, jobs: Jobs::Never };
 
 const FORM: &str =
     "`cold`, `warm`, `get`, `put`, or a table of weights such as { read = 3, write = 1 }";
@@ -52,5 +53,5 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     options.extend(["--stock".to_owned(), section.count("stock")?.to_string()]);
     options.extend(["--hit-ratio".to_owned(), format!("{}%", hit_ratio * 100.0)]);
     options.extend(section.words("options")?);
-    Ok(Driver { options, prefill: None, target: TargetForm::Address })
+    Ok(Driver { options, ..Driver::default() })
 }

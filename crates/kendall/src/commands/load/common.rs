@@ -200,15 +200,20 @@ impl Common {
 
     /// Prints the result; the exit code says whether it may be used.
     pub(crate) fn print(&self, result: &LoadResult) -> anyhow::Result<Exit> {
-        match self.format {
-            Format::Json => output::json(&Printed { summary: Summary::of(result)?, result })?,
-            Format::Human => output::result(&human::table(result)?),
-        }
-        for rejection in &result.rejections {
-            output::note(&format!("rejected: {rejection}"));
-        }
-        Ok(if result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
+        print(result, self.format)
     }
+}
+
+/// Prints a result; the exit code says whether it may be used.
+pub(crate) fn print(result: &LoadResult, format: Format) -> anyhow::Result<Exit> {
+    match format {
+        Format::Json => output::json(&Printed { summary: Summary::of(result)?, result })?,
+        Format::Human => output::result(&human::table(result)?),
+    }
+    for rejection in &result.rejections {
+        output::note(&format!("rejected: {rejection}"));
+    }
+    Ok(if result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
 }
 
 /// A server that is not there is not our failure.

@@ -61,6 +61,12 @@ pub(super) enum QuestionError {
     /// The study file refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// The load ends by itself.
+    #[error(
+        "the load of this study is a job with an end, and what can be asked is about loads that go on; \
+         fit its throughput with `kendall fit usl`"
+    )]
+    Job,
     /// No run tells what it costs.
     #[error(
         "{key}={value}: what a request costs with it follows from no run, since the study never \
@@ -296,6 +302,7 @@ pub(super) fn question(
             think_time_s: mean.map_or(0.0, kendall_units::Seconds::get),
         },
         Arrivals::Open { rate_per_s, .. } => Workload::Open { rate_per_s: *rate_per_s },
+        Arrivals::Job => return Err(QuestionError::Job),
     };
     let kinds = study.file.factors.iter().filter(|factor| !structural.contains(&factor.key));
     let text = |key: &str| lookup(&settings.effective, key).map(text_of).unwrap_or_default();

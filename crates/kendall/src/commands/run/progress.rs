@@ -87,9 +87,11 @@ impl Progress {
         let length = run.ended_ns.saturating_sub(run.started_ns);
         self.spent_s += Seconds::from_nanos(length).get();
         let mut line = format!("run {}/{}  {}", self.ended, self.runs, levels(run));
-        if let (Some(throughput), Some(time)) = (throughput, response_time) {
-            let (throughput, time) = (Rate::per_second(throughput), Seconds::new(time));
-            write!(line, "  {throughput}, mean response {time}").unwrap_or_default();
+        if let Some(throughput) = throughput {
+            write!(line, "  {}", Rate::per_second(throughput)).unwrap_or_default();
+        }
+        if let Some(time) = response_time {
+            write!(line, ", mean response {}", Seconds::new(time)).unwrap_or_default();
         }
         match run.status {
             Status::Done => {}

@@ -22,7 +22,11 @@ struct Row {
     factors: Vec<FactorLevel>,
     runs: usize,
     throughput_per_s: Estimate,
-    response_time_mean_s: Estimate,
+    /// `None` where the load did not say what each request took.
+    response_time_mean_s: Option<Estimate>,
+    /// Of a job with an end: from its start to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    makespan_s: Option<Estimate>,
     /// `None` where the runs hold too few requests for it.
     response_time_quantiles_s: Vec<(&'static str, Option<f64>)>,
     /// The 99th percentile with its interval over runs.
@@ -39,7 +43,8 @@ fn rows(observations: &Observations) -> Vec<Row> {
             factors: configuration.levels.clone(),
             runs: configuration.repetitions.len(),
             throughput_per_s: configuration.throughput_estimate()?,
-            response_time_mean_s: configuration.response_estimate()?,
+            response_time_mean_s: configuration.response_estimate(),
+            makespan_s: configuration.makespan_estimate(),
             response_time_quantiles_s: QUANTILES
                 .map(|(name, q)| (name, quantile(q).map(|estimate| estimate.center)))
                 .into(),
@@ -98,8 +103,10 @@ fn narrow_table() -> Table {
 
 fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
     let mut table = narrow_table();
+    let jobs = study.base.workload.is_job();
     let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
-    header.extend(["runs", "throughput (1/s)", "mean (ms)"].map(str::to_owned));
+    let mean = if jobs { "makespan (s)" } else { "mean (ms)" };
+    header.extend(["runs", "throughput (1/s)", mean].map(str::to_owned));
     // Many factors leave room for these only; the JSON and the report have all.
     let roomy = study.factors.len() < 4;
     if roomy {
@@ -118,10 +125,12 @@ fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
         cells.push(row.runs.to_string());
         cells.push(with_interval(&row.throughput_per_s, 1.0, 4));
         // With many factors there is no room for the second interval; the JSON has it.
-        cells.push(if study.factors.len() < 3 {
-            with_interval(&row.response_time_mean_s, 1e3, 3)
-        } else {
-            decimal(1e3 * row.response_time_mean_s.center, 3)
+        let (time, scale) =
+            if jobs { (&row.makespan_s, 1.0) } else { (&row.response_time_mean_s, 1e3) };
+        cells.push(match time {
+            None => "–".to_owned(),
+            Some(time) if study.factors.len() < 3 => with_interval(time, scale, 3),
+            Some(time) => decimal(scale * time.center, 3),
         });
         if roomy {
             let p99 = row.response_time_p99_s.as_ref();

@@ -1,0 +1,146 @@
+//! `kendall load bazel`.
+
+use std::path::PathBuf;
+
+use kendall_loadgen::bazel::{self, Behind, BuildError, BuildPlan, TaskKind};
+use kendall_units::{Seconds, parse_seconds};
+
+use super::common::{print, refuse, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+use crate::output::Format;
+
+/// Builds once on a build cluster, with Bazel
+///
+/// The workspace is made for it: runs of one test, or generated files. The result is that of a job
+/// with an end: its makespan, its tasks per second, and what each task took. The server of Bazel is
+/// started, and everything is analysed, before the clock runs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    kendall load bazel 127.0.0.1:8981 --kind tests --tasks 200 --jobs 16\n  \
+    kendall load bazel 127.0.0.1:8981 --kind files --tasks 100 --layers 5 --task-time 100ms\n  \
+    kendall load bazel 127.0.0.1:9092 --behind cache --reuse --warm --kind files --tasks 50")]
+pub(crate) struct LoadBazel {
+    /// The scheduler, or the cache with `--behind cache`
+    #[arg(value_name = "HOST:PORT")]
+    target: String,
+
+    /// What is there
+    #[arg(long, value_enum, default_value_t)]
+    behind: BehindFlag,
+
+    /// What the tasks are
+    #[arg(long, value_enum, default_value_t)]
+    kind: KindFlag,
+
+    /// How many tasks
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tasks: u32,
+
+    /// Files: in so many layers of the same size; a task needs two of the layer before
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    layers: u32,
+
+    /// How long each task sleeps
+    #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_seconds)]
+    task_time: Seconds,
+
+    /// How far each task counts in a shell: the same work whatever the machine
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    task_work: u64,
+
+    /// Tasks that Bazel has under way at most
+    #[arg(long, short = 'j', default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    jobs: u32,
+
+    /// Takes results of earlier builds, and keeps those of this one
+    #[arg(long)]
+    reuse: bool,
+
+    /// Builds the same before, and removes what that left here
+    #[arg(long, requires = "reuse")]
+    warm: bool,
+
+    /// The program
+    #[arg(long, default_value = "bazel", value_name = "PATH")]
+    bazel: PathBuf,
+
+    /// A further argument of the build; repeat it for each
+    #[arg(long = "option", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    options: Vec<String>,
+
+    /// Longest time that the build may take
+    #[arg(long, default_value = "3600s", value_name = "TIME", value_parser = parse_seconds)]
+    longest: Seconds,
+
+    /// Folder in which the workspace is made, and removed; without it, that for temporary files
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+
+    /// Makes the tasks differ from those of other builds
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+}
+
+/// What lies behind the address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum BehindFlag {
+    /// A cluster that executes.
+    #[default]
+    Execution,
+    /// A cache; tasks run on this machine.
+    Cache,
+}
+
+/// What the tasks are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum KindFlag {
+    /// Runs of one test.
+    #[default]
+    Tests,
+    /// Generated files.
+    Files,
+}
+
+impl LoadBazel {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.layers > self.tasks {
+            return Err(refuse(format!(
+                "--layers {} is more than --tasks {}",
+                self.layers, self.tasks
+            )));
+        }
+        let plan = BuildPlan {
+            target: self.target,
+            behind: match self.behind {
+                BehindFlag::Execution => Behind::Execution,
+                BehindFlag::Cache => Behind::Cache,
+            },
+            kind: match self.kind {
+                KindFlag::Tests => TaskKind::Tests,
+                KindFlag::Files => TaskKind::Files,
+            },
+            tasks: self.tasks,
+            layers: self.layers,
+            sleep_s: self.task_time.get(),
+            work: self.task_work,
+            jobs: self.jobs,
+            reuse: self.reuse,
+            warm: self.warm,
+            bazel: self.bazel,
+            options: self.options,
+            seed: self.seed,
+            longest: self.longest.as_duration(),
+        };
+        let stop = stop_at_a_signal()?;
+        let around = self.folder.unwrap_or_else(std::env::temp_dir);
+        let result = bazel::run(&plan, &around, &stop).map_err(|error| match error {
+            BuildError::Start { .. } => exit_with(Exit::NotReady, error),
+            other => other.into(),
+        })?;
+        print(&result, self.format)
+    }
+}
