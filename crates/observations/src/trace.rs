@@ -37,6 +37,8 @@ pub struct TracePeriod {
     pub response_time_s: Option<f64>,
     /// 99th percentile of the response time.
     pub p99_s: Option<f64>,
+    /// All response times of the period.
+    pub times: Histogram,
     /// Requests that failed.
     pub errors: u64,
     /// In the first tier.
@@ -91,6 +93,7 @@ pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreE
         response_time_s: clients.response_time.mean().map(|ns| ns / 1e9),
         p99_s: clients.response_time.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
         errors: clients.errors,
+        times: clients.response_time,
         tier: tiers.get(&number).copied().unwrap_or_default(),
     });
     Ok(Trace { repetition: measured.run.repetition, width_s, periods: periods.collect() })

@@ -2,6 +2,7 @@
 
 mod backends;
 mod batches;
+mod density;
 pub(crate) mod effects;
 mod factors;
 mod histograms;

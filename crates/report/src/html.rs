@@ -231,6 +231,7 @@ fn key(mark: Mark, color: usize) -> String {
         Mark::Points => dot,
         Mark::Dashed => "<path class=\"line dashed\" d=\"M1 6H27\"/>".to_owned(),
         Mark::Bars => "<path class=\"bar\" d=\"M6 1H22V11H6Z\"/>".to_owned(),
+        Mark::Cells(shade) => format!("<path class=\"cell k{shade}\" d=\"M6 1H22V11H6Z\"/>"),
         Mark::Steps => "<path class=\"steps\" d=\"M4 11V5H11V1H18V7H24V11Z\"/>".to_owned(),
     }
 }

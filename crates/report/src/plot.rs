@@ -3,6 +3,7 @@
 //! The drawing is plain SVG that needs no script: it prints, it can be read without a mouse, and
 //! its colors follow the page. `docs/decisions/0005-report-plots.md` says why it is made here.
 
+pub(crate) mod heat;
 mod scale;
 pub mod svg;
 
@@ -75,6 +76,9 @@ pub enum Mark {
     Bars,
     /// A filled outline with a step at every point: histograms.
     Steps,
+    /// Cells of a heat map in one of five shades, 1 to 5: each around its abscissa, from end to end of
+    /// its interval.
+    Cells(u8),
 }
 
 /// One point, in the units of the axes.

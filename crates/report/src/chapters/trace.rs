@@ -7,7 +7,7 @@ use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_observations::{Observations, TracePeriod};
 
-use super::time_axis;
+use super::{density, time_axis};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("steady", "Was it a steady state?");
@@ -37,6 +37,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     section.plot(throughput(data)?);
     section.plot(response(data));
+    section.plot(density::of_first_run(data));
     if let Some(plot) = stages(data) {
         section.plot(plot);
     }
@@ -98,15 +99,15 @@ fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
 }
 
 /// Seconds, or minutes where the runs are long.
-fn at(data: &Observations, period: &TracePeriod) -> f64 {
+pub(super) fn at(data: &Observations, period: &TracePeriod) -> f64 {
     if minutes(data) { period.from_s / 60.0 } else { period.from_s }
 }
 
-fn minutes(data: &Observations) -> bool {
+pub(super) fn minutes(data: &Observations) -> bool {
     data.traces.iter().any(|trace| trace.width_s >= 30)
 }
 
-fn time(data: &Observations) -> Axis {
+pub(super) fn time(data: &Observations) -> Axis {
     Axis::from_zero(if minutes(data) { "time (min)" } else { "time (s)" })
 }
 

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::heat;
 use super::scale::Fitted;
 use super::{Mark, Plot, Point, Scale, Series};
 
@@ -31,7 +32,7 @@ const BARS_FILL: f64 = 0.8;
 const CHARACTER: f64 = 6.6;
 
 /// The plot area within the drawing, and the axes that fill it.
-struct Frame {
+pub(super) struct Frame {
     width: f64,
     height: f64,
     left: f64,
@@ -96,11 +97,11 @@ impl Frame {
         Some((self.across(x)?, self.down(y)?))
     }
 
-    fn across(&self, x: f64) -> Option<f64> {
+    pub(super) fn across(&self, x: f64) -> Option<f64> {
         self.x.place(x).map(|share| share * self.area_width)
     }
 
-    fn down(&self, y: f64) -> Option<f64> {
+    pub(super) fn down(&self, y: f64) -> Option<f64> {
         self.y.place(y).map(|share| (1.0 - share) * self.area_height)
     }
 
@@ -259,6 +260,10 @@ fn legend(plot: &Plot, width: f64) -> (String, f64) {
             Mark::Bars | Mark::Steps => {
                 stroke(&mut out, "bar", &format!("M{x:.1} {:.1}h24v10h-24z", y - 5.0));
             }
+            Mark::Cells(shade) => {
+                let sample = format!("M{x:.1} {:.1}h24v10h-24z", y - 5.0);
+                stroke(&mut out, &format!("cell k{shade}"), &sample);
+            }
             Mark::Points => {}
         }
         if matches!(series.mark, Mark::Line | Mark::Points) {
@@ -345,12 +350,16 @@ fn axes(out: &mut String, frame: &Frame, plot: &Plot) {
     );
 }
 
-/// Offset and width of each series' bars in units of a category; (0, 0) for what has none.
+/// Offset and width of each series' bars and cells in units of the abscissa; (0, 0) for what has none.
 pub(crate) fn bar_offsets(plot: &Plot) -> Vec<(f64, f64)> {
     let bars = plot.series.iter().filter(|series| series.mark == Mark::Bars).count();
     let width = BARS_FILL / kendall_units::exact_f64(bars.max(1));
+    let cell = heat::cell_width(plot);
     let mut place = 0_u32;
     let offset = |series: &Series| {
+        if matches!(series.mark, Mark::Cells(_)) {
+            return (0.0, cell);
+        }
         if series.mark != Mark::Bars {
             return (0.0, 0.0);
         }
@@ -386,6 +395,9 @@ fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, b
             stroke(out, "error dark", &errors(frame, series, bar.0));
         }
         Mark::Steps => stroke(out, "steps", &steps(frame, series)),
+        Mark::Cells(shade) => {
+            stroke(out, &format!("cell k{shade}"), &heat::cells(frame, series, bar.1));
+        }
     }
     out.push_str("</g>");
 }
@@ -509,7 +521,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+pub(super) fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments).expect("writing to a string does not fail");
 }
 
