@@ -1,5 +1,4 @@
-//! Every query of the dashboard of the build's execution finds something in a real Prometheus that
-//! reads a real cluster.
+//! Every query of the dashboards finds something in a real Prometheus that reads a real cluster.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod execution_support;
@@ -8,7 +7,8 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use execution_support::{Cluster, Job};
+use execution_support::{Client, Cluster, Job, Process};
+use kendall_build_cluster::digest::{Digest, Function};
 use support::{repository, wait_until};
 
 struct Prometheus {
@@ -70,6 +70,21 @@ impl Drop for Prometheus {
     }
 }
 
+/// Looks at each query of a dashboard, while something happens, until it finds something.
+fn every_query_finds(file: &str, prometheus: &Prometheus, mut happen: impl FnMut()) {
+    let text = std::fs::read_to_string(repository().join("dashboards").join(file));
+    let dashboard: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
+        let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+        wait_until(&query, || {
+            // Something happens between two readings, so that rates are there.
+            happen();
+            prometheus.finds(&query) > 0
+        });
+    }
+}
+
 #[test]
 fn every_query_of_the_execution_dashboard_finds_something() {
     let cluster = Cluster::start(2, 1, &[]);
@@ -79,18 +94,37 @@ fn every_query_of_the_execution_dashboard_finds_something() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(cluster.client());
     let mut number = 0;
-    let text = std::fs::read_to_string(repository().join("dashboards/build-execution.json"));
-    let dashboard: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    for target in targets {
-        let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
-        wait_until(&query, || {
-            // Something happens between two readings, so that rates are there.
-            number += 1;
-            let job = Job::shell(&format!("cat in; exit {}", number % 2)).file("in", "same");
-            runtime.block_on(client.run(&Job { skip_cache: true, ..job }));
-            prometheus.finds(&query) > 0
+    every_query_finds("build-execution.json", &prometheus, || {
+        number += 1;
+        let job = Job::shell(&format!("cat in; exit {}", number % 2)).file("in", "same");
+        runtime.block_on(client.run(&Job { skip_cache: true, ..job }));
+    });
+}
+
+/// A cache that is too small for what is stored, and a front before it.
+#[test]
+fn every_query_of_the_cache_dashboard_finds_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("cache");
+    let arguments = ["cache", "--listen", "127.0.0.1:0", "--quota", "64MiB", "--data"];
+    let cache = Process::start(&[&arguments[..], &[data.to_str().unwrap()]].concat());
+    let server = format!("--server={}", cache.listen);
+    let front = Process::start(&["cache-front", "--listen", "127.0.0.1:0", &server]);
+    let targets = [cache.metrics.as_str(), front.metrics.as_str()];
+    let prometheus = Prometheus::start(folder.path(), &targets);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(Client::new(&front.listen, &front.listen));
+    let mut number = 0_u32;
+    every_query_finds("build-cache.json", &prometheus, || {
+        number += 1;
+        // Noise: each blob is another, and three megabytes of them do not stay for long.
+        let blob: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(3 << 20).collect();
+        runtime.block_on(async {
+            let stored = client.put(blob).await;
+            let digest = Digest::from_wire(Function::Sha256, &stored).unwrap();
+            client.remote.missing("", &[digest]).await.unwrap();
+            client.remote.read("", &[digest]).await.unwrap();
+            assert!(client.remote.result("", digest, false).await.unwrap().is_none());
         });
-    }
+    });
 }
