@@ -25,7 +25,10 @@ quick: fmt ## checks format, lints and the tests that need no server
 
 test-clients: ## real build tools against the build cluster, with parts of it killed (minutes)
 	@scripts/packages clients
-	$(CARGO) test --locked -p kendall --test bazel_execution -- --include-ignored --test-threads 1
+	npm install --prefix target/clients --no-audit --no-fund --silent @moonrepo/cli@2.5.5
+	python3 -m venv target/clients/buildstream
+	target/clients/buildstream/bin/pip install --quiet buildstream==2.8.1
+	$(CARGO) test --locked -p kendall --test bazel_execution --test bazel_studies --test other_clients -- --include-ignored --test-threads 1
 
 fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAME…"; a C++ compiler)
 	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)

@@ -1,0 +1,107 @@
+//! Build tools besides Bazel against the cache: what each stores is there when it has forgotten it.
+//! `make test-clients` installs them below `target/clients`.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod cluster_support;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cluster_support::Server;
+use support::repository;
+
+/// A client that `make test-clients` has installed.
+fn installed(path: &str) -> PathBuf {
+    let program = repository().join("target/clients").join(path);
+    assert!(program.is_file(), "{} is missing: run `make test-clients`", program.display());
+    program
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// Runs a program in a folder, with a home of its own; what it said.
+fn run(program: &Path, folder: &Path, arguments: &[&str]) -> String {
+    let home = folder.parent().unwrap().join("home");
+    std::fs::create_dir_all(&home).unwrap();
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .env("HOME", &home)
+        .env("XDG_CACHE_HOME", home.join("cache"))
+        .env("MOON_TOOLCHAIN_FORCE_GLOBALS", "true")
+        .output()
+        .unwrap();
+    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "{} {arguments:?}: {said}", program.display());
+    said
+}
+
+#[test]
+#[ignore = "needs clients: make test-clients"]
+fn moon_takes_from_the_cache_what_it_has_forgotten() {
+    let moon = installed("node_modules/.bin/moon");
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Server::cache(&folder.path().join("data"), &["--quota", "256MiB"]);
+    let workspace = folder.path().join("workspace");
+    write(
+        &workspace.join(".moon/workspace.yml"),
+        &format!(
+            "projects:\n  app: app\nremote:\n  api: grpc\n  host: grpc://{}\ntelemetry: false\n",
+            cache.address
+        ),
+    );
+    write(
+        &workspace.join("app/moon.yml"),
+        "language: bash\ntasks:\n  make:\n    command: sh\n    \
+         args: ['-c', 'cat in.txt > out.txt; date +%N >> out.txt']\n    \
+         inputs: ['in.txt']\n    outputs: ['out.txt']\n",
+    );
+    write(&workspace.join("app/in.txt"), "hello\n");
+    let git = Path::new("git");
+    run(git, &workspace, &["init", "-q", "-b", "main"]);
+    run(git, &workspace, &["add", "-A"]);
+    let author = ["-c", "user.name=a", "-c", "user.email=a@b.c"];
+    run(git, &workspace, &[&author[..], &["commit", "-qm", "x"]].concat());
+    run(&moon, &workspace, &["run", "app:make"]);
+    let out = workspace.join("app/out.txt");
+    let first = std::fs::read_to_string(&out).unwrap();
+    std::fs::remove_dir_all(workspace.join(".moon/cache")).unwrap();
+    std::fs::remove_file(&out).unwrap();
+    run(&moon, &workspace, &["run", "app:make"]);
+    // The task writes another number each time that it runs.
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), first);
+}
+
+#[test]
+#[ignore = "needs clients: make test-clients"]
+fn buildstream_pushes_an_artifact_and_pulls_it_again() {
+    let bst = installed("buildstream/bin/bst");
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Server::cache(&folder.path().join("data"), &["--quota", "256MiB"]);
+    let project = folder.path().join("project");
+    write(
+        &project.join("project.conf"),
+        &format!(
+            "name: example\nmin-version: 2.0\nelement-path: elements\nartifacts:\n\
+             - url: http://{}\n  push: true\n",
+            cache.address
+        ),
+    );
+    let element = "kind: import\nsources:\n- kind: local\n  path: files\n";
+    write(&project.join("elements/hello.bst"), element);
+    write(&project.join("files/hi.txt"), "hi\n");
+    let said = run(&bst, &project, &["--no-interactive", "build", "hello.bst"]);
+    assert!(said.contains("Pushed artifact"), "{said}");
+    // Nothing is left of it here.
+    std::fs::remove_dir_all(folder.path().join("home")).unwrap();
+    let said = run(&bst, &project, &["--no-interactive", "artifact", "pull", "hello.bst"]);
+    assert!(said.contains("Pulled artifact"), "{said}");
+    let checkout = ["--no-interactive", "artifact", "checkout", "hello.bst", "--directory", "out"];
+    run(&bst, &project, &checkout);
+    assert_eq!(std::fs::read_to_string(project.join("out/hi.txt")).unwrap(), "hi\n");
+}
