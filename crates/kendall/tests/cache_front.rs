@@ -198,6 +198,27 @@ fn a_cache_that_is_added_takes_its_share_and_the_rest_stays_where_it_is() {
     });
 }
 
+/// The front holds changes against its own tokens, and not the caches alone.
+#[test]
+fn who_may_only_look_changes_nothing_through_the_front() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "write secret\nread *\n").unwrap();
+    let cluster = Cluster::start(2, &["--tokens", tokens.to_str().unwrap()]);
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        let data = blob(1, 900);
+        for refused in [
+            client.put(&data).await.unwrap_err(),
+            client.write(&data).await.unwrap_err(),
+            client.keep(1, result_of(&data)).await.unwrap_err(),
+        ] {
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        }
+        assert_eq!(client.missing(&[digest(&data)]).await.unwrap(), 1);
+    });
+}
+
 #[test]
 fn bazel_builds_over_a_front_while_a_cache_is_killed() {
     bazel_support::required();

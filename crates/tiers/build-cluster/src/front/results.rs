@@ -7,7 +7,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use super::Front;
-use super::servers::{Operation, forwarded};
+use super::servers::{Operation, forwarded, may_write};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCache;
@@ -44,6 +44,7 @@ impl ActionCache for Front {
         &self,
         request: Request<re::UpdateActionResultRequest>,
     ) -> Result<Response<re::ActionResult>, Status> {
+        may_write(&request)?;
         let timed = self.results.begin(Operation::PutResult);
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;

@@ -13,6 +13,7 @@ use tonic::{Code, Request, Response, Status};
 use super::ring::Ring;
 use crate::digest::Digest;
 use crate::instruments::{Counter, Families};
+use crate::listen::Access;
 use crate::remote;
 use crate::wire::bytestream::byte_stream_client::ByteStreamClient;
 use crate::wire::re;
@@ -296,6 +297,12 @@ impl Servers {
 /// Whether a status says that nobody was there, and not what somebody said.
 pub(super) fn is_unreachable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
+}
+
+/// Refuses a change by whoever the tokens of the front let only look; the caches may have tokens of
+/// their own.
+pub(super) fn may_write<T>(request: &Request<T>) -> Result<(), Status> {
+    Access::of(request.extensions()).may_write().map_err(|status| *status)
 }
 
 /// The message with the headers that servers see.

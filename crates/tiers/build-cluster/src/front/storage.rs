@@ -8,7 +8,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
 use super::Front;
-use super::servers::{Operation, forwarded};
+use super::servers::{Operation, forwarded, may_write};
 use crate::digest::{Digest, Function};
 use crate::wire::re::content_addressable_storage_server::ContentAddressableStorage;
 use crate::wire::{re, rpc};
@@ -245,6 +245,7 @@ impl ContentAddressableStorage for Front {
         &self,
         request: Request<re::BatchUpdateBlobsRequest>,
     ) -> Result<Response<re::BatchUpdateBlobsResponse>, Status> {
+        may_write(&request)?;
         let timed = self.storage.begin(Operation::BatchUpdate);
         let (metadata, _, message) = request.into_parts();
         let answer = self.update(&metadata, message).await?;

@@ -4,7 +4,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::Front;
-use super::servers::{Operation, Servers, forwarded, is_unreachable};
+use super::servers::{Operation, Servers, forwarded, is_unreachable, may_write};
 use super::storage::Answers;
 use crate::cache::resource::Resource;
 use crate::wire::bytestream::byte_stream_server::ByteStream;
@@ -55,6 +55,7 @@ impl ByteStream for Front {
         &self,
         request: Request<Streaming<WriteRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
+        may_write(&request)?;
         let timed = self.storage.begin(Operation::Write);
         let (metadata, _, mut pieces) = request.into_parts();
         let first = pieces.message().await?;
