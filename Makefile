@@ -7,7 +7,7 @@ KENDALL = target/release/kendall
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-build
+.PHONY: help demo test test-clients quick fuzz kill build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -75,6 +75,10 @@ bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 
 	scripts/bench-proxy --layout together --seconds 1
 	@echo "placed by the scheduler: with the price of waking cores"
 	scripts/bench-proxy --layout free --seconds 1 --quick
+
+bench-predict: build ## predicts four systems and holds the predictions against runs (40 minutes)
+	@scripts/packages bench
+	scripts/bench-predict
 
 bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
 	@scripts/packages bench

@@ -97,6 +97,8 @@ fn a_station_of_known_truth_is_predicted_where_it_was_never_measured() {
 
     curves_have_a_knee(folder.path());
     what_no_run_tells_is_refused(folder.path());
+    capacity_is_planned(folder.path());
+    models_are_scored_on_other_results(folder.path());
     a_verification_joins_the_study(folder.path());
 }
 
@@ -203,5 +205,53 @@ fn what_no_run_tells_is_refused(folder: &Path) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{asked}: {said}");
         assert!(said.contains(says), "{asked}: {said}");
+    }
+}
+
+fn capacity_is_planned(folder: &Path) {
+    // What every load of the range meets: its end is the most.
+    let asked = ["--what-if", "system.workers=2", "--what-if", "workload.clients=1..16"];
+    let more = ["--objective", "mean < 1000s", "--format", "json"];
+    let plan = json(&predict(folder, &[&asked[..], &more].concat()));
+    assert_eq!(plan["expected"]["value"], 16.0, "{plan}");
+    // The cheapest of those that carry a quarter of what one server can.
+    let settings = ["--what-if", "system.workers=4,1,2", "--cost", "system.workers=3"];
+    let carry = ["--objective", "mean < 1000s", "--carry", "10/s", "--format", "json"];
+    let plan = json(&predict(folder, &[&settings[..], &carry].concat()));
+    let list = plan["settings"].as_array().unwrap();
+    assert_eq!(list.len(), 3);
+    assert_eq!((list[0]["cost"].as_f64(), list[0]["meets"].as_bool()), (Some(3.0), Some(true)));
+    // Two and a half erlangs are too much for one server.
+    let too_much =
+        ["--what-if", "system.workers=1", "--objective", "mean < 1s", "--carry", "100/s"];
+    assert_eq!(predict(folder, &too_much).status.code(), Some(4));
+}
+
+fn models_are_scored_on_other_results(folder: &Path) {
+    let file = folder.join("known.toml");
+    let out = folder.join("calibration");
+    let design = ["--set", "design.kind=calibration", "--no-report", "--format", "json", "--out"];
+    let output = kendall().arg("run").arg(&file).args(design).arg(&out).output().unwrap();
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Light, heavy and heavy with all servers for certain; the two knees where they are not among
+    // them; each twice.
+    let runs = Results::open(&out).unwrap().latest_runs().unwrap().len();
+    assert!((6..=10).contains(&runs), "{summary}");
+    let other = folder.join("results");
+    let output = kendall()
+        .arg("predict")
+        .arg(&out)
+        .args(["--most-foreign", "1000", "--format", "json", "--against"])
+        .arg(&other)
+        .output()
+        .unwrap();
+    let scores = json(&output);
+    let usable = Results::open(&other).unwrap().latest_runs().unwrap();
+    let usable = usable.iter().filter(|run| run.is_usable()).count();
+    assert_eq!(scores["points"].as_array().unwrap().len(), usable, "{scores}");
+    assert_eq!(scores["summary"].as_array().unwrap().len(), 3);
+    for metric in scores["summary"].as_array().unwrap() {
+        let [median, worst] = ["median", "worst"].map(|key| metric[key].as_f64().unwrap());
+        assert!(0.0 <= median && median <= worst, "{metric}");
     }
 }

@@ -29,6 +29,6 @@ pub use calibrate::{
     CalibrationError, MOST_FOREIGN_CORES, MeasuredRun, Misfit, ProcessUse, Twin, calibrate,
     calibrate_within,
 };
-pub use predict::{Bottleneck, Distance, Interval, Prediction, Refusal, Share, Why};
+pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
 pub use simulate::{Length, Simulated, simulate};
 pub use system::{Commit, Host, Pool, Process, Spread, Step, System, SystemError, Work, Workload};

@@ -35,6 +35,13 @@ pub(crate) const STUDY: &[Key] = &[
     .optional(),
     Key::new("design", Form::Table(&[DESIGN]), "how factors are combined").optional(),
     Key::new(
+        "costs",
+        Form::Named(&Form::Number),
+        "what one of something costs, by its dotted key in quotes: `\"system.workers\" = 0.1`, \
+         `cores = 20`; `kendall predict --carry` takes the cheapest setting by them",
+    )
+    .optional(),
+    Key::new(
         "toy",
         Form::Named(&Form::Special("a value")),
         "dotted keys in quotes, and the values that replace theirs with `--toy`",
@@ -46,7 +53,7 @@ pub(crate) const STUDY: &[Key] = &[
 pub(crate) const DESIGN: &[Key] = &[
     Key::choice(
         "kind",
-        &["full", "one-at-a-time", "2kr", "fractional", "adaptive"],
+        &["full", "one-at-a-time", "2kr", "fractional", "adaptive", "calibration"],
         "how factors are combined",
     )
     .or("'full'"),
@@ -56,8 +63,11 @@ pub(crate) const DESIGN: &[Key] = &[
     ),
     Key::count("resolution", 3, 8, "fractional: of the smallest fraction, without generators")
         .or("4"),
-    Key::text("factor", "adaptive: what is searched; its levels are the grid")
-        .or("'workload.clients'"),
+    Key::text(
+        "factor",
+        "adaptive: what is searched; calibration: the load; its levels are the grid",
+    )
+    .or("'workload.clients'"),
     Key::count("max_runs", 3, 1_000, "adaptive: at most, for each combination of the others")
         .or("40"),
     Key::choice(
@@ -130,6 +140,8 @@ pub struct StudyFile {
     pub factors: Vec<Factor>,
     /// How the factors are combined.
     pub design: DesignSpec,
+    /// What one of something costs, by its key.
+    pub costs: Vec<(String, f64)>,
     /// Settings before any factor is applied.
     pub base: Settings,
     file: Table,
@@ -187,6 +199,11 @@ pub enum DesignKind {
     },
     /// Finds the saturation point over one numeric factor in few runs.
     Adaptive(Adaptive),
+    /// The fewest runs from which a model can be fitted.
+    Calibration {
+        /// The factor that is the load, such as `workload.clients`.
+        factor: String,
+    },
 }
 
 /// `kind = "adaptive"`.
@@ -208,6 +225,7 @@ impl DesignKind {
             Self::TwoLevel => "2kr",
             Self::Fractional { .. } => "fractional",
             Self::Adaptive(_) => "adaptive",
+            Self::Calibration { .. } => "calibration",
         }
     }
 }
@@ -261,6 +279,7 @@ impl StudyFile {
             seed: parts.seed,
             factors: parts.factors,
             design: parts.design,
+            costs: parts.costs,
             base: parts.base,
             text,
             file,
@@ -430,6 +449,7 @@ struct Parts {
     seed: u64,
     factors: Vec<Factor>,
     design: DesignSpec,
+    costs: Vec<(String, f64)>,
     base: Settings,
 }
 
@@ -451,6 +471,7 @@ impl Parts {
         let seed = root.count("seed")?;
         let factors = Factor::read_all(root.section("factors")?)?;
         let design = design(root.section("design")?, &factors)?;
+        let costs = costs(root.section("costs")?)?;
         // A factor may be the only place where a key is written: the first level stands in.
         let mut first = file.clone();
         for factor in &factors {
@@ -464,7 +485,7 @@ impl Parts {
             let what = "cannot be varied; name a key of system, links, workload or measure, such as \"system.workers\"";
             return Err(Problem { key, what: what.into() });
         }
-        Ok(Self { name, title, question, objective, seed, factors, design, base })
+        Ok(Self { name, title, question, objective, seed, factors, design, costs, base })
     }
 }
 
@@ -528,11 +549,28 @@ fn toy_applied(mut file: Table, toy: bool) -> Result<Table, Problem> {
     Ok(file)
 }
 
+fn costs(section: Section<'_>) -> Result<Vec<(String, f64)>, Problem> {
+    let cost = |(key, value): (&str, &Value)| {
+        let number = match value {
+            Value::Integer(whole) => i32::try_from(*whole).ok().map(f64::from),
+            Value::Float(number) => Some(*number),
+            _ => None,
+        };
+        let number = number.filter(|number| *number >= 0.0 && number.is_finite());
+        let cost = number.ok_or_else(|| {
+            section.problem(key, format!("`{value}` is no cost; write a number such as 0.1"))
+        })?;
+        Ok((key.to_owned(), cost))
+    };
+    section.entries().into_iter().map(cost).collect()
+}
+
 fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Problem> {
     let name = section.text("kind")?;
     let others: &[&str] = match name.as_str() {
         "fractional" => &["factor", "max_runs"],
         "adaptive" => &["generators", "resolution"],
+        "calibration" => &["generators", "resolution", "max_runs"],
         _ => &["generators", "resolution", "factor", "max_runs"],
     };
     if let Some(key) = others.iter().find(|key| section.has(key)) {
@@ -547,6 +585,7 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
             DesignKind::Fractional { generators, resolution }
         }
         "adaptive" => DesignKind::Adaptive(adaptive(&mut section, factors)?),
+        "calibration" => DesignKind::Calibration { factor: searched(&mut section, factors)? },
         // The words are checked where they are read.
         _ => DesignKind::Full,
     };
@@ -567,6 +606,12 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
 }
 
 fn adaptive(section: &mut Section<'_>, factors: &[Factor]) -> Result<Adaptive, Problem> {
+    let factor = searched(section, factors)?;
+    Ok(Adaptive { factor, max_runs: section.small("max_runs")? })
+}
+
+/// The numeric factor along which a design chooses by itself.
+fn searched(section: &mut Section<'_>, factors: &[Factor]) -> Result<String, Problem> {
     let factor = section.text("factor")?;
     let numeric = factors.iter().find(|known| known.key == factor).is_some_and(|known| {
         known.levels.len() >= 2 && (0..known.levels.len()).all(|l| known.level(l).number.is_some())
@@ -575,5 +620,5 @@ fn adaptive(section: &mut Section<'_>, factors: &[Factor]) -> Result<Adaptive, P
         let what = format!("`{factor}` is not a factor with two or more numeric levels");
         return Err(section.problem("factor", what));
     }
-    Ok(Adaptive { factor, max_runs: section.small("max_runs")? })
+    Ok(factor)
 }

@@ -9,6 +9,7 @@
 //! protocol, the same in `workload/`.
 
 mod aside;
+mod calibration;
 mod capacity;
 mod clock;
 mod cut;

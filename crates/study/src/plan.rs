@@ -8,6 +8,7 @@ use kendall_stats::design::{Design, DesignError, Factor as DesignFactor, block_o
 use kendall_stats::stopping::{Decision, StoppingRule};
 use kendall_store::{FactorLevel, SearchLine, Status};
 
+use crate::calibration::Grid;
 use crate::file::{DesignKind, StudyFile};
 use crate::search::{self, Next};
 use crate::section::Problem;
@@ -28,6 +29,7 @@ pub struct Plan {
     retries: u32,
     seed: u64,
     search: Option<Search>,
+    calibration: Option<Grid>,
 }
 
 /// Relative half-width at which a search has confirmed its maximum, where the study file states a
@@ -89,6 +91,7 @@ impl Plan {
             retries: measure.retries,
             seed: study.seed,
             search: None,
+            calibration: None,
         };
         if study.factors.is_empty() {
             return Ok(plan);
@@ -109,14 +112,23 @@ impl Plan {
             plan.search =
                 searched.map(|searched| Search::new(study, &plan, searched, adaptive.max_runs));
         }
+        if let DesignKind::Calibration { factor } = &study.design.kind {
+            let load = study.factors.iter().position(|known| known.key == *factor);
+            let counts: Vec<usize> = study.factors.iter().map(|f| f.levels.len()).collect();
+            plan.calibration = load.map(|load| {
+                let value = |level| study.factors[load].level(level).number.unwrap_or(0.0);
+                Grid::new(&plan.configurations, &counts, load, value)
+            });
+        }
         Ok(plan)
     }
 
     /// How many runs there will be, where that is known beforehand.
     #[must_use]
     pub fn total(&self) -> Option<usize> {
-        match (self.repetitions, &self.search) {
-            (Repetitions::Fixed(count), None) => {
+        let chooses = self.search.is_some() || self.calibration.is_some();
+        match (self.repetitions, chooses) {
+            (Repetitions::Fixed(count), false) => {
                 Some(self.configurations.len() * usize::try_from(count).ok()?)
             }
             _ => None,
@@ -130,9 +142,11 @@ impl Plan {
             Repetitions::Fixed(count) => count,
             Repetitions::Until { max, .. } => max,
         };
-        match &self.search {
-            None => self.configurations.len() * usize::try_from(repetitions).unwrap_or(usize::MAX),
-            Some(search) => search.lines.len().saturating_mul(search.max_runs),
+        let repetitions = usize::try_from(repetitions).unwrap_or(usize::MAX);
+        match (&self.search, &self.calibration) {
+            (Some(search), _) => search.lines.len().saturating_mul(search.max_runs),
+            (None, Some(grid)) => grid.most().saturating_mul(repetitions),
+            (None, None) => self.configurations.len().saturating_mul(repetitions),
         }
     }
 
@@ -145,10 +159,29 @@ impl Plan {
     /// What comes next; `None` when the study is done.
     #[must_use]
     pub fn next(&self, ended: &[Ended]) -> Option<Planned> {
-        match &self.search {
-            None => self.next_in(&(0..self.configurations.len()).collect::<Vec<_>>(), ended),
-            Some(search) => self.next_of_search(search, ended),
+        match (&self.search, &self.calibration) {
+            (Some(search), _) => self.next_of_search(search, ended),
+            (None, Some(grid)) => self.next_of_calibration(grid, ended),
+            (None, None) => {
+                self.next_in(&(0..self.configurations.len()).collect::<Vec<_>>(), ended)
+            }
         }
+    }
+
+    /// The first repetition of each wanted configuration in its order, since what it shows decides
+    /// which are wanted; then the other repetitions, block by block.
+    fn next_of_calibration(&self, grid: &Grid, ended: &[Ended]) -> Option<Planned> {
+        let wanted = grid.wanted(|configuration| {
+            let of = |run: &&Ended| run.configuration == configuration && run.repetition == 0;
+            let done = ended.iter().filter(of).find(|run| run.status == Status::Done)?;
+            done.throughput_per_s
+        });
+        for configuration in &wanted {
+            if let Some(attempt) = self.next_attempt(*configuration, 0, ended) {
+                return Some(Planned { configuration: *configuration, repetition: 0, attempt });
+            }
+        }
+        self.next_in(&wanted, ended)
     }
 
     /// The runs of a fixed design in their order, for people.
@@ -368,7 +401,9 @@ fn design(study: &StudyFile) -> Result<Design, DesignError> {
         })
         .collect();
     match &study.design.kind {
-        DesignKind::Full | DesignKind::Adaptive(_) => Design::full(factors),
+        DesignKind::Full | DesignKind::Adaptive(_) | DesignKind::Calibration { .. } => {
+            Design::full(factors)
+        }
         DesignKind::OneAtATime => Design::one_at_a_time(factors),
         DesignKind::TwoLevel => Design::two_level(factors),
         DesignKind::Fractional { generators, resolution } => {
@@ -503,6 +538,25 @@ mod tests {
             (lines[1].factor.as_str(), lines[1].levels[0].text.as_str()),
             ("workload.clients", "2")
         );
+    }
+
+    #[test]
+    fn a_calibration_takes_few_runs_and_goes_on_when_killed() {
+        let plan = plan(
+            "[measure]\nrepetitions = 2\n[factors]\n'workload.clients' = [1, 2, 4, 8, 16, 32, 64]\n\
+             'system.servers' = [1, 2, 3]\n[design]\nkind = 'calibration'",
+        );
+        let mut runs: Vec<Ended> = Vec::new();
+        while let Some(planned) = plan.next(&runs) {
+            let levels = &plan.configurations[planned.configuration];
+            let clients = 2.0_f64.powf(kendall_units::exact_f64(levels[0].unwrap()));
+            assert_eq!(plan.next(&runs.clone()), Some(planned));
+            runs.push(ended(planned, Status::Done, (100.0 * clients).min(800.0)));
+        }
+        // Light, saturated twice, and the knee of both lines; each twice.
+        assert_eq!(runs.len(), 10, "{runs:?}");
+        assert!(plan.total().is_none() && plan.most() >= runs.len() && plan.looks_at_results());
+        assert!(runs[5..].iter().all(|run| run.repetition == 1));
     }
 
     #[test]

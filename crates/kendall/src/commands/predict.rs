@@ -1,16 +1,20 @@
 //! `kendall predict`: what-if questions to a study's calibrated model.
 
+mod against;
 mod answers;
 mod human;
+mod objective;
 mod question;
 mod verify;
 
 use std::path::PathBuf;
 
 use kendall_store::Results;
+use kendall_study::Objective;
 use kendall_whatif::{AskError, Calibration};
 
 use self::answers::{Answers, Asker};
+use self::objective::Plan;
 use self::question::{Asked, StudyOfResults};
 use self::verify::Verification;
 use crate::exit::{Exit, exit_with};
@@ -28,7 +32,8 @@ use crate::output::{self, Format};
     after_help = "Examples:\n  kendall predict results/demo --what-if workload.clients=300\n  kendall \
                   predict results/demo --what-if workload.clients=10..300 --what-if system.workers=64\n  \
                   kendall predict results/demo --what-if cores=4 --what-if placement.servers=other\n  kendall predict \
-                  results/demo --what-if workload.clients=300 --verify"
+                  results/demo --what-if workload.clients=300 --verify\n  kendall predict results/demo \
+                  --objective \"p99 < 10ms\""
 )]
 pub(crate) struct Predict {
     /// Folder of results
@@ -45,6 +50,17 @@ pub(crate) struct Predict {
     /// Processor time of other processes, in cores, beyond which a run is left out
     #[arg(long, default_value_t = kendall_predict::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
     most_foreign: f64,
+    /// What must be met, such as `p99 < 10ms` or `mean < 2ms`: finds the most load that meets it (along
+    /// the range that is asked, or the load's own), or with --carry the cheapest of all combinations
+    /// of the values asked
+    #[arg(long, value_name = "OBJECTIVE", value_parser = Objective::parse)]
+    objective: Option<Objective>,
+    /// The load that a setting must carry, as Poisson arrivals
+    #[arg(long, value_name = "RATE", requires = "objective", value_parser = kendall_units::parse_rate)]
+    carry: Option<kendall_units::Rate>,
+    /// What one of a key costs, such as system.workers=0.1 or cores=20; adds to `[costs]` of the study
+    #[arg(long, value_name = "KEY=COST", value_parser = cost)]
+    cost: Vec<(String, f64)>,
     /// Runs each asked configuration, with one that was measured before beside it, and says whether the
     /// prediction held; the runs join the study
     #[arg(long)]
@@ -53,6 +69,10 @@ pub(crate) struct Predict {
     /// fails (exit code 4)
     #[arg(long, default_value = "10%", value_parser = error_bound)]
     bound: f64,
+    /// Holds the model against the runs of other results of the same system, which it has not seen:
+    /// errors, intervals and noise floor
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["what_if", "objective", "verify"])]
+    against: Option<PathBuf>,
     /// Keeps the answers with the results: the report shows them
     #[arg(long)]
     keep: bool,
@@ -66,12 +86,27 @@ pub(crate) struct Predict {
 
 impl Predict {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let asked = Asked::parse(&self.what_if, self.points).map_err(refused)?;
+        let curves = if self.carry.is_some() { usize::MAX } else { 1 };
+        let asked = Asked::parse(&self.what_if, self.points, curves).map_err(refused)?;
         let results = Results::open(&self.results)?;
         let study = StudyOfResults::read(&results).map_err(refused)?;
         let mut calibration = Calibration::read(&results)?;
         calibration.most_foreign_cores = self.most_foreign;
+        if let Some(folder) = &self.against {
+            let mut others = Calibration::read(&Results::open(folder)?)?;
+            others.most_foreign_cores = self.most_foreign;
+            let scores = against::score(&calibration, &others).map_err(refused)?;
+            match self.format {
+                Format::Human => output::result(&against::text(&scores)),
+                Format::Json => output::json(&scores)?,
+            }
+            return Ok(Exit::Done);
+        }
         let asker = Asker::new(&study, &calibration, &asked).map_err(|error| refusal(&error))?;
+        if let Some(objective) = &self.objective {
+            let plan = self.planned(&study, &asker, &asked, objective);
+            return self.print_plan(&plan.map_err(|error| refusal(&error))?);
+        }
         let answers = asker.answers().map_err(|error| refusal(&error))?;
         if let Some(path) = &self.csv {
             std::fs::write(path, answers.csv())
@@ -86,6 +121,34 @@ impl Predict {
         }
         self.print(&answers)?;
         Ok(Exit::Done)
+    }
+
+    fn planned(
+        &self,
+        study: &StudyOfResults,
+        asker: &Asker<'_>,
+        asked: &Asked,
+        objective: &Objective,
+    ) -> anyhow::Result<Plan> {
+        let Some(carried) = self.carry else {
+            return objective::most_load(asker, asked, objective);
+        };
+        let mut costs = self.cost.clone();
+        costs.extend(study.file.costs.iter().cloned());
+        objective::settings(asker, asked, objective, carried.get(), &costs)
+    }
+
+    /// What meets nothing is a check that failed.
+    fn print_plan(&self, plan: &Plan) -> anyhow::Result<Exit> {
+        match self.format {
+            Format::Human => output::result(&objective::text(plan)),
+            Format::Json => output::json(plan)?,
+        }
+        let met = match plan {
+            Plan::MostLoad { expected, .. } => expected.is_some(),
+            Plan::Settings { settings, .. } => settings.iter().any(|setting| setting.meets),
+        };
+        Ok(if met { Exit::Done } else { Exit::CheckFailed })
     }
 
     fn verified(
@@ -124,6 +187,15 @@ impl Predict {
         }
         Ok(())
     }
+}
+
+/// `KEY=COST`.
+fn cost(text: &str) -> Result<(String, f64), String> {
+    let found = text.split_once('=').and_then(|(key, cost)| {
+        let cost = cost.trim().parse::<f64>().ok()?;
+        (cost >= 0.0 && cost.is_finite()).then(|| (key.trim().to_owned(), cost))
+    });
+    found.ok_or_else(|| format!("`{text}` is no cost; write it like system.workers=0.1"))
 }
 
 /// An error may be more than the whole.

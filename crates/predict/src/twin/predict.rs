@@ -24,7 +24,7 @@ const TIMES: f64 = 0.25;
 /// Least spread of throughput, mean response, p50, p90, p99 and utilizations, whatever the draws say.
 const FLOORS: [f64; 6] = [0.01, 0.03, 0.03, 0.06, 0.10, 0.02];
 /// How many times beyond what was measured a level may lie before the runs say nothing about it.
-const MOST_REACH: f64 = 8.0;
+pub const MOST_REACH: f64 = 8.0;
 /// Busy share from which something is called a bottleneck.
 const BUSY: f64 = 0.85;
 /// Requests of one simulation.

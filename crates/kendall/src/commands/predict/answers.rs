@@ -1,6 +1,8 @@
 //! The answers to what was asked: one, or those along a curve.
 
-use kendall_predict::twin::{Curve, CurvePoint, Interval, Misfit, Prediction, Solved, knee};
+use kendall_predict::twin::{
+    Curve, CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
+};
 use kendall_store::{Purpose, Results, StoredPrediction};
 use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts};
 use serde::Serialize;
@@ -115,6 +117,44 @@ impl<'a> Asker<'a> {
         let fitted = self.calibration.twin(kind, &self.asked.keys(), &cached)?;
         self.twins.borrow_mut().push(fitted.clone());
         Ok(fitted)
+    }
+
+    /// One point.
+    pub(super) fn ask(&self, values: &[(String, String)]) -> anyhow::Result<Answer> {
+        let question = self.question(values)?;
+        Ok(self.twin(&question)?.answer(&question, None)?)
+    }
+
+    /// One point under another load than that of the study.
+    pub(super) fn ask_under(
+        &self,
+        values: &[(String, String)],
+        workload: Workload,
+    ) -> anyhow::Result<Answer> {
+        let question = Question { workload, ..self.question(values)? };
+        Ok(self.twin(&question)?.answer(&question, None)?)
+    }
+
+    /// The key of the load, the least that was measured of it, the most that the runs say something
+    /// about, and its unit.
+    pub(super) fn load_range(
+        &self,
+        values: &[(String, String)],
+    ) -> anyhow::Result<(String, f64, f64, String)> {
+        let question = self.question(values)?;
+        let fitted = self.twin(&question)?;
+        let configurations = fitted.twin.configurations();
+        let loads = configurations.iter().map(|run| match run.system.workload {
+            Workload::Closed { clients, .. } => f64::from(clients),
+            Workload::Open { rate_per_s } => rate_per_s,
+        });
+        let (low, high) = loads
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), load| (low.min(load), high.max(load)));
+        let (key, unit) = match question.workload {
+            Workload::Closed { .. } => ("workload.clients", ""),
+            Workload::Open { .. } => ("workload.rate", "/s"),
+        };
+        Ok((key.to_owned(), low, MOST_REACH * high, unit.to_owned()))
     }
 
     /// The run of the calibration that lies nearest to a question, by the ratios of their levels.

@@ -82,7 +82,11 @@ pub(super) enum QuestionError {
 }
 
 impl Asked {
-    pub(super) fn parse(texts: &[String], points: u32) -> Result<Self, QuestionError> {
+    pub(super) fn parse(
+        texts: &[String],
+        points: u32,
+        curves: usize,
+    ) -> Result<Self, QuestionError> {
         let mut what_ifs: Vec<WhatIf> = Vec::new();
         for text in texts {
             let Some((key, value)) = text.split_once('=') else {
@@ -98,8 +102,8 @@ impl Asked {
             let values = values(&key, value, points)?;
             what_ifs.push(WhatIf { key, values });
         }
-        let mut curves = what_ifs.iter().filter(|what_if| what_if.values.len() > 1);
-        if let (Some(first), Some(second)) = (curves.next(), curves.next()) {
+        let mut several = what_ifs.iter().filter(|what_if| what_if.values.len() > 1);
+        if let (true, Some(first), Some(second)) = (curves == 1, several.next(), several.next()) {
             let (first, second) = (first.key.clone(), second.key.clone());
             return Err(QuestionError::TwoCurves { first, second });
         }
@@ -119,6 +123,23 @@ impl Asked {
             (what_if.key.clone(), what_if.values[at].clone())
         };
         (0..many).map(|at| self.what_ifs.iter().map(|w| value(w, at)).collect()).collect()
+    }
+
+    /// Every combination of the values of all keys.
+    pub(super) fn product(&self) -> Vec<Values> {
+        let mut all: Vec<Values> = vec![Vec::new()];
+        for what_if in &self.what_ifs {
+            let with = |values: &Values| -> Vec<Values> {
+                let more = |value: &String| {
+                    let mut values = values.clone();
+                    values.push((what_if.key.clone(), value.clone()));
+                    values
+                };
+                what_if.values.iter().map(more).collect()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        all
     }
 
     pub(super) fn keys(&self) -> Vec<String> {
@@ -480,7 +501,7 @@ mod tests {
 
     fn asked(texts: &[&str]) -> Result<Asked, QuestionError> {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        Asked::parse(&texts, 5)
+        Asked::parse(&texts, 5, 1)
     }
 
     #[test]
