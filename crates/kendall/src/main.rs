@@ -4,6 +4,7 @@ mod commands;
 mod csv;
 mod exit;
 mod output;
+mod paint;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

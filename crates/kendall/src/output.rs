@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::exit::Exit;
+use crate::paint::Paint;
 
 /// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -51,8 +52,9 @@ pub(crate) fn draw(text: &str) {
 /// must not reach a terminal.
 pub(crate) fn error(error: &anyhow::Error) {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    let text = format!("error: {error:#}");
-    note(&text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect::<String>());
+    let text: String =
+        format!("{error:#}").chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect();
+    note(&format!("{} {text}", Paint::of_notes().bad("error:")));
 }
 
 /// Prints clap's answer: help and version are results, refusals are not.

@@ -44,6 +44,13 @@ const INDEPENDENCE_SIGNIFICANCE: f64 = 0.05;
 /// that get a wrong interval rises above 6 %.
 const EFFECTIVE_FOR_MEAN: f64 = 100.0;
 
+/// The largest values are one in so many.
+const LARGEST: u64 = 100;
+
+/// Largest values below which nothing is said of how they fall off: the index has a standard error
+/// of a seventh of itself then.
+const FEWEST_OF_TAIL: u64 = 50;
+
 /// How much information a correlated series carries about its mean.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct EffectiveSize {
@@ -119,8 +126,11 @@ pub fn mean_of_observations(series: &[f64], confidence: f64) -> Result<Estimate,
 pub fn mean_of_windows(series: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
     check(series)?;
     check_confidence(confidence)?;
-    let batches = Batches::of(series, exact_f64(FEWEST_BATCHES));
     let estimate = Estimate::exact(mean(series));
+    if let Some(caveat) = too_short(series.len()) {
+        return Ok(estimate.doubt(caveat));
+    }
+    let batches = Batches::of(series, exact_f64(FEWEST_BATCHES));
     if sum_of_squares(series) <= 0.0 {
         return Ok(constant(estimate, series.len(), confidence));
     }
@@ -179,6 +189,9 @@ pub fn quantile_of_windows(
     check_confidence(confidence)?;
     let all = Histogram::merged(windows);
     let center = all.quantile(quantile).ok_or(SampleError::Empty)?;
+    if let Some(caveat) = too_short(windows.len()) {
+        return Ok(Estimate::exact(exact_f64(center)).doubt(caveat));
+    }
     let above =
         kendall_units::ratio(all.count_above(center), all.count()).ok_or(SampleError::Empty)?;
     let per_window = exact_f64(all.count()) / exact_f64(windows.len());
@@ -198,6 +211,9 @@ pub fn quantile_of_windows(
 
 /// The mean over windows that each kept a histogram, in nanoseconds, weighted by their counts.
 ///
+/// No interval where fewer than 100 effectively independent values or 10 independent windows are
+/// left.
+///
 /// # Errors
 /// [`SampleError`] when all histograms are empty, or for a confidence outside (0, 1).
 ///
@@ -206,23 +222,99 @@ pub fn quantile_of_windows(
 pub fn mean_of_histograms(windows: &[Histogram], confidence: f64) -> Result<Estimate, SampleError> {
     check_confidence(confidence)?;
     let counts: Vec<f64> = windows.iter().map(|window| exact_f64(window.count())).collect();
-    let total: f64 = counts.iter().sum();
+    let sums: Vec<f64> =
+        windows.iter().zip(&counts).map(|(w, n)| n * w.mean().unwrap_or(0.0)).collect();
+    let (spread, batches) = ratio_of_windows(&sums, &counts, confidence)?;
+    let count: f64 = counts.iter().sum();
+    let all = Histogram::merged(windows);
+    let spread = match heavy_tail(&all) {
+        Some(caveat) => spread.doubt(caveat),
+        None => spread,
+    };
+    let variance = all.standard_deviation().unwrap_or(0.0).powi(2);
+    let effective = batches.and_then(|batches| batches.effective(variance));
+    match effective.filter(|effective| *effective < EFFECTIVE_FOR_MEAN) {
+        Some(effective) if spread.interval.is_some() => Ok(Estimate { interval: None, ..spread }
+            .doubt(Caveat::Autocorrelated { count: whole_u64(count), effective })
+            .doubt(Caveat::TooCorrelated {
+                batches: whole_u64(effective),
+                need: whole_u64(EFFECTIVE_FOR_MEAN),
+            })),
+        _ => Ok(spread),
+    }
+}
+
+/// Whether the largest values fall off like a power at which the variance is infinite: Hill's
+/// estimate of the index from the largest hundredth, at least 50 values, lies below 2.
+///
+/// Source: Hill 1975. Exponential times have 4.6 there, hyper-exponential ones of c² = 4 have 2.4.
+fn heavy_tail(all: &Histogram) -> Option<Caveat> {
+    let values = all.count() / LARGEST;
+    if values < FEWEST_OF_TAIL {
+        return None;
+    }
+    let threshold = exact_f64(all.quantile(1.0 - 1.0 / exact_f64(LARGEST))?.max(1));
+    let (mut logs, mut beyond) = (0.0, 0_u64);
+    for (from, to, count) in all.cells() {
+        let middle = exact_f64(from) / 2.0 + exact_f64(to) / 2.0;
+        if middle > threshold {
+            logs += exact_f64(count) * (middle / threshold).ln();
+            beyond += count;
+        }
+    }
+    let index = exact_f64(beyond) / logs;
+    (beyond >= FEWEST_OF_TAIL && index < 2.0).then_some(Caveat::HeavyTail { index, values: beyond })
+}
+
+/// A rate over windows of different lengths: `counts` over `lengths`, such as requests a second.
+///
+/// # Errors
+/// [`SampleError`] when there are no windows or they have no length.
+///
+/// # Source
+/// As [`mean_of_histograms`].
+pub fn rate_of_windows(
+    counts: &[f64],
+    lengths: &[f64],
+    confidence: f64,
+) -> Result<Estimate, SampleError> {
+    check_confidence(confidence)?;
+    Ok(ratio_of_windows(counts, lengths, confidence)?.0)
+}
+
+/// Σ`above`/Σ`below`, with an error by the residuals of a ratio: a window with twice the weight has
+/// twice the say.
+fn ratio_of_windows(
+    above: &[f64],
+    below: &[f64],
+    confidence: f64,
+) -> Result<(Estimate, Option<Batches>), SampleError> {
+    let total: f64 = below.iter().sum();
     if total <= 0.0 {
         return Err(SampleError::Empty);
     }
-    let sums: Vec<f64> =
-        windows.iter().zip(&counts).map(|(w, n)| n * w.mean().unwrap_or(0.0)).collect();
-    let center = sums.iter().sum::<f64>() / total;
-    let per_window = total / exact_f64(windows.len());
-    let residuals: Vec<f64> =
-        sums.iter().zip(&counts).map(|(sum, n)| (sum - center * n) / per_window).collect();
+    let center = above.iter().sum::<f64>() / total;
+    let mean_weight = total / exact_f64(below.len());
+    let residuals: Vec<f64> = above
+        .iter()
+        .zip(below)
+        .map(|(sum, weight)| (sum - center * weight) / mean_weight)
+        .collect();
     let spread = mean_of_windows(&residuals, confidence)?;
     let interval = spread.interval.map(|i| Interval {
         low: center + i.low,
         high: center + i.high,
         confidence,
     });
-    Ok(Estimate { center, interval, caveats: spread.caveats })
+    let batches = interval.map(|_| Batches::of(&residuals, exact_f64(FEWEST_BATCHES)));
+    Ok((Estimate { center, interval, caveats: spread.caveats }, batches))
+}
+
+/// Why so few windows carry no interval.
+fn too_short(windows: usize) -> Option<Caveat> {
+    let need = whole_u64(exact_f64(FEWEST_BATCHES));
+    let windows = whole_u64(exact_f64(windows));
+    (windows < need).then_some(Caveat::TooFewWindows { windows, need })
 }
 
 /// The sample percentile, and the share of the observations above it.
@@ -301,10 +393,10 @@ struct Batches {
 impl Batches {
     fn of(series: &[f64], fewest_observations: f64) -> Self {
         let independent = independent_batches(series);
-        let used = independent.min(BATCHES);
+        let used = whole_batches(series.len(), independent.min(BATCHES)).1;
         if used < FEWEST_BATCHES || exact_f64(series.len()) < fewest_observations {
             // Still an error, for the effective size that the refusal prints.
-            let used = FEWEST_BATCHES.min(series.len());
+            let used = whole_batches(series.len(), FEWEST_BATCHES).1;
             let standard_error = standard_error(&batch_means(series, used));
             let independent = independent.min(used);
             return Self { independent, used, standard_error, bend: 0.0, kurtosis: 0.0 };
@@ -355,23 +447,30 @@ impl Batches {
 
 /// Most batches, at most 1024, whose neighbors do not resemble each other; 0 if they always do.
 fn independent_batches(series: &[f64]) -> usize {
-    let mut count = MOST_BATCHES.min(series.len());
+    let mut count = whole_batches(series.len(), MOST_BATCHES).1;
     while count >= FEWEST_BATCHES {
-        let means = batch_means(series, count);
-        match von_neumann(&means) {
-            Some(test) if test.p_value < INDEPENDENCE_SIGNIFICANCE => count = count * 3 / 4,
+        match von_neumann(&batch_means(series, count)) {
+            Some(test) if test.p_value < INDEPENDENCE_SIGNIFICANCE => {
+                count = whole_batches(series.len(), count * 3 / 4).1;
+            }
             _ => return count,
         }
     }
     0
 }
 
-/// Means of `count` batches of equal length; what does not fill them is left out at the start,
-/// where a remnant of the warm-up would be.
+/// Length and number of equal batches, at most `most`, that leave less than one batch out: a run of
+/// 60 windows is no 45 batches of one, or a quarter of it would be in the mean and in no error.
+fn whole_batches(len: usize, most: usize) -> (usize, usize) {
+    let length = len.div_ceil(most.max(1)).max(1);
+    (length, len / length)
+}
+
+/// Means of at most `count` batches of equal length; what does not fill them is left out at the
+/// start, where a remnant of the warm-up would be.
 fn batch_means(series: &[f64], count: usize) -> Vec<f64> {
-    let length = (series.len() / count.max(1)).max(1);
-    let skipped = series.len().saturating_sub(length * count);
-    series[skipped..].chunks_exact(length).map(mean).collect()
+    let (length, count) = whole_batches(series.len(), count);
+    series[series.len() - length * count..].chunks_exact(length).map(mean).collect()
 }
 
 fn standard_error(means: &[f64]) -> f64 {
@@ -462,6 +561,31 @@ mod tests {
             assert!(quantile_of_observations(&series, 0.5, 0.95).unwrap().interval.is_none());
             assert_eq!(mean_of_windows(&series, 0.95).unwrap().interval.is_some(), count >= 10);
         }
+    }
+
+    /// Pareto times of index 1.5 have no variance; exponential ones do.
+    #[test]
+    fn an_infinite_variance_is_said_beside_the_mean() {
+        let windows = |quantile: &dyn Fn(f64) -> f64| -> Vec<Histogram> {
+            let mut number = 0_u64;
+            (0..20)
+                .map(|_| {
+                    let mut histogram = Histogram::new();
+                    for _ in 0..1_000 {
+                        number += 1;
+                        histogram.record(whole_u64(1e6 * quantile(1.0 - noise(number))));
+                    }
+                    histogram
+                })
+                .collect()
+        };
+        let heavy = |mean: &Estimate| {
+            mean.caveats.iter().any(|caveat| matches!(caveat, Caveat::HeavyTail { .. }))
+        };
+        let pareto = windows(&|u: f64| u.max(1e-9).powf(-1.0 / 1.5));
+        assert!(heavy(&mean_of_histograms(&pareto, 0.95).unwrap()));
+        let exponential = windows(&|u: f64| -u.max(1e-9).ln());
+        assert!(!heavy(&mean_of_histograms(&exponential, 0.95).unwrap()));
     }
 
     #[test]

@@ -270,6 +270,25 @@ pub enum Caveat {
         /// Batches needed.
         need: u64,
     },
+    /// The run was shorter than the windows that its error is made of.
+    #[error("{windows} windows are too few for an interval, it needs {need}; run longer")]
+    TooFewWindows {
+        /// Windows at hand, usually of a second.
+        windows: u64,
+        /// Windows needed.
+        need: u64,
+    },
+    /// The largest values fall off so slowly that the mean may have no error to speak of.
+    #[error(
+        "the largest {values} values fall off like a power of {index:.1}: below 2 the variance is \
+         infinite, and the interval of the mean holds less often than it says; use percentiles"
+    )]
+    HeavyTail {
+        /// Tail index by Hill's estimator.
+        index: f64,
+        /// Values that it was taken from.
+        values: u64,
+    },
     /// Many observations carry the information of few.
     #[error(
         "{count} observations carry the information of {effective:.0} independent ones ({share:.1} %)",

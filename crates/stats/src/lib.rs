@@ -15,3 +15,4 @@ pub mod power;
 pub mod sample;
 pub mod steady;
 pub mod stopping;
+pub mod within_run;

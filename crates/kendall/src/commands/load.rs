@@ -4,6 +4,7 @@ mod bazel;
 mod common;
 mod http;
 mod human;
+mod intervals;
 mod live;
 mod memcached;
 mod queue;

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::bazel::{self, Behind, BuildError, BuildPlan, TaskKind};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{print, refuse, stop_at_a_signal};
+use super::common::{LoadFormat, print, refuse, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
-use crate::output::Format;
 
 /// Builds once on a build cluster, with Bazel
 ///
@@ -82,7 +81,7 @@ pub(crate) struct LoadBazel {
 
     /// How the result is printed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    format: Format,
+    format: LoadFormat,
 }
 
 /// What lies behind the address.

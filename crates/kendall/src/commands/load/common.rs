@@ -13,10 +13,12 @@ use kendall_protocols::load_result::LoadResult;
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 
 use super::human;
+use super::intervals::{self, Intervals};
 use super::live::Live;
 use super::summary::Summary;
 use crate::exit::{Exit, exit_with};
-use crate::output::{self, Format};
+use crate::output;
+use crate::paint::Paint;
 
 /// Options of every load.
 #[derive(Debug, clap::Args)]
@@ -78,11 +80,23 @@ pub(crate) struct Common {
 
     /// How the result is printed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+    pub(crate) format: LoadFormat,
 
     /// Print no progress
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+/// How the result of a load is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum LoadFormat {
+    /// Tables for people.
+    #[default]
+    Human,
+    /// One JSON document: figures first, then the whole result.
+    Json,
+    /// Figures with their intervals, a row each.
+    Csv,
 }
 
 /// How long a load takes that says nothing of it.
@@ -106,6 +120,7 @@ fn rate(text: &str) -> Result<Rate, QuantityError> {
 struct Printed<'a> {
     #[serde(flatten)]
     summary: Summary,
+    intervals: Option<Intervals>,
     #[serde(flatten)]
     result: &'a LoadResult,
 }
@@ -115,8 +130,25 @@ pub(crate) fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     exit_with(Exit::Refused, error)
 }
 
+/// Which addresses of a host will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Any,
+    V4,
+    V6,
+}
+
 /// The first address of each target; `example` is one as this protocol writes it.
 pub(crate) fn resolve(targets: &[String], example: &str) -> anyhow::Result<Vec<SocketAddr>> {
+    resolve_as(targets, example, Family::Any)
+}
+
+/// As [`resolve`], of one family.
+pub(crate) fn resolve_as(
+    targets: &[String],
+    example: &str,
+    family: Family,
+) -> anyhow::Result<Vec<SocketAddr>> {
     targets
         .iter()
         .map(|target| {
@@ -128,8 +160,17 @@ pub(crate) fn resolve(targets: &[String], example: &str) -> anyhow::Result<Vec<S
                     exit_with(Exit::NotReady, text)
                 }
             })?;
-            addresses.into_iter().next().ok_or_else(|| {
-                exit_with(Exit::NotReady, format!("target `{target}` has no address"))
+            let all: Vec<SocketAddr> = addresses.collect();
+            let fits = |address: &&SocketAddr| match family {
+                Family::Any => true,
+                Family::V4 => address.is_ipv4(),
+                Family::V6 => address.is_ipv6(),
+            };
+            all.iter().find(fits).copied().ok_or_else(|| {
+                let has: Vec<String> = all.iter().map(|one| one.ip().to_string()).collect();
+                let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+                let what = format!("target `{target}` has no address of that family; it has {has}");
+                exit_with(Exit::NotReady, what)
             })
         })
         .collect()
@@ -205,13 +246,27 @@ impl Common {
 }
 
 /// Prints a result; the exit code says whether it may be used.
-pub(crate) fn print(result: &LoadResult, format: Format) -> anyhow::Result<Exit> {
+pub(crate) fn print(result: &LoadResult, format: LoadFormat) -> anyhow::Result<Exit> {
+    // A job has a start and an end, and nothing stationary between them.
+    let run = if result.r#loop == JOB_LOOP { None } else { intervals::of(result)? };
     match format {
-        Format::Json => output::json(&Printed { summary: Summary::of(result)?, result })?,
-        Format::Human => output::result(&human::table(result)?),
+        LoadFormat::Json => output::json(&Printed {
+            summary: Summary::of(result)?,
+            intervals: run.as_ref().map(Intervals::new),
+            result,
+        })?,
+        LoadFormat::Human => {
+            output::result(&human::table(result, run.as_ref(), Paint::of_results())?);
+        }
+        LoadFormat::Csv => {
+            let nothing = "nothing was measured: no row to print";
+            let run = run.ok_or_else(|| exit_with(Exit::RunRejected, nothing))?;
+            output::result(&intervals::csv(&run));
+        }
     }
+    let paint = Paint::of_notes();
     for rejection in &result.rejections {
-        output::note(&format!("rejected: {rejection}"));
+        output::note(&paint.bad(&format!("rejected: {rejection}")));
     }
     Ok(if result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
 }

@@ -7,7 +7,7 @@ use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::web::{self, WebPlan};
 
-use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
+use super::common::{Common, Family, load_error, refuse, resolve_as, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
 
 /// Loads an HTTP service
@@ -52,6 +52,14 @@ pub(crate) struct LoadHttp {
     #[arg(long)]
     http2: bool,
 
+    /// Takes an IPv4 address of the host
+    #[arg(long, short = '4', conflicts_with = "ipv6")]
+    ipv4: bool,
+
+    /// Takes an IPv6 address of the host
+    #[arg(long, short = '6')]
+    ipv6: bool,
+
     /// https: take any certificate
     #[arg(long)]
     insecure: bool,
@@ -70,7 +78,12 @@ impl LoadHttp {
         } else {
             format!("{}:{}", url.host, url.port)
         };
-        let plan = self.common.plan(resolve(&[target], "http://127.0.0.1:8080/")?)?;
+        let family = match (self.ipv4, self.ipv6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        };
+        let plan = self.common.plan(resolve_as(&[target], "http://127.0.0.1:8080/", family)?)?;
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());

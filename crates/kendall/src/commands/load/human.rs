@@ -7,7 +7,11 @@ use kendall_loadgen::load::LoadProgress;
 use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
+use kendall_stats::within_run::WithinRun;
 use kendall_units::{Rate, Seconds, exact_f64};
+
+use super::intervals;
+use crate::paint::Paint;
 
 /// Quantiles of the table.
 const QUANTILES: [(f64, &str); 5] =
@@ -29,7 +33,11 @@ pub(crate) fn progress(moment: &LoadProgress) -> String {
 }
 
 /// The whole result.
-pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
+pub(super) fn table(
+    result: &LoadResult,
+    run: Option<&WithinRun>,
+    paint: Paint,
+) -> anyhow::Result<String> {
     let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns));
     let mut text = format!(
         "{} {} loop on {}: {} clients, {} threads, {seconds}\n",
@@ -83,16 +91,22 @@ pub(crate) fn table(result: &LoadResult) -> anyhow::Result<String> {
             "answered after the end: {all_drained}; in the times, and not in the throughput"
         )?;
     }
-    outcomes(&mut text, result)?;
+    if let Some(run) = run {
+        writeln!(text, "{}", intervals::human(run, paint))?;
+    }
+    outcomes(&mut text, result, paint)?;
     if all.1.count() > 0 {
-        writeln!(text, "response times:\n{}", bars(&all.1))?;
+        writeln!(text, "{}\n{}", paint.head("response times:"), bars(&all.1))?;
     }
     generator(&mut text, result)?;
+    for caveat in &result.caveats {
+        writeln!(text, "{}", paint.doubt(&format!("caveat: {caveat}")))?;
+    }
     Ok(text)
 }
 
 /// Hits, errors and status codes.
-fn outcomes(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
+fn outcomes(text: &mut String, result: &LoadResult, paint: Paint) -> anyhow::Result<()> {
     for (name, operation) in &result.operations {
         let Operation { hits, misses, .. } = operation;
         if hits + misses == 0 {
@@ -106,15 +120,24 @@ fn outcomes(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
     }
     for (name, operation) in &result.operations {
         for (kind, count) in &operation.errors {
-            writeln!(text, "errors of {name}: {kind} {count}")?;
+            writeln!(text, "{}", paint.bad(&format!("errors of {name}: {kind} {count}")))?;
         }
     }
     if !result.statuses.is_empty() {
-        let parts: Vec<String> =
-            result.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
+        let parts: Vec<String> = result
+            .statuses
+            .iter()
+            .map(|(status, count)| of_status(*status, *count, paint))
+            .collect();
         writeln!(text, "status codes: {}", parts.join(", "))?;
     }
     Ok(())
+}
+
+/// Statuses of errors are 400 and above.
+fn of_status(status: u16, count: u64, paint: Paint) -> String {
+    let text = format!("{status}: {count}");
+    if status >= 400 { paint.bad(&text) } else { text }
 }
 
 fn row(
@@ -186,7 +209,7 @@ pub(crate) fn bars(times: &Histogram) -> String {
 }
 
 /// `1.47 ms`: what a table has room for.
-fn three_digits(nanoseconds: f64) -> String {
+pub(super) fn three_digits(nanoseconds: f64) -> String {
     let (value, unit) = match nanoseconds {
         1e9.. => (nanoseconds / 1e9, "s"),
         1e6.. => (nanoseconds / 1e6, "ms"),
@@ -248,9 +271,6 @@ fn generator(text: &mut String, result: &LoadResult) -> anyhow::Result<()> {
             share(thread.spun_ns),
             share(thread.run_queue_wait_ns)
         )?;
-    }
-    for caveat in &result.caveats {
-        writeln!(text, "caveat: {caveat}")?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use kendall_units::{Rate, Seconds, exact_f64};
 
 use super::dry_run::duration;
 use crate::output;
+use crate::paint::Paint;
 
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
@@ -94,12 +95,21 @@ impl Progress {
             write!(line, ", mean response {}", Seconds::new(time)).unwrap_or_default();
         }
         match run.status {
-            Status::Done => {}
+            Status::Done if run.caveats.is_empty() => {}
+            Status::Done => {
+                let doubts = match run.caveats.len() {
+                    1 => "1 doubt".to_owned(),
+                    several => format!("{several} doubts"),
+                };
+                write!(line, "  {}", Paint::of_notes().doubt(&doubts)).unwrap_or_default();
+            }
             Status::Rejected => {
-                write!(line, "  REJECTED: {}", run.reasons.join("; ")).unwrap_or_default();
+                let why = format!("REJECTED: {}", run.reasons.join("; "));
+                write!(line, "  {}", Paint::of_notes().bad(&why)).unwrap_or_default();
             }
             Status::Failed => {
-                write!(line, "  FAILED: {}", run.reasons.join("; ")).unwrap_or_default();
+                let why = format!("FAILED: {}", run.reasons.join("; "));
+                write!(line, "  {}", Paint::of_notes().bad(&why)).unwrap_or_default();
             }
         }
         match &self.bar {

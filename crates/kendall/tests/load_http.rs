@@ -1,0 +1,115 @@
+//! `kendall load http` as a user of other tools types it: short flags, formats, intervals, messages.
+
+#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
+mod support;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Output, Stdio};
+
+use self::support::kendall;
+
+/// A server that answers at once, stopped when the test ends.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut child = kendall()
+            .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--workers", "2", "--service", "constant:1ms"])
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let ready = lines.map_while(Result::ok).find(|line| line.contains("listen="));
+        let address = ready
+            .unwrap()
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("listen=").map(str::to_owned))
+            .unwrap();
+        Self { child, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap_or_default();
+        self.child.wait().map(drop).unwrap_or_default();
+    }
+}
+
+fn load(arguments: &[&str]) -> Output {
+    kendall().args(["load", "http"]).args(arguments).output().unwrap()
+}
+
+/// Half a second carries no interval: each format says so with how long would do, and the plain
+/// numbers are there all the same.
+#[test]
+fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
+    let server = Server::start();
+    let url = format!("http://{}/", server.address);
+    let short = ["-c", "2", "-n", "50", "--quiet"];
+    let output = load(&[&[&url[..]], &short[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("no intervals: ") && text.contains("10 s would do"), "{text}");
+    assert!(!text.contains('\u{1b}'), "colors in a pipe: {text}");
+
+    let output = load(&[&[&url[..]], &short[..], &["--format", "json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["response_time_p99_s"].as_f64().unwrap() >= 0.001, "{json:#}");
+    let interval = &json["intervals"]["throughput_per_s"];
+    assert!(interval["refused"][0].is_string() && interval["enough_s"].is_number(), "{interval}");
+
+    let output = load(&[&[&url[..]], &short[..], &["--format", "csv"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("figure,value,low,high,confidence,refused,enough_s\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("response_time_p99_s,0.0")), "{text}");
+}
+
+/// A long enough one has them: of throughput and mean in any case.
+#[test]
+fn eleven_seconds_carry_intervals_that_hold_their_centers() {
+    let server = Server::start();
+    let url = format!("http://{}/", server.address);
+    let output = load(&[
+        &url,
+        "-q",
+        "100",
+        "--arrivals",
+        "constant",
+        "-z",
+        "11",
+        "--format",
+        "json",
+        "--quiet",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["throughput_per_s", "response_time_mean_s", "response_time_p50_s"] {
+        let (center, interval) = (json[key].as_f64().unwrap(), &json["intervals"][key]);
+        // A busy machine may make a run that carries none: then it says so.
+        let Some(low) = interval["low"].as_f64() else {
+            assert!(interval["refused"][0].is_string(), "{key}: {interval}");
+            continue;
+        };
+        let high = interval["high"].as_f64().unwrap();
+        assert!(low <= center * 1.0011 && center <= high * 1.0011, "{key}: {center} {interval}");
+    }
+}
+
+#[test]
+fn what_fails_names_what_to_do() {
+    // An address that no name server has.
+    let output = load(&["http://no.such.host.invalid/", "-n", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("http://127.0.0.1:8080/") && !said.contains("11211"), "{said}");
+    let output = load(&["http://127.0.0.1:1/", "-d", "@body.json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--body-file body.json"), "{said}");
+}
