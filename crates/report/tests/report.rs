@@ -160,6 +160,8 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
         best_between: (30.0, 198.0),
         saturation_point: estimate(26.5, 0.5),
         knee_between: (6.0, 30.0),
+        shape: "saturating".to_owned(),
+        beyond: None,
     };
     let mut results = kendall_store::Results::open(&folder).unwrap();
     let lines = [line(0, level("8"), Some(found), ""), line(1, level("16"), None, "a run failed")];

@@ -166,6 +166,10 @@ pub struct Outcome {
     /// What the curve does beyond its maximum.
     #[serde(default)]
     pub shape: Shape,
+    /// How the throughput at the highest load that was run compares with the maximum; `None` where
+    /// that is the load of the maximum.
+    #[serde(default)]
+    pub beyond: Option<Beyond>,
     /// Runs in all.
     pub runs: u64,
     /// Mean throughput of every load that was measured, ascending.
@@ -186,6 +190,15 @@ pub enum Shape {
     /// It falls by more than a fifth between neighboring loads, of which the higher one is less
     /// than half as high again.
     Cliff,
+}
+
+/// The throughput beyond the maximum.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beyond {
+    /// The highest load that was run.
+    pub load: u64,
+    /// Its throughput over the maximum, with the interval of a ratio.
+    pub ratio: Estimate,
 }
 
 /// One load of the curve.
@@ -358,7 +371,7 @@ impl Search {
             } else {
                 rule
             };
-            let maximum = match rule.decide(&kept) {
+            let maximum = match rule.decide_independent(&kept) {
                 Ok(Decision::Continue { .. }) if !capped => continue,
                 Ok(Decision::Enough { estimate } | Decision::CapReached { estimate }) => estimate,
                 _ => Estimate::exact(mean(&kept)),
@@ -459,10 +472,29 @@ impl Search {
             knee: knee.clamp(exact_f64(knee_between.0), exact_f64(knee_between.1)),
             knee_between,
             shape,
+            beyond: self.beyond(replay, &confirmed),
             runs: whole_u64(exact_f64(self.measured.len())),
             curve,
             maximum_throughput: with_limit(with_gap(confirmed.maximum, hidden)),
         }
+    }
+
+    /// The highest load against the maximum, with the scatter of all loads together.
+    fn beyond(&self, replay: &Replay<'_>, confirmed: &Confirmed) -> Option<Beyond> {
+        let (load, values) = replay.seen.last_key_value()?;
+        if *load <= confirmed.load {
+            return None;
+        }
+        let (kept, _) = undisturbed(values);
+        let center = level(&kept) / confirmed.maximum.center;
+        let (deviation, degrees) = replay.scatter(confirmed);
+        let error = deviation
+            * (1.0 / exact_f64(kept.len()) + 1.0 / exact_f64(confirmed.at_best.len())).sqrt();
+        let confidence = self.settings.rule.confidence;
+        let half = t_two_sided(confidence, degrees.max(1.0)) * error;
+        let interval =
+            Interval { low: center * (-half).exp(), high: center * half.exp(), confidence };
+        Some(Beyond { load: *load, ratio: Estimate::with_interval(center, interval) })
     }
 
     /// N* = low · X(best) / X(low), with the interval of a ratio of means on the log scale.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
 use crate::sample::{SampleError, mean_interval, variance};
+use crate::steady::autocorrelation;
 
 /// `repetitions = { min = 3, max = 20, until = "2%", confidence = 0.95 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -88,7 +89,9 @@ impl StoppingRule {
         Ok(())
     }
 
-    /// Looks at one number per repetition, in any order.
+    /// Looks at one number per repetition, in the order in which they were run: repetitions that
+    /// resemble their neighbors (a machine that is slow for minutes) carry the information of fewer,
+    /// so their interval is wider.
     ///
     /// # Errors
     /// [`RuleError`] for a rule that cannot be followed and for observations that are not finite.
@@ -97,12 +100,45 @@ impl StoppingRule {
     /// Fixed-width sequential intervals: Chow, Robbins 1965; [Law, Kelton 2000 §9.4.1]. The margin
     /// for few repetitions is ours, see `docs/methodology.md`.
     pub fn decide(&self, values: &[f64]) -> Result<Decision, RuleError> {
+        self.look(values, correlation_factor(values))
+    }
+
+    /// As [`decide`](Self::decide), for runs between which others were made, so that they do not
+    /// depend on one another.
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub fn decide_independent(&self, values: &[f64]) -> Result<Decision, RuleError> {
+        self.look(values, 1.0)
+    }
+
+    /// How likely so many repetitions would have shown nothing of a disturbance that hits a run
+    /// with probability `share`: what no rule can promise anything about.
+    ///
+    /// # Example
+    /// ```
+    /// use kendall_stats::stopping::StoppingRule;
+    /// assert!((StoppingRule::unseen(3, 0.2) - 0.512).abs() < 1e-12);
+    /// assert!(StoppingRule::unseen(14, 0.2) < 0.05);
+    /// ```
+    #[must_use]
+    pub fn unseen(repetitions: u64, share: f64) -> f64 {
+        (1.0 - share).powf(exact_f64(repetitions))
+    }
+
+    /// `widened` is the factor by which the half-width grows for what the repetitions share.
+    fn look(&self, values: &[f64], widened: f64) -> Result<Decision, RuleError> {
         self.check()?;
         let count = whole_u64(exact_f64(values.len()));
         if values.len() < 2 {
             return Ok(Decision::Continue { expected: None });
         }
-        let estimate = mean_interval(values, self.confidence)?;
+        let mut estimate = mean_interval(values, self.confidence)?;
+        if let Some(interval) = estimate.interval {
+            let half_width = widened * interval.half_width();
+            estimate.interval =
+                Some(Interval::around(estimate.center, half_width, self.confidence));
+        }
         let reached = estimate.relative_half_width().unwrap_or(f64::INFINITY);
         if count >= self.min && reached * caution(exact_f64(count)) <= self.relative_half_width {
             let half_width = self.relative_half_width * estimate.center.abs();
@@ -135,6 +171,20 @@ impl StoppingRule {
     }
 }
 
+/// Factor on the half-width for repetitions that resemble their neighbors, √((1 + ρ)/(1 − ρ)).
+///
+/// The sample's own ρ is too low by (1 + 4ρ)/n on average, and its standard error, 1/√n, is added,
+/// since few repetitions that happen to look independent would stop too soon. Chosen by simulation
+/// (`tests/coverage.rs`): at a correlation of ½ the promise holds in 94 % and more of the sessions,
+/// without it in 74 %; independent repetitions pay for it with a third more.
+fn correlation_factor(values: &[f64]) -> f64 {
+    let Some(sample) = autocorrelation(values, 1) else { return 1.0 };
+    let count = exact_f64(values.len());
+    let correlation = sample + (1.0 + 4.0 * sample.max(0.0)) / count + 1.0 / count.sqrt();
+    let correlation = correlation.clamp(0.0, 0.9);
+    ((1.0 + correlation) / (1.0 - correlation)).sqrt()
+}
+
 /// Factor on the half-width at the moment of decision: looking after every run stops more readily
 /// at runs that happen to lie close together, the more so the fewer they are.
 fn caution(count: f64) -> f64 {
@@ -160,6 +210,17 @@ mod tests {
         };
         assert!(more > 2);
         assert!(matches!(RULE.decide(&[100.0; 3]).unwrap(), Decision::Enough { .. }));
+    }
+
+    /// A machine that is slow for a while: the same numbers in another order are enough.
+    #[test]
+    fn neighbors_that_resemble_each_other_count_for_fewer() {
+        let (slow, fast) = ([99.0; 5], [101.0; 5]);
+        let in_stretches = [slow, fast].concat();
+        let mixed: Vec<f64> = slow.iter().zip(&fast).flat_map(|(a, b)| [*a, *b]).collect();
+        let enough = |values: &[f64]| matches!(RULE.decide(values), Ok(Decision::Enough { .. }));
+        assert!(!enough(&in_stretches) && enough(&mixed));
+        assert!(matches!(RULE.decide_independent(&in_stretches), Ok(Decision::Enough { .. })));
     }
 
     #[test]

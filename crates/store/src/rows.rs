@@ -67,6 +67,36 @@ pub struct SearchFound {
     pub saturation_point: Estimate,
     /// Neighboring measured levels between which 95 % of the maximum is first reached.
     pub knee_between: (f64, f64),
+    /// What the curve does beyond its maximum, told from chance: `growing`, `saturating`,
+    /// `retrograde`, `cliff`; empty in results of older versions.
+    #[serde(default)]
+    pub shape: String,
+    /// The highest level that was run, and its throughput over the maximum; `None` where that is
+    /// the level of the maximum.
+    #[serde(default)]
+    pub beyond: Option<(f64, Estimate)>,
+}
+
+impl SearchFound {
+    /// What the curve does beyond its maximum, in a sentence with its interval; `None` where nothing
+    /// was stored about it.
+    #[must_use]
+    pub fn beyond_in_words(&self) -> Option<String> {
+        if self.shape == "growing" {
+            return Some("the maximum lies at the highest level: it may grow on".to_owned());
+        }
+        let (level, ratio) = self.beyond.as_ref()?;
+        let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+        let range = ratio.interval.map_or_else(String::new, |interval| {
+            format!(" ({} to {})", percent(interval.low), percent(interval.high))
+        });
+        let what = match self.shape.as_str() {
+            "cliff" => "beyond the maximum the throughput breaks down",
+            "retrograde" => "beyond the maximum the throughput falls",
+            _ => "beyond the maximum no fall of more than 5 % is told",
+        };
+        Some(format!("{what}: {}{range} at {level}", percent(ratio.center)))
+    }
 }
 
 /// Key of a stored run.

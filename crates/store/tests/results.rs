@@ -306,6 +306,8 @@ fn searches() -> Vec<SearchLine> {
         best_between: (48.0, 64.0),
         saturation_point: Estimate::exact(40.0),
         knee_between: (32.0, 40.0),
+        shape: "saturating".to_owned(),
+        beyond: None,
     };
     let line = |line: u32, levels, found: Option<SearchFound>, without: &str| SearchLine {
         line,

@@ -4,7 +4,7 @@
 //! The levels are the grid, in ascending order; the search sees their numbers from 1 on. What it
 //! finds is said in the factor's own unit.
 
-use kendall_stats::adaptive::{Outcome, Search, Settings, Step};
+use kendall_stats::adaptive::{Outcome, Search, Settings, Shape, Step};
 use kendall_stats::stopping::StoppingRule;
 use kendall_store::SearchFound;
 use kendall_units::{exact_f64, whole_u64};
@@ -69,6 +69,16 @@ fn place(load: u64, grid: &[f64]) -> usize {
     usize::try_from(load.saturating_sub(1)).unwrap_or(0).min(grid.len() - 1)
 }
 
+/// As it is stored.
+const fn shape(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Growing => "growing",
+        Shape::Saturating => "saturating",
+        Shape::Retrograde => "retrograde",
+        Shape::Cliff => "cliff",
+    }
+}
+
 /// The outcome in the unit of the factor.
 fn found(outcome: &Outcome, grid: &[f64]) -> SearchFound {
     let level = |load: u64| grid[place(load, grid)];
@@ -79,6 +89,8 @@ fn found(outcome: &Outcome, grid: &[f64]) -> SearchFound {
         // The search saw the lowest level as 1, so its N* counts in lowest levels.
         saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
         knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
+        shape: shape(outcome.shape).to_owned(),
+        beyond: outcome.beyond.as_ref().map(|beyond| (level(beyond.load), beyond.ratio.clone())),
     }
 }
 

@@ -8,8 +8,8 @@ use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::topology::Graph;
 use kendall_stats::estimate::Caveat;
 use kendall_store::{
-    FIRST_VERIFICATION, FactorLevel, Purpose, Results, Run, RunId, RunRecord, Status, StoreError,
-    Study,
+    FIRST_VERIFICATION, FactorLevel, Purpose, Results, Run, RunId, RunRecord, SearchLine, Status,
+    StoreError, Study,
 };
 use serde_json::Value as Json;
 
@@ -41,6 +41,9 @@ pub struct Options {
     pub program: PathBuf,
     /// Tries every failed or rejected run once more.
     pub retry_failed: bool,
+    /// Ends the session before this repetition, such as after each block of a comparison in turns;
+    /// the same study goes on in the next.
+    pub until_repetition: Option<u32>,
 }
 
 /// How a study ended.
@@ -206,6 +209,9 @@ pub fn run(
     on_event(Event::Opened { runs, exact: exact.is_some(), ended });
     let mut failures = 0;
     while let Some(planned) = session.plan.next(&session.ended) {
+        if options.until_repetition.is_some_and(|end| planned.repetition >= end) {
+            break;
+        }
         if interrupted.load(Ordering::Relaxed) {
             return Ok(session.summary(ended, true));
         }
@@ -263,6 +269,21 @@ pub fn run_beside(
         }
     }
     Ok(ids)
+
+/// What its runs doubt, a search doubts too: each kind once, with how many runs carry it.
+fn doubt(line: &mut SearchLine, runs: &[Run]) {
+    let Some(found) = &mut line.found else { return };
+    let of_line: Vec<&Run> = runs
+        .iter()
+        .filter(|run| run.is_usable())
+        .filter(|run| line.levels.iter().all(|level| run.factors.contains(level)))
+        .collect();
+    let of = kendall_units::whole_u64(kendall_units::exact_f64(of_line.len()));
+    let doubts: Vec<Caveat> = Caveat::by_kind(of_line.iter().map(|run| run.caveats.as_slice()))
+        .into_iter()
+        .map(|(what, runs)| Caveat::InRuns { what: Box::new(what.clone()), runs, of, set: None })
+        .collect();
+    found.maximum_throughput_per_s.caveats.extend(doubts);
 }
 
 struct Session<'a> {
@@ -454,7 +475,11 @@ impl<'a> Session<'a> {
 
     /// Stores how far an adaptive design has come.
     fn keep_searches(&mut self) -> Result<(), StoreError> {
-        let lines = self.plan.searches(&self.ended);
+        let mut lines = self.plan.searches(&self.ended);
+        let runs = if lines.is_empty() { Vec::new() } else { self.results.latest_runs()? };
+        for line in &mut lines {
+            doubt(line, &runs);
+        }
         if lines.is_empty() { Ok(()) } else { self.results.store_searches(&lines) }
     }
 

@@ -91,6 +91,7 @@ pub(crate) fn run_study(
         folder: folder.clone(),
         program: std::env::current_exe()?,
         retry_failed: flags.retry_failed,
+        until_repetition: None,
     };
     let mut progress = Progress::new(study);
     let outcome =

@@ -175,8 +175,11 @@ fn searched(lines: &[SearchLine]) -> String {
         table.add_row(cells);
         let mut doubts: Vec<String> = Vec::new();
         match &line.found {
-            Some(found) => doubts
-                .extend(found.maximum_throughput_per_s.caveats.iter().map(ToString::to_string)),
+            Some(found) => {
+                doubts.extend(found.beyond_in_words());
+                doubts
+                    .extend(found.maximum_throughput_per_s.caveats.iter().map(ToString::to_string));
+            }
             None => doubts.push(line.without.clone()),
         }
         for doubt in doubts {
