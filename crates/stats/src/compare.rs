@@ -10,6 +10,7 @@
 //! within the bound.
 
 mod rank;
+pub mod sequential;
 pub mod trend;
 
 use std::collections::BTreeMap;

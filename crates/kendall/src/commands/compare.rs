@@ -1,5 +1,7 @@
 //! `kendall compare`: two result sets, with a verdict for people and an exit code for CI.
 
+mod in_turns;
+mod many;
 mod sets;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
+use self::in_turns::InTurns;
+use self::many::Many;
 use self::sets::{Only, ResultSet};
 use super::design::tables::{grid, note, p_value};
 use crate::exit::{Exit, exit_with};
@@ -23,16 +27,16 @@ use crate::output::{self, Format};
 /// Writes the page `comparison.html` beside the second folder's report, or into `--out`. Exit code
 /// 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not tell is
 /// reported as inconclusive, and fails only with `--strict` (code 4 too).
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall compare results/main results/branch --bound 5%\n  kendall compare results/demo --levels system.workers=8,32"
+    after_help = "Examples:\n  kendall compare results/main results/branch --bound 5%\n  kendall compare results/demo --levels system.workers=8,32\n  kendall compare --run before.toml after.toml --blocks 5..30\n  kendall compare --run shop.toml --set-after system.parameters.version=new"
 )]
 pub(crate) struct Compare {
     /// First result set: what is compared with
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
     /// Second result set: what is judged
-    #[arg(value_name = "AFTER", required_unless_present = "levels")]
+    #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_after"])]
     after: Option<PathBuf>,
     /// Compares two levels of one factor within one study, whose blocks pair them
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL", value_parser = two_levels, conflicts_with = "after")]
@@ -65,6 +69,10 @@ pub(crate) struct Compare {
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    in_turns: InTurns,
+    #[command(flatten)]
+    many: Many,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -89,6 +97,12 @@ struct Answer {
 
 impl Compare {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if self.in_turns.is_asked_for() {
+            return self.run_in_turns();
+        }
+        if self.many.is_asked_for() {
+            return self.run_many();
+        }
         let page = self.judge()?;
         let report = match self.folder_of_page() {
             None => None,

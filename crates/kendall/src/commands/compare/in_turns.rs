@@ -1,0 +1,305 @@
+//! `kendall compare --run`: two versions measured in turns, block by block, and judged meanwhile.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use kendall_stats::compare::sequential::{Looks, blocks_that_tell, is_clear, largest_difference};
+use kendall_stats::compare::{Comparison, Verdict};
+use kendall_stats::estimate::figures;
+use kendall_store::Status;
+use kendall_study::{DesignKind, Event, Options, StudyFile};
+use kendall_units::{Rate, Seconds};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+use super::{Answer, Compare, Pairing, short_configuration, short_metric};
+use crate::commands::run::{exit_of, stop_at_a_signal};
+use crate::exit::{Exit, exit_with};
+use crate::output::{self, Format};
+use crate::paint::Paint;
+
+/// Flags of `--run`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct InTurns {
+    /// BEFORE and AFTER are study files: measures both in turns, block by block, judges as it goes,
+    /// and stops when the verdict is clear
+    #[arg(long, conflicts_with_all = ["levels", "pairing", "higher_is_better"])]
+    run: bool,
+
+    /// With --run: blocks before the first look, and at most; each holds every configuration of
+    /// both files once
+    #[arg(long, value_name = "LEAST..MOST", default_value = "5..40", value_parser = blocks)]
+    blocks: (u64, u64),
+
+    /// With --run: replaces a key of both files; repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
+    set: Vec<String>,
+
+    /// With --run: replaces a key of BEFORE; repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
+    set_before: Vec<String>,
+
+    /// With --run: replaces a key of AFTER, which is BEFORE's file unless given; repeated
+    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
+    set_after: Vec<String>,
+
+    /// With --run: takes the small sizes of the files' tables `toy`
+    #[arg(long, requires = "run")]
+    toy: bool,
+}
+
+impl InTurns {
+    pub(super) const fn is_asked_for(&self) -> bool {
+        self.run
+    }
+}
+
+fn blocks(text: &str) -> Result<(u64, u64), String> {
+    let parts = text
+        .split_once("..")
+        .and_then(|(least, most)| Some((least.trim().parse().ok()?, most.trim().parse().ok()?)));
+    parts
+        .filter(|(least, most)| *least >= 3 && least <= most && *most <= 1_000)
+        .ok_or_else(|| format!("`{text}` is no range of blocks; write it like `5..40`, from 3 on"))
+}
+
+/// What is printed as JSON.
+#[derive(Debug, serde::Serialize)]
+struct Told {
+    /// The verdict in one sentence.
+    answer: String,
+    /// Blocks that were measured.
+    blocks: u64,
+    /// Whether the verdict was clear before the last block.
+    stopped_early: bool,
+    /// Largest relative difference that the intervals leave possible.
+    no_difference_larger_than: Option<f64>,
+    /// Where nothing is told: blocks in all that probably would.
+    blocks_that_would_tell: Option<u64>,
+    #[serde(flatten)]
+    comparison: Answer,
+}
+
+/// One of the two.
+struct Side {
+    name: &'static str,
+    study: StudyFile,
+    folder: PathBuf,
+}
+
+impl Compare {
+    pub(super) fn run_in_turns(&self) -> anyhow::Result<Exit> {
+        let flags = &self.in_turns;
+        let looks = Looks::new(flags.blocks.0, flags.blocks.1, self.confidence)
+            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let sides = self.sides()?;
+        let folder = sides[0].folder.parent().map(Path::to_owned).unwrap_or_default();
+        let interrupted = stop_at_a_signal()?;
+        let mut coin = Xoshiro256PlusPlus::seed_from_u64(sides[0].study.seed);
+        let last = flags.blocks.1;
+        for block in 1..=last {
+            // Which of the two comes first is left to chance, so that neither always warms up for
+            // the other; the seed fixes it, so that a session that was stopped goes on.
+            let turned = coin.next_u64() & 1 == 1;
+            for side in if turned { [&sides[1], &sides[0]] } else { [&sides[0], &sides[1]] } {
+                measure(side, block, last, &interrupted)?;
+            }
+            let Some(confidence) = looks.confidence_at(block) else { continue };
+            let judged = Self {
+                before: sides[0].folder.clone(),
+                after: Some(sides[1].folder.clone()),
+                pairing: Pairing::Blocks,
+                confidence,
+                ..self.clone()
+            };
+            let page = judged.judge()?;
+            let clear = is_clear(&page.comparisons);
+            let told = Told {
+                answer: answer(&page.comparisons, page.verdict, block, self),
+                blocks: block,
+                stopped_early: clear && block < last,
+                no_difference_larger_than: largest_difference(&page.comparisons),
+                blocks_that_would_tell: blocks_in_all(&page.comparisons, self.bound),
+                comparison: Answer { page, report: None },
+            };
+            if clear || block == last {
+                return self.tell(told, &folder);
+            }
+            output::note(&format!("after {block} blocks: {}", told.answer));
+        }
+        Ok(Exit::Done)
+    }
+
+    /// Both study files, refused before anything runs.
+    fn sides(&self) -> anyhow::Result<[Side; 2]> {
+        let flags = &self.in_turns;
+        let after = self.after.as_ref().unwrap_or(&self.before);
+        let read = |path: &Path, own: &[String]| -> anyhow::Result<StudyFile> {
+            let mut sets: Vec<String> = flags.set.iter().chain(own).cloned().collect();
+            sets.push(format!("measure.repetitions={}", flags.blocks.1));
+            let study = StudyFile::read(path, flags.toy, &sets)
+                .map_err(|error| exit_with(Exit::Refused, error))?;
+            if matches!(study.design.kind, DesignKind::Adaptive(_)) {
+                let what = format!(
+                    "{}: an adaptive design chooses its loads by the results, so two of them are \
+                     no pairs; state the levels (design.kind = \"full\")",
+                    path.display()
+                );
+                return Err(exit_with(Exit::Refused, what));
+            }
+            kendall_study::check_programs(&study)
+                .map_err(|error| exit_with(exit_of(&error), error))?;
+            Ok(study)
+        };
+        let (first, second) =
+            (read(&self.before, &flags.set_before)?, read(after, &flags.set_after)?);
+        let folder = self
+            .out
+            .clone()
+            .unwrap_or_else(|| Path::new("results").join(format!("{}-in-turns", first.study)));
+        Ok([
+            Side { name: "before", study: first, folder: folder.join("before") },
+            Side { name: "after", study: second, folder: folder.join("after") },
+        ])
+    }
+
+    fn tell(&self, mut told: Told, folder: &Path) -> anyhow::Result<Exit> {
+        if !self.no_report {
+            let written = told
+                .comparison
+                .page
+                .write(folder)
+                .map_err(|error| exit_with(Exit::NotReady, error))?;
+            told.comparison.report = Some(written.html);
+        }
+        let verdict = told.comparison.page.verdict;
+        match self.format {
+            Format::Json => output::json(&told)?,
+            Format::Human => {
+                let paint = Paint::of_results();
+                let line = match verdict {
+                    Verdict::Regression => paint.bad(&told.answer),
+                    Verdict::Inconclusive => paint.doubt(&told.answer),
+                    Verdict::Improvement | Verdict::Equivalent => paint.good(&told.answer),
+                };
+                output::result(&format!("{line}\n\n{}", super::human(&told.comparison)));
+            }
+        }
+        let undecided = verdict == Verdict::Inconclusive;
+        let failed = verdict == Verdict::Regression || (self.strict && undecided);
+        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+    }
+}
+
+/// One block of one side: every configuration once.
+fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyhow::Result<()> {
+    let options = Options {
+        folder: side.folder.clone(),
+        program: std::env::current_exe()?,
+        retry_failed: false,
+        until_repetition: u32::try_from(block).ok(),
+    };
+    let mut tell = |event: Event<'_>| {
+        let Event::Ended { run, throughput_per_s, response_time_mean_s } = event else { return };
+        let levels: Vec<String> =
+            run.factors.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
+        let measured =
+            throughput_per_s.zip(response_time_mean_s).map_or_else(String::new, |(x, r)| {
+                format!("  {}, mean response {}", Rate::per_second(x), Seconds::new(r))
+            });
+        let unusable = match run.status {
+            Status::Done => String::new(),
+            Status::Rejected => format!("  REJECTED: {}", run.reasons.join("; ")),
+            Status::Failed => format!("  FAILED: {}", run.reasons.join("; ")),
+        };
+        let unusable =
+            if unusable.is_empty() { unusable } else { Paint::of_notes().bad(&unusable) };
+        let levels = short_configuration(&levels.join(", "));
+        output::note(
+            format!("block {block}/{last}  {:<6}  {levels}{measured}{unusable}", side.name)
+                .trim_end(),
+        );
+    };
+    let summary = kendall_study::run(&side.study, &options, interrupted, &mut tell)
+        .map_err(|error| exit_with(exit_of(&error), error))?;
+    if summary.interrupted {
+        let go_on = "interrupted; the same command goes on where it stopped";
+        return Err(exit_with(Exit::Failure, go_on));
+    }
+    Ok(())
+}
+
+/// Blocks in all that would probably settle what is not told; `None` where one of them would take
+/// more than can be named.
+fn blocks_in_all(comparisons: &[Comparison], bound: f64) -> Option<u64> {
+    comparisons
+        .iter()
+        .filter(|one| one.verdict == Verdict::Inconclusive)
+        .map(|one| blocks_that_tell(one, bound))
+        .collect::<Option<Vec<u64>>>()?
+        .into_iter()
+        .max()
+}
+
+/// The verdict in a sentence.
+fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Compare) -> String {
+    let percent = |share: f64| format!("{} %", figures(100.0 * share, 2));
+    let most = largest_difference(comparisons);
+    match verdict {
+        Verdict::Regression | Verdict::Improvement => {
+            // The one furthest from no change.
+            let worst = comparisons
+                .iter()
+                .filter(|one| one.verdict == verdict)
+                .max_by(|a, b| far(a).total_cmp(&far(b)));
+            let what = worst.map_or_else(String::new, |one| {
+                format!(
+                    ": {}, {}: {}",
+                    short_metric(&one.metric),
+                    short_configuration(&one.configuration),
+                    one.words
+                )
+            });
+            format!("verdict: {verdict}{what} ({block} blocks)")
+        }
+        Verdict::Equivalent => format!(
+            "verdict: equivalent: no difference larger than {} ({block} blocks)",
+            most.map_or_else(|| percent(asked.bound), percent)
+        ),
+        Verdict::Inconclusive => {
+            let told = comparisons.iter().any(|one| {
+                let interval = one.ratio.as_ref().and_then(|ratio| ratio.interval);
+                interval.is_some_and(|interval| !interval.contains(1.0))
+            });
+            let known = match (told, most) {
+                (false, Some(most)) => {
+                    format!("no difference told, and none larger than {}", percent(most))
+                }
+                (true, Some(most)) => {
+                    format!(
+                        "a difference of at most {}, not told whether beyond the bound",
+                        percent(most)
+                    )
+                }
+                (_, None) => "too few usable runs for an interval".to_owned(),
+            };
+            let more = match blocks_in_all(comparisons, asked.bound) {
+                Some(blocks) => format!("about {blocks} blocks in all would tell"),
+                None => {
+                    "more than 1,000 blocks would be needed on this machine; a quieter one, or \
+                         a wider --bound, tells sooner"
+                        .to_owned()
+                }
+            };
+            format!(
+                "verdict: cannot tell after {block} blocks at ±{}: {known}; {more}",
+                percent(asked.bound)
+            )
+        }
+    }
+}
+
+/// How far a ratio lies from one.
+fn far(one: &Comparison) -> f64 {
+    one.ratio.as_ref().map_or(0.0, |ratio| ratio.center.ln().abs())
+}
