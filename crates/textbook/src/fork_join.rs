@@ -1,15 +1,14 @@
 //! Parallel work of a request.
 
 use kendall_keys::{Form, Key};
-use kendall_queueing::network::{ForkJoin, fork_join, fork_join_unequal};
+use kendall_queueing::network::{ForkJoin, fork_join_general, fork_join_unequal};
 use kendall_queueing::solver::{Solver, solve as solve_model};
-use kendall_queueing::{
-    Model,
-    model::{Class, Fork, Station},
-};
-use toml::Value;
+use kendall_queueing::{Model, model::Fork};
+use toml::{Table, Value};
 
 use crate::fields::{ARRIVAL_RATE, SERVICE_RATE, WHOLE, need, service_time};
+use crate::notation::Letter;
+use crate::station::{SHAPE, of_class, whole};
 use crate::unit::Unit;
 use crate::{Answer, Case, TextbookError};
 
@@ -22,6 +21,13 @@ pub(crate) const KEYS: &[Key] = &[
     )
     .optional(),
     SERVICE_RATE,
+    Key::new(
+        "service",
+        SHAPE,
+        "how the service of a branch is distributed; exponential unless given",
+    )
+    .optional(),
+    Key::number("service_scv", "instead of `service`: its squared coefficient of variation"),
     Key::new("branches", WHOLE, "copies of a request").optional(),
     Key::new("needed", WHOLE, "how many of them must be done; all unless given").optional(),
 ];
@@ -31,9 +37,10 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     let lambda = need(section, "arrival_rate_per_s")?;
     if let Some(Value::Array(_)) = section.raw("service_time_s") {
         let times = section.numbers("service_time_s")?.unwrap_or_default();
-        let other = ["branches", "needed", "service_rate_per_s"];
+        let other = ["branches", "needed", "service_rate_per_s", "service", "service_scv"];
         if let Some(key) = other.into_iter().find(|key| section.has(key)) {
-            let what = "is beside a list of service_time_s: all branches are needed";
+            let what =
+                "is beside a list of service_time_s: all branches are needed, and exponential";
             return Err(section.problem(key, what).into());
         }
         let solved = fork_join_unequal(lambda, &times)?;
@@ -42,7 +49,15 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         describe(&mut answer, &solved, lambda, case.unit);
         return Ok(answer);
     }
-    let service = service_time(section)?;
+    // A distribution may hold its own mean.
+    let own = section.has("service");
+    let mean = if own && !section.has("service_time_s") && !section.has("service_rate_per_s") {
+        None
+    } else {
+        Some(service_time(section)?)
+    };
+    let general = own || section.has("service_scv");
+    let shape = if general { of_class(Letter::General, section)? } else { None };
     let Some(branches) = section.opt_count("branches")? else {
         return Err(TextbookError::missing("branches", "a whole number"));
     };
@@ -52,17 +67,44 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
             .map_err(|_| TextbookError::key(key, format!("`{value}` is above 100000")))
     };
     let fork = Fork { branches: small("branches", branches)?, needed: small("needed", needed)? };
-    let mut station = Station::queue("branches", 1).with_service_time(0, service);
-    station.fork = Some(fork);
-    let model = Model::new("fork-join", vec![Class::open("requests", lambda)], vec![station])?;
+    let model = lowered(lambda, mean, shape, fork)?;
     let solution = solve_model(&model, Solver::Auto)?;
-    let bounds = fork_join(lambda, service, fork.branches, fork.needed)?;
+    let Some(demand) = model.stations[0].demand_at(0) else {
+        return Err(TextbookError::missing("service_time_s", "a number"));
+    };
+    let bounds = fork_join_general(lambda, &demand.service, fork.branches, fork.needed)?;
     let mut answer = Answer::new(bounds.method, solution.accuracy.name());
     answer.caveats = solution.caveats.iter().map(ToString::to_string).collect();
-    answer.number("utilization", lambda * service, "1");
+    answer.number("utilization", lambda * demand.service.mean(), "1");
     let response_time = solution.classes[0].system_response;
     describe(&mut answer, &ForkJoin { response_time, ..bounds }, lambda, case.unit);
     Ok(answer)
+}
+
+/// One station whose requests are copied to all branches.
+fn lowered(
+    lambda: f64,
+    mean: Option<f64>,
+    shape: Option<Value>,
+    fork: Fork,
+) -> Result<Model, TextbookError> {
+    let (mut class, mut station) = (Table::new(), Table::new());
+    class.insert("name".into(), "requests".into());
+    class.insert("arrival_rate_per_s".into(), lambda.into());
+    station.insert("name".into(), "branches".into());
+    if let Some(mean) = mean {
+        station.insert("service_time_s".into(), mean.into());
+    }
+    if let Some(shape) = shape {
+        station.insert("service".into(), shape);
+    }
+    station.insert("branches".into(), whole(fork.branches.into()));
+    station.insert("needed".into(), whole(fork.needed.into()));
+    let mut table = Table::new();
+    table.insert("name".into(), "fork-join".into());
+    table.insert("classes".into(), Value::Array(vec![Value::Table(class)]));
+    table.insert("stations".into(), Value::Array(vec![Value::Table(station)]));
+    Ok(Model::read(&table)?)
 }
 
 fn describe(answer: &mut Answer, solved: &ForkJoin, lambda: f64, unit: Unit) {

@@ -13,7 +13,7 @@ use crate::notation::{Letter, Notation, Numbers, Suffix};
 use crate::unit::Unit;
 use crate::{Answer, Case, TextbookError, wanted};
 
-const SHAPE: Form = Form::Table(&[DISTRIBUTION]);
+pub(crate) const SHAPE: Form = Form::Table(&[DISTRIBUTION]);
 
 const RATE: &[Key] = &[ARRIVAL_RATE];
 const SERVICE: &[Key] = &[SERVICE_TIME, SERVICE_RATE];
@@ -323,7 +323,7 @@ impl Lowered {
     }
 }
 
-fn whole(number: u64) -> Value {
+pub(crate) fn whole(number: u64) -> Value {
     i64::try_from(number).map_or(Value::Integer(i64::MAX), Value::Integer)
 }
 
@@ -465,7 +465,10 @@ fn priority(
     Ok(by_class(&solution, case.unit))
 }
 
-fn of_class(letter: Letter, section: &mut Section<'_>) -> Result<Option<Value>, TextbookError> {
+pub(crate) fn of_class(
+    letter: Letter,
+    section: &mut Section<'_>,
+) -> Result<Option<Value>, TextbookError> {
     match (section.raw("service"), section.raw("service_scv")) {
         (Some(_), Some(_)) => {
             Err(section.problem("service_scv", "is beside service: write one of them").into())
