@@ -3,11 +3,12 @@
 
 CARGO ?= cargo
 KENDALL = target/release/kendall
+PREFIX ?= /usr/local
 
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build
+.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -39,6 +40,15 @@ kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL and st
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall
 
+install: build ## installs the program, its manual pages and completions below PREFIX
+	install -D -m 755 $(KENDALL) $(DESTDIR)$(PREFIX)/bin/kendall
+	$(KENDALL) completions man --out $(DESTDIR)$(PREFIX)/share/man/man1
+	mkdir -p $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(KENDALL) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kendall
+	$(KENDALL) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kendall
+	$(KENDALL) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kendall.fish
+
 packages-demo: ## installs what the demo needs, or says what to install
 	@scripts/packages demo
 
@@ -55,7 +65,7 @@ doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
-	$(CARGO) test --release --locked -p kendall-stats --test coverage --test warm_up --test comparisons --test adaptive -- --include-ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p kendall-stats --test coverage --test warm_up --test within_run --test comparisons --test adaptive -- --include-ignored --nocapture --test-threads 1
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models

@@ -5,6 +5,7 @@ mod completions;
 mod demo;
 mod design;
 mod fit;
+mod init;
 mod keep;
 mod load;
 mod observe;
@@ -23,6 +24,7 @@ use crate::exit::Exit;
 /// What one begins with.
 const EXAMPLES: &str = "Examples:\n  \
     kendall demo\n  \
+    kendall init -- gunicorn -b {address} app:app\n  \
     kendall run studies/processes/nginx.toml\n  \
     kendall load http http://127.0.0.1:8080/ --rate 2000/s --duration 10s\n  \
     kendall serve queue --listen 127.0.0.1:7070\n  \
@@ -52,6 +54,7 @@ enum Command {
     Completions(completions::Completions),
     Design(design::Design),
     Fit(fit::Fit),
+    Init(init::Init),
     Queue(queue::Queue),
     Report(report::ReportCommand),
     Serve(serve::Serve),
@@ -64,11 +67,13 @@ enum Command {
 impl Kendall {
     /// The arguments of this process, or what to tell the user instead.
     pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&Self::described().try_get_matches()?)
+    }
+
+    /// The command line, with examples and exit codes: of help and manual pages alike.
+    pub(crate) fn described() -> clap::Command {
         let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
-        let command = Self::command()
-            .after_help(EXAMPLES)
-            .after_long_help(format!("{EXAMPLES}\n\nExit codes:\n{codes}"));
-        Self::from_arg_matches(&command.try_get_matches()?)
+        with_codes(Self::command().after_help(EXAMPLES), &format!("Exit codes:\n{codes}"))
     }
 
     /// Runs the command that was asked for.
@@ -83,6 +88,7 @@ impl Kendall {
             Command::Completions(command) => command.run(),
             Command::Design(command) => command.run(),
             Command::Fit(command) => command.run(),
+            Command::Init(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
@@ -92,6 +98,14 @@ impl Kendall {
             Command::Solve(command) => command.run(),
         }
     }
+}
+
+/// The same exit codes in the long help of every command: each may end with any of them.
+fn with_codes(command: clap::Command, codes: &str) -> clap::Command {
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    command
+        .after_long_help(format!("{examples}\n\n{codes}"))
+        .mut_subcommands(|below| with_codes(below, codes))
 }
 
 #[cfg(test)]
@@ -114,5 +128,27 @@ mod tests {
             }
         }
         look(&Kendall::command().after_help(EXAMPLES), "");
+    }
+
+    /// One list of exit codes: in every command's long help, and in the documents.
+    #[test]
+    fn exit_codes_are_the_same_everywhere() {
+        fn look(command: &clap::Command) {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for (exit, text) in Exit::ALL {
+                let line = format!("  {}  {text}", exit as u8);
+                assert!(help.contains(&line), "`{} --help` lacks `{line}`", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Kendall::described());
+        let documents = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for document in ["README.md", "docs/study-files.md"] {
+            let text = std::fs::read_to_string(documents.join(document)).unwrap();
+            for (exit, text_of) in Exit::ALL {
+                let row = format!("| {} | {text_of} |", exit as u8);
+                assert!(text.contains(&row), "{document} lacks `{row}`");
+            }
+        }
     }
 }

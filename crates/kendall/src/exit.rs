@@ -23,9 +23,12 @@ impl Exit {
     /// All of them, for the documentation.
     pub(crate) const ALL: [(Self, &'static str); 6] = [
         (Self::Done, "done"),
-        (Self::Failure, "unforeseen failure"),
+        (Self::Failure, "unforeseen failure, or interrupted"),
         (Self::Refused, "usage, a file refused, or a question that the runs do not answer"),
-        (Self::NotReady, "environment not ready (a server missing, a port taken)"),
+        (
+            Self::NotReady,
+            "environment not ready (a server missing, a port taken, a run that failed)",
+        ),
         (Self::CheckFailed, "a stated check failed (a regression)"),
         (
             Self::RunRejected,

@@ -269,6 +269,7 @@ pub fn run_beside(
         }
     }
     Ok(ids)
+}
 
 /// What its runs doubt, a search doubts too: each kind once, with how many runs carry it.
 fn doubt(line: &mut SearchLine, runs: &[Run]) {

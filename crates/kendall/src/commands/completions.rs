@@ -1,17 +1,24 @@
-//! `kendall completions`: shell completions and the man page.
+//! `kendall completions`: shell completions and manual pages.
 
-use clap::CommandFactory as _;
+use std::path::PathBuf;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, exit_with};
 use crate::output;
 
-/// Prints completions for a shell, or the man page
+/// Prints completions for a shell, or writes manual pages
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  kendall completions bash > /etc/bash_completion.d/kendall")]
+#[command(
+    after_help = "Examples:\n  kendall completions bash > /etc/bash_completion.d/kendall\n  \
+                        kendall completions man --out /usr/local/share/man/man1"
+)]
 pub(crate) struct Completions {
     /// bash, elvish, fish, powershell, zsh, or man
     #[arg(value_enum)]
     shell: Target,
+
+    /// With man: a folder for the pages of all commands, instead of printing the first
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -27,7 +34,7 @@ enum Target {
 impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         use clap_complete::Shell;
-        let mut command = super::Kendall::command();
+        let mut command = super::Kendall::described();
         let mut text = Vec::new();
         let shell = match self.shell {
             Target::Bash => Some(Shell::Bash),
@@ -37,6 +44,18 @@ impl Completions {
             Target::Zsh => Some(Shell::Zsh),
             Target::Man => None,
         };
+        if let Some(folder) = &self.out {
+            if shell.is_some() {
+                let what = "--out belongs to `man`; completions are printed";
+                return Err(exit_with(Exit::Refused, what));
+            }
+            std::fs::create_dir_all(folder)
+                .and_then(|()| clap_mangen::generate_to(command, folder))
+                .map_err(|error| {
+                    exit_with(Exit::NotReady, format!("{}: {error}", folder.display()))
+                })?;
+            return Ok(Exit::Done);
+        }
         match shell {
             Some(shell) => clap_complete::generate(shell, &mut command, "kendall", &mut text),
             None => clap_mangen::Man::new(command).render(&mut text)?,

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
-use kendall_protocols::load_result::LoadResult;
+use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 
 use super::human;

@@ -132,6 +132,7 @@ impl Verification<'_> {
             folder: self.folder.to_owned(),
             program: std::env::current_exe()?,
             retry_failed: false,
+            until_repetition: None,
         };
         kendall_study::run_beside(&self.study.file, &options, &wanted, &interrupted, &mut |event| {
             if let kendall_study::Event::Started { run, .. } = event {

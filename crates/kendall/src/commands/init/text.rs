@@ -1,0 +1,156 @@
+//! The study files that `kendall init` writes.
+
+use super::command::Looked;
+use super::probe::{Attached, Found, Protocol};
+
+/// A study that starts a command.
+pub(super) fn processes(asked: &[String], looked: &Looked, found: &Found, path: &str) -> String {
+    let name = &looked.name;
+    let words: Vec<String> = looked.words.iter().map(|word| quoted(word)).collect();
+    let (parameters, factor, toy) = match looked.workers {
+        Some(workers) => (
+            format!(
+                "[system.parameters]\nworkers = {workers}                              # the command takes it as {{workers}}\n\n"
+            ),
+            format!("\"system.parameters.workers\" = {:?}\n", levels(workers)),
+            format!("\"factors.system.parameters.workers\" = [{workers}]\n"),
+        ),
+        None => Default::default(),
+    };
+    let ready = match found.protocol {
+        Protocol::Http | Protocol::Https => format!("ready = {{ http = {} }}", quoted(path)),
+        Protocol::Memcached => "ready = \"tcp\"".to_owned(),
+    };
+    let fill = if found.protocol == Protocol::Memcached { "\nfill = true" } else { "" };
+    let question = match looked.workers {
+        Some(_) => "How many workers does it need, and where does it saturate?",
+        None => "How many clients can it serve, and where does it saturate?",
+    };
+    format!(
+        "# Made by `kendall init -- {asked}`. Every key: docs/study-files.md.\n\
+         # Commands run in the folder that `kendall run` is started in.\n\n\
+         name = {name}\n\
+         title = {title}\n\
+         question = {question}\n\
+         # objective = \"p99 < 100ms\"                # what must be met, if anything\n\n\
+         [system]\nkind = \"processes\"                       # started anew for every run, by commands\n\n\
+         {parameters}[[system.tiers]]\nname = {name}\n\
+         # {{address}} is a free HOST:PORT that the study chooses, {{port}} its port.\n\
+         command = [{words}]\n{ready}{fill}\n\
+         stop = \"SIGTERM\"\n\n{workload}\n{measure}\
+         [factors]                                # what is varied: every combination is measured\n\
+         {factor}\"workload.clients\" = [1, 4, 16, 64]\n\n\
+         [toy]                                    # kendall run --toy\n\
+         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
+         \"measure.cool_down\" = \"0s\"\n{toy}\"factors.workload.clients\" = [2]\n",
+        asked = asked.join(" ").replace(['\n', '\r'], " "),
+        name = quoted(name),
+        title = quoted(&format!("{name}: throughput and response time by clients")),
+        question = quoted(question),
+        words = words.join(", "),
+        workload = workload(found, path),
+        measure = MEASURE,
+    )
+}
+
+/// A study of a service that runs already.
+pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -> String {
+    let pids = at.pid.map_or_else(
+        || {
+            "# pids = [1234]                          # its process: CPU time is read from there\n"
+                .to_owned()
+        },
+        |pid| {
+            format!(
+                "pids = [{pid}]                             # CPU time is read from it and from those below; change it after a restart\n"
+            )
+        },
+    );
+    let fill = if found.protocol == Protocol::Memcached { "fill = true\n" } else { "" };
+    format!(
+        "# Made by `kendall init --attach {target}`. Every key: docs/study-files.md.\n\n\
+         name = \"service\"\n\
+         title = {title}\n\
+         question = \"How many clients can it serve, and where does it saturate?\"\n\
+         # objective = \"p99 < 100ms\"                # what must be met, if anything\n\n\
+         [system]\nkind = \"attached\"                        # runs already: the study loads and observes it\n\n\
+         [[system.tiers]]\nname = \"service\"\naddresses = [{address}]\n{pids}{fill}\n{workload}\n{measure}\
+         [factors]                                # what is varied: every combination is measured\n\
+         \"workload.clients\" = [1, 4, 16, 64]\n\n\
+         [toy]                                    # kendall run --toy\n\
+         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
+         \"measure.cool_down\" = \"0s\"\n\"factors.workload.clients\" = [2]\n",
+        target = target.replace(['\n', '\r'], " "),
+        title = quoted(&format!("{target}: throughput and response time by clients")),
+        address = quoted(&at.address),
+        workload = workload(found, path),
+        measure = MEASURE,
+    )
+}
+
+const MEASURE: &str = "[measure]\n\
+    duration = \"12s\"                         # of each run; warm-up is found in it and cut\n\
+    repetitions = 3                          # or { min = 3, max = 20, until = \"2%\" }\n\n";
+
+fn workload(found: &Found, path: &str) -> String {
+    let time = found.takes();
+    let closed = "loop = \"closed\"                          # clients wait for their answers; \"open\" with a rate does not\n\
+                  clients = 1                              # varied below\n";
+    match found.protocol {
+        Protocol::Memcached => format!(
+            "[workload]\nprotocol = \"memcached\"\n{closed}mix = {{ set = 1, get = 10 }}\nvalue_size = \"1KiB\"\nkeys = 10_000\n"
+        ),
+        protocol => {
+            let scheme = if protocol == Protocol::Https {
+                "scheme = \"https\"\n# options = [\"--insecure\"]               # takes any certificate\n"
+            } else {
+                ""
+            };
+            format!(
+                "[workload]\nprotocol = \"http\"\n{scheme}{closed}path = {}                               # a request took about {time} when it was tried\n",
+                quoted(path)
+            )
+        }
+    }
+}
+
+/// Half, the same and double the workers.
+fn levels(workers: u32) -> Vec<u32> {
+    let mut levels = vec![(workers / 2).max(1), workers, workers.saturating_mul(2).min(1_024)];
+    levels.dedup();
+    levels
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kendall_study::StudyFile;
+    use kendall_units::Seconds;
+
+    #[test]
+    fn what_is_written_is_accepted_whatever_the_command_holds() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
+        for protocol in [Protocol::Http, Protocol::Https, Protocol::Memcached] {
+            let found = Found { protocol, time: Some(Seconds::new(0.002)) };
+            for command in ["./shop -w 1 -b :80", "./shop 'a\"b\\c' {x} ''' -b {address}"] {
+                let command = words(command);
+                let looked = Looked::at(&command).unwrap();
+                let text = processes(&command, &looked, &found, "/a?b=\"c\"");
+                for toy in [false, true] {
+                    StudyFile::parse("init.toml", text.clone(), toy, &[]).unwrap();
+                }
+            }
+            for pid in [None, Some(1)] {
+                let at = Attached { address: "127.0.0.1:80".to_owned(), pid };
+                let text = attached("http://127.0.0.1/", &at, &found, "/");
+                StudyFile::parse("init.toml", text, true, &[]).unwrap();
+            }
+        }
+        assert_eq!((levels(1), levels(4)), (vec![1, 2], vec![2, 4, 8]));
+    }
+}
