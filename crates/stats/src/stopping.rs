@@ -175,7 +175,7 @@ impl StoppingRule {
 ///
 /// The sample's own ρ is too low by (1 + 4ρ)/n on average, and its standard error, 1/√n, is added,
 /// since few repetitions that happen to look independent would stop too soon. Chosen by simulation
-/// (`tests/coverage.rs`): at a correlation of ½ the promise holds in 94 % and more of the sessions,
+/// (`tests/coverage.rs`): at a correlation of ½ the promise holds in 93 % and more of the sessions,
 /// without it in 74 %; independent repetitions pay for it with a third more.
 fn correlation_factor(values: &[f64]) -> f64 {
     let Some(sample) = autocorrelation(values, 1) else { return 1.0 };
