@@ -4,51 +4,34 @@
 mod execution_support;
 mod support;
 
-use std::io::{Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 
 use execution_support::{Client, Cluster, Job, Process};
 use kendall_build_cluster::digest::{Digest, Function};
+use kendall_testing::page;
 use support::{repository, wait_until};
 
 struct Prometheus {
-    child: Child,
-    address: String,
+    _process: kendall_testing::Process,
+    address: SocketAddr,
 }
 
 impl Prometheus {
     /// Scrapes `targets` each second.
     fn start(folder: &std::path::Path, targets: &[&str]) -> Self {
-        // A free port: nobody else is told of it in the moment until it is taken again.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
-        let config = folder.join("prometheus.yml");
         let targets = targets.join("\", \"");
-        let text = format!(
+        let config = format!(
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: kendall\n  \
              static_configs: [{{targets: [\"{targets}\"]}}]\n"
         );
-        std::fs::write(&config, text).unwrap();
-        let child = Command::new("prometheus")
-            .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("prometheus is missing: run `make packages-test`");
-        Self { child, address }
+        let (process, address) = kendall_testing::Process::prometheus(folder, &config, &[]);
+        Self { _process: process, address }
     }
 
     fn query(&self, query: &str) -> Option<serde_json::Value> {
         let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let mut stream = std::net::TcpStream::connect(&self.address).ok()?;
-        let path = format!("/api/v1/query?query={escaped}");
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+        let answer = page(self.address, &format!("/api/v1/query?query={escaped}"))?;
+        serde_json::from_str(&answer.body).ok()
     }
 
     /// Values that a query finds.
@@ -60,13 +43,6 @@ impl Prometheus {
             return 0;
         }
         answer["data"]["result"].as_array().map_or(0, Vec::len)
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
 

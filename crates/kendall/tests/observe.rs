@@ -8,41 +8,23 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Command, Stdio};
 
+use kendall_testing::{Process, free_address, page};
 use support::{kendall, repository, wait_until};
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().unwrap_or_default();
-        self.0.wait().map(drop).unwrap_or_default();
-    }
-}
 
 /// A station of two servers and 20 ms: where requests go, and its metrics page.
 fn station() -> (Process, SocketAddr, SocketAddr) {
-    let mut child = kendall()
+    let mut command = kendall();
+    command
         .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
         .args(["--workers", "2", "--service", "exponential:20ms"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    errors.read_line(&mut line).unwrap();
-    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-    let word = |name: &str| -> SocketAddr {
-        let found = line.split_whitespace().find_map(|word| word.strip_prefix(name));
-        found.unwrap_or_else(|| panic!("no {name} in {line:?}")).parse().unwrap()
-    };
-    (Process(child), word("listen="), word("metrics="))
+        .stdout(Stdio::null());
+    let (process, ready) = Process::ready(&mut command);
+    (process, ready.address("listen"), ready.address("metrics"))
 }
 
 /// A Prometheus that scrapes `target` each second.
@@ -55,37 +37,16 @@ fn prometheus(folder: &Path, target: SocketAddr) -> (Process, String) {
 }
 
 fn prometheus_with(folder: &Path, config: &str, more: &[&str]) -> (Process, String) {
-    let address = free_address();
-    let file = folder.join("prometheus.yml");
-    std::fs::write(&file, config).unwrap();
-    let child = Command::new("prometheus")
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-        .arg(format!("--web.listen-address={address}"))
-        .arg("--log.level=error")
-        .args(more)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("prometheus is missing: run `make packages-test`");
-    let process = Process(child);
-    wait_until("prometheus is ready", || get(address, "/-/ready").contains("200 OK"));
+    let (process, address) = Process::prometheus(folder, config, more);
     (process, format!("http://{address}"))
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, path, "HTTP/1.1")
+    page(address, path).map_or_else(String::new, |answer| answer.body)
 }
 
-/// By version 1.0 no answer comes in pieces.
-fn ask(address: SocketAddr, path: &str, version: &str) -> String {
-    let mut answer = String::new();
-    if let Ok(mut stream) = TcpStream::connect(address) {
-        let request = format!("GET {path} {version}\r\nHost: x\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap_or_default();
-        stream.read_to_string(&mut answer).unwrap_or_default();
-    }
-    answer
+fn is_well(address: SocketAddr) -> bool {
+    page(address, "/").is_some_and(|answer| answer.status == 200)
 }
 
 fn observe(arguments: &[&str]) -> (serde_json::Value, String) {
@@ -226,17 +187,6 @@ fn the_example_alerts_fire_where_they_should() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// A free port, below those that the system hands out, so that no other test's server takes it
-/// meanwhile; no two tests here get the same.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let own = (std::process::id() % 7) as u16;
-    let listener = std::iter::repeat_with(|| NEXT.fetch_add(7, Ordering::Relaxed))
-        .take(1_400)
-        .find_map(|next| TcpListener::bind(("127.0.0.1", 20_000 + own + next)).ok());
-    listener.unwrap().local_addr().unwrap()
-}
-
 /// Counters and a level as OpenMetrics text.
 fn irregular_samples() -> String {
     let mut text = String::from("# TYPE work counter\n# TYPE level gauge\n");
@@ -349,7 +299,7 @@ fn presets_read_what_real_exporters_serve() {
     let file = folder.path().join("nginx.conf");
     let prefix = folder.path().to_str().unwrap();
     let _nginx = quiet("nginx", &["-p", prefix, "-c", file.to_str().unwrap()]);
-    wait_until("nginx answers", || get(web, "/").contains("200 OK"));
+    wait_until("nginx answers", || is_well(web));
     let (a, b) = (free_address(), free_address());
     let of_host = quiet("prometheus-node-exporter", &[&format!("--web.listen-address={a}")]);
     wait_until("node_exporter answers", || get(a, "/metrics").contains("node_cpu_seconds_total"));
@@ -359,19 +309,18 @@ fn presets_read_what_real_exporters_serve() {
     wait_until("the exporter answers", || get(b, "/metrics").contains("nginx_http_requests_total"));
 
     let mut samples = kendall_observe::Samples::default();
-    let mut page = |address: SocketAddr, job: &str, at_s: f64| {
-        let answer = ask(address, "/metrics", "HTTP/1.0");
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        samples.add_page(body, at_s, &[("job".to_owned(), job.to_owned())].into()).unwrap();
+    let mut read = |address: SocketAddr, job: &str, at_s: f64| {
+        let body = get(address, "/metrics");
+        samples.add_page(&body, at_s, &[("job".to_owned(), job.to_owned())].into()).unwrap();
     };
     for (job, address) in [("host", a), ("nginx", b)] {
-        page(address, job, 1_000.5);
+        read(address, job, 1_000.5);
     }
     for _ in 0..50 {
-        assert!(get(web, "/").contains("200 OK"));
+        assert!(is_well(web));
     }
     for (job, address) in [("host", a), ("nginx", b)] {
-        page(address, job, 1_010.5);
+        read(address, job, 1_010.5);
     }
     drop((of_host, of_nginx));
     let system = "name = 'x'\nentry = 'nginx'\nstep = '10s'\nscrape = '10s'\n\

@@ -7,83 +7,36 @@
     reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
 )]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const DEADLINE: Duration = Duration::from_secs(60);
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().unwrap_or_default();
-        self.0.wait().map(drop).unwrap_or_default();
-    }
-}
+use kendall_testing::{DEADLINE, Process, Ready, free_address};
 
 fn memcached() -> (Process, SocketAddr) {
     let address = free_address();
-    let child = Command::new("memcached")
-        .args(["-l", &address.ip().to_string(), "-U", "0", "-t", "1", "-u", "root", "-c", "4096"])
-        .args(["-p", &address.port().to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("memcached is missing: run `make packages-test`");
-    let process = Process(child);
-    let begun = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(begun.elapsed() < DEADLINE, "memcached does not answer");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    (process, address)
-}
-
-/// An address that nobody else has: a loopback host of this process and this call alone. A port of
-/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
-fn free_address() -> SocketAddr {
-    static CALLS: AtomicU8 = AtomicU8::new(2);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    assert!(call < 250, "one host a call");
-    let host = Ipv4Addr::new(127, high, low, call);
-    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
+    (Process::memcached(address, &[]), address)
 }
 
 /// A proxy with its addresses for clients and for the metrics page.
 fn proxy(server: SocketAddr, flags: &[&str]) -> (Process, SocketAddr, SocketAddr) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kendall"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command
         .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
         .args(["--server", &server.to_string(), "--format", "json"])
         .args(flags)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    errors.read_line(&mut line).unwrap();
-    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-    let word = |name: &str| -> SocketAddr {
-        let found = line.split_whitespace().find_map(|word| word.strip_prefix(name));
-        found.unwrap_or_else(|| panic!("no {name} in {line:?}")).parse().unwrap()
-    };
-    (Process(child), word("listen="), word("metrics="))
+        .stdout(Stdio::piped());
+    let (process, ready) = Process::ready(&mut command);
+    (process, ready.address("listen"), ready.address("metrics"))
 }
 
 const MODES: [[&str; 2]; 2] = [["--mode", "worker"], ["--mode", "pipelined"]];
 
 fn page(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    body.to_owned()
+    let answer = kendall_testing::page(address, path).unwrap();
+    assert_eq!(answer.status, 200, "{path}");
+    answer.body
 }
 
 fn set_and_get(address: SocketAddr) {
@@ -277,14 +230,8 @@ fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
 }
 
 /// The status of a page.
-fn status(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    // An answer that did not come in time is none.
-    stream.read_to_string(&mut answer).map(drop).unwrap_or_default();
-    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+fn status(address: SocketAddr, path: &str) -> u16 {
+    kendall_testing::page(address, path).map_or(0, |answer| answer.status)
 }
 
 /// The watchdog, end to end: a network thread that stands still makes the page say so, and one that goes on
@@ -312,12 +259,10 @@ fn a_network_thread_that_stands_still_is_not_healthy() {
             line.push(byte[0]);
         }
         let line = String::from_utf8(line).unwrap();
-        let word = |name: &str| -> SocketAddr {
-            line.split_whitespace().find_map(|w| w.strip_prefix(name)).unwrap().parse().unwrap()
-        };
-        let (listen, metrics) = (word("listen="), word("metrics="));
+        let ready = Ready(line);
+        let (listen, metrics) = (ready.address("listen"), ready.address("metrics"));
         set_and_get(listen);
-        assert_eq!(status(metrics, "/health"), "200");
+        assert_eq!(status(metrics, "/health"), 200);
         // A description of its own, so that only this side does not block.
         let mut filler = std::fs::OpenOptions::new()
             .write(true)
@@ -334,7 +279,7 @@ fn a_network_thread_that_stands_still_is_not_healthy() {
         let mut client = TcpStream::connect(listen).unwrap();
         client.write_all(b"get k\r\n").unwrap();
         let begun = Instant::now();
-        while status(metrics, "/health") != "503" {
+        while status(metrics, "/health") != 503 {
             assert!(begun.elapsed() < DEADLINE, "a thread that stands still is healthy");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -342,7 +287,7 @@ fn a_network_thread_that_stands_still_is_not_healthy() {
         let mut swallowed = vec![0; filled];
         said.read_exact(&mut swallowed).unwrap();
         let begun = Instant::now();
-        while status(metrics, "/health") != "200" {
+        while status(metrics, "/health") != 200 {
             assert!(begun.elapsed() < DEADLINE, "a thread that goes on is not healthy");
             std::thread::sleep(Duration::from_millis(20));
         }
