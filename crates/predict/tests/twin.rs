@@ -325,6 +325,21 @@ fn what_the_calibration_says_nothing_about_is_refused() {
     assert!(matches!(refused, CalibrationError::TooFew { usable: 0, .. }));
 }
 
+/// A light open load simulated for few requests: chance alone must not pass for an overload. One of
+/// these seeds' calibrations refused it where nine tenths of 500 arrivals had to be served.
+#[test]
+fn a_light_open_load_is_not_refused_by_chance() {
+    for seed in 1..=3 {
+        let twin = calibrated(seed);
+        let mut open = proxy(4, 4, 0.5e-3);
+        for rate_per_s in [20.0, 30.0, 40.0, 50.0] {
+            open.workload = Workload::Open { rate_per_s };
+            let answer = twin.predict(&open, &[], None);
+            assert!(answer.is_ok(), "seed {seed}, {rate_per_s}/s: {answer:?}");
+        }
+    }
+}
+
 /// Twice the cores carry more, and a saturated host is called the bottleneck.
 #[test]
 fn hardware_that_was_never_there_is_predicted() {

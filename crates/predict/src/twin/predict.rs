@@ -29,9 +29,9 @@ pub const MOST_REACH: f64 = 8.0;
 const BUSY: f64 = 0.85;
 /// Requests of one simulation.
 const REQUESTS: (f64, f64) = (500.0, 3_000.0);
-/// Share of an open load below which what is served falls behind: five standard deviations of the
-/// arrivals of [`REQUESTS`].
-const LEAST_SERVED: f64 = 0.9;
+/// Standard deviations of the number of arrivals by which what is served may lie below what is offered
+/// before an open load is said to fall behind.
+const BEHIND: f64 = 5.0;
 /// Confidence of the intervals.
 const CONFIDENCE: f64 = 0.95;
 
@@ -485,7 +485,9 @@ impl Ask<'_> {
         // An open load of which so much is left undone piles up: its response time is a matter of
         // how long one looks.
         let behind = match system.workload {
-            Workload::Open { rate_per_s } => simulated.throughput_per_s < LEAST_SERVED * rate_per_s,
+            Workload::Open { rate_per_s } => {
+                simulated.throughput_per_s < (1.0 - BEHIND / requests.sqrt()) * rate_per_s
+            }
             Workload::Closed { .. } => false,
         };
         if simulated.overloaded || simulated.completions == 0 || behind {
