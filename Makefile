@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build
+.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -36,6 +36,11 @@ fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAMEâ
 
 kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL and studies (half an hour)
 	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign -- campaign --ignored --nocapture --test-threads 1
+
+test-hosts: ## studies over three hosts in namespaces, with each failure of docs/hosts.md (root; minutes)
+	@scripts/packages hosts
+	$(CARGO) build --release --locked --bin kendall
+	scripts/test-hosts $(KENDALL) $(ARGS)
 
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall

@@ -51,6 +51,8 @@ pub struct LoadPlan {
     /// Threads stay awake for this long before a moment: more precise, and it costs up to a core
     /// each. `None` to choose by the density of the arrivals and the cores that there are.
     pub spin_ns: Option<u64>,
+    /// Starts at this moment of `CLOCK_MONOTONIC`, or at once where it has passed.
+    pub start_at_ns: Option<u64>,
     /// When a run is rejected.
     pub limits: Limits,
 }
@@ -205,7 +207,7 @@ pub(crate) fn run_threads(
         let prepared: Result<Vec<()>, LoadError> = readiness.iter().take(threads).collect();
         prepared?;
         // A moment that lies ahead, so that every thread is there when the load starts.
-        let started_ns = now_ns() + MILLISECOND_NS;
+        let started_ns = (now_ns() + MILLISECOND_NS).max(plan.start_at_ns.unwrap_or(0));
         for start in &starts {
             start.send(started_ns).unwrap_or_default();
         }

@@ -111,6 +111,7 @@ fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult,
         pace,
         seed: 3,
         spin_ns: None,
+        start_at_ns: None,
         limits: Limits::default(),
     };
     let template = web.content.template().unwrap();

@@ -191,7 +191,6 @@ fn per_second(count: u64, tier: &MeasuredTier) -> f64 {
 }
 
 fn processes(measured: &Measured) -> Vec<ProcessView> {
-    let cores: f64 = measured.hosts.iter().map(|host| f64::from(host.cores)).sum();
     let generator_threads: usize =
         measured.generators.iter().map(|generator| generator.threads.len()).sum();
     let mut views: Vec<ProcessView> = Vec::new();
@@ -216,6 +215,7 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
     }
     for view in &mut views {
         view.threads.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
+        let cores = cores_of(measured, &view.part);
         let generator = view.part.role == Role::Generator;
         let threads = if generator && generator_threads > 0 {
             exact_f64(generator_threads)
@@ -225,6 +225,22 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
         view.cpu_cores_limit = threads.min(cores);
     }
     views
+}
+
+/// Cores of the hosts that a part ran on, each host once: what it could have used at most.
+fn cores_of(measured: &Measured, part: &Part) -> f64 {
+    let of_tiers = measured.topology.iter().filter(|tier| {
+        matches!(part.role, Role::Tier | Role::Link)
+            && tier.role == part.role
+            && tier.tier == part.name
+    });
+    let of_generators =
+        measured.generators.iter().filter(|_| part.role == Role::Generator).map(|one| &one.host);
+    let on: Vec<&String> = of_tiers.map(|tier| &tier.host).chain(of_generators).collect();
+    let hosts = measured.hosts.iter();
+    // What runs nowhere that is known could have used any.
+    let own = hosts.filter(|host| on.is_empty() || on.contains(&&host.host));
+    own.map(|host| f64::from(host.cores)).sum()
 }
 
 fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {

@@ -390,6 +390,24 @@ pub enum Caveat {
         /// Share of the cores' time that our threads were ready and had no core.
         run_queue_wait_share: f64,
     },
+    /// A host's clock is known badly: what was seen there may belong to other moments.
+    #[error("the clock of host {host} is known to ±{:.3} ms only", 1e3 * bound_s)]
+    ClockUncertain {
+        /// Which host.
+        host: String,
+        /// The most that its moments can be wrong by.
+        bound_s: f64,
+    },
+    /// A host said nothing for a while, and then went on.
+    #[error(
+        "host {host} said nothing for {silent_s:.1} s: the network to it failed, or it stood still"
+    )]
+    HostSilent {
+        /// Which host.
+        host: String,
+        /// For how long.
+        silent_s: f64,
+    },
     /// A load generator said something of itself or its load.
     #[error("{}{text}", generator.map(|number| format!("generator {number}: ")).unwrap_or_default())]
     Remarked {
@@ -630,6 +648,10 @@ impl Caveat {
                 Self::TooFewSamples { quantile: one, .. },
                 Self::TooFewSamples { quantile: two, .. },
             ) => one.total_cmp(two).is_eq(),
+            (Self::ClockUncertain { host: one, .. }, Self::ClockUncertain { host: two, .. })
+            | (Self::HostSilent { host: one, .. }, Self::HostSilent { host: two, .. }) => {
+                one == two
+            }
             (Self::OfSeries { what: one, of: a }, Self::OfSeries { what: two, of: b }) => {
                 a == b && one.is_like(two)
             }

@@ -576,7 +576,7 @@ pub struct Process {
 
 /// Cumulative counters of the threads of one name at one moment. Threads that are numbered
 /// (`worker-7`) share the name without the number.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ThreadSample {
     /// Name, without a number at its end.
     pub name: String,
@@ -591,7 +591,7 @@ pub struct ThreadSample {
 }
 
 /// Cumulative counters of a process at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessSample {
     /// The moment, `CLOCK_MONOTONIC`.
     pub at_ns: u64,
@@ -612,7 +612,7 @@ pub struct ProcessSample {
 }
 
 /// How fast one core was at one moment.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SpeedSample {
     /// Which host.
     pub host: String,
@@ -625,7 +625,7 @@ pub struct SpeedSample {
 }
 
 /// Cumulative counters of a host at one moment.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostSample {
     /// Which host.
     pub host: String,

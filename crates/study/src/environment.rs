@@ -23,7 +23,27 @@ pub(crate) fn describe(kind: &SystemKind, seed: u64, folder: &Path) -> Json {
     put("kendall_version", Some(json!(env!("CARGO_PKG_VERSION"))));
     put("revision", revision(folder).map(Json::from));
     put("seed", Some(json!(seed)));
+    let used = |name: &str| kind.programs.iter().any(|(program, _)| *program == name);
+    let versions: Map<String, Json> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| used(program))
+        .filter_map(|(program, flag)| Some(((*program).to_owned(), version(program, flag)?.into())))
+        .collect();
+    put("versions", Some(Json::Object(versions)));
+    all.extend(machine());
+    Json::Object(all)
+}
+
+/// What the machine is that this program runs on.
+pub(crate) fn machine() -> Map<String, Json> {
+    let mut all = Map::new();
+    let mut put = |key: &str, value: Option<Json>| {
+        if let Some(value) = value {
+            all.insert(key.to_owned(), value);
+        }
+    };
     put("machine", read("/proc/sys/kernel/hostname").map(Json::from));
+    put("boot_id", read("/proc/sys/kernel/random/boot_id").map(Json::from));
     put("kernel", read("/proc/sys/kernel/osrelease").map(Json::from));
     put("system", os_name().map(Json::from));
     put("architecture", Some(json!(std::env::consts::ARCH)));
@@ -34,14 +54,7 @@ pub(crate) fn describe(kind: &SystemKind, seed: u64, folder: &Path) -> Json {
     put("memory_bytes", procfs::Meminfo::current().ok().map(|memory| json!(memory.mem_total)));
     put("clock_source", read(CLOCK_SOURCE).map(Json::from));
     put("cpu_governor", read(GOVERNOR).map(Json::from));
-    let used = |name: &str| kind.programs.iter().any(|(program, _)| *program == name);
-    let versions: Map<String, Json> = PROGRAMS
-        .iter()
-        .filter(|(program, _)| used(program))
-        .filter_map(|(program, flag)| Some(((*program).to_owned(), version(program, flag)?.into())))
-        .collect();
-    put("versions", Some(Json::Object(versions)));
-    Json::Object(all)
+    all
 }
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

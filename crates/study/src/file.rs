@@ -28,6 +28,18 @@ pub(crate) const STUDY: &[Key] = &[
     Key::new("workload", Form::Table(&[workload::KEYS]), "the load").optional(),
     Key::new("measure", Form::Table(&[MEASURE]), "how it is measured").optional(),
     Key::new(
+        "hosts",
+        Form::Named(&Form::Special("`\"user@machine\"`, or a table")),
+        "hosts by their names, and how they are reached",
+    )
+    .optional(),
+    Key::new(
+        "place",
+        Form::Named(&Form::Special("a list of hosts")),
+        "tiers, and `clients` for the generators: where their instances run, in turn",
+    )
+    .optional(),
+    Key::new(
         "factors",
         Form::Named(&Form::Special("levels")),
         "what is varied: a dotted key in quotes, and its levels",
@@ -482,7 +494,7 @@ impl Parts {
         let keys = || factors.iter().flat_map(Factor::keys);
         if let Some(other) = keys().find(|key| !is_varied(key)) {
             let key = format!("factors.{other}");
-            let what = "cannot be varied; name a key of system, links, workload or measure, such as \"system.workers\"";
+            let what = "cannot be varied; name a key of system, links, workload, measure or place, such as \"system.workers\"";
             return Err(Problem { key, what: what.into() });
         }
         Ok(Self { name, title, question, objective, seed, factors, design, costs, base })
@@ -500,7 +512,9 @@ fn of_levels(problem: Problem, file: &Table, factors: &[Factor]) -> Problem {
 
 fn is_varied(key: &str) -> bool {
     let kept = ["measure.repetitions", "measure.retries", "measure.confidence"];
-    ["system.", "links.", "workload.", "measure."].iter().any(|part| key.starts_with(part))
+    ["system.", "links.", "workload.", "measure.", "place."]
+        .iter()
+        .any(|part| key.starts_with(part))
         && !kept.iter().any(|part| key.starts_with(part))
 }
 

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::monotonic_ns;
+use crate::hosts::protocol::AwaitReady;
 use crate::http;
 use crate::keep::{Keeper, Spawn};
 use crate::quota::{Quota, QuotaError};
-use crate::topology::{AddressFrom, Ready, Started, StopSignal};
+use crate::topology::{AddressFrom, Ready, StopSignal};
 
 /// Time between two looks at something that is waited for.
 const LOOK: Duration = Duration::from_millis(3);
@@ -77,13 +80,31 @@ pub(crate) enum ProcessError {
         /// What can be written.
         known: String,
     },
+    /// Another host.
+    #[error(transparent)]
+    Host(crate::hosts::HostError),
+    /// What an agent said of a process.
+    #[error("{what}")]
+    There {
+        /// Its words.
+        what: String,
+    },
     /// The user asked for the end.
     #[error("interrupted")]
     Interrupted,
 }
 
+impl From<crate::hosts::HostError> for ProcessError {
+    fn from(error: crate::hosts::HostError) -> Self {
+        match error {
+            crate::hosts::HostError::Interrupted => Self::Interrupted,
+            other => Self::Host(other),
+        }
+    }
+}
+
 /// What a process is to be.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Launch {
     /// For messages: `proxies 0`.
     pub(crate) name: String,
@@ -95,6 +116,8 @@ pub(crate) struct Launch {
     pub(crate) folder: PathBuf,
     /// Cores that it may use at most.
     pub(crate) cores: Option<f64>,
+    /// A folder that is removed before the start and after the end.
+    pub(crate) scratch: Option<PathBuf>,
 }
 
 /// A process that was started.
@@ -108,6 +131,7 @@ pub(crate) struct Instance {
     started_ns: u64,
     /// When its end was seen.
     ended_ns: u64,
+    scratch: Option<PathBuf>,
     /// After the process in the order of fields: a group is removed when nobody is in it.
     _quota: Option<Quota>,
 }
@@ -115,6 +139,10 @@ pub(crate) struct Instance {
 impl Instance {
     pub(crate) fn spawn(keeper: &mut Keeper, launch: &Launch) -> Result<Self, ProcessError> {
         let failed = |source| ProcessError::Spawn { name: launch.name.clone(), source };
+        if let Some(scratch) = &launch.scratch {
+            // What a killed study left there would be found again by this one.
+            std::fs::remove_dir_all(scratch).unwrap_or_default();
+        }
         std::fs::create_dir_all(&launch.folder).map_err(failed)?;
         let output = File::create(launch.folder.join("output")).map_err(failed)?;
         let error = File::create(launch.folder.join("log")).map_err(failed)?;
@@ -138,6 +166,7 @@ impl Instance {
             status: None,
             started_ns,
             ended_ns: 0,
+            scratch: launch.scratch.clone(),
             _quota: quota,
         })
     }
@@ -160,11 +189,6 @@ impl Instance {
     /// When it was started, and when its end was seen.
     pub(crate) fn life_ns(&self) -> (u64, u64) {
         (self.started_ns, self.ended_ns)
-    }
-
-    /// How it ended, in words.
-    pub(crate) fn end_in_words(&mut self) -> String {
-        self.ended().map_or_else(|| "no end".to_owned(), |status| status.to_string())
     }
 
     /// The error of having ended, if it has.
@@ -239,13 +263,22 @@ impl Instance {
 
     /// Waits for the end until the deadline, then kills; says whether it had to.
     pub(crate) fn finish(mut self, keeper: &mut Keeper, deadline: Duration) -> bool {
+        let killed = self.end_by(deadline);
+        keeper.ended(self.pid());
+        killed
+    }
+
+    /// The same, without telling the keeper.
+    pub(crate) fn end_by(&mut self, deadline: Duration) -> bool {
         let until = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
         while self.ended().is_none() && monotonic_ns() < until {
             std::thread::sleep(LOOK);
         }
         let killed = self.ended().is_none();
         self.end_group();
-        keeper.ended(self.pid());
+        if let Some(scratch) = self.scratch.take() {
+            std::fs::remove_dir_all(scratch).unwrap_or_default();
+        }
         killed
     }
 
@@ -277,7 +310,7 @@ impl Drop for Instance {
 }
 
 /// Addresses that an instance announced.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Announced {
     pub(crate) listen: Vec<String>,
     pub(crate) metrics: Option<String>,
@@ -286,23 +319,24 @@ pub(crate) struct Announced {
 /// Waits until an instance may be used, and returns where it listens.
 pub(crate) fn wait_ready(
     instance: &mut Instance,
-    started: &Started,
-    chosen: &str,
+    wanted: &AwaitReady,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Announced, ProcessError> {
-    let deadline = started.ready_deadline;
+    let deadline = Duration::from_millis(wanted.deadline_ms);
     let folder = instance.folder.clone();
-    let announced = match started.address {
+    let announced = match wanted.address {
         AddressFrom::ReadyLine => {
             instance.wait_for(deadline, "its ready line", interrupted, || ready_line(&folder))?
         }
         AddressFrom::PortFile => {
-            instance.wait_for(deadline, "its port file", interrupted, || port_file(&folder))?
+            instance.wait_for(deadline, "its port file", interrupted, || {
+                port_file(&folder, &wanted.host)
+            })?
         }
-        AddressFrom::Chosen => Announced { listen: vec![chosen.to_owned()], metrics: None },
+        AddressFrom::Chosen => Announced { listen: vec![wanted.chosen.clone()], metrics: None },
     };
     let address = announced.listen.first().cloned().unwrap_or_default();
-    match &started.ready {
+    match &wanted.ready {
         Ready::Tcp => instance.wait_for(deadline, "a TCP connection", interrupted, || {
             connects(&address).then_some(())
         })?,
@@ -351,19 +385,19 @@ fn ready_line(folder: &Path) -> Option<Announced> {
 }
 
 /// `TCP INET: PORT` in the file that memcached writes.
-fn port_file(folder: &Path) -> Option<Announced> {
+fn port_file(folder: &Path, host: &str) -> Option<Announced> {
     let text = std::fs::read_to_string(folder.join("port")).ok()?;
     let line = text.split_inclusive('\n').find(|line| line.starts_with("TCP INET:"))?;
     let port = line.strip_suffix('\n')?.rsplit(' ').next()?;
-    Some(Announced { listen: vec![format!("127.0.0.1:{port}")], metrics: None })
+    Some(Announced { listen: vec![format!("{host}:{port}")], metrics: None })
 }
 
-/// A port on loopback that nobody listens on now.
+/// A port of this address that nobody listens on now.
 ///
 /// From below the range that the system hands out by itself (Linux: `ip_local_port_range`): a port
 /// of that range may go to any connection of any program before the child binds it. Each call goes
 /// on where the last one of this process stopped, from a place that the process id fixes.
-pub(crate) fn free_port() -> std::io::Result<u16> {
+pub(crate) fn free_port(address: &str) -> std::io::Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
@@ -376,13 +410,13 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % ports;
         let place = (begin + u32::from(step)) % u32::from(ports);
         let port = FIRST + u16::try_from(place).unwrap_or(0);
-        match TcpListener::bind(("127.0.0.1", port)) {
+        match TcpListener::bind((address, port)) {
             Ok(_) => return Ok(port),
             Err(error) => last = Some(error),
         }
     }
     // All of them taken: what the system hands out is better than nothing.
-    match TcpListener::bind(("127.0.0.1", 0)) {
+    match TcpListener::bind((address, 0)) {
         Ok(listener) => Ok(listener.local_addr()?.port()),
         Err(error) => Err(last.unwrap_or(error)),
     }
@@ -404,8 +438,8 @@ mod tests {
         assert_eq!(found.listen, ["a:1", "b:2"]);
         assert_eq!(found.metrics.as_deref(), Some("c:3"));
         write("port", "TCP INET: 12");
-        assert_eq!(port_file(folder.path()), None);
+        assert_eq!(port_file(folder.path(), "127.0.0.1"), None);
         write("port", "TCP INET: 1234\nUDP INET: 5\n");
-        assert_eq!(port_file(folder.path()).unwrap().listen, ["127.0.0.1:1234"]);
+        assert_eq!(port_file(folder.path(), "127.0.0.1").unwrap().listen, ["127.0.0.1:1234"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a run may be used, and what should be known before it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 use kendall_stats::correlated::quantile_of_windows;
@@ -11,6 +11,7 @@ use kendall_stats::sample::enough_for;
 use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, ProcessSample, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
+use crate::hosts::HostClock;
 use crate::record::{Totals, totals};
 use crate::settings::Settings;
 use crate::workload::Arrivals;
@@ -30,6 +31,15 @@ const OTHERS_SHARE: f64 = 0.05;
 /// Disagreement of wall clock and monotonic clock over a run, from which one of them is said to
 /// have stepped. Both are read one after the other, and a busy machine may come between.
 const CLOCK_STEP_S: f64 = 0.02;
+
+/// How badly a host's clock may be known: a tenth of a percent of a window of a second makes a run
+/// doubtful, a percent of it makes it worthless.
+const BOUND_DOUBTED_S: f64 = 0.001;
+const BOUND_REJECTED_S: f64 = 0.010;
+
+/// Without a word of a host for longer than this, the network is said to have failed: there is a beat
+/// each second.
+const SILENCE_S: f64 = 2.5;
 
 /// The percentile whose sample size is watched.
 const WATCHED: f64 = 0.99;
@@ -148,35 +158,69 @@ impl Judgement {
         }
     }
 
-    /// What the machine says: time given to others, and waiting for a core.
+    /// How well the hosts' clocks are known, and whether each was heard all the time.
+    pub(crate) fn hosts(&mut self, clocks: &[HostClock]) {
+        for HostClock { host, fit, silence, .. } in clocks {
+            let (host, bound_s) = (host.clone(), fit.bound_ns / 1e9);
+            let doubt = Caveat::ClockUncertain { host: host.clone(), bound_s };
+            if bound_s > BOUND_REJECTED_S {
+                self.rejections.push(doubt.to_string());
+            } else if bound_s > BOUND_DOUBTED_S {
+                self.doubt(doubt);
+            }
+            let silent_s = silence.as_secs_f64();
+            if silent_s > SILENCE_S {
+                self.doubt(Caveat::HostSilent { host, silent_s });
+            }
+        }
+    }
+
+    /// What each machine says: time given to others, and waiting for a core.
     pub(crate) fn machine(
         &mut self,
         hosts: &[HostSample],
         processes: &[Process],
         window: &MeasuredWindow,
     ) {
-        let at = |moment: u64| hosts.iter().min_by_key(|sample| sample.at_ns.abs_diff(moment));
-        let (Some(from), Some(to)) = (at(window.from_ns), at(window.to_ns)) else { return };
-        let all = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns + s.cpu_idle_ns + s.cpu_steal_ns;
-        let steal_share = ratio(
-            to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns),
-            all(to).saturating_sub(all(from)),
-        );
-        let steal_share = steal_share.unwrap_or(0.0);
-        let busy = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns;
-        let own = total(processes, window, |sample| sample.cpu_user_ns + sample.cpu_system_ns);
-        let others = busy(to).saturating_sub(busy(from)).saturating_sub(own);
-        let others = ratio(others, all(to).saturating_sub(all(from))).unwrap_or(0.0);
-        let waited = total(processes, window, |sample| sample.run_queue_wait_ns);
-        let length = window.to_ns.saturating_sub(window.from_ns);
-        let run_queue_wait_share =
-            ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
-        let crowded = run_queue_wait_share > WAIT_SHARE;
-        if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
-            self.doubt(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share });
-        } else if crowded {
-            self.doubt(Caveat::MachineFull { run_queue_wait_share });
+        let names: BTreeSet<&str> = hosts.iter().map(|sample| sample.host.as_str()).collect();
+        for name in &names {
+            let of: Vec<&HostSample> = hosts.iter().filter(|s| s.host == *name).collect();
+            let own: Vec<&Process> = processes.iter().filter(|p| p.host == *name).collect();
+            let Some(doubt) = one_machine(&of, &own, window) else { continue };
+            self.doubt(if names.len() > 1 {
+                Caveat::OfSeries { what: Box::new(doubt), of: format!("host {name}") }
+            } else {
+                doubt
+            });
         }
+    }
+}
+
+/// What disturbed one machine, or whether it was full.
+fn one_machine(
+    hosts: &[&HostSample],
+    processes: &[&Process],
+    window: &MeasuredWindow,
+) -> Option<Caveat> {
+    let at = |moment: u64| hosts.iter().min_by_key(|sample| sample.at_ns.abs_diff(moment));
+    let (from, to) = (*at(window.from_ns)?, *at(window.to_ns)?);
+    let all = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns + s.cpu_idle_ns + s.cpu_steal_ns;
+    let steal_share =
+        ratio(to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns), all(to).saturating_sub(all(from)));
+    let steal_share = steal_share.unwrap_or(0.0);
+    let busy = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns;
+    let own = total(processes, window, |sample| sample.cpu_user_ns + sample.cpu_system_ns);
+    let others = busy(to).saturating_sub(busy(from)).saturating_sub(own);
+    let others = ratio(others, all(to).saturating_sub(all(from))).unwrap_or(0.0);
+    let waited = total(processes, window, |sample| sample.run_queue_wait_ns);
+    let length = window.to_ns.saturating_sub(window.from_ns);
+    let run_queue_wait_share =
+        ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
+    let crowded = run_queue_wait_share > WAIT_SHARE;
+    if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
+        Some(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share })
+    } else {
+        crowded.then_some(Caveat::MachineFull { run_queue_wait_share })
     }
 }
 
@@ -203,11 +247,11 @@ fn by_window(generators: &[Generator], window: &MeasuredWindow) -> Vec<Histogram
 
 /// What a counter of all processes grew by within the window.
 fn total(
-    processes: &[Process],
+    processes: &[&Process],
     window: &MeasuredWindow,
     counter: impl Fn(&ProcessSample) -> u64,
 ) -> u64 {
-    let grown = |process: &Process| {
+    let grown = |process: &&Process| {
         let at = |moment: u64| process.samples.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
         let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
         Some(counter(to).saturating_sub(counter(from)))

@@ -13,6 +13,7 @@ use std::io::{BufRead, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 
@@ -83,14 +84,74 @@ pub struct Keeper {
     input: Option<ChildStdin>,
 }
 
+/// The same for an agent: also when it says nothing for the lease, because it was stopped; then the
+/// agent is killed as well. In the end its folder is removed.
+pub fn reap_for_agent(
+    input: impl BufRead + Send + 'static,
+    lease: Duration,
+    agent: u32,
+    folder: &Path,
+) {
+    let (tell, told) = std::sync::mpsc::sync_channel(1_024);
+    std::thread::spawn(move || {
+        input
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| tell.send(line))
+            .unwrap_or_default();
+    });
+    let mut lines = String::new();
+    let silent = loop {
+        match told.recv_timeout(lease) {
+            Ok(line) if line == BEAT => {}
+            Ok(line) => {
+                lines.push_str(&line);
+                lines.push('\n');
+            }
+            Err(error) => break error == std::sync::mpsc::RecvTimeoutError::Timeout,
+        }
+    };
+    if silent && let Some(agent) = i32::try_from(agent).ok().and_then(Pid::from_raw) {
+        rustix::process::kill_process(agent, Signal::KILL).unwrap_or_default();
+    }
+    reap(lines.as_bytes());
+    std::fs::remove_dir_all(folder).unwrap_or_default();
+}
+
+/// The line by which an agent tells its reaper that it lives.
+const BEAT: &str = "=";
+
 impl Keeper {
     /// `program` is the `kendall` binary, which has the commands [`GUARD`] and [`REAPER`].
     ///
     /// # Errors
     /// When the reaper cannot be started.
     pub fn start(program: &Path) -> std::io::Result<Self> {
+        Self::start_with(program, &[])
+    }
+
+    /// One that ends everything when it is not told for the lease that this process lives, and that
+    /// removes a folder in the end.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn with_lease(program: &Path, lease: Duration, folder: &Path) -> std::io::Result<Self> {
+        let (lease, agent) = (lease.as_secs().to_string(), std::process::id().to_string());
+        let words: [&std::ffi::OsStr; 6] = [
+            "--lease".as_ref(),
+            lease.as_ref(),
+            "--agent".as_ref(),
+            agent.as_ref(),
+            "--folder".as_ref(),
+            folder.as_ref(),
+        ];
+        Self::start_with(program, &words)
+    }
+
+    fn start_with(program: &Path, words: &[&std::ffi::OsStr]) -> std::io::Result<Self> {
         let mut reaper = Command::new(program)
             .arg(REAPER)
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // A group of its own: Ctrl-C on the terminal must not reach it.
@@ -137,10 +198,19 @@ impl Keeper {
         self.tell('-', group);
     }
 
+    /// This process lives.
+    pub fn beat(&mut self) {
+        self.say(BEAT);
+    }
+
     fn tell(&mut self, sign: char, group: u32) {
+        self.say(&format!("{sign}{group}"));
+    }
+
+    fn say(&mut self, line: &str) {
         // Without a reaper the guard is still there; a study does not fail for it.
         if let Some(input) = &mut self.input
-            && writeln!(input, "{sign}{group}").and_then(|()| input.flush()).is_err()
+            && writeln!(input, "{line}").and_then(|()| input.flush()).is_err()
         {
             tracing::warn!("the reaper is gone: a killed study may leave processes behind");
             self.input = None;

@@ -4,6 +4,7 @@ use kendall_keys::{Key, Keys};
 use serde_json::{Value as Json, json};
 
 use crate::file::{DESIGN, STUDY};
+use crate::hosts::{HOST, HOSTS};
 use crate::settings::{LINK, MEASURE, REPETITIONS};
 use crate::system::{self, SYSTEMS};
 use crate::workload::{self, PROTOCOLS};
@@ -17,6 +18,8 @@ pub fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
         ("study.workload".to_owned(), vec![workload::KEYS]),
         ("study.measure".to_owned(), vec![MEASURE]),
         ("study.measure.repetitions".to_owned(), vec![REPETITIONS]),
+        ("study.hosts".to_owned(), vec![HOSTS]),
+        ("study.hosts.HOST".to_owned(), vec![HOST]),
         ("study.design".to_owned(), vec![DESIGN]),
     ];
     for kind in SYSTEMS {

@@ -1,4 +1,4 @@
-//! Study file to design to runs on this machine to stored rows.
+//! Study file to design to runs, on this machine or on hosts, to stored rows.
 //!
 //! Start with [`StudyFile::read`], which checks a file as a whole; [`Plan::of`] says which runs it
 //! asks for; [`run`] runs them, each stored when it ends, and goes on where an earlier session
@@ -16,6 +16,7 @@ mod cut;
 mod environment;
 mod factor;
 mod file;
+mod hosts;
 mod http;
 mod instance;
 mod judge;
@@ -40,6 +41,9 @@ pub mod workload;
 
 pub use factor::Factor;
 pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
+pub use hosts::{
+    At, Engine, HERE, HostReport, HostSpec, Hosts, Placement, check_hosts, serve as serve_agent,
+};
 pub use kendall_keys::{Problem, Section};
 pub use kendall_observations::Objective;
 pub use observe::Live;

@@ -1,6 +1,7 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
@@ -10,15 +11,16 @@ use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process, SpeedSample};
 
 use crate::clock::monotonic_ns;
+use crate::hosts::protocol::{self, Looked, What};
+use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket};
 use crate::http;
-use crate::instance::{Instance, Launch, ProcessError};
-use crate::keep::Keeper;
-use crate::place::{Running, Starter};
+use crate::instance::{Launch, ProcessError};
+use crate::place::{Member, Running, Starter};
 use crate::sample;
 use crate::settings::Settings;
 use crate::speed::Probe;
 use crate::template::Values;
-use crate::topology::{CLIENTS, StopSignal};
+use crate::topology::{Accounting, CLIENTS, StopSignal};
 use crate::workload::Workload;
 
 /// Between two looks at what runs.
@@ -39,8 +41,12 @@ const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
 /// How much longer than its duration a load may take: connecting, and the last answers.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
 
-/// The name of this machine in the rows.
-pub(crate) const HOST: &str = "localhost";
+/// How far ahead generators on hosts are told to start: connecting takes that long at most where
+/// nothing is wrong.
+const START_LEAD_NS: u64 = 1_000_000_000;
+
+/// How long the last looks at the hosts may take.
+const LAST_LOOK: Duration = Duration::from_secs(protocol::LEASE_S);
 
 /// A run without numbers.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +76,15 @@ pub(crate) struct Observed {
     pub(crate) speeds: Vec<SpeedSample>,
     /// Names of those that did not stop when asked to.
     pub(crate) killed: Vec<String>,
+    /// Clocks of the hosts beside this machine.
+    pub(crate) clocks: Vec<HostClock>,
 }
 
 /// A load generator, and what it found.
 #[derive(Debug)]
 pub(crate) struct ObservedGenerator {
+    /// Where it ran.
+    pub(crate) host: String,
     pub(crate) command: String,
     pub(crate) result: LoadResult,
     /// Where it printed the result.
@@ -87,6 +97,8 @@ pub(crate) struct ObservedMember {
     pub(crate) part: Part,
     pub(crate) kind: String,
     pub(crate) number: u32,
+    /// Where it ran.
+    pub(crate) host: String,
     pub(crate) address: String,
     pub(crate) pid: u32,
     pub(crate) command: String,
@@ -109,7 +121,7 @@ pub struct Live {
 
 /// What a run needs.
 pub(crate) struct Observer<'a> {
-    pub(crate) keeper: &'a mut Keeper,
+    pub(crate) machines: &'a mut Machines,
     pub(crate) settings: &'a Settings,
     pub(crate) folder: &'a Path,
     pub(crate) seed: u64,
@@ -124,8 +136,11 @@ impl Observer<'_> {
             name: "a secret for the tiers".to_owned(),
             source,
         })?;
+        let wanted = self.settings.placement.used();
+        self.machines.connect(&wanted, self.interrupted).map_err(ProcessError::from)?;
+        self.machines.begin_clocks().map_err(ProcessError::from)?;
         let mut running = Starter {
-            keeper: self.keeper,
+            machines: self.machines,
             settings: self.settings,
             folder: self.folder,
             seed: self.seed,
@@ -134,16 +149,20 @@ impl Observer<'_> {
         }
         .start()?;
         let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
-        let killed = running.stop(self.keeper);
+        let killed = running.stop(self.machines);
+        self.machines.clear(self.folder);
         outcome.map(|observed| Observed { killed, ..observed })
     }
 
     fn prefill(&mut self, running: &mut Running) -> Result<(), RunError> {
         for tier in &self.settings.topology.filled {
-            // Straight to the servers: no link slows it down, and every one of them is filled.
-            for (number, address) in running.reach(tier, tier).to_vec().into_iter().enumerate() {
+            // Straight to the servers, beside them: no link slows it down, and every one is filled.
+            let addresses = running.reach(tier, tier, At::Here).to_vec();
+            for (number, address) in (0..).zip(addresses) {
                 let Some(arguments) = self.settings.workload.prefill(&address) else { continue };
-                let mut filler = self.kendall(&format!("prefill {tier} {number}"), arguments)?;
+                let at = self.settings.placement.at(tier, number);
+                let name = format!("prefill {tier} {number}");
+                let mut filler = self.kendall(at, &name, arguments)?;
                 let interrupted = self.interrupted;
                 let deadline = PREFILL_DEADLINE;
                 let mut status = None;
@@ -152,25 +171,27 @@ impl Observer<'_> {
                     if interrupted() {
                         return Err(ProcessError::Interrupted.into());
                     }
+                    self.machines.check().map_err(ProcessError::from)?;
                     status = filler.ended();
                     std::thread::sleep(LOOK);
                 }
-                if status.is_some_and(|status| !status.success()) {
+                if status.is_some_and(|end| !end.success) {
                     filler.check_alive()?;
                 }
-                filler.finish(self.keeper, deadline);
+                filler.finish(&mut self.machines.keeper, deadline);
             }
         }
         Ok(())
     }
 
-    fn kendall(&mut self, name: &str, arguments: Vec<String>) -> Result<Instance, RunError> {
-        let mut command = vec![self.keeper.program().display().to_string(), "load".to_owned()];
+    /// `kendall load`, on a host.
+    fn kendall(&mut self, at: At, name: &str, arguments: Vec<String>) -> Result<Runner, RunError> {
+        let program = self.machines.program(at).map_err(ProcessError::from)?;
+        let mut command = vec![program, "load".to_owned()];
         command.extend(arguments);
         let folder = self.folder_of(name);
-        let (name, environment) = (name.to_owned(), Vec::new());
-        let launch = Launch { name, command, environment, folder, cores: None };
-        Ok(Instance::spawn(self.keeper, &launch)?)
+        let launch = Launch { name: name.to_owned(), command, folder, ..Launch::default() };
+        Ok(self.machines.spawn(at, &launch)?)
     }
 
     fn folder_of(&self, name: &str) -> PathBuf {
@@ -179,25 +200,35 @@ impl Observer<'_> {
     }
 
     /// One load generator: `kendall load`, or the user's own program.
-    fn generator(&mut self, number: u32, targets: &[String]) -> Result<Instance, RunError> {
+    fn generator(
+        &mut self,
+        (number, at): (u32, At),
+        targets: &[String],
+        start: Option<u64>,
+    ) -> Result<Runner, RunError> {
         let workload = &self.settings.workload;
         let name = format!("generator {number}");
         let seed = mixed(self.seed, u64::from(number) + 1);
         let duration = self.settings.measure.duration;
+        let spawn = |source| ProcessError::Spawn { name: name.clone(), source };
         let Some(program) = &workload.driver.program else {
             let text = format!("{}ns", duration.as_nanos());
             let mut arguments = workload.arguments(number, targets, &text, seed);
             if workload.driver.in_folder {
-                let folder = self.folder_of(&name).display().to_string();
+                let folder = self.machines.folder(at, &self.folder_of(&name)).map_err(spawn)?;
                 arguments.extend(["--folder".to_owned(), folder]);
             }
-            return self.kendall(&name, arguments);
+            // A job begins with its first piece of work, whenever that is.
+            if let Some(start) = start.filter(|_| !workload.is_job()) {
+                let there = self.machines.moment_there(at, start);
+                arguments.extend(["--start-at".to_owned(), there.to_string()]);
+            }
+            return self.kendall(at, &name, arguments);
         };
-        let spawn = |source| ProcessError::Spawn { name: name.clone(), source };
         let folder = std::path::absolute(self.folder_of(&name)).map_err(spawn)?;
         let mut values = Values::of_a_load(&self.settings.effective);
-        values.set("kendall", self.keeper.program().display().to_string());
-        values.set("folder", folder.display().to_string());
+        values.set("kendall", self.machines.program(at).map_err(ProcessError::from)?);
+        values.set("folder", self.machines.folder(at, &folder).map_err(spawn)?);
         values.set("generator", number.to_string());
         values.set("clients", workload.clients_of(number).to_string());
         values.set("seconds", duration.get().to_string());
@@ -215,53 +246,81 @@ impl Observer<'_> {
             environment: values.fill_pairs(&program.environment).map_err(refuse)?,
             name: name.clone(),
             folder,
-            cores: None,
+            ..Launch::default()
         };
-        Ok(Instance::spawn(self.keeper, &launch)?)
+        Ok(self.machines.spawn(at, &launch)?)
     }
 
     fn load(&mut self, running: &mut Running) -> Result<Observed, RunError> {
         let workload = &self.settings.workload;
-        let targets = running.reach(CLIENTS, &self.settings.topology.entry).to_vec();
+        let placement = &self.settings.placement;
         let duration = self.settings.measure.duration;
         let entry = self.settings.topology.tier(&self.settings.topology.entry);
         let entry = entry.map(|tier| tier.name.clone());
         let mut watch = Watch::new(running, entry, duration.as_duration());
+        watch.agents = self.agents();
         // Before any request: what the tiers count from here on is this load's.
         watch.look();
-        let probe = self.settings.measure.speed_probe.then(|| Probe::start(HOST));
+        watch.await_looks()?;
+        // It knows the cores of this machine, and would say nothing of others'.
+        let probed = self.settings.measure.speed_probe && placement.used().is_empty();
+        let probe = probed.then(|| Probe::start(LOCALHOST));
+        let start = self.start_moment();
         let mut generators = Vec::new();
         for number in 0..workload.generators {
-            generators.push(self.generator(number, &targets)?);
+            let at = placement.at(CLIENTS, number);
+            let targets = running.reach(CLIENTS, &self.settings.topology.entry, at).to_vec();
+            generators.push(self.generator((number, at), &targets, start)?);
         }
         watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
         watch.look();
         let speeds = probe.map(Probe::end).unwrap_or_default();
+        let outcome = outcome.and_then(|()| Ok(watch.await_looks()?));
         let outcome = outcome.and_then(|()| results(&mut generators, workload));
         for mut generator in generators {
             generator.ask_to_stop(StopSignal::Interrupt);
-            generator.finish(self.keeper, Duration::from_secs(2));
+            generator.finish(&mut self.machines.keeper, Duration::from_secs(2));
         }
+        let generators = outcome?;
+        let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
         let Watch { members, mut processes, hosts, .. } = watch;
-        for (_, process) in &mut processes {
+        for (_, _, process) in &mut processes {
             process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
         }
-        Ok(Observed {
-            generators: outcome?,
+        let mut observed = Observed {
+            generators,
             members,
-            processes: processes.into_iter().map(|(_, process)| process).collect(),
+            processes: processes.into_iter().map(|(_, _, process)| process).collect(),
             hosts,
             speeds,
             killed: Vec::new(),
-        })
+            clocks,
+        };
+        crate::hosts::lined_up(&mut observed);
+        Ok(observed)
+    }
+
+    fn agents(&self) -> Vec<WatchedAgent> {
+        let used = self.settings.placement.used();
+        let agents = self.machines.agents().filter(|(host, _)| used.contains(host));
+        let watched =
+            |agent: &Arc<Connection>| WatchedAgent { connection: Arc::clone(agent), asked: None };
+        agents.map(|(_, agent)| watched(agent)).collect()
+    }
+
+    /// When generators start together: told where one of them is on another host.
+    fn start_moment(&self) -> Option<u64> {
+        let placement = &self.settings.placement;
+        let hosts = placement.of(CLIENTS, self.settings.workload.generators);
+        hosts.iter().any(|at| *at != At::Here).then(|| monotonic_ns() + START_LEAD_NS)
     }
 
     /// Until all generators have ended.
     fn watch(
         &mut self,
         running: &mut Running,
-        generators: &mut [Instance],
+        generators: &mut [Runner],
         watch: &mut Watch,
     ) -> Result<(), RunError> {
         let started = monotonic_ns();
@@ -269,16 +328,18 @@ impl Observer<'_> {
         let (mut next, mut next_live) = (started, started);
         while generators.iter_mut().any(|generator| generator.ended().is_none()) {
             running.check_alive()?;
+            self.machines.check().map_err(ProcessError::from)?;
             if (self.interrupted)() {
                 return Err(ProcessError::Interrupted.into());
             }
+            watch.take_in()?;
             let now = monotonic_ns();
             if u128::from(now - started) > limit.as_nanos() {
                 return Err(ProcessError::NotReady {
                     name: "the load".to_owned(),
                     seconds: limit.as_secs(),
                     check: "its end".to_owned(),
-                    tail: generators.first().map(Instance::tail).unwrap_or_default(),
+                    tail: generators.first().map(Runner::tail).unwrap_or_default(),
                 }
                 .into());
             }
@@ -305,24 +366,25 @@ fn secret() -> std::io::Result<String> {
 
 /// What the generators printed.
 fn results(
-    generators: &mut [Instance],
+    generators: &mut [Runner],
     workload: &Workload,
 ) -> Result<Vec<ObservedGenerator>, RunError> {
     let mut results = Vec::new();
     for generator in generators {
         let end = generator.end_in_words();
-        let succeeded = generator.ended().is_some_and(|status| status.success());
+        let ended = generator.ended().unwrap_or_default();
+        generator.fetch().map_err(ProcessError::from)?;
         let no_result = |what: String| RunError::NoResult {
-            name: generator.name.clone(),
+            name: generator.name().to_owned(),
             what,
             tail: generator.tail(),
         };
-        let output = generator.folder.join("output");
+        let output = generator.folder().join("output");
         let text = std::fs::read(&output).map_err(|error| no_result(error.to_string()))?;
         if text.is_empty() {
             return Err(no_result(format!("it ended with {end}")));
         }
-        if workload.driver.program.is_some() && !succeeded {
+        if workload.driver.program.is_some() && !ended.success {
             return Err(no_result(format!("it ended with {end}")));
         }
         let mut result: LoadResult =
@@ -334,9 +396,10 @@ fn results(
             return Err(no_result(what));
         }
         if is_job && result.ended_ns == 0 {
-            (result.started_ns, result.ended_ns) = generator.life_ns();
+            (result.started_ns, result.ended_ns) = ended.life_ns;
         }
-        results.push(ObservedGenerator { command: generator.command.clone(), result, output });
+        let (host, command) = (generator.host(), generator.command().to_owned());
+        results.push(ObservedGenerator { host, command, result, output });
     }
     Ok(results)
 }
@@ -344,78 +407,137 @@ fn results(
 /// Collects snapshots and counters.
 struct Watch {
     members: Vec<ObservedMember>,
-    processes: Vec<(crate::topology::Accounting, Process)>,
+    processes: Vec<(Option<String>, Accounting, Process)>,
     hosts: Vec<HostSample>,
+    /// The agents of other hosts.
+    agents: Vec<WatchedAgent>,
     interval_ns: u64,
     /// The tier that the clients talk to.
     entry: Option<TierId>,
 }
 
+/// An agent that is asked for what can only be read there.
+struct WatchedAgent {
+    connection: Arc<Connection>,
+    /// The question that is not answered yet.
+    asked: Option<Ticket>,
+}
+
 impl Watch {
     fn new(running: &Running, entry: Option<TierId>, duration: Duration) -> Self {
         let interval = (duration / 10).clamp(Duration::from_millis(100), SNAPSHOT_INTERVAL);
-        let members: Vec<ObservedMember> = running
-            .members
-            .iter()
-            .map(|member| ObservedMember {
-                part: member.part.clone(),
-                kind: member.kind.clone(),
-                number: member.number,
-                address: member.address.clone(),
-                pid: member.process.as_ref().map_or(0, Instance::pid),
-                command: member.process.as_ref().map(|p| p.command.clone()).unwrap_or_default(),
-                metrics: member.metrics.clone(),
-                snapshots: Vec::new(),
-                unreadable: None,
-            })
-            .collect();
+        let member = |member: &Member| ObservedMember {
+            part: member.part.clone(),
+            kind: member.kind.clone(),
+            number: member.number,
+            host: host_of(member.process.as_ref()).unwrap_or_else(|| LOCALHOST.to_owned()),
+            address: member.address.clone(),
+            pid: member.process.as_ref().map_or(0, Runner::pid),
+            command: member.process.as_ref().map(|p| p.command().to_owned()).unwrap_or_default(),
+            metrics: member.metrics.clone(),
+            snapshots: Vec::new(),
+            unreadable: None,
+        };
         let of_tiers = running.members.iter().map(|member| {
-            let pid = member.process.as_ref().map_or(0, Instance::pid);
-            (member.accounting.clone(), process(member.part.clone(), member.number, pid))
+            let pid = member.process.as_ref().map_or(0, Runner::pid);
+            let host = host_of(member.process.as_ref());
+            let process = process(member.part.clone(), member.number, pid, host.as_deref());
+            (host, member.accounting.clone(), process)
         });
-        let itself = std::iter::once((
-            crate::topology::Accounting::Process(std::process::id()),
-            process(Part::study(), 0, std::process::id()),
-        ));
-        let processes = of_tiers.chain(itself).collect();
-        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        Self { members, processes, hosts: Vec::new(), interval_ns, entry }
+        let pid = std::process::id();
+        let itself = (None, Accounting::Process(pid), process(Part::study(), 0, pid, None));
+        Self {
+            members: running.members.iter().map(member).collect(),
+            processes: of_tiers.chain(std::iter::once(itself)).collect(),
+            hosts: Vec::new(),
+            agents: Vec::new(),
+            interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
+            entry,
+        }
     }
 
     /// Looks at the generators as well from now on.
-    fn add_generators(&mut self, generators: &[Instance]) {
+    fn add_generators(&mut self, generators: &[Runner]) {
         self.processes.extend((0..).zip(generators).map(|(number, generator)| {
-            let accounting = crate::topology::Accounting::Process(generator.pid());
-            (accounting, process(Part::generator(), number, generator.pid()))
+            let host = host_of(Some(generator));
+            let process = process(Part::generator(), number, generator.pid(), host.as_deref());
+            (host, Accounting::Process(generator.pid()), process)
         }));
     }
 
-    /// Takes a snapshot of everything.
+    /// Takes a snapshot of everything here, and asks for those elsewhere.
     fn look(&mut self) {
-        for member in &mut self.members {
+        for index in 0..self.agents.len() {
+            self.ask(index);
+        }
+        for member in self.members.iter_mut().filter(|member| member.host == LOCALHOST) {
             let Some(metrics) = &member.metrics else { continue };
             let answer = http::get(metrics, "/snapshot", SNAPSHOT_DEADLINE).ok();
             let body = answer.filter(|(status, _)| *status == 200).map(|(_, body)| body);
-            match body.map(|body| serde_json::from_slice(&body)) {
-                Some(Ok(snapshot)) => member.snapshots.push(snapshot),
-                Some(Err(error)) => {
-                    // Of a version that this program does not know, for one: said in the run.
-                    tracing::warn!(tier = %member.part, %error, "a snapshot that cannot be read");
-                    member.unreadable = Some(error.to_string());
-                }
-                None => tracing::debug!(tier = %member.part, "no snapshot"),
-            }
+            member.take_in(body.map(|body| serde_json::from_slice(&body)));
         }
-        for (accounting, process) in &mut self.processes {
+        let here = self.processes.iter_mut().filter(|(host, ..)| host.is_none());
+        for (_, accounting, process) in here {
             let found = match process.part.role {
                 Role::Study => own_process(),
                 Role::Tier | Role::Link | Role::Generator => sample::accounting(accounting),
             };
-            let Some(found) = found else { continue };
-            process.samples.push(found.process);
-            process.threads.extend(found.threads);
+            add(process, found);
         }
-        self.hosts.extend(sample::host(HOST));
+        self.hosts.extend(sample::host(LOCALHOST));
+    }
+
+    /// Asks an agent, unless it has not answered the last question.
+    fn ask(&mut self, index: usize) {
+        let agent = &self.agents[index];
+        if agent.asked.is_some() {
+            return;
+        }
+        let name = agent.connection.name();
+        let of_host = self.members.iter().filter(|member| member.host == name);
+        let snapshots = of_host.filter_map(|member| member.metrics.clone()).collect();
+        let of_host = self.processes.iter().filter(|(host, ..)| host.as_deref() == Some(name));
+        let accounts = of_host.map(|(_, accounting, _)| accounting.clone()).collect();
+        let ticket = agent.connection.send(What::Look { snapshots, accounts });
+        self.agents[index].asked = Some(ticket);
+    }
+
+    /// Takes in the answers that have come.
+    fn take_in(&mut self) -> Result<(), ProcessError> {
+        for index in 0..self.agents.len() {
+            let agent = &self.agents[index];
+            let Some(ticket) = agent.asked else { continue };
+            let Some(answer) = agent.connection.fetch::<Looked>(ticket) else { continue };
+            self.keep(index, answer?);
+        }
+        Ok(())
+    }
+
+    /// Waits for the answers that have not come.
+    fn await_looks(&mut self) -> Result<(), ProcessError> {
+        for index in 0..self.agents.len() {
+            let agent = &self.agents[index];
+            let Some(ticket) = agent.asked else { continue };
+            let answer = agent.connection.wait::<Looked>(ticket, LAST_LOOK, &|| false)?;
+            self.keep(index, answer);
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, index: usize, looked: Looked) {
+        let agent = &mut self.agents[index];
+        agent.asked = None;
+        let name = agent.connection.name().to_owned();
+        let of_host = self.members.iter_mut().filter(|member| member.host == name);
+        let with_page = of_host.filter(|member| member.metrics.is_some());
+        for (member, snapshot) in with_page.zip(looked.snapshots) {
+            member.take_in(snapshot.map(serde_json::from_value));
+        }
+        let of_host = self.processes.iter_mut().filter(|(host, ..)| host.as_deref() == Some(&name));
+        for ((_, _, process), found) in of_host.zip(looked.accounts) {
+            add(process, found);
+        }
+        self.hosts.extend(looked.host.map(|sample| HostSample { host: name, ..sample }));
     }
 
     /// How it goes, by the last two snapshots of every instance of the entry.
@@ -439,9 +561,35 @@ impl Watch {
 }
 
 /// A process that nothing is known of yet.
-fn process(part: Part, instance: u32, pid: u32) -> Process {
+fn process(part: Part, instance: u32, pid: u32, host: Option<&str>) -> Process {
     let (samples, threads) = (Vec::new(), Vec::new());
-    Process { part, instance, host: HOST.to_owned(), pid, samples, threads }
+    Process { part, instance, host: host.unwrap_or(LOCALHOST).to_owned(), pid, samples, threads }
+}
+
+/// The host of what runs on another.
+fn host_of(runner: Option<&Runner>) -> Option<String> {
+    runner.and_then(Runner::agent).map(|agent| agent.name().to_owned())
+}
+
+impl ObservedMember {
+    fn take_in(&mut self, read: Option<Result<TierSnapshot, serde_json::Error>>) {
+        match read {
+            Some(Ok(snapshot)) => self.snapshots.push(snapshot),
+            Some(Err(error)) => {
+                // Of a version that this program does not know, for one: said in the run.
+                tracing::warn!(tier = %self.part, %error, "a snapshot that cannot be read");
+                self.unreadable = Some(error.to_string());
+            }
+            None => tracing::debug!(tier = %self.part, "no snapshot"),
+        }
+    }
+}
+
+fn add(process: &mut Process, found: Option<sample::Sampled>) {
+    if let Some(found) = found {
+        process.samples.push(found.process);
+        process.threads.extend(found.threads);
+    }
 }
 
 /// The study itself, without the processes below it, which are counted by themselves.

@@ -1,12 +1,13 @@
-//! Starts a system on this machine: tiers from the back to the front, links between them.
+//! Starts a system where the study places it: tiers from the back to the front, links between them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kendall_protocols::topology::{Part, Role};
 
-use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
-use crate::keep::Keeper;
+use crate::hosts::protocol::AwaitReady;
+use crate::hosts::{At, Machines, Runner};
+use crate::instance::{Announced, Launch, ProcessError};
 use crate::settings::{Link, Settings};
 use crate::template::Values;
 use crate::topology::{Accounting, AddressFrom, Source, Started, StopSignal, TierSpec};
@@ -19,8 +20,8 @@ const PORT_TRIES: u32 = 3;
 pub(crate) struct Running {
     /// In the order of starting.
     pub(crate) members: Vec<Member>,
-    /// How everybody is reached: by who asks, and whom.
-    addresses: BTreeMap<(String, String), Vec<String>>,
+    /// How everybody is reached: by who asks, whom, and for a link the host that asks.
+    addresses: BTreeMap<(String, String, Option<At>), Vec<String>>,
 }
 
 /// One instance of a tier, or one link.
@@ -33,16 +34,14 @@ pub(crate) struct Member {
     pub(crate) metrics: Option<String>,
     pub(crate) accounting: Accounting,
     /// `None` where it runs already.
-    pub(crate) process: Option<Instance>,
+    pub(crate) process: Option<Runner>,
     stop: StopSignal,
     stop_deadline: std::time::Duration,
-    /// Removed when it has stopped.
-    scratch: Option<PathBuf>,
 }
 
 /// What starting needs.
 pub(crate) struct Starter<'a> {
-    pub(crate) keeper: &'a mut Keeper,
+    pub(crate) machines: &'a mut Machines,
     pub(crate) settings: &'a Settings,
     pub(crate) folder: &'a Path,
     pub(crate) seed: u64,
@@ -52,11 +51,11 @@ pub(crate) struct Starter<'a> {
 }
 
 impl Running {
-    /// Where `from` reaches the instances of `to`.
-    pub(crate) fn reach(&self, from: &str, to: &str) -> &[String] {
-        let direct = (to.to_owned(), to.to_owned());
+    /// Where `from`, which runs at `at`, reaches the instances of `to`.
+    pub(crate) fn reach(&self, from: &str, to: &str, at: At) -> &[String] {
+        let direct = (to.to_owned(), to.to_owned(), None);
         self.addresses
-            .get(&(from.to_owned(), to.to_owned()))
+            .get(&(from.to_owned(), to.to_owned(), Some(at)))
             .or_else(|| self.addresses.get(&direct))
             .map_or(&[], Vec::as_slice)
     }
@@ -73,7 +72,7 @@ impl Running {
 
     /// Stops from the front to the back, the instances of a tier together; names those that had
     /// to be killed.
-    pub(crate) fn stop(mut self, keeper: &mut Keeper) -> Vec<String> {
+    pub(crate) fn stop(mut self, machines: &mut Machines) -> Vec<String> {
         let mut killed = Vec::new();
         self.members.reverse();
         for tier in self.members.chunk_by_mut(|a, b| a.part == b.part) {
@@ -84,13 +83,10 @@ impl Running {
             }
             for member in tier {
                 if let Some(process) = member.process.take() {
-                    let name = process.name.clone();
-                    if process.finish(keeper, member.stop_deadline) {
+                    let name = process.name().to_owned();
+                    if process.finish(&mut machines.keeper, member.stop_deadline) {
                         killed.push(name);
                     }
-                }
-                if let Some(scratch) = &member.scratch {
-                    std::fs::remove_dir_all(scratch).unwrap_or_default();
                 }
             }
         }
@@ -129,7 +125,6 @@ impl Starter<'_> {
                         process: None,
                         stop: StopSignal::Terminate,
                         stop_deadline: std::time::Duration::ZERO,
-                        scratch: None,
                     });
                 }
             }
@@ -142,7 +137,7 @@ impl Starter<'_> {
             }
         }
         let name = tier.name.to_string();
-        running.addresses.insert((name.clone(), name), addresses);
+        running.addresses.insert((name.clone(), name, None), addresses);
         Ok(())
     }
 
@@ -158,7 +153,7 @@ impl Starter<'_> {
         loop {
             tries += 1;
             match self.try_instance(running, tier, started, number) {
-                Err(ProcessError::Ended { .. })
+                Err(ProcessError::Ended { .. } | ProcessError::There { .. })
                     if started.address == AddressFrom::Chosen && tries < PORT_TRIES =>
                 {
                     tracing::debug!(name, tries, "ended while starting; trying another port");
@@ -176,20 +171,22 @@ impl Starter<'_> {
         number: u32,
     ) -> Result<Member, ProcessError> {
         let name = format!("{} {number}", tier.name);
+        let at = self.settings.placement.at(tier.name.as_str(), number);
         let folder = self.folder.join(format!("{}-{number}", tier.name));
         let spawn = |source| ProcessError::Spawn { name: name.clone(), source };
         let (port, metrics) = match started.address {
-            AddressFrom::Chosen => (free_port().map_err(spawn)?, free_port().map_err(spawn)?),
+            AddressFrom::Chosen => self.machines.free_ports(at, &name)?,
             AddressFrom::ReadyLine | AddressFrom::PortFile => (0, 0),
         };
-        let chosen = format!("127.0.0.1:{port}");
+        let host = self.machines.address(at);
+        let chosen = format!("{host}:{port}");
         let folder = std::path::absolute(&folder).map_err(spawn)?;
         let mut values = Values::default();
-        values.set("kendall", self.keeper.program().display().to_string());
-        values.set("folder", folder.display().to_string());
+        values.set("kendall", self.machines.program(at)?);
+        values.set("folder", self.machines.folder(at, &folder).map_err(spawn)?);
         values.set("instance", number.to_string());
         values.set("seed", self.seed.to_string());
-        values.set("host", "127.0.0.1".to_owned());
+        values.set("host", host);
         values.set("secret", self.secret.to_owned());
         if started.address == AddressFrom::Chosen {
             values.set("port", port.to_string());
@@ -197,7 +194,7 @@ impl Starter<'_> {
             values.set("metrics", format!("127.0.0.1:{metrics}"));
         }
         for backend in tier.connects_to() {
-            values.set_list(backend, running.reach(tier.name.as_str(), backend).to_vec());
+            values.set_list(backend, running.reach(tier.name.as_str(), backend, at).to_vec());
         }
         values.set_settings(&self.settings.effective);
         let refuse = |placeholder: String| ProcessError::Placeholder {
@@ -205,59 +202,86 @@ impl Starter<'_> {
             placeholder,
             known: values.names(),
         };
+        let scratch = started.scratch.as_ref().map(|text| values.fill(text)).transpose();
+        let scratch = scratch.map_err(refuse)?.map(PathBuf::from);
         let launch = Launch {
             command: values.fill_all(&started.command).map_err(refuse)?,
             environment: values.fill_pairs(&started.environment).map_err(refuse)?,
             name: name.clone(),
             folder: folder.clone(),
             cores: started.cores,
+            scratch,
         };
-        let scratch = started.scratch.as_ref().map(|text| values.fill(text)).transpose();
-        let scratch = scratch.map_err(refuse)?.map(PathBuf::from);
-        if let Some(scratch) = &scratch {
-            // What a killed study left there would be found again by this one.
-            std::fs::remove_dir_all(scratch).unwrap_or_default();
-        }
         let mut filled = started.clone();
         if let crate::topology::Ready::Command(command) = &mut filled.ready {
             *command = values.fill_all(command).map_err(refuse)?;
         }
         let uses_metrics = started.command.iter().any(|word| word.contains("{metrics}"));
-        let mut announced = self.launch(&launch, &filled, &chosen)?;
+        let mut announced = self.launch(at, &launch, &filled, &chosen)?;
         if announced.1.metrics.is_none() && uses_metrics {
             announced.1.metrics = Some(format!("127.0.0.1:{metrics}"));
         }
-        let member = member((Part::tier(&tier.name), &tier.kind), started, number, announced);
-        Ok(Member { scratch, ..member })
+        Ok(member((Part::tier(&tier.name), &tier.kind), started, number, announced))
     }
 
     fn launch(
         &mut self,
+        at: At,
         launch: &Launch,
         started: &Started,
         chosen: &str,
-    ) -> Result<(Instance, Announced), ProcessError> {
-        // A port file of an earlier try would be taken for this one's.
-        std::fs::remove_file(launch.folder.join("port")).unwrap_or_default();
-        let mut process = Instance::spawn(self.keeper, launch)?;
-        match wait_ready(&mut process, started, chosen, self.interrupted) {
+    ) -> Result<(Runner, Announced), ProcessError> {
+        let mut process = self.machines.spawn(at, launch)?;
+        let wanted = AwaitReady {
+            process: 0,
+            address: started.address,
+            ready: started.ready.clone(),
+            chosen: chosen.to_owned(),
+            host: self.machines.address(at),
+            deadline_ms: u64::try_from(started.ready_deadline.as_millis()).unwrap_or(u64::MAX),
+        };
+        match self.machines.wait_ready(&mut process, wanted, self.interrupted) {
             Ok(announced) => Ok((process, announced)),
             Err(error) => {
-                process.finish(self.keeper, std::time::Duration::ZERO);
+                process.finish(&mut self.machines.keeper, std::time::Duration::ZERO);
                 Err(error)
             }
         }
     }
 
-    /// One relay process with a route to each instance of the tier behind it.
+    /// A relay on each host that asks, with a route to each instance of the tier behind it.
     fn link(&mut self, running: &mut Running, link: &Link) -> Result<(), ProcessError> {
+        let askers = match self.settings.topology.tier(&link.from).map(|tier| &tier.source) {
+            Some(Source::Started(started)) => started.instances,
+            Some(Source::Attached(_)) => 1,
+            None => self.settings.workload.generators,
+        };
+        let hosts = self.settings.placement.of(&link.from, askers);
+        for (number, at) in (0..).zip(hosts) {
+            self.relay(running, link, number, at)?;
+        }
+        Ok(())
+    }
+
+    /// One relay. It listens on the loopback of who asks.
+    fn relay(
+        &mut self,
+        running: &mut Running,
+        link: &Link,
+        number: u32,
+        at: At,
+    ) -> Result<(), ProcessError> {
         let Link { from, to, .. } = link;
         let name = format!("link {from} to {to}");
         // With a dot, which no tier's name has.
-        let folder: PathBuf = self.folder.join(format!("link.{from}.{to}"));
+        let folder = match number {
+            0 => format!("link.{from}.{to}"),
+            _ => format!("link.{from}.{to}.{number}"),
+        };
+        let folder: PathBuf = self.folder.join(folder);
         let mut command: Vec<String> = ["{kendall}", "serve", "link"].map(str::to_owned).into();
-        command[0] = self.keeper.program().display().to_string();
-        for address in running.reach(&link.to, &link.to) {
+        command[0] = self.machines.program(at)?;
+        for address in running.reach(to, to, at) {
             command.extend(["--route".to_owned(), format!("127.0.0.1:0={address}")]);
         }
         command.extend(link.options.iter().cloned());
@@ -265,12 +289,13 @@ impl Starter<'_> {
         command.push(self.seed.to_string());
         let mut started = Started::command(1, command.clone());
         started.address = AddressFrom::ReadyLine;
-        let launch = Launch { name, command, environment: Vec::new(), folder, cores: None };
-        let (process, announced) = self.launch(&launch, &started, "")?;
-        running.addresses.insert((link.from.clone(), link.to.clone()), announced.listen.clone());
+        let launch = Launch { name, command, folder, ..Launch::default() };
+        let (process, announced) = self.launch(at, &launch, &started, "")?;
+        let key = (from.clone(), to.clone(), Some(at));
+        running.addresses.insert(key, announced.listen.clone());
         let part = Part { role: Role::Link, name: link.name() };
         let kind = Role::Link.as_str();
-        running.members.push(member((part, kind), &started, 0, (process, announced)));
+        running.members.push(member((part, kind), &started, number, (process, announced)));
         Ok(())
     }
 }
@@ -279,7 +304,7 @@ fn member(
     (part, kind): (Part, &str),
     started: &Started,
     number: u32,
-    (process, announced): (Instance, Announced),
+    (process, announced): (Runner, Announced),
 ) -> Member {
     Member {
         part,
@@ -291,6 +316,5 @@ fn member(
         process: Some(process),
         stop: started.stop,
         stop_deadline: started.stop_deadline,
-        scratch: None,
     }
 }

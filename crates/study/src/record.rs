@@ -13,7 +13,7 @@ use kendall_store::{
 use kendall_units::exact_f64;
 
 use crate::cut::inside;
-use crate::observe::{HOST, ObservedMember};
+use crate::observe::{ObservedGenerator, ObservedMember};
 
 /// Numbers that do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,10 +34,10 @@ pub(crate) enum RecordError {
 /// One generator's rows. `window` is absent where the run has no measured part.
 pub(crate) fn generator(
     number: u32,
-    command: &str,
-    result: &LoadResult,
+    observed: &ObservedGenerator,
     window: Option<&MeasuredWindow>,
 ) -> Result<Generator, RecordError> {
+    let result = &observed.result;
     let mut operations = Vec::new();
     for window in &result.windows {
         for (name, operation) in &window.operations {
@@ -58,8 +58,8 @@ pub(crate) fn generator(
     }
     Ok(Generator {
         generator: number,
-        host: HOST.to_owned(),
-        command: command.to_owned(),
+        host: observed.host.clone(),
+        command: observed.command.clone(),
         protocol: result.protocol.clone(),
         targets: result.targets.clone(),
         r#loop: result.r#loop.clone(),
@@ -190,7 +190,7 @@ pub(crate) fn tier(
         role: member.part.role,
         instance: member.number,
         kind: member.kind.clone(),
-        host: HOST.to_owned(),
+        host: member.host.clone(),
         address: member.address.clone(),
         pid: member.pid,
         command: member.command.clone(),

@@ -8,6 +8,7 @@ use kendall_store::{HostSample, ProcessSample, ThreadSample};
 use kendall_units::{exact_f64, whole_u64};
 use procfs::process::Process;
 use procfs::{CurrentSI as _, KernelStats, WithCurrentSystemInfo as _};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
 use crate::http;
@@ -20,7 +21,7 @@ const MOST_PROCESSES: usize = 4_096;
 const PAGE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Counters of an instance at one moment.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sampled {
     pub(crate) process: ProcessSample,
     /// By name; empty where the source knows no threads.

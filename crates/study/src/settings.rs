@@ -6,6 +6,7 @@ use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
+use crate::hosts::Placement;
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
 use crate::system::{self, SystemKind};
 use crate::topology::Topology;
@@ -24,6 +25,8 @@ pub struct Settings {
     pub workload: Workload,
     /// How it is measured.
     pub measure: Measure,
+    /// Which hosts there are, and what runs where.
+    pub placement: Placement,
     /// All of it as JSON, defaults included.
     pub effective: Json,
 }
@@ -163,6 +166,7 @@ impl Settings {
             && self.links == other.links
             && self.workload == other.workload
             && self.measure == other.measure
+            && self.placement == other.placement
     }
 
     /// Reads all tables of a study file that describe a configuration.
@@ -172,13 +176,19 @@ impl Settings {
         let (links, links_effective) = links(root.section("links")?, &topology)?;
         let (workload, load) = workload::read(root.section("workload")?, kind.protocol)?;
         let (measure, measure_effective) = measure(root.section("measure")?)?;
-        let effective = json!({
+        let (placement, placed) = Placement::read(&mut root, &topology, workload.generators)?;
+        let mut effective = json!({
             "system": system,
             "links": links_effective,
             "workload": load,
             "measure": measure_effective,
         });
-        Ok(Self { kind, topology, links, workload, measure, effective })
+        // Only where it is stated: a study that was stored before there were hosts is the same one.
+        if let Some((hosts, place)) = placed {
+            effective["hosts"] = hosts;
+            effective["place"] = place;
+        }
+        Ok(Self { kind, topology, links, workload, measure, placement, effective })
     }
 }
 

@@ -19,6 +19,7 @@ use crate::clock::{monotonic_ns, unix_ns};
 use crate::cut::cut;
 use crate::environment;
 use crate::file::{Refusal, StudyFile};
+use crate::hosts::{Machines, Needs};
 use crate::instance::ProcessError;
 use crate::judge::Judgement;
 use crate::keep::Keeper;
@@ -142,6 +143,12 @@ pub enum StudyError {
     /// Cores that cannot be limited.
     #[error(transparent)]
     Quota(#[from] crate::quota::QuotaError),
+    /// A host that cannot be used.
+    #[error("{what}")]
+    Host {
+        /// Which, and why.
+        what: String,
+    },
     /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"
@@ -195,6 +202,7 @@ pub fn run(
     let _lock = lock(&options.folder)?;
     let known;
     let mut session = Session::open(study, options, plan)?;
+    session.connect(interrupted)?;
     if study.wants_capacity() {
         let Some(capacity) = session.capacity(interrupted, on_event)? else {
             return Ok(session.summary(session.ended.len(), true));
@@ -292,7 +300,7 @@ struct Session<'a> {
     plan: Plan,
     results: Results,
     ended: Vec<Ended>,
-    keeper: Keeper,
+    machines: Machines,
     folder: PathBuf,
     environment: Json,
     /// What the probe showed in the runs of this session.
@@ -325,11 +333,24 @@ impl<'a> Session<'a> {
             plan,
             results,
             ended,
-            keeper,
+            machines: Machines::new(keeper, study.base.placement.hosts.clone()),
             folder: options.folder.clone(),
             environment,
             speeds: Vec::new(),
         })
+    }
+
+    /// Connects all hosts, so that one that cannot be used is said before the first run.
+    fn connect(&mut self, interrupted: &AtomicBool) -> Result<(), StudyError> {
+        if self.plan.next(&self.ended).is_none() {
+            return Ok(());
+        }
+        let needs = Needs::of(self.study, &self.plan)?;
+        let is_interrupted = || interrupted.load(Ordering::Relaxed);
+        self.machines
+            .connect(&needs.hosts(), &is_interrupted)
+            .and_then(|()| needs.check(&self.machines, self.study))
+            .map_err(|error| StudyError::Host { what: chain(&error) })
     }
 
     fn summary(&self, earlier: usize, interrupted: bool) -> Summary {
@@ -384,7 +405,7 @@ impl<'a> Session<'a> {
         let settings = self.study.closed_loop(clients)?;
         let folder = fresh(&self.folder.join("logs"), &format!("capacity-{clients}"));
         let observed = Observer {
-            keeper: &mut self.keeper,
+            machines: &mut self.machines,
             settings: &settings,
             folder: &folder,
             seed: mixed(self.study.seed, clients),
@@ -401,7 +422,7 @@ impl<'a> Session<'a> {
         let window = cut(&results, &settings.measure).map_err(failed)?.window;
         let mut generators = Vec::new();
         for (number, one) in (0..).zip(&observed.generators) {
-            let generator = record::generator(number, &one.command, &one.result, Some(&window))
+            let generator = record::generator(number, one, Some(&window))
                 .map_err(|error| failed(error.to_string()))?;
             generators.push(generator);
         }
@@ -447,7 +468,7 @@ impl<'a> Session<'a> {
         let folder = fresh(&self.folder.join("logs"), &name);
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let observed = Observer {
-            keeper: &mut self.keeper,
+            machines: &mut self.machines,
             settings,
             folder: &folder,
             seed: run_seed(self.study.seed, planned),
@@ -561,7 +582,7 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
     let window = run.measured.as_ref();
     let (mut generators, mut outputs) = (Vec::new(), Vec::new());
     for (number, one) in (0..).zip(&observed.generators) {
-        match record::generator(number, &one.command, &one.result, window) {
+        match record::generator(number, one, window) {
             Ok(generator) => {
                 generators.push(generator);
                 outputs.push(one.output.clone());
@@ -582,6 +603,11 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
         judgement.machine(&observed.hosts, &observed.processes, window);
     }
     judgement.clocks(&run);
+    judgement.hosts(&observed.clocks);
+    if !observed.clocks.is_empty() {
+        let hosts = observed.clocks.iter().map(|clock| (clock.host.clone(), clock.json()));
+        run.environment["hosts"] = hosts.collect::<serde_json::Map<_, _>>().into();
+    }
     let killed = observed.killed.into_iter();
     judgement.caveats.extend(killed.map(|name| Caveat::Killed { name }));
     if !judgement.rejections.is_empty() {
@@ -694,7 +720,7 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
 }
 
 /// An error with what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(next) = below {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kendall_protocols::topology::{Edge, EdgeLink, End, Graph, Pool, TierId, TierNode};
 
+use serde::{Deserialize, Serialize};
+
 use crate::section::{Problem, Section};
 
 /// Name that links use for the load generators.
@@ -73,7 +75,8 @@ pub struct Started {
 }
 
 /// How the study learns where an instance listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AddressFrom {
     /// From the line `ready … listen=HOST:PORT metrics=HOST:PORT` on its standard error.
     ReadyLine,
@@ -84,7 +87,8 @@ pub enum AddressFrom {
 }
 
 /// When an instance may be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Ready {
     /// It accepts a connection.
     Tcp,
@@ -97,7 +101,8 @@ pub enum Ready {
 }
 
 /// The signal that asks a process to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StopSignal {
     /// SIGTERM.
     Terminate,
@@ -121,7 +126,8 @@ pub struct Attached {
 }
 
 /// Where the resources of an instance are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Accounting {
     /// Nowhere.
     None,

@@ -72,6 +72,15 @@ pub enum AskError {
         /// What was measured.
         measured: String,
     },
+    /// The runs were made over several hosts, whose processors the twin would take for one's.
+    #[error(
+        "the runs were made over several hosts ({hosts}): what-if questions are answered from runs on \
+         one machine only"
+    )]
+    SeveralHosts {
+        /// Their names.
+        hosts: String,
+    },
     /// The runs make no twin.
     #[error("the runs make no model: {0}")]
     Calibration(#[from] CalibrationError),
@@ -162,6 +171,10 @@ impl Calibration {
             let asked = signature.to_string();
             return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
         };
+        if let Some(spread) = facts.iter().find(|facts| facts.ran_on.len() > 1) {
+            let hosts: Vec<&str> = spread.ran_on.iter().map(String::as_str).collect();
+            return Err(AskError::SeveralHosts { hosts: hosts.join(", ") });
+        }
         let (mut common, assumptions) = Common::of(&facts, self.most_foreign_cores);
         let host = first.host.clone();
         for tier in cached {

@@ -57,6 +57,8 @@ pub struct RunFacts {
     pub foreign_cores: f64,
     /// Name of the host, and its cores.
     pub host: (String, u32),
+    /// Hosts that tiers, links and generators ran on, each once.
+    pub ran_on: std::collections::BTreeSet<String>,
     /// Length of the measured window, in s.
     pub measured_s: f64,
 }
@@ -164,6 +166,10 @@ impl RunFacts {
                 .hosts
                 .first()
                 .map_or_else(|| ("localhost".to_owned(), 1), |h| (h.host.clone(), h.cores)),
+            ran_on: {
+                let tiers = measured.topology.iter().map(|tier| tier.host.clone());
+                tiers.chain(measured.generators.iter().map(|one| one.host.clone())).collect()
+            },
             measured_s: measured.window.length_s(),
             run: measured.run.clone(),
         }

@@ -1,5 +1,7 @@
 //! Hidden commands that a study starts, so that nothing it started outlives it.
 
+use std::time::Duration;
+
 use kendall_study::keep;
 
 use crate::exit::Exit;
@@ -19,7 +21,36 @@ pub(crate) struct Guard {
 /// Kills what a dead study has left
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
-pub(crate) struct Reaper {}
+pub(crate) struct Reaper {
+    /// Seconds without a word after which the agent and what it started are killed
+    #[arg(long, requires_all = ["agent", "folder"])]
+    lease: Option<u64>,
+    /// Process of the agent
+    #[arg(long)]
+    agent: Option<u32>,
+    /// Folder that is removed in the end
+    #[arg(long)]
+    folder: Option<std::path::PathBuf>,
+}
+
+/// Starts, watches and ends processes for a study that runs on another host: docs/hosts.md
+#[derive(Debug, clap::Args)]
+#[command(hide = true)]
+pub(crate) struct Agent {
+    /// Seconds without a word of the study after which everything is ended
+    #[arg(long, default_value_t = 10)]
+    lease: u64,
+}
+
+impl Agent {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let program = std::env::current_exe()?;
+        let lease = Duration::from_secs(self.lease);
+        let input = std::io::BufReader::new(std::io::stdin());
+        kendall_study::serve_agent(&program, lease, input, std::io::stdout())?;
+        Ok(Exit::Done)
+    }
+}
 
 impl Guard {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
@@ -31,7 +62,12 @@ impl Guard {
 
 impl Reaper {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        keep::reap(std::io::stdin().lock());
+        if let (Some(lease), Some(agent), Some(folder)) = (self.lease, self.agent, &self.folder) {
+            let input = std::io::BufReader::new(std::io::stdin());
+            keep::reap_for_agent(input, Duration::from_secs(lease), agent, folder);
+        } else {
+            keep::reap(std::io::stdin().lock());
+        }
         Ok(Exit::Done)
     }
 }

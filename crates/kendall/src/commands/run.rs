@@ -72,7 +72,11 @@ impl RunCommand {
         if self.dry_run {
             kendall_study::check_programs(&study)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
-            return dry_run::print(&study, self.common.format);
+            let interrupted = stop_at_a_signal()?;
+            let program = std::env::current_exe()?;
+            let hosts = kendall_study::check_hosts(&study, &program, &interrupted)
+                .map_err(|error| exit_with(exit_of(&error), error))?;
+            return dry_run::print(&study, &hosts, self.common.format);
         }
         let folder =
             self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
@@ -140,6 +144,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         | StudyError::NotInstalled { .. }
         | StudyError::NoProgram { .. }
         | StudyError::Quota(_)
+        | StudyError::Host { .. }
         | StudyError::Failing { .. }
         | StudyError::Capacity { .. }
         | StudyError::Store(_)

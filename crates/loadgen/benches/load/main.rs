@@ -70,6 +70,7 @@ fn plan(target: &str, duration_ms: u64) -> LoadPlan {
         pace: PacePlan::Closed { think_time: None },
         seed: 1,
         spin_ns: None,
+        start_at_ns: None,
         limits: Limits::default(),
     }
 }

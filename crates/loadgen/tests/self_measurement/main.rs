@@ -30,6 +30,7 @@ fn plan(target: SocketAddr, duration_ms: u64, pace: PacePlan) -> LoadPlan {
         pace,
         seed: 7,
         spin_ns: None,
+        start_at_ns: None,
         limits: Limits::default(),
     }
 }

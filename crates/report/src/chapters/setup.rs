@@ -14,6 +14,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
     section.text(sentence(data));
     section.table(factors(data));
+    if let Some(hosts) = hosts(data) {
+        section.table(hosts);
+    }
     section.table(environment(data));
     section.plot(order(data));
     section.table(runs(data));
@@ -70,6 +73,48 @@ fn factors(data: &Observations) -> Table {
         table.push(vec![factor.key.as_str().into(), levels.join(", ").into()]);
     }
     table
+}
+
+/// What ran where, and how well each host's clock is known; nothing where all ran on one machine.
+fn hosts(data: &Observations) -> Option<Table> {
+    let run = data.runs.iter().find(|run| run.is_usable()).or(data.runs.first())?;
+    let hosts = run.environment.get("hosts")?.as_object()?;
+    let place = run.settings.get("place").and_then(|place| place.as_object());
+    let placed = |host: &str| {
+        let here = |(_, hosts): &(&String, &serde_json::Value)| {
+            hosts.as_array().is_some_and(|hosts| hosts.iter().any(|one| one == host))
+        };
+        let names = place.into_iter().flatten().filter(here).map(|(name, _)| name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut table = Table::new("hosts", "Hosts of the first usable run, and what was placed there")
+        .column("host", "Host", Unit::Text)
+        .column("machine", "Machine", Unit::Text)
+        .column("placed", "Placed there", Unit::Text)
+        .column("cores", "Cores", Unit::Text)
+        .column("clock_bound", "Its clock is known to", Unit::Text)
+        .column("drift", "Its drift, ppm", Unit::Text);
+    for (name, host) in hosts {
+        let text = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Null => "–".to_owned(),
+            other => other.to_string(),
+        };
+        let clock = &host["clock"];
+        let bound = clock["bound_ns"].as_f64();
+        let bound =
+            bound.map_or_else(|| "–".to_owned(), |ns| format!("±{}", number::time(ns / 1e9)));
+        let drift = clock["drift_ppm"].as_f64().map_or_else(String::new, |ppm| format!("{ppm:.2}"));
+        table.push(vec![
+            name.as_str().into(),
+            text(&host["machine"]).into(),
+            placed(name).into(),
+            text(&host["cores"]).into(),
+            bound.into(),
+            drift.into(),
+        ]);
+    }
+    Some(table)
 }
 
 fn environment(data: &Observations) -> Table {

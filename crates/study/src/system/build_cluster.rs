@@ -73,7 +73,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let Some(workers) = workers else {
         return Ok(Topology { tiers, entry: store.into(), filled: Vec::new() });
     };
-    let line = format!("scheduler --listen 127.0.0.1:0 --cache {{{store}}}");
+    let line = format!("scheduler --listen {{host}}:0 --cache {{{store}}}");
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(scheduler_options);
     let scheduler = TierSpec {
@@ -102,7 +102,7 @@ fn core(section: &mut Section<'_>) -> Result<Option<f64>, Problem> {
 }
 
 fn front(options: Vec<String>) -> TierSpec {
-    let line = format!("cache-front --listen 127.0.0.1:0 --server={{each:{CACHE}}}");
+    let line = format!("cache-front --listen {{host}}:0 --server={{each:{CACHE}}}");
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(options);
     TierSpec {
@@ -121,7 +121,7 @@ fn cache(section: &mut Section<'_>, caches: u32, core: Option<f64>) -> Result<Ti
     let in_memory = section.choice("storage", &[("disk", false), ("memory", true)])?;
     // The seed is that of the run: a run that is repeated after a kill finds its own folder again.
     let data = if in_memory { "/dev/shm/kendall-{seed}-{instance}" } else { "{folder}/data" };
-    let line = format!("cache --listen 127.0.0.1:0 --threads {threads} --quota {quota}B --data");
+    let line = format!("cache --listen {{host}}:0 --threads {threads} --quota {quota}B --data");
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.push(data.into());
     let cores = cores(section, "cache_cores")?;

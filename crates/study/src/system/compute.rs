@@ -22,7 +22,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let instances = section.small("instances")?;
     let workers = section.small("workers")?;
     let cache = if section.flag("cache")? { "on" } else { "off" };
-    let line = format!("compute --listen 127.0.0.1:0 --workers {workers} --cache {cache}");
+    let line = format!("compute --listen {{host}}:0 --workers {workers} --cache {cache}");
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     arguments.push("--queue".into());
     arguments.push(section.text("queue")?);

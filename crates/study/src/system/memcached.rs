@@ -39,7 +39,7 @@ pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     // Port -1 is a free one, which memcached writes into the file named by its environment.
     // Root may not run it without saying as whom; others ignore the option.
     let line =
-        format!("memcached -l 127.0.0.1 -p -1 -U 0 -u root -t {threads} -m {mebibytes} -c 16384");
+        format!("memcached -l {{host}} -p -1 -U 0 -u root -t {threads} -m {mebibytes} -c 16384");
     let mut command: Vec<String> = line.split(' ').map(str::to_owned).collect();
     command.extend(extra);
     let mut started = Started::command(instances, command);

@@ -33,7 +33,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let placement = section.text("placement")?;
     let shard = section.flag("shard_multigets")?;
     let line = format!(
-        "proxy --listen 127.0.0.1:0 --server={{each:servers}} --workers {workers} --mode {mode} \
+        "proxy --listen {{host}}:0 --server={{each:servers}} --workers {workers} --mode {mode} \
          --placement {placement}"
     );
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -42,7 +42,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let middleware_cores = cores(section, "middleware_cores")?;
     let database_cores = cores(section, "database_cores")?;
     let line = format!(
-        "queue --listen 127.0.0.1:0 --workers {workers} --connections {connections} --batch {batch}"
+        "queue --listen {{host}}:0 --workers {workers} --connections {connections} --batch {batch}"
     );
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     arguments.extend(section.words("middleware_options")?);
@@ -71,8 +71,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
 }
 
 fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, Problem> {
-    let line =
-        "{kendall} serve queue-database --listen 127.0.0.1:0 --data {folder}/data --temporary";
+    let line = "{kendall} serve queue-database --listen {host}:0 --data {folder}/data --temporary";
     let mut command = cores;
     command.extend(line.split(' ').map(str::to_owned));
     for setting in section.words("database_settings")? {

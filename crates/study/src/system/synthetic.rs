@@ -22,7 +22,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let arguments = [
         "synthetic",
         "--listen",
-        "127.0.0.1:0",
+        "{host}:0",
         "--workers",
         &workers.to_string(),
         "--service",

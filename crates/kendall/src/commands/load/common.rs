@@ -74,6 +74,11 @@ pub(crate) struct Common {
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub(crate) spin: Option<Seconds>,
 
+    /// Starts at this moment, in nanoseconds of CLOCK_MONOTONIC, or at once where it has passed: so
+    /// that several loads start together
+    #[arg(long, value_name = "NS")]
+    pub(crate) start_at: Option<u64>,
+
     /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
@@ -196,6 +201,7 @@ impl Common {
             pace: self.pace()?,
             seed: self.seed,
             spin_ns: self.spin.map(Seconds::as_nanos),
+            start_at_ns: self.start_at,
             limits: Limits {
                 lateness_ns: self.lateness_limit.as_nanos(),
                 late_share: self.late_share,

@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use kendall_study::{Plan, StudyFile};
+use kendall_study::{HostReport, Plan, StudyFile};
 use kendall_units::Seconds;
 use serde_json::json;
 
@@ -12,17 +12,21 @@ use crate::output::{self, Format};
 /// Runs that are listed for people; the others are counted.
 const MOST_LISTED: usize = 200;
 
-pub(super) fn print(study: &StudyFile, format: Format) -> anyhow::Result<Exit> {
+pub(super) fn print(
+    study: &StudyFile,
+    hosts: &[HostReport],
+    format: Format,
+) -> anyhow::Result<Exit> {
     let plan =
         Plan::of(study).map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
     match format {
-        Format::Json => output::json(&document(study, &plan))?,
-        Format::Human => output::result(&text(study, &plan)?),
+        Format::Json => output::json(&document(study, &plan, hosts))?,
+        Format::Human => output::result(&text(study, &plan, hosts)?),
     }
     Ok(Exit::Done)
 }
 
-fn document(study: &StudyFile, plan: &Plan) -> serde_json::Value {
+fn document(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> serde_json::Value {
     let runs: Vec<_> = plan
         .list()
         .into_iter()
@@ -34,15 +38,19 @@ fn document(study: &StudyFile, plan: &Plan) -> serde_json::Value {
             })
         })
         .collect();
-    json!({
+    let mut document = json!({
         "effective": study.effective(),
         "runs": runs,
         "most_runs": plan.most(),
         "confounding": plan.confounding,
-    })
+    });
+    if !hosts.is_empty() {
+        document["hosts"] = hosts.iter().map(host).collect();
+    }
+    document
 }
 
-fn text(study: &StudyFile, plan: &Plan) -> anyhow::Result<String> {
+fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<String> {
     let mut effective = study.effective();
     if let Some(object) = effective.as_object_mut() {
         object.remove("factors");
@@ -80,9 +88,56 @@ fn text(study: &StudyFile, plan: &Plan) -> anyhow::Result<String> {
         text.push_str(&plan.confounding.join("\n"));
         text.push('\n');
     }
+    if !hosts.is_empty() {
+        text.push_str(&format!("# hosts, all of them ready\n{}\n", table_of(hosts)));
+    }
     let load = study.base.measure.duration * kendall_units::exact_f64(plan.most());
     text.push_str(&format!("# measuring takes about {}\n", duration(load)));
     Ok(text)
+}
+
+fn host(host: &HostReport) -> serde_json::Value {
+    json!({
+        "host": host.name,
+        "machine": host.machine,
+        "address": host.address,
+        "placed": host.placed,
+        "cores": host.cores,
+        "free_bytes": host.free_bytes,
+        "clock_offset_s": host.clock_offset_s,
+        "clock_bound_s": host.clock_bound_s,
+        "round_trip_s": host.round_trip_s,
+    })
+}
+
+fn table_of(hosts: &[HostReport]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED);
+    table.set_header([
+        "host",
+        "machine",
+        "address",
+        "runs",
+        "cores",
+        "free",
+        "clock offset",
+        "known to",
+        "round trip",
+    ]);
+    for host in hosts {
+        table.add_row([
+            host.name.clone(),
+            host.machine.clone(),
+            host.address.clone(),
+            host.placed.join(", "),
+            host.cores.to_string(),
+            format!("{} MiB", host.free_bytes >> 20),
+            format!("{:.6} s", host.clock_offset_s),
+            format!("±{:.1} µs", 1e6 * host.clock_bound_s),
+            format!("{:.1} µs", 1e6 * host.round_trip_s),
+        ]);
+    }
+    table
 }
 
 fn levels(study: &StudyFile, plan: &Plan, configuration: usize) -> Vec<String> {

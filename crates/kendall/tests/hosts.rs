@@ -1,0 +1,442 @@
+//! The same study over hosts that all share this machine: agents at the other end of a pipe, of `sh`
+//! or of real SSH servers on addresses of the loopback. `make test-hosts` has hosts with networks,
+//! disks and clocks of their own.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use kendall_store::{Results, Run, Status};
+use support::{kendall, processes_with, wait_until};
+
+const STUDY: &str = r#"
+name = "over-hosts"
+[system]
+kind = "synthetic"
+workers = 4
+service = "constant:1ms"
+[links]
+"clients -> synthetic" = { delay = "1ms" }
+[workload]
+path = "/"
+clients = 4
+generators = 2
+[measure]
+duration = "2s"
+warm_up = "0s"
+cool_down = "0s"
+repetitions = 1
+[hosts]
+engine = "command"
+prefix = ["sh", "-c"]
+web = { address = "127.0.0.1" }
+load = { address = "127.0.0.1" }
+[place]
+synthetic = "web"
+clients = ["load"]
+"#;
+
+/// A study in a folder of its own. The program is carried once for all tests: it lies in a cache that
+/// they share.
+struct Place {
+    folder: tempfile::TempDir,
+    mark: String,
+    servers: Vec<Child>,
+}
+
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("hosts-cache")
+}
+
+impl Place {
+    fn new(study: &str) -> Self {
+        static CARRIED: std::sync::OnceLock<()> = std::sync::OnceLock::new();
+        CARRIED.get_or_init(|| {
+            // Without what earlier builds have left there.
+            std::fs::remove_dir_all(cache()).unwrap_or_default();
+            let one = STUDY.replace("clients = [\"load\"]", "clients = [\"web\"]");
+            let (done, said) = Self::at(&one).run(&["--dry-run"]);
+            assert!(done, "{said}");
+        });
+        Self::at(study)
+    }
+
+    fn at(study: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("study.toml"), study).unwrap();
+        let mark = format!("kendall-hosts-{}", folder.path().display());
+        Self { folder, mark, servers: Vec::new() }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("results")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = kendall();
+        command.arg("run").arg(self.folder.path().join("study.toml")).args(words);
+        command.env("XDG_CACHE_HOME", cache());
+        let path = std::env::var("PATH").unwrap();
+        command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
+        command.env("TMPDIR", self.folder.path()).env("KENDALL_TEST_MARK", &self.mark);
+        command
+    }
+
+    /// Runs it to its end; what it said.
+    fn run(&self, words: &[&str]) -> (bool, String) {
+        let out = self.out();
+        let output = self.command(words).arg("--out").arg(&out).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn start(&self) -> Child {
+        let mut command = self.command(&["--no-report"]);
+        command.arg("--out").arg(self.out()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    }
+
+    fn runs(&self) -> Vec<Run> {
+        Results::open(&self.out()).and_then(|results| results.runs()).unwrap_or_default()
+    }
+
+    /// Processes with these words in their command line that this study started.
+    fn with(&self, words: &str) -> Vec<u32> {
+        let all = processes_with(&self.mark);
+        let holds = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+        };
+        all.into_iter().filter(holds).collect()
+    }
+
+    /// Nothing runs any more, and the agents' folders are gone.
+    fn nothing_is_left(&self) {
+        let of_ssh = || self.with("sshd").len();
+        wait_until("the end of all processes", || self.with("").len() == of_ssh());
+        wait_until("the end of the agents' folders", || {
+            let entries = std::fs::read_dir(self.folder.path()).unwrap();
+            entries
+                .filter_map(Result::ok)
+                .all(|entry| !entry.file_name().to_string_lossy().starts_with("kendall-"))
+        });
+    }
+}
+
+#[test]
+fn a_study_over_two_hosts_says_where_everything_ran() {
+    let place = Place::new(STUDY);
+    let (done, said) = place.run(&["--format", "json"]);
+    assert!(done, "{said}");
+    let results = Results::open(&place.out()).unwrap();
+    let run = &results.runs().unwrap()[0];
+    assert_eq!(run.status, Status::Done, "{:?}", run.reasons);
+    let tiers = results.tiers(run.id, None).unwrap();
+    let where_is = |name: &str| tiers.iter().find(|tier| tier.tier == name).unwrap().host.clone();
+    // A relay runs where those are who ask through it.
+    assert_eq!(
+        (where_is("synthetic").as_str(), where_is("clients -> synthetic").as_str()),
+        ("web", "load")
+    );
+    let generators = results.generators(run.id, None).unwrap();
+    assert!(generators.iter().all(|generator| generator.host == "load"));
+    // Both were told the same moment of their clock.
+    assert_eq!(generators[0].started_ns, generators[1].started_ns);
+    // Everybody was sampled where it ran, and within the run by the clock of this machine.
+    let processes = results.processes(run.id).unwrap();
+    for (part, host) in [("synthetic", "web"), ("generator", "load"), ("study", "localhost")] {
+        let process = processes.iter().find(|p| p.part.name == part).unwrap();
+        assert_eq!(process.host, host);
+        assert!(!process.samples.is_empty(), "{part} has no samples");
+        assert!(process.samples.iter().all(|s| (run.started_ns..run.ended_ns).contains(&s.at_ns)));
+    }
+    let hosts = &run.environment["hosts"];
+    for host in ["web", "load"] {
+        let clock = &hosts[host]["clock"];
+        // One machine, one clock: what is found must be nothing, within what is stated.
+        let (offset, bound) = (clock["offset_ns"].as_i64().unwrap(), clock["bound_ns"].as_f64());
+        assert!(kendall_units::exact_f64(offset.unsigned_abs()) <= bound.unwrap() + 1e3, "{clock}");
+        assert!(clock["pings"].as_u64().unwrap() >= 100);
+    }
+    // 4 clients, 1 ms of service, a link of 1 ms each way: 3 ms at least, in every answer.
+    let measured = results.measured(run.id).unwrap();
+    assert!(measured.throughput_per_s < 4.0 / 0.003, "{}", measured.throughput_per_s);
+    // What they printed has come back.
+    let logs = place.out().join("logs/c000-r00-a0");
+    assert!(std::fs::read_to_string(logs.join("synthetic-0/log")).unwrap().contains("ready tier="));
+    let report = std::fs::read_to_string(place.out().join("report.html")).unwrap();
+    assert!(report.contains(">web<") && report.contains(">load<"));
+    place.nothing_is_left();
+}
+
+#[test]
+fn a_dry_run_looks_at_every_host_and_starts_nothing() {
+    let place = Place::new(STUDY);
+    let (done, said) = place.run(&["--dry-run", "--format", "json"]);
+    assert!(done, "{said}");
+    let document: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(document["effective"]["place"]["synthetic"], serde_json::json!(["web"]));
+    let hosts = document["hosts"].as_array().unwrap();
+    assert_eq!(hosts[0]["placed"], serde_json::json!(["synthetic"]));
+    assert_eq!((&hosts[1]["host"], &hosts[1]["placed"][0]), (&"load".into(), &"clients".into()));
+    assert!(
+        hosts[0]["free_bytes"].as_u64().unwrap() > 0 && hosts[0]["cores"].as_u64().unwrap() > 0
+    );
+    assert!(!place.out().exists());
+    place.nothing_is_left();
+}
+
+#[test]
+fn what_a_host_lacks_is_said_before_the_first_run() {
+    let program = STUDY.replace("kind = \"synthetic\"", "kind = \"processes\"").replace(
+        "workers = 4\nservice = \"constant:1ms\"",
+        "[[system.tiers]]\nname = \"synthetic\"\ncommand = [\"no-such-program\", \"{port}\"]",
+    );
+    let (done, said) = Place::new(&program).run(&[]);
+    assert!(!done && said.contains("host web") && said.contains("`no-such-program`"), "{said}");
+    // A cache that cannot be written to; root may write anywhere but below a file.
+    let place = Place::new(STUDY);
+    let mut command = place.command(&["--dry-run"]);
+    let output = command.env("XDG_CACHE_HOME", "/proc/version").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("host web") && said.contains("/proc/version/kendall"), "{said}");
+    // A command that carries nothing says why in its own words.
+    let refused = STUDY
+        .replace("[\"sh\", \"-c\"]", "[\"sh\", \"-c\", \"echo no route to {host} >&2; exit 9; \"]");
+    let (done, said) = Place::new(&refused).run(&[]);
+    assert!(!done && said.contains("no route to web") && said.contains("exit status: 9"), "{said}");
+    place.nothing_is_left();
+}
+
+/// Until the load is under way on its host.
+fn under_way(place: &Place) {
+    wait_until("the load", || !place.with("load http").is_empty());
+}
+
+#[test]
+fn a_killed_study_leaves_nothing_on_any_host() {
+    let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
+    let mut child = place.start();
+    under_way(&place);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
+    let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
+    let mut child = place.start();
+    under_way(&place);
+    let agents = place.with(" agent --lease");
+    assert_eq!(agents.len(), 2);
+    signal(agents[0], "KILL");
+    wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
+    let reason = place.runs()[0].reasons.join("; ");
+    assert!(reason.contains("host ") && reason.contains("without a goodbye"), "{reason}");
+    child.wait().unwrap();
+    place.nothing_is_left();
+}
+
+/// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
+#[test]
+fn an_agent_that_stands_still_is_given_up() {
+    let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
+    let mut child = place.start();
+    under_way(&place);
+    signal(place.with(" agent --lease")[0], "STOP");
+    wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
+    let reason = place.runs()[0].reasons.join("; ");
+    assert!(reason.contains("host ") && reason.contains("no word for 10 s"), "{reason}");
+    child.wait().unwrap();
+    place.nothing_is_left();
+}
+
+/// A study that stands still holds nothing on its hosts longer than the lease.
+#[test]
+fn a_study_that_stands_still_loses_its_hosts() {
+    let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
+    let mut child = place.start();
+    under_way(&place);
+    signal(child.id(), "STOP");
+    wait_until("the end of the agents", || place.with(" agent --lease").is_empty());
+    wait_until("the end of what they started", || {
+        place.with("serve synthetic").is_empty() && place.with("load http").is_empty()
+    });
+    signal(child.id(), "CONT");
+    wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
+    child.wait().unwrap();
+    place.nothing_is_left();
+}
+
+fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+    assert!(status.unwrap().success());
+}
+
+const OVER_SSH: &str = r#"
+name = "over-ssh"
+[system]
+kind = "memcached"
+[links]
+"clients -> servers" = { delay = "0.5ms" }
+[workload]
+clients = 4
+mix = { get = 1, set = 1 }
+keys = 100
+[measure]
+duration = "2s"
+warm_up = "0s"
+cool_down = "0s"
+repetitions = 1
+[hosts]
+web = "web"
+load = { ssh = "load" }
+[place]
+servers = ["web"]
+clients = ["load"]
+"#;
+
+impl Place {
+    /// Two SSH servers of this user on two addresses of the loopback, and an `ssh` that knows them
+    /// and nothing of the user's own.
+    fn over_ssh(study: &str) -> Self {
+        let mut place = Self::new(study);
+        let folder = place.folder.path().to_owned();
+        let file = |name: &str| folder.join(name).display().to_string();
+        for key in ["host_key", "key", "other_key"] {
+            let mut command = Command::new("ssh-keygen");
+            command.args(["-q", "-t", "ed25519", "-N", "", "-f", &file(key)]);
+            assert!(command.status().unwrap().success());
+        }
+        if rustix::process::geteuid().is_root() {
+            std::fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let public = std::fs::read_to_string(file("host_key.pub")).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let user = Command::new("id").args(["-un", &user.to_string()]).output().unwrap();
+        let user = String::from_utf8(user.stdout).unwrap();
+        let (mut known, mut config) = (String::new(), String::new());
+        for (name, address) in [("web", "127.0.1.1"), ("load", "127.0.1.2")] {
+            let port = place.serve(address);
+            known.push_str(&format!("[{address}]:{port} {public}"));
+            config.push_str(&format!(
+                "Host {name}\nHostName {address}\nPort {port}\nUser {}\nIdentityFile {}\n\
+                 IdentitiesOnly yes\nUserKnownHostsFile {}\nStrictHostKeyChecking yes\n",
+                user.trim(),
+                file("key"),
+                file("known_hosts"),
+            ));
+        }
+        std::fs::write(file("known_hosts"), known).unwrap();
+        std::fs::write(file("config"), config).unwrap();
+        let ssh = format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", file("config"));
+        std::fs::create_dir(folder.join("bin")).unwrap();
+        std::fs::write(folder.join("bin/ssh"), ssh).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.join("bin/ssh"), executable).unwrap();
+        place
+    }
+
+    /// Starts a server on a port of this address; says which.
+    fn serve(&mut self, address: &str) -> u16 {
+        let folder = self.folder.path().to_owned();
+        let file = |name: &str| folder.join(name).display().to_string();
+        std::fs::copy(file("key.pub"), file("authorized")).unwrap();
+        let own = format!(
+            "SetEnv=KENDALL_TEST_MARK={} XDG_CACHE_HOME={} TMPDIR={}",
+            self.mark,
+            cache().display(),
+            folder.display()
+        );
+        for _ in 0..10 {
+            // The port may be taken before the server has it: then another.
+            let free = std::net::TcpListener::bind((address, 0)).unwrap();
+            let port = free.local_addr().unwrap().port();
+            drop(free);
+            let mut command = Command::new("/usr/sbin/sshd");
+            command.args(["-D", "-e", "-f", "/dev/null", "-h", &file("host_key")]);
+            command.args(["-p", &port.to_string()]);
+            for option in [
+                &format!("ListenAddress={address}"),
+                &format!("AuthorizedKeysFile={}", file("authorized")),
+                &own,
+                "PidFile=none",
+                "UsePAM=no",
+                "StrictModes=no",
+                "PasswordAuthentication=no",
+                "MaxStartups=100",
+            ] {
+                command.args(["-o", option]);
+            }
+            let mut server = command.stderr(Stdio::null()).spawn().unwrap();
+            let mut serves = false;
+            wait_until("the SSH server", || {
+                serves = std::net::TcpStream::connect((address, port)).is_ok();
+                serves || server.try_wait().unwrap().is_some()
+            });
+            if serves {
+                self.servers.push(server);
+                return port;
+            }
+        }
+        panic!("no port for an SSH server on {address}");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            server.kill().unwrap_or_default();
+            server.wait().map(drop).unwrap_or_default();
+        }
+    }
+}
+
+#[test]
+fn real_ssh_carries_a_study_of_real_servers() {
+    let place = Place::over_ssh(OVER_SSH);
+    let (done, said) = place.run(&[]);
+    assert!(done, "{said}");
+    let results = Results::open(&place.out()).unwrap();
+    let run = &results.runs().unwrap()[0];
+    assert_eq!(run.status, Status::Done, "{:?}", run.reasons);
+    let tiers = results.tiers(run.id, None).unwrap();
+    let server = tiers.iter().find(|tier| tier.tier == "servers").unwrap();
+    // Its address is what `ssh` makes of its name.
+    assert!(server.host == "web" && server.address.starts_with("127.0.1.1:"), "{server:?}");
+    let link = tiers.iter().find(|tier| tier.tier == "clients -> servers").unwrap();
+    assert!(link.host == "load" && link.address.starts_with("127.0.0.1:"), "{link:?}");
+    assert!(results.measured(run.id).unwrap().throughput_per_s < 4.0 / 0.001);
+    place.nothing_is_left();
+}
+
+#[test]
+fn keys_that_do_not_fit_are_said_in_the_words_of_ssh() {
+    let place = Place::over_ssh(OVER_SSH);
+    let known = place.folder.path().join("known_hosts");
+    let right = std::fs::read_to_string(&known).unwrap();
+    let other = std::fs::read_to_string(place.folder.path().join("other_key.pub")).unwrap();
+    let mine = std::fs::read_to_string(place.folder.path().join("host_key.pub")).unwrap();
+    std::fs::write(&known, right.replace(mine.trim(), other.trim())).unwrap();
+    let (done, said) = place.run(&[]);
+    assert!(!done && said.contains("host web") && said.contains("Host key"), "{said}");
+    std::fs::write(&known, right).unwrap();
+    std::fs::copy(place.folder.path().join("other_key"), place.folder.path().join("key")).unwrap();
+    let (done, said) = place.run(&["--dry-run"]);
+    assert!(!done && said.contains("Permission denied"), "{said}");
+    place.nothing_is_left();
+}
+
+#[test]
+fn a_killed_study_leaves_nothing_behind_ssh() {
+    let place = Place::over_ssh(&OVER_SSH.replace("duration = \"2s\"", "duration = \"60s\""));
+    let mut child = place.start();
+    wait_until("the load", || !place.with("load memcached").is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.nothing_is_left();
+}

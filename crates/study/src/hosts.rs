@@ -1,0 +1,396 @@
+//! Where a study's processes run: on this machine, or on others by an agent each.
+//!
+//! The agent is this program at the other end of a pipe that `ssh`, or any other command, carries.
+//! `docs/hosts.md` describes the protocol; nothing listens for it.
+
+mod agent;
+mod carry;
+mod check;
+mod clocks;
+mod connection;
+pub(crate) mod protocol;
+mod remote;
+mod spec;
+
+use std::collections::BTreeMap;
+use std::net::ToSocketAddrs as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use agent::serve;
+pub(crate) use check::Needs;
+pub use check::{HostReport, check_hosts};
+pub(crate) use clocks::ClockFit;
+pub(crate) use connection::{Connection, HostError, Ticket};
+pub(crate) use remote::{Remote, Runner};
+pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
+pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
+
+use self::carry::{Bootstrap, Program};
+use self::protocol::{AwaitReady, Hello, LEASE_S, ReadyAnswer, StartProcess, StartedProcess, What};
+use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
+use crate::keep::Keeper;
+use crate::observe::Observed;
+
+/// The address of what runs here, unless the study states another.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Pings before a run and after it.
+pub(crate) const PINGS: usize = 50;
+
+/// Options of `ssh` that a study needs: no questions, no terminal, and an end to a dead connection.
+/// Host keys are checked as the user's own configuration says.
+const SSH: [&str; 11] = [
+    "-T",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "ServerAliveInterval=5",
+    "-o",
+    "ServerAliveCountMax=3",
+    "-o",
+    "EscapeChar=none",
+];
+
+/// A host that is connected.
+#[derive(Debug)]
+struct Far {
+    connection: Arc<Connection>,
+    address: String,
+}
+
+/// This machine, and the hosts that are connected.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    pub(crate) keeper: Keeper,
+    hosts: Hosts,
+    carried: Option<Program>,
+    far: BTreeMap<usize, Far>,
+}
+
+impl Machines {
+    pub(crate) fn new(keeper: Keeper, hosts: Hosts) -> Self {
+        Self { keeper, hosts, carried: None, far: BTreeMap::new() }
+    }
+
+    /// Connects what is not connected, or no longer.
+    pub(crate) fn connect(
+        &mut self,
+        wanted: &[usize],
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), HostError> {
+        self.far.retain(|_, far| far.connection.check().is_ok());
+        let missing: Vec<usize> =
+            wanted.iter().copied().filter(|host| !self.far.contains_key(host)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let program = match self.carried.take() {
+            Some(program) => program,
+            None => self.read_program()?,
+        };
+        let program = self.carried.insert(program);
+        let bootstrap = Bootstrap::of(program, LEASE_S);
+        // All of them first: they come up at the same time.
+        let mut pipes = Vec::new();
+        for host in missing {
+            let Some(spec) = self.hosts.list.get(host) else { continue };
+            let command = command(&self.hosts.engine, spec, &bootstrap);
+            let pipe = connection::start(&command).map_err(|error| HostError::Unusable {
+                host: spec.name.clone(),
+                what: format!("`{}` cannot be started: {error}", command[0]),
+            })?;
+            pipes.push((host, spec, pipe));
+        }
+        for (host, spec, pipe) in pipes {
+            let carried = Some((&bootstrap, &*program));
+            let connection = Connection::open(&spec.name, pipe, carried, interrupted)?;
+            let address = address(&self.hosts.engine, spec)?;
+            self.far.insert(host, Far { connection: Arc::new(connection), address });
+        }
+        Ok(())
+    }
+
+    fn read_program(&self) -> Result<Program, HostError> {
+        let stated = self.hosts.program.as_ref().map(PathBuf::from);
+        let path = stated.unwrap_or_else(|| self.keeper.program().to_owned());
+        Program::read(&path).map_err(|error| HostError::Unusable {
+            host: HERE.to_owned(),
+            what: format!("the program {} cannot be read: {error}", path.display()),
+        })
+    }
+
+    /// The agent of a host; an error where it is gone.
+    pub(crate) fn agent(&self, at: At) -> Result<Option<&Arc<Connection>>, HostError> {
+        let At::Host(host) = at else { return Ok(None) };
+        match self.far.get(&host) {
+            Some(far) => Ok(Some(&far.connection)),
+            None => Err(HostError::Lost {
+                host: self.hosts.list.get(host).map_or_else(String::new, |h| h.name.clone()),
+                what: "it is not connected".to_owned(),
+            }),
+        }
+    }
+
+    /// All that are connected, by their number in the study file.
+    pub(crate) fn agents(&self) -> impl Iterator<Item = (usize, &Arc<Connection>)> {
+        self.far.iter().map(|(host, far)| (*host, &far.connection))
+    }
+
+    /// The error of the first host that is gone, if one is.
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        self.agents().try_for_each(|(_, agent)| agent.check())
+    }
+
+    /// The address that tiers bind there.
+    pub(crate) fn address(&self, at: At) -> String {
+        match at {
+            At::Here => self.hosts.here.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
+            At::Host(host) => {
+                self.far.get(&host).map_or_else(|| LOOPBACK.to_owned(), |far| far.address.clone())
+            }
+        }
+    }
+
+    /// The `kendall` program there.
+    pub(crate) fn program(&self, at: At) -> Result<String, HostError> {
+        Ok(match self.agent(at)? {
+            None => self.keeper.program().display().to_string(),
+            Some(agent) => agent.hello().program.clone(),
+        })
+    }
+
+    /// The folder of an instance there; `folder` is where what it leaves is kept here.
+    pub(crate) fn folder(&self, at: At, folder: &Path) -> std::io::Result<String> {
+        let agent = self.agent(at).ok().flatten();
+        Ok(match agent {
+            None => std::path::absolute(folder)?.display().to_string(),
+            Some(agent) => format!("{}/{}", agent.hello().folder, far_folder(folder)),
+        })
+    }
+
+    /// Ports that nobody listens on there: one of the host's address, one of its loopback.
+    pub(crate) fn free_ports(&self, at: At, name: &str) -> Result<(u16, u16), ProcessError> {
+        let address = self.address(at);
+        let Some(agent) = self.agent(at)? else {
+            let spawn = |source| ProcessError::Spawn { name: name.to_owned(), source };
+            return Ok((free_port(&address).map_err(spawn)?, free_port(LOOPBACK).map_err(spawn)?));
+        };
+        let one = |address: String| -> Result<u16, HostError> {
+            let ports: Vec<u16> = agent.ask(What::FreePorts { address, count: 1 })?;
+            Ok(ports.first().copied().unwrap_or(0))
+        };
+        Ok((one(address)?, one(LOOPBACK.to_owned())?))
+    }
+
+    /// Starts a process.
+    pub(crate) fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
+        let Some(agent) = self.agent(at)?.map(Arc::clone) else {
+            // A port file of an earlier try would be taken for this one's.
+            std::fs::remove_file(launch.folder.join("port")).unwrap_or_default();
+            return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));
+        };
+        let far_folder = far_folder(&launch.folder);
+        let started: StartedProcess = agent.ask(What::Start(StartProcess {
+            name: launch.name.clone(),
+            command: launch.command.clone(),
+            environment: launch.environment.clone(),
+            folder: far_folder.clone(),
+            cores: launch.cores,
+            scratch: launch.scratch.clone(),
+        }))?;
+        Ok(Runner::There(Remote {
+            connection: agent,
+            process: started.process,
+            pid: started.pid,
+            name: launch.name.clone(),
+            command: launch.command.join(" "),
+            folder: launch.folder.clone(),
+            far_folder,
+            finished: false,
+            fetched: false,
+        }))
+    }
+
+    /// Waits until a process may be used; it says where it listens.
+    pub(crate) fn wait_ready(
+        &self,
+        runner: &mut Runner,
+        wanted: AwaitReady,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Announced, ProcessError> {
+        match runner {
+            Runner::Here(instance) => wait_ready(instance, &wanted, interrupted),
+            Runner::There(remote) => {
+                let deadline = Duration::from_millis(wanted.deadline_ms) * 2;
+                let wanted = AwaitReady { process: remote.process, ..wanted };
+                let ticket = remote.connection.send(What::Ready(wanted));
+                let grace = Duration::from_secs(LEASE_S);
+                let answer: ReadyAnswer =
+                    remote.connection.wait(ticket, deadline + grace, interrupted)?;
+                answer.map_err(|what| {
+                    let (host, what) = (remote.connection.name(), remote.local(&what));
+                    ProcessError::There { what: format!("{what} on host {host}") }
+                })
+            }
+        }
+    }
+
+    /// Forgets the clocks of the run before, and asks for them.
+    pub(crate) fn begin_clocks(&self) -> Result<(), HostError> {
+        for (_, agent) in self.agents() {
+            agent.forget_pings();
+            agent.ping(PINGS)?;
+        }
+        Ok(())
+    }
+
+    /// A moment of this machine, by the clock of the host.
+    pub(crate) fn moment_there(&self, at: At, here_ns: u64) -> u64 {
+        let fit = self.agent(at).ok().flatten().and_then(|agent| ClockFit::of(&agent.pings()));
+        fit.map_or(here_ns, |fit| fit.there(here_ns))
+    }
+
+    /// Asks for the clocks once more; with what was heard since the beginning of the run.
+    pub(crate) fn end_clocks(&self) -> Result<Vec<HostClock>, HostError> {
+        let mut clocks = Vec::new();
+        for (_, agent) in self.agents() {
+            agent.ping(PINGS)?;
+            let lost = |what: &str| HostError::Lost {
+                host: agent.name().to_owned(),
+                what: what.to_owned(),
+            };
+            let fit = ClockFit::of(&agent.pings()).ok_or_else(|| lost("it told no time"))?;
+            clocks.push(HostClock {
+                host: agent.name().to_owned(),
+                hello: agent.hello().clone(),
+                fit,
+                silence: agent.longest_silence(),
+            });
+        }
+        Ok(clocks)
+    }
+
+    /// Removes what a run has left in the agents' folders.
+    pub(crate) fn clear(&self, folder: &Path) {
+        let Some(name) = folder.file_name() else { return };
+        for (_, agent) in self.agents() {
+            agent.tell(What::Remove { folder: name.to_string_lossy().into_owned() });
+        }
+    }
+}
+
+/// What was found out about a host in one run.
+#[derive(Debug, Clone)]
+pub(crate) struct HostClock {
+    pub(crate) host: String,
+    pub(crate) hello: Hello,
+    pub(crate) fit: ClockFit,
+    /// The longest time without a word.
+    pub(crate) silence: Duration,
+}
+
+impl HostClock {
+    /// As it is stored with a run.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let hello = &self.hello;
+        serde_json::json!({
+            "machine": hello.machine,
+            "boot_id": hello.boot_id,
+            "kernel": hello.kernel,
+            "architecture": hello.architecture,
+            "cores": hello.cores,
+            "cpu_model": hello.cpu_model,
+            "memory_bytes": hello.memory_bytes,
+            "clock_source": hello.clock_source,
+            "clock": self.fit.json(),
+            "longest_silence_s": self.silence.as_secs_f64(),
+        })
+    }
+}
+
+/// Maps every moment of another host to this machine's clock.
+pub(crate) fn lined_up(observed: &mut Observed) {
+    let Observed { generators, members, processes, hosts, clocks, .. } = observed;
+    for HostClock { host, fit, .. } in &*clocks {
+        let map = |moment: &mut u64| *moment = fit.here(*moment);
+        for one in generators.iter_mut().filter(|one| one.host == *host) {
+            map(&mut one.result.started_ns);
+            map(&mut one.result.ended_ns);
+            for window in &mut one.result.windows {
+                map(&mut window.from_ns);
+                map(&mut window.to_ns);
+            }
+        }
+        let of_host = members.iter_mut().filter(|member| member.host == *host);
+        for snapshot in of_host.flat_map(|member| &mut member.snapshots) {
+            map(&mut snapshot.at_ns);
+            map(&mut snapshot.started_ns);
+        }
+        for process in processes.iter_mut().filter(|process| process.host == *host) {
+            process.samples.iter_mut().for_each(|sample| map(&mut sample.at_ns));
+            process.threads.iter_mut().for_each(|sample| map(&mut sample.at_ns));
+        }
+        for sample in hosts.iter_mut().filter(|sample| sample.host == *host) {
+            map(&mut sample.at_ns);
+        }
+    }
+}
+
+/// The folder below the agent's own that stands for one of this machine: of which run, and whose.
+fn far_folder(folder: &Path) -> String {
+    let mut names: Vec<String> =
+        folder.iter().rev().take(2).map(|name| name.to_string_lossy().into_owned()).collect();
+    names.reverse();
+    names.join("/")
+}
+
+/// What is run to reach a host.
+fn command(engine: &Engine, spec: &HostSpec, bootstrap: &Bootstrap) -> Vec<String> {
+    match engine {
+        Engine::Ssh => {
+            let mut words = vec!["ssh".to_owned()];
+            words.extend(SSH.map(str::to_owned));
+            words.extend([spec.target.clone(), bootstrap.for_shell()]);
+            words
+        }
+        Engine::Command { prefix } => {
+            let mut words: Vec<String> =
+                prefix.iter().map(|word| word.replace("{host}", &spec.target)).collect();
+            if words.last().is_some_and(|word| word == "-c") {
+                words.push(bootstrap.for_shell());
+            } else {
+                words.extend(bootstrap.words());
+            }
+            words
+        }
+    }
+}
+
+/// The address of a host: as stated, else what the user's `ssh` makes of its name.
+fn address(engine: &Engine, spec: &HostSpec) -> Result<String, HostError> {
+    if let Some(address) = &spec.address {
+        return Ok(address.clone());
+    }
+    if *engine != Engine::Ssh {
+        return Ok(LOOPBACK.to_owned());
+    }
+    let unusable = |what: String| HostError::Unusable { host: spec.name.clone(), what };
+    let output = std::process::Command::new("ssh")
+        .args(["-G", &spec.target])
+        .output()
+        .map_err(|error| unusable(format!("`ssh -G` failed: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let name = text.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(&spec.target);
+    let found = (name, 0).to_socket_addrs().ok().and_then(|found| found.into_iter().next());
+    found.map(|address| address.ip().to_string()).ok_or_else(|| {
+        let form =
+            format!("{} = {{ ssh = \"{}\", address = \"10.0.0.2\" }}", spec.name, spec.target);
+        unusable(format!(
+            "`{name}` has no address here; state the one that tiers are to use: {form}"
+        ))
+    })
+}

@@ -1,0 +1,403 @@
+//! The far end: starts, watches and ends processes for a study that runs on another host.
+//!
+//! Whatever becomes of the study, nothing is left: the agent ends all when its input ends, when the
+//! study says nothing for the lease, and when it is told to. Where it cannot (killed, or stopped),
+//! its children have asked the kernel to end with it, and its reaper, which it tells once a second
+//! that it lives, ends them and removes the folder.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
+
+use super::protocol::{
+    AwaitReady, BEAT_S, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE,
+    ReadyAnswer, Request, StartProcess, StartedProcess, What,
+};
+use crate::clock::monotonic_ns;
+use crate::http;
+use crate::instance::{Instance, Launch, free_port, wait_ready};
+use crate::keep::Keeper;
+use crate::programs::is_there;
+use crate::sample;
+use crate::topology::Accounting;
+
+/// Requests that may wait for the main thread.
+const BACKLOG: usize = 1_024;
+
+/// How long a snapshot may take.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// How long one connection for a round trip may take.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What the main thread is told.
+enum Told {
+    Request(Request),
+    /// The input has ended.
+    End,
+}
+
+/// A process, and whether somebody wants it gone while it is waited for.
+struct Kept {
+    instance: Mutex<Instance>,
+    unwanted: AtomicBool,
+}
+
+/// All that the threads of an agent share.
+struct Agent<W> {
+    output: Mutex<W>,
+    keeper: Mutex<Keeper>,
+    processes: Mutex<BTreeMap<u32, Arc<Kept>>>,
+    folder: PathBuf,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves one study, over an input and an output. Call it on the main thread: processes end with the
+/// thread that started them.
+///
+/// # Errors
+/// When the folder or the reaper cannot be made.
+pub fn serve<R, W>(program: &Path, lease: Duration, input: R, output: W) -> std::io::Result<()>
+where
+    R: BufRead + Send + 'static,
+    W: Write + Send + 'static,
+{
+    let folder = folder()?;
+    let keeper = Keeper::with_lease(program, lease + Duration::from_secs(BEAT_S), &folder)?;
+    let hello = hello(program, &folder);
+    let agent = Arc::new(Agent {
+        output: Mutex::new(output),
+        keeper: Mutex::new(keeper),
+        processes: Mutex::new(BTreeMap::new()),
+        folder,
+    });
+    agent.say(&Line::Hello(hello));
+    let (tell, told) = sync_channel(BACKLOG);
+    let reading = Arc::clone(&agent);
+    let heard = Arc::new(std::sync::atomic::AtomicU64::new(monotonic_ns()));
+    let hearing = Arc::clone(&heard);
+    std::thread::spawn(move || read(&reading, input, &tell, &hearing));
+    let mut next = 0;
+    let why = loop {
+        match told.recv_timeout(Duration::from_secs(BEAT_S)) {
+            Ok(Told::Request(Request { id, what: What::Bye })) => {
+                agent.clear();
+                agent.answer(id, Ok(json!(true)));
+                break None;
+            }
+            Ok(Told::Request(request)) => {
+                next += 1;
+                agent.act(request, next);
+            }
+            Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => {
+                break Some("the study is gone".to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let silent = monotonic_ns().saturating_sub(heard.load(Ordering::Relaxed));
+        if u128::from(silent) > lease.as_nanos() {
+            break Some(format!("no word from the study for {} s", lease.as_secs()));
+        }
+        locked(&agent.keeper).beat();
+    };
+    agent.clear();
+    if let Some(why) = why {
+        agent.say(&Line::End { why });
+    }
+    std::fs::remove_dir_all(&agent.folder).unwrap_or_default();
+    Ok(())
+}
+
+/// A folder of its own that nobody else can read.
+fn folder() -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let base = std::env::temp_dir();
+    let name = format!("kendall-{}-{}", std::process::id(), monotonic_ns());
+    let folder = std::path::absolute(base.join(name))?;
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    Ok(folder)
+}
+
+fn hello(program: &Path, folder: &Path) -> Hello {
+    let around = crate::environment::machine();
+    let text = |key: &str| around.get(key).and_then(Json::as_str).map(str::to_owned);
+    let stat = rustix::fs::statvfs(folder);
+    Hello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: text("machine").unwrap_or_default(),
+        boot_id: text("boot_id").unwrap_or_default(),
+        kernel: text("kernel").unwrap_or_default(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        cores: std::thread::available_parallelism()
+            .map_or(1, |cores| u64::try_from(cores.get()).unwrap_or(1)),
+        memory_bytes: around.get("memory_bytes").and_then(Json::as_u64),
+        cpu_model: text("cpu_model"),
+        clock_source: text("clock_source"),
+        free_bytes: stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+        program: program.display().to_string(),
+        folder: folder.display().to_string(),
+        pid: std::process::id(),
+    }
+}
+
+/// Reads requests until the input ends. The clock is told here, before anything else is done.
+fn read<R: BufRead, W: Write + Send + 'static>(
+    agent: &Agent<W>,
+    mut input: R,
+    tell: &SyncSender<Told>,
+    heard: &std::sync::atomic::AtomicU64,
+) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let got = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        let at = monotonic_ns();
+        if !matches!(got, Ok(length) if length > 0) {
+            break;
+        }
+        heard.store(at, Ordering::Relaxed);
+        let told = match serde_json::from_slice(&line) {
+            Ok(Request { id, what: What::Clock }) => {
+                agent.say(&Line::Answer { id, outcome: Outcome::ClockNs(monotonic_ns()) });
+                continue;
+            }
+            Ok(request) => Told::Request(request),
+            Err(error) => {
+                tracing::warn!(%error, "a request that cannot be read");
+                continue;
+            }
+        };
+        if tell.send(told).is_err() {
+            return;
+        }
+    }
+    tell.send(Told::End).unwrap_or_default();
+}
+
+impl<W: Write + Send + 'static> Agent<W> {
+    fn say(&self, line: &Line) {
+        let Ok(mut text) = serde_json::to_vec(line) else { return };
+        text.push(b'\n');
+        let mut output = locked(&self.output);
+        // Nobody listens any more: the input ends as well, and with it the agent.
+        output.write_all(&text).and_then(|()| output.flush()).unwrap_or_default();
+    }
+
+    fn answer<T: Serialize>(&self, id: u64, answer: Result<T, String>) {
+        let value = answer.and_then(|ok| serde_json::to_value(ok).map_err(|e| e.to_string()));
+        let outcome = value.map_or_else(Outcome::Error, Outcome::Ok);
+        self.say(&Line::Answer { id, outcome });
+    }
+
+    /// Does what is asked; what takes time, on a thread of its own.
+    fn act(self: &Arc<Self>, Request { id, what }: Request, number: u32) {
+        match what {
+            What::Start(start) => self.answer(id, self.start(start, number)),
+            What::Signal { process, signal } => {
+                if let Some(kept) = self.kept(process) {
+                    kept.unwanted.store(true, Ordering::Relaxed);
+                    locked(&kept.instance).ask_to_stop(signal);
+                }
+                self.answer(id, Ok(true));
+            }
+            aside => {
+                let agent = Arc::clone(self);
+                std::thread::spawn(move || agent.act_aside(id, aside));
+            }
+        }
+    }
+
+    fn act_aside(&self, id: u64, what: What) {
+        match what {
+            What::Missing { programs } => {
+                let missing: Vec<String> =
+                    programs.into_iter().filter(|program| !is_there(program)).collect();
+                self.answer(id, Ok(missing));
+            }
+            What::FreePorts { address, count } => {
+                let ports: std::io::Result<Vec<u16>> =
+                    (0..count).map(|_| free_port(&address)).collect();
+                self.answer(id, ports.map_err(|error| format!("no port on {address}: {error}")));
+            }
+            What::Ready(ready) => self.answer(id, self.ready(&ready)),
+            What::Finish { process, deadline_ms } => {
+                self.answer(id, Ok(self.finish(process, deadline_ms)));
+            }
+            What::Look { snapshots, accounts } => self.answer(id, Ok(look(&snapshots, &accounts))),
+            What::Measure { file } => self.answer(id, self.within(&file).and_then(measure)),
+            What::Read { file, offset } => {
+                self.answer(id, self.within(&file).and_then(|path| piece(&path, offset)));
+            }
+            What::Remove { folder } => {
+                let removed =
+                    self.within(&folder).map(|path| std::fs::remove_dir_all(path).is_ok());
+                self.answer(id, removed);
+            }
+            What::RoundTrips { address, count } => self.answer(id, round_trips(&address, count)),
+            What::Clock | What::Start(_) | What::Signal { .. } | What::Bye => {}
+        }
+    }
+
+    fn kept(&self, process: u32) -> Option<Arc<Kept>> {
+        locked(&self.processes).get(&process).map(Arc::clone)
+    }
+
+    /// A path below the agent's folder, and nowhere else.
+    fn within(&self, file: &str) -> Result<PathBuf, String> {
+        let plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+        if plain && !file.is_empty() {
+            Ok(self.folder.join(file))
+        } else {
+            Err(format!("`{file}` is not below the agent's folder"))
+        }
+    }
+
+    fn start(self: &Arc<Self>, start: StartProcess, number: u32) -> Result<StartedProcess, String> {
+        let folder = self.within(&start.folder)?;
+        // A port file of an earlier try would be taken for this one's.
+        std::fs::remove_file(folder.join("port")).unwrap_or_default();
+        let launch = Launch {
+            name: start.name,
+            command: start.command,
+            environment: start.environment,
+            folder,
+            cores: start.cores,
+            scratch: start.scratch,
+        };
+        let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
+            .map_err(|error| crate::study::chain(&error))?;
+        let pid = instance.pid();
+        let kept =
+            Arc::new(Kept { instance: Mutex::new(instance), unwanted: AtomicBool::new(false) });
+        locked(&self.processes).insert(number, Arc::clone(&kept));
+        let agent = Arc::clone(self);
+        std::thread::spawn(move || agent.tell_the_end(number, pid, &kept));
+        Ok(StartedProcess { process: number, pid })
+    }
+
+    /// Waits for the end of a process without taking it from whom it belongs to.
+    fn tell_the_end(&self, process: u32, pid: u32, kept: &Kept) {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        // An error says that it was waited for already: it has ended as well.
+        pid.map(|pid| waitid(WaitId::Pid(pid), options).is_ok()).unwrap_or_default();
+        let end = locked(&kept.instance).end();
+        if let Some(end) = end {
+            self.say(&Line::Ended { process, end });
+        }
+    }
+
+    fn ready(&self, wanted: &AwaitReady) -> Result<ReadyAnswer, String> {
+        let kept = self.kept(wanted.process).ok_or("no such process")?;
+        let unwanted = || kept.unwanted.load(Ordering::Relaxed);
+        let answer = wait_ready(&mut locked(&kept.instance), wanted, &unwanted);
+        Ok(answer.map_err(|error| crate::study::chain(&error)))
+    }
+
+    /// Whether it had to be killed.
+    fn finish(&self, process: u32, deadline_ms: u64) -> bool {
+        let Some(kept) = locked(&self.processes).remove(&process) else { return false };
+        kept.unwanted.store(true, Ordering::Relaxed);
+        let mut instance = locked(&kept.instance);
+        let killed = instance.end_by(Duration::from_millis(deadline_ms));
+        locked(&self.keeper).ended(instance.pid());
+        killed
+    }
+
+    /// Ends everything at once.
+    fn clear(&self) {
+        let all: Vec<u32> = locked(&self.processes).keys().copied().collect();
+        for process in all {
+            self.finish(process, 0);
+        }
+    }
+}
+
+fn look(snapshots: &[String], accounts: &[Accounting]) -> Looked {
+    let snapshot = |address: &String| {
+        let answer = http::get(address, "/snapshot", SNAPSHOT_DEADLINE).ok();
+        let (_, body) = answer.filter(|(status, _)| *status == 200)?;
+        serde_json::from_slice(&body).ok()
+    };
+    Looked {
+        snapshots: snapshots.iter().map(snapshot).collect(),
+        accounts: accounts.iter().map(sample::accounting).collect(),
+        host: sample::host(""),
+    }
+}
+
+fn measure(path: PathBuf) -> Result<Measured, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut length = 0;
+    loop {
+        let got = file.read(&mut buffer).map_err(failed)?;
+        if got == 0 {
+            break;
+        }
+        length += u64::try_from(got).unwrap_or(0);
+        digest.update(&buffer[..got]);
+    }
+    Ok(Measured { length, sha256: super::carry::hex(&digest.finalize()) })
+}
+
+/// A piece of a file, in base 64.
+fn piece(path: &Path, offset: u64) -> Result<String, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(PIECE).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(base64::engine::general_purpose::STANDARD.encode(bytes))
+}
+
+/// How long connections to an address took, each in nanoseconds: a round trip, and a little more. A
+/// refusal takes a round trip as well.
+fn round_trips(address: &str, count: u32) -> Result<Vec<u64>, String> {
+    let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let target = resolved.ok_or_else(|| format!("{address} has no address"))?;
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let asked = monotonic_ns();
+        match TcpStream::connect_timeout(&target, CONNECT_DEADLINE) {
+            Ok(stream) => {
+                times.push(monotonic_ns() - asked);
+                drop(stream);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                times.push(monotonic_ns() - asked);
+            }
+            Err(error) => return Err(format!("{address}: {error}")),
+        }
+    }
+    Ok(times)
+}
+
+/// How an ended process is told.
+impl Instance {
+    fn end(&mut self) -> Option<End> {
+        let status = self.ended()?;
+        Some(End {
+            status: status.to_string(),
+            success: status.success(),
+            tail: self.tail(),
+            life_ns: self.life_ns(),
+        })
+    }
+}

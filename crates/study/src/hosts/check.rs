@@ -1,0 +1,173 @@
+//! Every host of a study, before anything is started: reached, with its programs, room and clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::protocol::What;
+use super::{At, ClockFit, HostError, Machines, PINGS};
+use crate::file::StudyFile;
+use crate::keep::Keeper;
+use crate::plan::Plan;
+use crate::study::{StudyError, chain};
+use crate::topology::{CLIENTS, Source};
+
+/// Room below which a host is refused: logs and results of a run have to lie somewhere.
+const LEAST_FREE_BYTES: u64 = 16 << 20;
+
+/// What is placed on the hosts over all configurations, and what that needs.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    /// By host: tier and program.
+    programs: BTreeMap<usize, BTreeSet<(String, String)>>,
+    /// By host: what runs there.
+    placed: BTreeMap<usize, BTreeSet<String>>,
+}
+
+impl Needs {
+    /// Of all configurations: a place may be a factor.
+    pub(crate) fn of(study: &StudyFile, plan: &Plan) -> Result<Self, StudyError> {
+        let mut needs = Self::default();
+        for levels in &plan.configurations {
+            let settings = study.settings(levels)?;
+            let placement = &settings.placement;
+            for host in placement.used() {
+                needs.programs.entry(host).or_default();
+            }
+            for tier in &settings.topology.tiers {
+                let Source::Started(started) = &tier.source else { continue };
+                let own = started.command.first().filter(|program| !program.contains('{'));
+                for at in placement.of(tier.name.as_str(), started.instances) {
+                    let At::Host(host) = at else { continue };
+                    needs.placed.entry(host).or_default().insert(tier.name.to_string());
+                    let programs = needs.programs.entry(host).or_default();
+                    programs.extend(own.map(|own| (tier.name.to_string(), own.clone())));
+                }
+            }
+            for at in placement.of(CLIENTS, settings.workload.generators) {
+                if let At::Host(host) = at {
+                    needs.placed.entry(host).or_default().insert(CLIENTS.to_owned());
+                }
+            }
+        }
+        Ok(needs)
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<usize> {
+        self.programs.keys().copied().collect()
+    }
+
+    /// Refuses the first host that lacks a program or room.
+    pub(crate) fn check(&self, machines: &Machines, study: &StudyFile) -> Result<(), HostError> {
+        for (host, agent) in machines.agents() {
+            let refused =
+                |what: String| HostError::Unusable { host: agent.name().to_owned(), what };
+            let Some(programs) = self.programs.get(&host) else { continue };
+            let names = programs.iter().map(|(_, program)| program.clone()).collect();
+            let missing: Vec<String> = agent.ask(What::Missing { programs: names })?;
+            if let Some((tier, program)) =
+                programs.iter().find(|(_, program)| missing.contains(program))
+            {
+                let known = study.base.kind.programs.iter().find(|(name, _)| name == program);
+                let remedy = known.map_or_else(String::new, |(_, package)| {
+                    format!("; install it there with `apt-get install {package}`")
+                });
+                let what = format!("tier `{tier}`: the program `{program}` is not there{remedy}");
+                return Err(refused(what));
+            }
+            let free = agent.hello().free_bytes;
+            if free < LEAST_FREE_BYTES {
+                let folder = &agent.hello().folder;
+                return Err(refused(format!(
+                    "{free} bytes are free at {folder}; a run needs more"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A host that was looked at.
+#[derive(Debug, Clone)]
+pub struct HostReport {
+    /// Its name in the study.
+    pub name: String,
+    /// What it calls itself.
+    pub machine: String,
+    /// Where its tiers listen.
+    pub address: String,
+    /// What is placed there.
+    pub placed: Vec<String>,
+    /// Cores that may be used.
+    pub cores: u64,
+    /// Room for logs and results of a run.
+    pub free_bytes: u64,
+    /// Its monotonic clock minus that of this machine.
+    pub clock_offset_s: f64,
+    /// What that can be wrong by.
+    pub clock_bound_s: f64,
+    /// Least round trip over the agent's pipe.
+    pub round_trip_s: f64,
+}
+
+/// Connects every host that the study places something on, and looks at each.
+///
+/// # Errors
+/// [`StudyError::Host`] for the first that cannot be used.
+pub fn check_hosts(
+    study: &StudyFile,
+    program: &Path,
+    interrupted: &AtomicBool,
+) -> Result<Vec<HostReport>, StudyError> {
+    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let needs = Needs::of(study, &plan)?;
+    if needs.hosts().is_empty() {
+        return Ok(Vec::new());
+    }
+    let keeper = Keeper::start(program).map_err(|source| StudyError::System {
+        what: format!("{} cannot be started", program.display()),
+        source,
+    })?;
+    let mut machines = Machines::new(keeper, study.base.placement.hosts.clone());
+    let looked = needs.look(&mut machines, study, &|| interrupted.load(Ordering::Relaxed));
+    looked.map_err(|error| StudyError::Host { what: chain(&error) })
+}
+
+impl Needs {
+    fn look(
+        &self,
+        machines: &mut Machines,
+        study: &StudyFile,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<HostReport>, HostError> {
+        machines.connect(&self.hosts(), interrupted)?;
+        self.check(machines, study)?;
+        let mut reports = Vec::new();
+        for (host, agent) in machines.agents() {
+            agent.ping(PINGS)?;
+            let address = machines.address(At::Host(host));
+            // That there are ports shows that the address is the host's own.
+            let what = What::FreePorts { address: address.clone(), count: 1 };
+            agent.ask::<Vec<u16>>(what)?;
+            let lost = || HostError::Lost {
+                host: agent.name().to_owned(),
+                what: "it told no time".to_owned(),
+            };
+            let fit = ClockFit::of(&agent.pings()).ok_or_else(lost)?;
+            let hello = agent.hello();
+            let placed = self.placed.get(&host).into_iter().flatten().cloned().collect();
+            reports.push(HostReport {
+                name: agent.name().to_owned(),
+                machine: hello.machine.clone(),
+                address,
+                placed,
+                cores: hello.cores,
+                free_bytes: hello.free_bytes,
+                clock_offset_s: fit.offset_s(),
+                clock_bound_s: fit.bound_ns / 1e9,
+                round_trip_s: kendall_units::Seconds::from_nanos(fit.round_trip_ns).get(),
+            });
+        }
+        Ok(reports)
+    }
+}

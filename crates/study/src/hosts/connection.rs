@@ -1,0 +1,692 @@
+//! The near end: one agent on one host, at the other end of a pipe.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Read as _, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use super::carry::{Bootstrap, Program};
+use super::clocks::Ping;
+use super::protocol::{BEAT_S, End, Hello, LEASE_S, LONGEST_LINE, Line, Outcome, Request, What};
+use crate::clock::monotonic_ns;
+
+/// How long a host may take until its first word, and until its agent says hello.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
+const HELLO_DEADLINE: Duration = Duration::from_secs(300);
+
+/// Bytes of what the engine said on its standard error that an error quotes.
+const TAIL_BYTES: usize = 600;
+
+/// Memory of a thread that moves lines.
+const STACK_BYTES: usize = 256 << 10;
+
+/// How long an answer may take that needs no waiting on the far side.
+pub(crate) const PROMPT: Duration = Duration::from_secs(LEASE_S + 5);
+
+/// A host that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HostError {
+    /// It was never there.
+    #[error("host {host} cannot be used: {what}")]
+    Unusable {
+        /// Its name in the study file.
+        host: String,
+        /// Why, in words.
+        what: String,
+    },
+    /// It was there, and is no longer.
+    #[error("host {host}: {what}")]
+    Lost {
+        /// Its name in the study file.
+        host: String,
+        /// What was noticed.
+        what: String,
+    },
+    /// It refused a request.
+    #[error("host {host}: {what}")]
+    Refused {
+        /// Its name in the study file.
+        host: String,
+        /// The agent's words.
+        what: String,
+    },
+    /// The user asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A request under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// What the reader of a pipe knows.
+#[derive(Debug, Default)]
+struct State {
+    /// Words before the hello.
+    words: VecDeque<String>,
+    hello: Option<Hello>,
+    /// `None` while an answer is awaited.
+    answers: BTreeMap<u64, Option<Outcome>>,
+    /// When each clock was asked for, and who waits for the ping.
+    asked_ns: BTreeMap<u64, u64>,
+    pings: Vec<Ping>,
+    ended: BTreeMap<u32, End>,
+    heard_ns: u64,
+    longest_silence_ns: u64,
+    /// Last words of the agent.
+    why: Option<String>,
+    /// Why it is gone.
+    lost: Option<String>,
+    /// What the engine's program said on its standard error.
+    complaints: Vec<u8>,
+    complained: bool,
+    closing: bool,
+}
+
+/// The state, and how it is told that it changed.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `found` finds something; `None` after the deadline.
+    fn until<T>(
+        &self,
+        deadline: Duration,
+        interrupted: &dyn Fn() -> bool,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let end = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
+        let mut state = self.state();
+        loop {
+            if let Some(found) = found(&mut state) {
+                return Some(found);
+            }
+            let now = monotonic_ns();
+            if now >= end || interrupted() {
+                return None;
+            }
+            // Short, so that the user's wish for the end is seen.
+            let wait = Duration::from_nanos(end - now).min(Duration::from_millis(100));
+            let waited = self.changed.wait_timeout(state, wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// The two ends of a pipe to an agent, and the program that carries it.
+pub(crate) struct Pipe {
+    pub(crate) input: Box<dyn Write + Send>,
+    pub(crate) output: Box<dyn BufRead + Send>,
+    pub(crate) carrier: Option<Child>,
+}
+
+/// An agent that said hello.
+pub(crate) struct Connection {
+    name: String,
+    shared: Arc<Shared>,
+    input: Arc<Mutex<Option<Box<dyn Write + Send>>>>,
+    next: std::sync::atomic::AtomicU64,
+    carrier: Arc<Mutex<Option<Child>>>,
+    hello: Hello,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn thread(what: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(what).map(drop)
+}
+
+/// Starts the engine's program in a process group of its own: Ctrl-C on the terminal must not reach it.
+pub(crate) fn start(command: &[String]) -> std::io::Result<Pipe> {
+    use std::os::unix::process::CommandExt as _;
+    let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let missing = || std::io::Error::other("a pipe is missing");
+    let input = child.stdin.take().ok_or_else(missing)?;
+    let output = child.stdout.take().ok_or_else(missing)?;
+    let output = Box::new(BufReader::with_capacity(64 << 10, output));
+    Ok(Pipe { input: Box::new(input), output, carrier: Some(child) })
+}
+
+impl Connection {
+    /// Brings an agent up over a pipe. `bootstrap` is `None` where it runs there already.
+    pub(crate) fn open(
+        name: &str,
+        mut pipe: Pipe,
+        bootstrap: Option<(&Bootstrap, &Program)>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, HostError> {
+        let unusable = |what: String| HostError::Unusable { host: name.to_owned(), what };
+        let shared = Arc::new(Shared::default());
+        shared.state().heard_ns = monotonic_ns();
+        let no_thread = |error: std::io::Error| unusable(error.to_string());
+        match pipe.carrier.as_mut().and_then(|child| child.stderr.take()) {
+            None => shared.state().complained = true,
+            Some(error) => {
+                let shared = Arc::clone(&shared);
+                thread(move || complaints(error, &shared)).map_err(no_thread)?;
+            }
+        }
+        let carrier = Arc::new(Mutex::new(pipe.carrier));
+        let (reading, carried) = (Arc::clone(&shared), Arc::clone(&carrier));
+        let output = pipe.output;
+        thread(move || read(output, &reading, &carried)).map_err(no_thread)?;
+        let mut connection = Self {
+            name: name.to_owned(),
+            shared,
+            input: Arc::new(Mutex::new(Some(pipe.input))),
+            next: std::sync::atomic::AtomicU64::new(1),
+            carrier,
+            hello: Hello::default(),
+        };
+        if let Some((bootstrap, program)) = bootstrap {
+            connection.bring(bootstrap, program, interrupted).map_err(unusable)?;
+        }
+        let hello =
+            connection.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
+        connection.hello = hello.map_err(unusable)?;
+        connection.beat_from_now_on().map_err(no_thread)?;
+        Ok(connection)
+    }
+
+    /// What comes before the hello, or why it does not.
+    fn await_first<T>(
+        &self,
+        deadline: Duration,
+        interrupted: &dyn Fn() -> bool,
+        mut found: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, String> {
+        let got = self.shared.until(deadline, interrupted, |state| match found(state) {
+            Some(found) => Some(Ok(found)),
+            None => {
+                let failed = state.words.iter().find_map(|word| word.strip_prefix("failed: "));
+                failed.map(str::to_owned).or_else(|| state.lost.clone()).map(Err)
+            }
+        });
+        got.unwrap_or_else(|| {
+            let seconds = deadline.as_secs();
+            Err(if interrupted() {
+                "interrupted".into()
+            } else {
+                format!("no answer in {seconds} s")
+            })
+        })
+    }
+
+    /// Sends the program where it is not there yet.
+    fn bring(
+        &self,
+        bootstrap: &Bootstrap,
+        program: &Program,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let word = |wanted: &'static str| {
+            move |state: &mut State| {
+                let at = state.words.iter().position(|word| word.starts_with(wanted))?;
+                state.words.remove(at)
+            }
+        };
+        let system = self.await_first(CONNECT_DEADLINE, interrupted, word("kendall-host "))?;
+        bootstrap.check(&system)?;
+        let answer = self.await_first(CONNECT_DEADLINE, interrupted, word("program "))?;
+        if answer.ends_with("want") {
+            let packed = program.packed().map_err(|error| error.to_string())?;
+            let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+            let pipe = input.as_mut().ok_or("the pipe is closed")?;
+            // A host without room ends while it is written to; it says why.
+            let sent = writeln!(pipe, "{}", packed.len())
+                .and_then(|()| pipe.write_all(packed))
+                .and_then(|()| pipe.flush());
+            drop(input);
+            if let Err(error) = sent {
+                let said = self.await_first(CONNECT_DEADLINE, interrupted, |_| None::<()>);
+                return Err(said.err().unwrap_or_else(|| error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the clock once a second, which is the beat, and gives a silent host up.
+    fn beat_from_now_on(&self) -> std::io::Result<()> {
+        let (shared, input) = (Arc::clone(&self.shared), Arc::clone(&self.input));
+        let carrier = Arc::clone(&self.carrier);
+        shared.state().heard_ns = monotonic_ns();
+        // Numbers of their own, far from those of other requests.
+        let mut number = 1 << 40;
+        thread(move || {
+            loop {
+                let over =
+                    |state: &mut State| (state.closing || state.lost.is_some()).then_some(());
+                if shared.until(Duration::from_secs(BEAT_S), &|| false, over).is_some() {
+                    return;
+                }
+                let silent = monotonic_ns().saturating_sub(shared.state().heard_ns);
+                if silent > LEASE_S * 1_000_000_000 {
+                    lose(&shared, format!("no word for {LEASE_S} s"));
+                    end_carrier(&carrier);
+                    return;
+                }
+                number += 1;
+                send(&shared, &input, number, What::Clock);
+            }
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn lost_error(&self, what: String) -> HostError {
+        HostError::Lost { host: self.name.clone(), what }
+    }
+
+    /// The error of a host that is gone, if it is.
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        match &self.shared.state().lost {
+            None => Ok(()),
+            Some(what) => Err(self.lost_error(what.clone())),
+        }
+    }
+
+    /// Sends a request, whose answer is fetched later.
+    pub(crate) fn send(&self, what: What) -> Ticket {
+        let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.shared.state().answers.insert(id, None);
+        send(&self.shared, &self.input, id, what);
+        Ticket(id)
+    }
+
+    /// Sends a request whose answer nobody wants.
+    pub(crate) fn tell(&self, what: What) {
+        let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        send(&self.shared, &self.input, id, what);
+    }
+
+    /// The answer, if it has come.
+    pub(crate) fn fetch<T: DeserializeOwned>(
+        &self,
+        ticket: Ticket,
+    ) -> Option<Result<T, HostError>> {
+        let outcome = self.take(&mut self.shared.state(), ticket)?;
+        Some(self.read_answer(outcome))
+    }
+
+    fn take(&self, state: &mut State, ticket: Ticket) -> Option<Result<Outcome, HostError>> {
+        if matches!(state.answers.get(&ticket.0), Some(Some(_))) {
+            return state.answers.remove(&ticket.0).flatten().map(Ok);
+        }
+        state.lost.clone().map(|what| Err(self.lost_error(what)))
+    }
+
+    fn read_answer<T: DeserializeOwned>(
+        &self,
+        outcome: Result<Outcome, HostError>,
+    ) -> Result<T, HostError> {
+        let refused = |what: String| HostError::Refused { host: self.name.clone(), what };
+        let value = match outcome? {
+            Outcome::Ok(value) => value,
+            Outcome::ClockNs(clock) => Json::from(clock),
+            Outcome::Error(what) => return Err(refused(what)),
+        };
+        serde_json::from_value(value).map_err(|error| refused(format!("an odd answer: {error}")))
+    }
+
+    /// The answer, when it comes.
+    pub(crate) fn wait<T: DeserializeOwned>(
+        &self,
+        ticket: Ticket,
+        deadline: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<T, HostError> {
+        let got = self.shared.until(deadline, interrupted, |state| self.take(state, ticket));
+        match got {
+            Some(outcome) => self.read_answer(outcome),
+            None => {
+                self.shared.state().answers.remove(&ticket.0);
+                let seconds = deadline.as_secs();
+                Err(if interrupted() {
+                    HostError::Interrupted
+                } else {
+                    self.lost_error(format!("no answer in {seconds} s"))
+                })
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, what: What) -> Result<T, HostError> {
+        let ticket = self.send(what);
+        self.wait(ticket, PROMPT, &|| false)
+    }
+
+    /// Asks for the clock so many times, one after the other.
+    pub(crate) fn ping(&self, count: usize) -> Result<(), HostError> {
+        for _ in 0..count {
+            self.ask::<u64>(What::Clock)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was heard before, at the start of a run.
+    pub(crate) fn forget_pings(&self) {
+        let mut state = self.shared.state();
+        state.pings.clear();
+        state.longest_silence_ns = 0;
+    }
+
+    /// The pings since, in the order of their answers.
+    pub(crate) fn pings(&self) -> Vec<Ping> {
+        self.shared.state().pings.clone()
+    }
+
+    /// The longest time without a word since.
+    pub(crate) fn longest_silence(&self) -> Duration {
+        Duration::from_nanos(self.shared.state().longest_silence_ns)
+    }
+
+    /// How a process there ended, if it has.
+    pub(crate) fn ended(&self, process: u32) -> Option<End> {
+        self.shared.state().ended.get(&process).cloned()
+    }
+
+    /// Says goodbye, and waits until nothing is left there.
+    pub(crate) fn close(&self) {
+        if self.check().is_ok() {
+            let ticket = self.send(What::Bye);
+            self.shared.state().closing = true;
+            self.wait::<bool>(ticket, PROMPT, &|| false).map(drop).unwrap_or_default();
+        }
+        self.shared.state().closing = true;
+        drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // The agent ends by itself now, and removes its folder before that.
+        let ended = |state: &mut State| state.lost.is_some().then_some(());
+        self.shared.until(Duration::from_secs(3), &|| false, ended);
+        end_carrier(&self.carrier);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Ends the engine's program with all that it started here, and takes its status.
+fn end_carrier(carrier: &Mutex<Option<Child>>) {
+    let child = carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(mut child) = child {
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            kill_process_group(group, Signal::KILL).unwrap_or_default();
+        }
+        child.wait().map(drop).unwrap_or_default();
+    }
+}
+
+fn lose(shared: &Shared, what: String) {
+    shared.state().lost.get_or_insert(what);
+    shared.changed.notify_all();
+}
+
+fn send(shared: &Shared, input: &Mutex<Option<Box<dyn Write + Send>>>, id: u64, what: What) {
+    let is_clock = what == What::Clock;
+    let Ok(mut text) = serde_json::to_vec(&Request { id, what }) else { return };
+    text.push(b'\n');
+    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_clock {
+        shared.state().asked_ns.insert(id, monotonic_ns());
+    }
+    if let Some(pipe) = input.as_mut() {
+        // A broken pipe shows as the end of the output, with its reason.
+        pipe.write_all(&text).and_then(|()| pipe.flush()).unwrap_or_default();
+    }
+}
+
+/// Keeps the end of what the engine's program complains about.
+fn complaints(mut error: impl std::io::Read, shared: &Shared) {
+    let mut buffer = [0; 4_096];
+    while let Ok(got @ 1..) = error.read(&mut buffer) {
+        let mut state = shared.state();
+        state.complaints.extend_from_slice(&buffer[..got]);
+        let surplus = state.complaints.len().saturating_sub(TAIL_BYTES);
+        state.complaints.drain(..surplus);
+    }
+    shared.state().complained = true;
+    shared.changed.notify_all();
+}
+
+/// Reads an agent's lines until they end.
+fn read(mut output: Box<dyn BufRead + Send>, shared: &Shared, carrier: &Mutex<Option<Child>>) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let got = (&mut output).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        let now = monotonic_ns();
+        if !matches!(got, Ok(length) if length > 0) {
+            break;
+        }
+        let mut state = shared.state();
+        let silent = now.saturating_sub(state.heard_ns);
+        state.longest_silence_ns = state.longest_silence_ns.max(silent);
+        state.heard_ns = now;
+        match serde_json::from_slice(&line) {
+            Ok(line) => state.take_in(line, now),
+            Err(_) if state.hello.is_none() && state.words.len() < 1_000 => {
+                state.words.push_back(String::from_utf8_lossy(&line).trim().to_owned());
+            }
+            Err(error) => tracing::debug!(%error, "a line of an agent that cannot be read"),
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+    lose(shared, last_words(shared, carrier));
+}
+
+/// Why the pipe ended.
+fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
+    if let Some(why) = shared.state().why.clone() {
+        return format!("its agent ended: {why}");
+    }
+    // The program that carries the pipe says why, on its standard error and by its status.
+    shared.until(Duration::from_secs(1), &|| false, |state| state.complained.then_some(()));
+    let complaints = String::from_utf8_lossy(&shared.state().complaints).trim().to_owned();
+    let status =
+        carrier.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|child| {
+            (0..100).find_map(|_| {
+                let status = child.try_wait().ok().flatten();
+                if status.is_none() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                status
+            })
+        });
+    let status = status.map_or_else(String::new, |status| format!(" ({status})"));
+    let said = if complaints.is_empty() { String::new() } else { format!(": {complaints}") };
+    match shared.state().hello {
+        Some(_) => format!("its agent ended without a goodbye{status}{said}"),
+        None => format!("the connection ended before the agent had said hello{status}{said}"),
+    }
+}
+
+impl State {
+    fn take_in(&mut self, line: Line, now: u64) {
+        match line {
+            Line::Hello(hello) => self.hello = Some(hello),
+            Line::End { why } => self.why = Some(why),
+            Line::Ended { process, end } => {
+                self.ended.insert(process, end);
+            }
+            Line::Answer { id, outcome } => {
+                if let (Outcome::ClockNs(there_ns), Some(sent_ns)) =
+                    (&outcome, self.asked_ns.remove(&id))
+                {
+                    self.pings.push(Ping { sent_ns, there_ns: *there_ns, received_ns: now });
+                }
+                if let Some(answer) = self.answers.get_mut(&id) {
+                    *answer = Some(outcome);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use serde_json::json;
+
+    use super::*;
+    use crate::hosts::protocol::Looked;
+
+    /// Agents that answer clocks and looks, all of them by one thread, until their inputs end.
+    fn simulate(mut agents: Vec<UnixStream>) {
+        let hello = Line::Hello(Hello { machine: "simulated".to_owned(), ..Hello::default() });
+        let text = |line: &Line| format!("{}\n", serde_json::to_string(line).unwrap());
+        for agent in &mut agents {
+            agent.write_all(text(&hello).as_bytes()).unwrap();
+        }
+        let mut rest: Vec<Vec<u8>> = vec![Vec::new(); agents.len()];
+        let mut open = agents.len();
+        while open > 0 {
+            let mut polled: Vec<PollFd<'_>> = agents
+                .iter()
+                .map(|agent| PollFd::from_borrowed_fd(agent.as_fd(), PollFlags::IN))
+                .collect();
+            poll(&mut polled, None).unwrap();
+            let ready: Vec<usize> =
+                (0..polled.len()).filter(|index| !polled[*index].revents().is_empty()).collect();
+            drop(polled);
+            for index in ready.into_iter().rev() {
+                let mut bytes = [0; 4_096];
+                let got = std::io::Read::read(&mut agents[index], &mut bytes).unwrap_or(0);
+                if got == 0 {
+                    agents.swap_remove(index);
+                    rest.swap_remove(index);
+                    open -= 1;
+                    continue;
+                }
+                rest[index].extend_from_slice(&bytes[..got]);
+                while let Some(end) = rest[index].iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = rest[index].drain(..=end).collect();
+                    let Request { id, what } = serde_json::from_slice(&line).unwrap();
+                    let bye = what == What::Bye;
+                    let outcome = match what {
+                        What::Clock => Outcome::ClockNs(monotonic_ns() + 1_000_000_000_000),
+                        What::Look { .. } => Outcome::Ok(json!(Looked::default())),
+                        _ => Outcome::Ok(json!(true)),
+                    };
+                    let answer = text(&Line::Answer { id, outcome });
+                    agents[index].write_all(answer.as_bytes()).unwrap_or_default();
+                    if bye {
+                        agents[index].shutdown(std::net::Shutdown::Write).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    fn resident_bytes() -> u64 {
+        let status = procfs::process::Process::myself().unwrap().status().unwrap();
+        status.vmrss.unwrap() * 1_024
+    }
+
+    /// What grows with the hosts: threads with small stacks, and a line each way a second.
+    #[test]
+    fn a_thousand_agents_are_kept_by_few_bytes_each() {
+        const AGENTS: usize = 1_000;
+        let before = resident_bytes();
+        let mut far = Vec::new();
+        let mut near = Vec::new();
+        for _ in 0..AGENTS {
+            let (a, b) = UnixStream::pair().unwrap();
+            far.push(a);
+            near.push(b);
+        }
+        let simulator = std::thread::spawn(move || simulate(far));
+        let agents: Vec<Connection> = near
+            .into_iter()
+            .enumerate()
+            .map(|(number, stream)| {
+                let input = Box::new(stream.try_clone().unwrap());
+                let output = Box::new(BufReader::new(stream));
+                let pipe = Pipe { input, output, carrier: None };
+                Connection::open(&format!("h{number}"), pipe, None, &|| false).unwrap()
+            })
+            .collect();
+        for _ in 0..5 {
+            let ask = |agent: &Connection| {
+                agent.send(What::Look { snapshots: Vec::new(), accounts: Vec::new() })
+            };
+            let asked: Vec<Ticket> = agents.iter().map(ask).collect();
+            for (agent, ticket) in agents.iter().zip(asked) {
+                let minute = Duration::from_secs(60);
+                agent.wait::<Looked>(ticket, minute, &|| false).unwrap();
+            }
+        }
+        for agent in &agents {
+            agent.ping(10).unwrap();
+            assert!(agent.check().is_ok());
+            let fit = super::super::ClockFit::of(&agent.pings()).unwrap();
+            assert!((fit.offset_s() - 1_000.0).abs() <= fit.bound_ns / 1e9, "{fit:?}");
+        }
+        let each = resident_bytes().saturating_sub(before) / 1_000;
+        // Two threads and their buffers; other tests that run beside this one are counted as well.
+        assert!(each < 200_000, "{each} bytes for each agent");
+        drop(agents);
+        simulator.join().unwrap();
+    }
+
+    /// A pipe that ends without a goodbye is a failure, and what was waited for is told so.
+    #[test]
+    fn an_agent_that_goes_is_lost_with_its_last_words() {
+        let (far, near) = UnixStream::pair().unwrap();
+        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
+        let pipe = Pipe { input: Box::new(near), output, carrier: None };
+        let agent = std::thread::spawn(move || {
+            let mut far = far;
+            let say = |far: &mut UnixStream, line: &Line| {
+                writeln!(far, "{}", serde_json::to_string(line).unwrap()).unwrap();
+            };
+            // What a login shell prints before is no word of the agent.
+            writeln!(far, "Welcome to h1").unwrap();
+            say(&mut far, &Line::Hello(Hello::default()));
+            let mut line = String::new();
+            BufReader::new(far.try_clone().unwrap()).read_line(&mut line).unwrap();
+            say(&mut far, &Line::End { why: "no word from the study for 10 s".to_owned() });
+        });
+        let connection = Connection::open("h1", pipe, None, &|| false).unwrap();
+        let lost = connection.ask::<bool>(What::Remove { folder: "x".to_owned() }).unwrap_err();
+        let said = "host h1: its agent ended: no word from the study for 10 s";
+        assert_eq!(lost.to_string(), said);
+        assert_eq!(connection.check().unwrap_err().to_string(), said);
+        agent.join().unwrap();
+    }
+}

@@ -1,0 +1,182 @@
+//! What a study and its agents say to each other: one line of JSON each, described in
+//! `docs/hosts.md`. Both ends are the same program, which the study carries to the host.
+
+use kendall_store::HostSample;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::instance::Announced;
+use crate::sample::Sampled;
+use crate::topology::{Accounting, AddressFrom, Ready, StopSignal};
+
+/// How long either end waits for a word of the other.
+pub(crate) const LEASE_S: u64 = 10;
+
+/// Between two beats.
+pub(crate) const BEAT_S: u64 = 1;
+
+/// Bytes of a file in one answer.
+pub(crate) const PIECE: u64 = 256 << 10;
+
+/// Longest line that is read.
+pub(crate) const LONGEST_LINE: u64 = 256 << 20;
+
+/// A request of the study. Answers bear its number and may come in any order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) id: u64,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// The clock there; answered before anything else is done.
+    Clock,
+    /// Which of these programs are not there.
+    Missing { programs: Vec<String> },
+    /// Ports on this address that nobody listens on.
+    FreePorts { address: String, count: u32 },
+    /// Starts a process.
+    Start(StartProcess),
+    /// Waits until a process may be used.
+    Ready(AwaitReady),
+    /// Asks a process to stop.
+    Signal { process: u32, signal: StopSignal },
+    /// Waits for the end of a process, kills it at the deadline, and forgets it.
+    Finish { process: u32, deadline_ms: u64 },
+    /// Snapshots, counters of processes, counters of the host.
+    Look { snapshots: Vec<String>, accounts: Vec<Accounting> },
+    /// Length and digest of a file below the agent's folder.
+    Measure { file: String },
+    /// A piece of it.
+    Read { file: String, offset: u64 },
+    /// Removes a folder below the agent's folder.
+    Remove { folder: String },
+    /// Times of connections to this address.
+    RoundTrips { address: String, count: u32 },
+    /// The end; nothing is left.
+    Bye,
+}
+
+/// A process that is to be started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StartProcess {
+    pub(crate) name: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// Below the agent's folder.
+    pub(crate) folder: String,
+    /// Cores that it may use at most.
+    pub(crate) cores: Option<f64>,
+    /// A folder that is removed before the start and after the end.
+    pub(crate) scratch: Option<std::path::PathBuf>,
+}
+
+/// What a process is to be waited for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AwaitReady {
+    pub(crate) process: u32,
+    pub(crate) address: AddressFrom,
+    pub(crate) ready: Ready,
+    /// The address that was chosen for it, if one was.
+    pub(crate) chosen: String,
+    /// The host's own address, for what says only a port.
+    pub(crate) host: String,
+    pub(crate) deadline_ms: u64,
+}
+
+/// A line of an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub(crate) enum Line {
+    /// The first one.
+    Hello(Hello),
+    /// An answer.
+    Answer {
+        id: u64,
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+    /// A process has ended.
+    Ended { process: u32, end: End },
+    /// The agent ends by itself, and what it started with it.
+    End { why: String },
+}
+
+/// How a request went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Outcome {
+    /// Answer to [`What::Clock`].
+    ClockNs(u64),
+    /// Any other answer.
+    Ok(Json),
+    /// Why there is none.
+    Error(String),
+}
+
+/// Who an agent is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Of the program.
+    pub(crate) version: String,
+    /// What the host calls itself.
+    pub(crate) machine: String,
+    /// Changes with each start of the kernel.
+    pub(crate) boot_id: String,
+    pub(crate) kernel: String,
+    pub(crate) architecture: String,
+    /// That the agent may use.
+    pub(crate) cores: u64,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) cpu_model: Option<String>,
+    pub(crate) clock_source: Option<String>,
+    /// Where the agent's folder is.
+    pub(crate) free_bytes: u64,
+    /// The program, there.
+    pub(crate) program: String,
+    /// Everything of a study lies below; removed at the end.
+    pub(crate) folder: String,
+    pub(crate) pid: u32,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// In the operating system's words.
+    pub(crate) status: String,
+    pub(crate) success: bool,
+    /// The end of its log, as an error quotes it.
+    pub(crate) tail: String,
+    /// When it was started and when its end was seen, by the clock there.
+    pub(crate) life_ns: (u64, u64),
+}
+
+/// Answer to [`What::Start`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StartedProcess {
+    pub(crate) process: u32,
+    pub(crate) pid: u32,
+}
+
+/// Answer to [`What::Ready`], which may be what is wrong with the process.
+pub(crate) type ReadyAnswer = Result<Announced, String>;
+
+/// Answer to [`What::Look`], in the order of the question.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Looked {
+    pub(crate) snapshots: Vec<Option<Json>>,
+    pub(crate) accounts: Vec<Option<Sampled>>,
+    pub(crate) host: Option<HostSample>,
+}
+
+/// Answer to [`What::Measure`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) length: u64,
+    /// SHA-256, hexadecimal.
+    pub(crate) sha256: String,
+}

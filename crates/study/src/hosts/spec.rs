@@ -1,0 +1,365 @@
+//! `[hosts]` and `[place]`: which hosts there are, and what runs where.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+use toml::Value;
+
+use crate::section::{Key, Problem, Section};
+use crate::topology::{CLIENTS, Source, Topology};
+
+/// The machine that the study runs on, in `[hosts]` and `[place]`.
+pub const HERE: &str = "here";
+
+/// Its name in the rows.
+pub(crate) const LOCALHOST: &str = "localhost";
+
+/// Keys of `[hosts]` that name no host.
+pub(crate) const HOSTS: &[Key] = &[
+    Key::choice("engine", &["ssh", "command"], "what carries the pipe to each host").or("'ssh'"),
+    Key::texts(
+        "prefix",
+        "engine `command`: what is put before `sh -c SCRIPT`, such as `[\"srun\", \"-w\", \"{host}\"]`; \
+         where it ends with `-c`, the script follows as one word",
+    ),
+    Key::text("program", "the `kendall` that is carried to the hosts; this one unless given")
+        .optional(),
+];
+
+/// Keys of one host.
+pub(crate) const HOST: &[Key] = &[
+    Key::text("ssh", "what `ssh` takes; the host's name unless given").optional(),
+    Key::text("address", "the host's address on the network that is measured").optional(),
+];
+
+/// How hosts are reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// By the user's own `ssh`.
+    #[default]
+    Ssh,
+    /// By any command that carries a pipe.
+    Command {
+        /// What is put before the words that are run there.
+        prefix: Vec<String>,
+    },
+}
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostSpec {
+    /// Its name in the study.
+    pub name: String,
+    /// What the engine takes.
+    pub target: String,
+    /// Its address on the measured network, where the file states it.
+    pub address: Option<String>,
+}
+
+/// `[hosts]`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hosts {
+    /// How they are reached.
+    pub engine: Engine,
+    /// Those that the file names.
+    pub list: Vec<HostSpec>,
+    /// The address of this machine on the measured network, where it is stated.
+    pub here: Option<String>,
+    /// The program that is carried, where it is not this one.
+    pub program: Option<String>,
+}
+
+/// Where something runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum At {
+    /// On this machine.
+    Here,
+    /// On the host of this number in [`Hosts::list`].
+    Host(usize),
+}
+
+/// `[hosts]` and `[place]` of one configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placement {
+    /// All hosts that the file names.
+    pub hosts: Hosts,
+    /// Of each tier that is placed, and of the clients: where its instances run, in turn.
+    pub places: BTreeMap<String, Vec<At>>,
+}
+
+impl Placement {
+    /// Where an instance of a tier runs; [`CLIENTS`] are the generators.
+    #[must_use]
+    pub fn at(&self, tier: &str, instance: u32) -> At {
+        let places = self.places.get(tier).filter(|places| !places.is_empty());
+        let turn = usize::try_from(instance).unwrap_or(0);
+        places.map_or(At::Here, |places| places[turn % places.len()])
+    }
+
+    /// The hosts on which so many instances run, each once.
+    #[must_use]
+    pub fn of(&self, tier: &str, instances: u32) -> Vec<At> {
+        let mut all = Vec::new();
+        for instance in 0..instances {
+            let at = self.at(tier, instance);
+            if !all.contains(&at) {
+                all.push(at);
+            }
+        }
+        all
+    }
+
+    /// All hosts that something is placed on, this machine left out.
+    #[must_use]
+    pub fn used(&self) -> Vec<usize> {
+        let mut used: Vec<usize> = self
+            .places
+            .values()
+            .flatten()
+            .filter_map(|at| if let At::Host(host) = at { Some(*host) } else { None })
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        used
+    }
+
+    /// A host's name as rows and reports say it.
+    #[must_use]
+    pub fn name(&self, at: At) -> &str {
+        match at {
+            At::Here => LOCALHOST,
+            At::Host(host) => self.hosts.list.get(host).map_or("", |host| host.name.as_str()),
+        }
+    }
+
+    /// Reads `[hosts]` and `[place]`; with them the effective values, where there are any.
+    pub(crate) fn read(
+        root: &mut Section<'_>,
+        topology: &Topology,
+        generators: u32,
+    ) -> Result<(Self, Option<(Json, Json)>), Problem> {
+        let written = root.has("hosts") || root.has("place");
+        let (hosts, hosts_effective) = hosts(root.section("hosts")?.declared(HOSTS))?;
+        let (places, place_effective) = places(root.section("place")?, topology, &hosts)?;
+        let placement = Self { hosts, places };
+        placement.check(topology, generators)?;
+        Ok((placement, written.then_some((hosts_effective, place_effective))))
+    }
+
+    /// Refuses what could not be reached: loopback is not seen from elsewhere.
+    fn check(&self, topology: &Topology, generators: u32) -> Result<(), Problem> {
+        let instances = |tier: &str| match topology.tier(tier).map(|tier| &tier.source) {
+            Some(Source::Started(started)) => started.instances,
+            _ if tier == CLIENTS => generators,
+            _ => 0,
+        };
+        for (from, to) in topology.edges() {
+            for at in self.of(&to, instances(&to)) {
+                let elsewhere = self.of(&from, instances(&from)).into_iter().find(|a| *a != at);
+                let Some(asker) = elsewhere.map(|asker| self.name(asker)) else { continue };
+                let (key, form) = match at {
+                    At::Here if self.hosts.here.is_none() => {
+                        (HERE.to_owned(), "here = { address = \"10.0.0.1\" }".to_owned())
+                    }
+                    At::Host(_) if self.needs_address(at) => {
+                        let name = self.name(at);
+                        (name.to_owned(), format!("{name} = {{ address = \"10.0.0.2\" }}"))
+                    }
+                    _ => continue,
+                };
+                let what = format!(
+                    "has no address, and `{from}` on {asker} talks to `{to}` there; write {form}"
+                );
+                return Err(Problem { key: format!("hosts.{key}"), what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing but the file can say its address.
+    fn needs_address(&self, at: At) -> bool {
+        let At::Host(host) = at else { return false };
+        let ssh = self.hosts.engine == Engine::Ssh;
+        !ssh && self.hosts.list.get(host).is_some_and(|host| host.address.is_none())
+    }
+}
+
+fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
+    let engine = section.text("engine")?;
+    let prefix = section.words("prefix")?;
+    let program = section.opt_text("program")?;
+    let engine = match (engine.as_str(), prefix.is_empty()) {
+        ("ssh", true) => Engine::Ssh,
+        ("ssh", false) => {
+            let what = "is for `engine = \"command\"`; options of ssh belong into ~/.ssh/config";
+            return Err(section.problem("prefix", what));
+        }
+        (_, true) => {
+            let what =
+                "is missing; write what carries the pipe, such as [\"srun\", \"-w\", \"{host}\"]";
+            return Err(section.problem("prefix", what));
+        }
+        (_, false) => Engine::Command { prefix },
+    };
+    let mut hosts = Hosts { engine, program, ..Hosts::default() };
+    let own = |name: &str| HOSTS.iter().any(|key| key.name == name);
+    for (name, value) in section.entries().into_iter().filter(|(name, _)| !own(name)) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || !name.chars().all(plain) || name == LOCALHOST {
+            let what = "is no name for a host; use letters, digits, `-`, `_` and `.`";
+            return Err(section.problem(name, what));
+        }
+        let (target, address, effective) = host(&section, name, value)?;
+        section.effective(name, effective);
+        if name == HERE {
+            hosts.here = address;
+        } else {
+            let target = target.unwrap_or_else(|| name.to_owned());
+            hosts.list.push(HostSpec { name: name.to_owned(), target, address });
+        }
+    }
+    Ok((hosts, section.named()))
+}
+
+/// What the engine takes, the address, and the effective value.
+type HostEntry = (Option<String>, Option<String>, Json);
+
+fn host(section: &Section<'_>, name: &str, value: &Value) -> Result<HostEntry, Problem> {
+    match value {
+        Value::String(target) if name != HERE && !target.starts_with('-') => {
+            Ok((Some(target.clone()), None, json!(target)))
+        }
+        Value::Table(table) => {
+            let mut keys = Section::new(&section.path_of(name), table, &[HOST]);
+            let target = keys.opt_text("ssh")?;
+            if target.as_ref().is_some_and(|target| target.starts_with('-')) {
+                return Err(keys.problem("ssh", "is an option of ssh, and no host"));
+            }
+            let address = keys.opt_text("address")?;
+            if let Some(text) = &address
+                && text.parse::<std::net::IpAddr>().is_err()
+            {
+                let what = format!("`{text}` is no address; write it like `10.0.0.2`");
+                return Err(keys.problem("address", what));
+            }
+            Ok((target, address, keys.finish()?))
+        }
+        other => {
+            let form = "\"user@machine\" or { ssh = \"user@machine\", address = \"10.0.0.2\" }";
+            Err(section.problem(name, format!("`{other}` is no host; write {form}")))
+        }
+    }
+}
+
+type Places = BTreeMap<String, Vec<At>>;
+
+fn places(
+    mut section: Section<'_>,
+    topology: &Topology,
+    hosts: &Hosts,
+) -> Result<(Places, Json), Problem> {
+    let mut places = BTreeMap::new();
+    for (name, value) in section.entries() {
+        let tier = topology.tier(name);
+        if tier.is_none() && name != CLIENTS {
+            let known: Vec<&str> = topology.tiers.iter().map(|tier| tier.name.as_str()).collect();
+            let what = format!("is no tier; known here: {}, {CLIENTS}", known.join(", "));
+            return Err(section.problem(name, what));
+        }
+        if tier.is_some_and(|tier| matches!(tier.source, Source::Attached(_))) {
+            return Err(section.problem(name, "runs already: only what the study starts is placed"));
+        }
+        let words = match value {
+            Value::String(host) => vec![host.clone()],
+            Value::Array(items) if !items.is_empty() => items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| section.problem(name, "is not a list of hosts"))?,
+            other => {
+                let what = format!("`{other}` is not a list of hosts; write [\"here\"]");
+                return Err(section.problem(name, what));
+            }
+        };
+        let at = |word: &String| {
+            let host = hosts.list.iter().position(|host| host.name == *word).map(At::Host);
+            host.or((word == HERE).then_some(At::Here)).ok_or_else(|| {
+                let known: Vec<&str> = hosts.list.iter().map(|host| host.name.as_str()).collect();
+                let close = kendall_keys::closest(word, known.iter().copied())
+                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let known = known.join(", ");
+                section.problem(
+                    name,
+                    format!("`{word}` is no host of [hosts]{close} (known: {known}, {HERE})"),
+                )
+            })
+        };
+        let ats = words.iter().map(at).collect::<Result<Vec<At>, _>>()?;
+        places.insert(name.to_owned(), ats);
+        section.effective(name, json!(words));
+    }
+    Ok((places, section.named()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::StudyFile;
+
+    fn study(hosts: &str) -> Result<StudyFile, String> {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'memcached-proxy'\nservers = 3\nproxies = 2\n[workload]\n\
+             clients = 8\ngenerators = 2\nmix = {{ get = 1 }}\n{hosts}"
+        );
+        StudyFile::parse("x.toml", text, false, &[]).map_err(|refusal| refusal.to_string())
+    }
+
+    const THREE: &str = "[hosts]\nweb = 'web1'\ndb = { ssh = 'bob@db1', address = '10.0.1.2' }\n\
+                         load = { ssh = 'load1' }\n";
+
+    #[test]
+    fn instances_take_their_hosts_in_turn() {
+        let placed = format!(
+            "{THREE}[place]\nservers = ['db', 'web']\nproxies = 'web'\nclients = ['load']\n"
+        );
+        let placement = study(&placed).unwrap().settings(&[]).unwrap().placement;
+        let names = (0..3).map(|i| placement.name(placement.at("servers", i))).collect::<Vec<_>>();
+        assert_eq!(names, ["db", "web", "db"]);
+        assert_eq!(placement.name(placement.at("clients", 1)), "load");
+        assert_eq!(placement.used(), [0, 1, 2]);
+        assert_eq!(placement.hosts.list[1].target, "bob@db1");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_at_its_key() {
+        let refused = |text: &str| study(&format!("{THREE}{text}")).unwrap_err();
+        let said = refused("[place]\nservers = ['webb']\n");
+        assert!(said.contains("place.servers") && said.contains("did you mean `web`"), "{said}");
+        assert!(refused("[place]\nserver = ['db']\n").contains("is no tier"));
+        let said = refused("[place]\nproxies = ['web']\n");
+        assert!(said.contains("hosts.here") && said.contains("write here = {"), "{said}");
+        let said = study("[hosts]\nweb = 3\n").unwrap_err();
+        assert!(said.contains("hosts.web"), "{said}");
+        assert!(study("[hosts]\nweb = '-oProxyCommand=x'\n").is_err());
+        assert!(study("[hosts]\nengine = 'command'\n").unwrap_err().contains("hosts.prefix"));
+        let said = study(
+            "[hosts]\nengine = 'command'\nprefix = ['sh', '-c']\na = {}\n[place]\nservers = 'a'\n",
+        );
+        assert!(said.unwrap_err().contains("a = { address"));
+    }
+
+    #[test]
+    fn a_place_can_be_a_factor_and_a_study_without_hosts_is_what_it_was() {
+        let factor = format!(
+            "{THREE}here = {{ address = '10.0.1.9' }}\n[place]\nservers = 'db'\nclients = 'load'\n\
+             [factors]\n'place.proxies' = [['web'], ['db']]\n"
+        );
+        let study_with = study(&factor).unwrap();
+        let name = |level| {
+            let settings = study_with.settings(&[Some(level)]).unwrap();
+            settings.placement.name(settings.placement.at("proxies", 0)).to_owned()
+        };
+        assert_eq!((name(0), name(1)), ("web".to_owned(), "db".to_owned()));
+        let plain = study("").unwrap().effective();
+        assert!(plain.get("hosts").is_none() && plain.get("place").is_none());
+    }
+}
