@@ -36,7 +36,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
     /// Second result set: what is judged
-    #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_after"])]
+    #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_before", "set_after"])]
     after: Option<PathBuf>,
     /// Compares two levels of one factor within one study, whose blocks pair them
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL", value_parser = two_levels, conflicts_with = "after")]
