@@ -41,7 +41,7 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
         let name = if least == most { least.to_string() } else { format!("{least} to {most}") };
         let points: Vec<Point> = points.collect();
         let name = format!("{name} requests");
-        (!points.is_empty()).then(|| Series { name, mark: Mark::Cells(wanted), color: 0, points })
+        (!points.is_empty()).then_some(Series { name, mark: Mark::Cells(wanted), color: 0, points })
     });
     Plot {
         id: "plot-density".to_owned(),

@@ -45,7 +45,7 @@ pub(crate) fn counts(shade_of: u8, largest: u64) -> Option<(u64, u64)> {
     let mut counts =
         (1..=largest.min(1_000_000)).filter(|count| shade(*count, largest) == shade_of);
     let first = counts.next()?;
-    let last = if shade_of == 5 { largest } else { counts.last().unwrap_or(first) };
+    let last = if shade_of == 5 { largest } else { counts.next_back().unwrap_or(first) };
     Some((first, last))
 }
 
