@@ -1,8 +1,8 @@
 //! Which of several servers has a blob: rendezvous hashing with weights.
 //!
 //! Every server draws a number for every blob, and the highest one has it. A server that is added
-//! wins its share of the blobs from all others and moves no others [ThalerRavishankar98]; weights are
-//! those of an exponential race, w/−ln u, in which a server wins with probability w/Σw.
+//! wins its share of the blobs from all others and moves no others (Thaler and Ravishankar, 1998);
+//! weights are those of an exponential race, w/−ln u, in which a server wins with probability w/Σw.
 
 use kendall_units::exact_f64;
 
