@@ -1,7 +1,7 @@
 //! Models beside the measurement of one load curve: calibrated on one point of it, scored at the
 //! others.
 //!
-//! A model is one function of a curve and one line in [`MODELS`].
+//! A model is one function of a curve and one line in `MODELS`.
 
 mod calibrated;
 mod layers;
