@@ -446,7 +446,11 @@ fn files_of_every_released_version_are_brought_up_to_date() {
         let results = Results::open(folder.path()).unwrap();
         assert_eq!(results.study().unwrap(), study(), "version {version}");
         assert_eq!(results.record(RunId(1)).unwrap(), as_of(version), "version {version}");
-        let searches = if version < 2 { Vec::new() } else { searches() };
+        let mut searches = if version < 2 { Vec::new() } else { searches() };
+        // The kept files were written before a search said its shape.
+        for found in searches.iter_mut().filter_map(|line| line.found.as_mut()) {
+            found.shape.clear();
+        }
         assert_eq!(results.searches().unwrap(), searches, "version {version}");
     }
 }
