@@ -491,3 +491,48 @@ fn the_terminal_says_what_the_report_says() {
     let printed = kendall_stats::estimate::figures(throughput, 4);
     assert!(text.contains(&printed), "{printed} is not in {text}");
 }
+
+/// `kendall compare` over sets of these mean response times, in µs.
+fn over(sets: &[u64], arguments: &[&str]) -> (serde_json::Value, i32) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.arg("compare");
+    for (number, mean_us) in sets.iter().enumerate() {
+        let response_us = [0, 10, 20, 5].map(|more| mean_us + more).to_vec();
+        let set = folder.path().join(format!("set{number:02}"));
+        Set { response_us, ..Set::default() }.store(&set);
+        command.arg(set);
+    }
+    let output = command.args(["--format", "json"]).args(arguments).output().unwrap();
+    let answer = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (answer, output.status.code().unwrap())
+}
+
+#[test]
+fn of_several_sets_each_is_compared_with_the_first() {
+    let (answer, code) = over(&[1_000, 1_000, 1_500], &[]);
+    assert_eq!((answer["verdict"].as_str(), code), (Some("regression"), 4));
+    for one in answer["comparisons"].as_array().unwrap() {
+        let slower = one["configuration"].as_str().unwrap().contains("set02:");
+        assert_eq!(one["verdict"] == "regression", slower, "{one}");
+    }
+    let (answer, code) = over(&[1_000, 1_000, 1_000], &[]);
+    assert_eq!((answer["verdict"].as_str(), code), (Some("equivalent"), 0));
+}
+
+#[test]
+fn a_trend_names_the_set_from_which_on_it_is_worse() {
+    let steps: Vec<u64> = (0..12).map(|set| if set < 7 { 1_000 } else { 1_300 }).collect();
+    let (answer, code) = over(&steps, &["--trend"]);
+    assert_eq!(code, 4, "{answer}");
+    for trend in answer["trends"].as_array().unwrap() {
+        let [change] = trend["changes"].as_array().unwrap().as_slice() else { panic!("{trend}") };
+        assert!(change["set"].as_str().unwrap().ends_with("set07"), "{change}");
+        assert_eq!(change["worse"], true, "{change}");
+    }
+    let (answer, code) = over(&[1_000; 12], &["--trend"]);
+    assert_eq!(code, 0, "{answer}");
+    let mut trends = answer["trends"].as_array().unwrap().iter();
+    assert!(trends.all(|trend| trend["changes"].as_array().unwrap().is_empty()), "{answer}");
+}
