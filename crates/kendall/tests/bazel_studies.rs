@@ -5,7 +5,7 @@ mod bazel_support;
 mod support;
 
 use kendall_store::{Extent, Results, Status};
-use support::{kendall, repository};
+use support::{repository, run_toy};
 
 /// Runs a study file at toy size. Whatever else the machine does, the build passes, all tasks are
 /// counted, and none of them ran here.
@@ -13,13 +13,7 @@ fn builds_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
     bazel_support::required();
     let folder = tempfile::tempdir().unwrap();
     let path = repository().join("studies/build-cluster").join(file);
-    let output = kendall()
-        .arg("run")
-        .arg(&path)
-        .args(["--toy", "--format", "json", "--out"])
-        .arg(folder.path())
-        .output()
-        .unwrap();
+    let output = run_toy(&path, folder.path());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{file}: {said}");
     let results = Results::open(folder.path()).unwrap();

@@ -226,33 +226,30 @@ fn a_killed_study_leaves_nothing_on_any_host() {
     place.nothing_is_left();
 }
 
-#[test]
-fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
+/// One of two agents gets a signal in the middle of a run of a minute; the run fails and says why.
+fn a_signal_to_an_agent_fails_the_run(name: &str, why: &str) {
     let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
     let mut child = place.start();
     under_way(&place);
     let agents = place.with(" agent --lease");
     assert_eq!(agents.len(), 2);
-    signal(agents[0], "KILL");
+    signal(agents[0], name);
     wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
     let reason = place.runs()[0].reasons.join("; ");
-    assert!(reason.contains("host ") && reason.contains("without a goodbye"), "{reason}");
+    assert!(reason.contains("host ") && reason.contains(why), "{reason}");
     child.wait().unwrap();
     place.nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
+    a_signal_to_an_agent_fails_the_run("KILL", "without a goodbye");
 }
 
 /// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
 #[test]
 fn an_agent_that_stands_still_is_given_up() {
-    let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
-    let mut child = place.start();
-    under_way(&place);
-    signal(place.with(" agent --lease")[0], "STOP");
-    wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
-    let reason = place.runs()[0].reasons.join("; ");
-    assert!(reason.contains("host ") && reason.contains("no word for 10 s"), "{reason}");
-    child.wait().unwrap();
-    place.nothing_is_left();
+    a_signal_to_an_agent_fails_the_run("STOP", "no word for 10 s");
 }
 
 /// A study that stands still holds nothing on its hosts longer than the lease.

@@ -8,26 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use kendall_store::{Results, Status};
-use support::{kendall, processes_with, wait_until};
-
-const STUDY: &str = r#"
-name = "killed"
-[system]
-kind = "memcached"
-[links]
-"clients -> servers" = { delay = "0.1ms" }
-[workload]
-clients = 2
-mix = { get = 1 }
-keys = 100
-[measure]
-duration = "300ms"
-warm_up = "0s"
-cool_down = "0s"
-repetitions = 3
-[factors]
-"workload.clients" = [1, 2]
-"#;
+use support::{KILLED_STUDY, kendall, processes_with, start_marked, wait_until};
 
 fn start(study: &Path, out: &Path) -> Child {
     let mut command = kendall();
@@ -39,26 +20,17 @@ fn runs(out: &Path) -> usize {
     Results::open(out).and_then(|results| results.runs()).map_or(0, |runs| runs.len())
 }
 
-/// Everything that the study starts names the folder of its results, except links and loads,
-/// which sit in process groups of the same reaper; the mark finds them all.
-fn with_mark(study: &Path, out: &Path, mark: &str) -> Child {
-    let mut command = kendall();
-    command.env("KENDALL_TEST_MARK", mark);
-    command.arg("run").arg(study).arg("--no-report").arg("--out").arg(out);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
 #[test]
 fn killed_several_times_it_goes_on_and_leaves_no_process_behind() {
     let folder = tempfile::tempdir().unwrap();
     let study = folder.path().join("killed.toml");
-    std::fs::write(&study, STUDY).unwrap();
+    std::fs::write(&study, KILLED_STUDY).unwrap();
     let out = folder.path().join("results");
     let mark = format!("kendall-test-{}", std::process::id());
     let mut stored = BTreeSet::new();
     // At the start, while tiers start, while load runs, and just after a run was stored.
     for (kill, before) in [(0, 0), (1, 1), (2, 2), (3, 3)].into_iter().enumerate() {
-        let mut child = with_mark(&study, &out, &mark);
+        let mut child = start_marked(&study, &out, &mark);
         wait_until("progress", || match kill {
             0 => processes_with(&mark).len() > 2,
             1 => runs(&out) >= before.1 && processes_with(&mark).len() > 3,
@@ -94,12 +66,12 @@ fn a_tier_that_dies_is_a_failed_run_with_its_reason() {
     let study = folder.path().join("dead.toml");
     std::fs::write(
         &study,
-        STUDY.replace("300ms", "20s").replace("repetitions = 3", "repetitions = 1"),
+        KILLED_STUDY.replace("300ms", "20s").replace("repetitions = 3", "repetitions = 1"),
     )
     .unwrap();
     let out = folder.path().join("results");
     let mark = format!("kendall-dead-{}", std::process::id());
-    let mut child = with_mark(&study, &out, &mark);
+    let mut child = start_marked(&study, &out, &mark);
     // Twice, since there are two configurations.
     for run in 0..2 {
         let mut victims = Vec::new();
@@ -135,7 +107,7 @@ fn a_tier_that_dies_is_a_failed_run_with_its_reason() {
 fn a_folder_of_another_study_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let study = folder.path().join("killed.toml");
-    let small = STUDY.replace("repetitions = 3", "repetitions = 1").replace("[1, 2]", "[1]");
+    let small = KILLED_STUDY.replace("repetitions = 3", "repetitions = 1").replace("[1, 2]", "[1]");
     std::fs::write(&study, &small).unwrap();
     let out = folder.path().join("results");
     let status = start(&study, &out).wait().unwrap();

@@ -15,16 +15,17 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kendall_store::Results;
+use kendall_testing::{Process, free_address, wait_until};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{kendall, processes_with, wait_until};
+use support::{KILLED_STUDY, kendall, processes_with, start_marked};
 
 const CLIENTS: u64 = 6;
 const KEYS: usize = 20;
@@ -67,49 +68,21 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap_or_default();
 }
 
-/// Killed when dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().unwrap_or_default();
-        self.0.wait().map(drop).unwrap_or_default();
-    }
-}
-
-/// The last two bytes of a host of loopback that this process alone uses.
-fn host(call: u8) -> String {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    format!("127.{high}.{low}.{call}")
-}
-
-fn memcached(port: u16) -> Process {
-    let started = Command::new("memcached")
-        .args(["-l", &host(200), "-U", "0", "-t", "1", "-u", "root", "-p", &port.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    Process(started.expect("memcached is missing: run `make packages-test`"))
-}
-
 fn proxy(listen: &str, servers: &[String], flags: &[&str]) -> Process {
-    loop {
-        let mut command = kendall();
-        command.args(["serve", "proxy", "--listen", listen, "--timeout", "200ms"]);
-        command.args(["--probe-every", "100ms"]).args(flags);
-        for server in servers {
-            command.args(["--server", server]);
-        }
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        if line.starts_with("ready ") {
-            std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-            return Process(child);
-        }
-        child.wait().unwrap();
+    let mut command = kendall();
+    command.args(["serve", "proxy", "--listen", listen, "--timeout", "200ms"]);
+    command.args(["--probe-every", "100ms"]).args(flags).stdout(Stdio::null());
+    for server in servers {
+        command.args(["--server", server]);
     }
+    let mut started = None;
+    // The port of one that was killed may be taken for another moment.
+    wait_until("the proxy to listen", || {
+        let (process, ready) = Process::ready(&mut command);
+        started = ready.0.starts_with("ready ").then_some(process);
+        started.is_some()
+    });
+    started.unwrap()
 }
 
 /// What clients share.
@@ -245,13 +218,12 @@ fn campaign_over_the_proxy() {
     ];
     let mut campaign = Campaign::new();
     let mut counts = [0_u64; 4];
-    for (round, mode) in (0_u8..).zip(modes) {
-        let ports: Vec<u16> =
-            (0..3).map(|server| 20_000 + 10 * u16::from(round) + server).collect();
-        let servers: Vec<String> =
-            ports.iter().map(|port| format!("{}:{port}", host(200))).collect();
-        let mut caches: Vec<Process> = ports.iter().map(|port| memcached(*port)).collect();
-        let listen = format!("{}:{}", host(201), 21_000 + u16::from(round));
+    for mode in modes {
+        let addresses: Vec<SocketAddr> = (0..3).map(|_| free_address()).collect();
+        let servers: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        let start = |address: &SocketAddr| Process::memcached(*address, &[]);
+        let mut caches: Vec<Process> = addresses.iter().map(start).collect();
+        let listen = free_address().to_string();
         let mut front = proxy(&listen, &servers, mode);
         let shared = Arc::new(Shared { proxy: listen.clone(), ..Shared::default() });
         let seed = campaign.seed;
@@ -278,7 +250,7 @@ fn campaign_over_the_proxy() {
                     caches[victim].0.kill().unwrap();
                     caches[victim].0.wait().unwrap();
                     campaign.pause(300);
-                    caches[victim] = memcached(ports[victim]);
+                    caches[victim] = start(&addresses[victim]);
                 }
                 _ => campaign.freeze(&caches[victim].0),
             }
@@ -316,25 +288,6 @@ fn serves_again(listen: &str) -> bool {
         && answer == "STORED\r\nVALUE again 0 1\r\nv\r\nEND\r\n"
 }
 
-const STUDY: &str = r#"
-name = "killed"
-[system]
-kind = "memcached"
-[links]
-"clients -> servers" = { delay = "0.1ms" }
-[workload]
-clients = 2
-mix = { get = 1 }
-keys = 100
-[measure]
-duration = "200ms"
-warm_up = "0s"
-cool_down = "0s"
-repetitions = 20
-[factors]
-"workload.clients" = [1, 2]
-"#;
-
 /// A study is killed again and again: no run that was stored is lost, nothing that it started stays, and at
 /// last each planned run is there once.
 #[test]
@@ -344,12 +297,14 @@ fn campaign_over_a_study() {
     let mut campaign = Campaign::new();
     let folder = tempfile::tempdir().unwrap();
     let (study, out) = (folder.path().join("killed.toml"), folder.path().join("results"));
-    std::fs::write(&study, STUDY).unwrap();
+    let text =
+        KILLED_STUDY.replace("300ms", "200ms").replace("repetitions = 3", "repetitions = 20");
+    std::fs::write(&study, text).unwrap();
     let mark = format!("kendall-campaign-{}", std::process::id());
     let mut stored = BTreeSet::new();
     let (mut killed, mut frozen) = (0, 0);
     while killed + frozen < most && !campaign.is_over() && stored.len() < 40 {
-        let mut child = start(&study, &out, &mark);
+        let mut child = start_marked(&study, &out, &mark);
         campaign.pause(3000);
         if campaign.rng.random_range(0..3) == 0 {
             campaign.freeze(&child);
@@ -369,7 +324,7 @@ fn campaign_over_a_study() {
         stored.len(),
         campaign.seed
     );
-    assert!(matches!(start(&study, &out, &mark).wait().unwrap().code(), Some(0 | 5)));
+    assert!(matches!(start_marked(&study, &out, &mark).wait().unwrap().code(), Some(0 | 5)));
     let all = Results::open(&out).unwrap().runs().unwrap();
     let keys: BTreeSet<_> = all.iter().map(|run| (run.configuration, run.repetition)).collect();
     assert_eq!(keys.len(), 40, "each planned run");
@@ -379,13 +334,6 @@ fn campaign_over_a_study() {
         campaign.seed
     );
     wait_until("the end of all processes", || processes_with(&mark).is_empty());
-}
-
-fn start(study: &Path, out: &Path, mark: &str) -> Child {
-    let mut command = kendall();
-    command.env("KENDALL_TEST_MARK", mark);
-    command.arg("run").arg(study).arg("--no-report").arg("--out").arg(out);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Runs that are stored, if there is a file yet.

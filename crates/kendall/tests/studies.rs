@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use kendall_stats::estimate::Caveat;
 use kendall_store::{Extent, Results, Status};
 use kendall_study::StudyFile;
-use support::{kendall, repository};
+use support::{kendall, repository, run_toy};
 
 /// Runs a study file at toy size and checks what a study of any kind must leave.
 fn runs_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
@@ -17,13 +17,7 @@ fn runs_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
 
 fn runs_in(folder: tempfile::TempDir, file: &str) -> (tempfile::TempDir, Results) {
     let path = repository().join("studies").join(file);
-    let output = kendall()
-        .arg("run")
-        .arg(&path)
-        .args(["--toy", "--format", "json", "--out"])
-        .arg(folder.path())
-        .output()
-        .unwrap();
+    let output = run_toy(&path, folder.path());
     let stderr = String::from_utf8_lossy(&output.stderr);
     // A busy machine may make a run of half a second unfit for use (5); it must never fail.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{file}: {}\n{stderr}", output.status);

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and stops at surprises")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Output, Stdio};
 
 /// The program under test.
 pub(crate) fn kendall() -> Command {
@@ -12,6 +12,45 @@ pub(crate) fn kendall() -> Command {
 /// The folder that holds `studies/`.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Runs a study file at toy size, into a folder.
+pub(crate) fn run_toy(study: &Path, out: &Path) -> Output {
+    kendall()
+        .arg("run")
+        .arg(study)
+        .args(["--toy", "--format", "json", "--out"])
+        .arg(out)
+        .output()
+        .unwrap()
+}
+
+/// A small study of memcached behind a link, to be killed while it runs.
+pub(crate) const KILLED_STUDY: &str = r#"
+name = "killed"
+[system]
+kind = "memcached"
+[links]
+"clients -> servers" = { delay = "0.1ms" }
+[workload]
+clients = 2
+mix = { get = 1 }
+keys = 100
+[measure]
+duration = "300ms"
+warm_up = "0s"
+cool_down = "0s"
+repetitions = 3
+[factors]
+"workload.clients" = [1, 2]
+"#;
+
+/// Starts a study. Everything that it starts has the mark in its environment.
+pub(crate) fn start_marked(study: &Path, out: &Path, mark: &str) -> Child {
+    let mut command = kendall();
+    command.env("KENDALL_TEST_MARK", mark);
+    command.arg("run").arg(study).arg("--no-report").arg("--out").arg(out);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Process ids whose command line holds `text`.

@@ -6,6 +6,7 @@
 //! Left out: what is built. Tasks sleep, count, and write a line.
 
 mod profile;
+pub mod stand_ins;
 mod workspace;
 
 use std::collections::BTreeMap;
@@ -213,7 +214,11 @@ impl Bazel<'_> {
         let file = || File::create(&log).map_err(|error| BuildError::file(&log, error));
         let mut command = self.command(verb);
         if verb != "clean" {
-            command.args(self.workspace.options()).args(self.options()).args(more).arg("//...");
+            command
+                .args(stand_ins::options(self.workspace.folder()))
+                .args(self.options())
+                .args(more)
+                .arg("//...");
         }
         command.stdout(Stdio::null()).stderr(file()?);
         let started_ns = now_ns();

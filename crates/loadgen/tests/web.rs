@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
@@ -13,6 +13,7 @@ use kendall_loadgen::http::HttpPlan;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
+use kendall_testing::free_address;
 
 struct Nginx {
     process: Child,
@@ -59,17 +60,6 @@ impl Nginx {
         }
         panic!("nginx does not listen on {tls} and {plain}");
     }
-}
-
-/// An address that nobody else has: a loopback host of this process and this call alone. A port of
-/// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
-fn free_address() -> SocketAddr {
-    static CALLS: AtomicU8 = AtomicU8::new(2);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
-    assert!(call < 250, "one host a call");
-    let host = Ipv4Addr::new(127, high, low, call);
-    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
 fn certificate(folder: &Path) {

@@ -1,8 +1,8 @@
 //! A workspace that the Bazel of Debian builds without a network: C++ with a test, and twenty-one
 //! generated files.
 //!
-//! That Bazel looks for its rules in repositories that it would fetch. Those are stood in for by
-//! folders whose rules are the ones built into it.
+//! That Bazel looks for its rules in repositories that it would fetch; `kendall load bazel` has stand-ins
+//! for them.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -10,36 +10,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The rules that each repository gives on.
-const RULES: [(&str, &str, &[&str]); 3] = [
-    (
-        "rules_cc",
-        "cc",
-        &[
-            "cc_binary",
-            "cc_import",
-            "cc_library",
-            "cc_proto_library",
-            "cc_test",
-            "cc_toolchain",
-            "cc_toolchain_suite",
-            "objc_library",
-        ],
-    ),
-    (
-        "rules_java",
-        "java",
-        &[
-            "java_binary",
-            "java_import",
-            "java_library",
-            "java_proto_library",
-            "java_runtime",
-            "java_toolchain",
-        ],
-    ),
-    ("rules_proto", "proto", &["proto_lang_toolchain", "proto_library"]),
-];
+use kendall_loadgen::bazel::stand_ins;
 
 /// Generated files besides the one made of all of them.
 pub const GENERATED: usize = 20;
@@ -72,22 +43,7 @@ impl Workspace {
     pub fn new(seed: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        for (name, package, rules) in RULES {
-            write(&root.join(name).join("WORKSPACE"), &format!("workspace(name = \"{name}\")\n"));
-            write(&root.join(name).join(package).join("BUILD"), "");
-            let given: String =
-                rules.iter().map(|rule| format!("{rule} = native.{rule}\n")).collect();
-            write(&root.join(name).join(package).join("defs.bzl"), &given);
-        }
-        let coverage = root.join("remote_coverage_tools");
-        write(&coverage.join("WORKSPACE"), "workspace(name = \"remote_coverage_tools\")\n");
-        write(&coverage.join("none.sh"), "exit 1\n");
-        write(
-            &coverage.join("BUILD"),
-            "package(default_visibility = [\"//visibility:public\"])\n\
-             filegroup(name = \"coverage_report_generator\", srcs = [\"none.sh\"])\n\
-             filegroup(name = \"lcov_merger\", srcs = [\"none.sh\"])\n",
-        );
+        stand_ins::write_all(root).unwrap();
         sources(&root.join("main"), seed);
         Self { folder }
     }
@@ -108,14 +64,7 @@ impl Workspace {
             .arg(format!("--output_user_root={}", root.join("output").display()))
             .arg(command);
         if command != "shutdown" {
-            for (name, ..) in RULES {
-                bazel.arg(format!("--override_repository={name}={}", root.join(name).display()));
-            }
-            let coverage = root.join("remote_coverage_tools");
-            bazel
-                .arg(format!("--override_repository=remote_coverage_tools={}", coverage.display()))
-                .arg("--override_repository=platforms=/usr/share/bazel/tools/platforms")
-                .args(["--curses=no", "--color=no"]);
+            bazel.args(stand_ins::options(root)).args(["--curses=no", "--color=no"]);
         }
         bazel.args(arguments).output().unwrap()
     }

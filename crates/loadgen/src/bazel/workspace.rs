@@ -1,50 +1,9 @@
 //! The workspace of a build: a test, or generated files in layers.
-//!
-//! The Bazel of Debian looks for some of its rules in repositories that it would fetch. Folders
-//! stand in for them whose rules are the ones built into it, so that no network is needed.
 
 use std::path::{Path, PathBuf};
 
+use super::stand_ins::{self, write};
 use super::{BuildError, BuildPlan, TaskKind};
-
-/// Repositories of rules: name, package, and what is loaded from there.
-const RULES: [(&str, &str, &[&str]); 3] = [
-    (
-        "rules_cc",
-        "cc",
-        &[
-            "cc_binary",
-            "cc_import",
-            "cc_library",
-            "cc_proto_library",
-            "cc_test",
-            "cc_toolchain",
-            "cc_toolchain_suite",
-            "objc_library",
-        ],
-    ),
-    (
-        "rules_java",
-        "java",
-        &[
-            "java_binary",
-            "java_import",
-            "java_library",
-            "java_proto_library",
-            "java_runtime",
-            "java_toolchain",
-        ],
-    ),
-    ("rules_proto", "proto", &["proto_lang_toolchain", "proto_library"]),
-];
-
-/// What tests need of the tools for coverage: that they are there.
-const COVERAGE: &str = "package(default_visibility = [\"//visibility:public\"])\n\
-                        filegroup(name = \"coverage_report_generator\", srcs = [\"none.sh\"])\n\
-                        filegroup(name = \"lcov_merger\", srcs = [\"none.sh\"])\n";
-
-/// Where Debian has the repository `platforms`.
-const PLATFORMS: &str = "/usr/share/bazel/tools/platforms";
 
 /// A folder with sources, stand-ins, and what Bazel makes; removed when dropped.
 #[derive(Debug)]
@@ -59,17 +18,7 @@ impl Workspace {
         let folder = around.join(format!("kendall-build-{}", std::process::id()));
         let workspace = Self { folder };
         let root = &workspace.folder;
-        for (name, package, rules) in RULES {
-            write(&root.join(name).join("WORKSPACE"), &format!("workspace(name = \"{name}\")\n"))?;
-            write(&root.join(name).join(package).join("BUILD"), "")?;
-            let given: String =
-                rules.iter().map(|rule| format!("{rule} = native.{rule}\n")).collect();
-            write(&root.join(name).join(package).join("defs.bzl"), &given)?;
-        }
-        let coverage = root.join("remote_coverage_tools");
-        write(&coverage.join("WORKSPACE"), "workspace(name = \"remote_coverage_tools\")\n")?;
-        write(&coverage.join("none.sh"), "exit 1\n")?;
-        write(&coverage.join("BUILD"), COVERAGE)?;
+        stand_ins::write_all(root)?;
         let main = workspace.sources();
         write(&main.join("WORKSPACE"), "workspace(name = \"main\")\n")?;
         write(&main.join("BUILD"), &build_file(plan))?;
@@ -94,20 +43,6 @@ impl Workspace {
     pub(super) fn profile(&self) -> PathBuf {
         self.folder.join("profile.json")
     }
-
-    /// What makes Bazel take the stand-ins.
-    pub(super) fn options(&self) -> Vec<String> {
-        let named = RULES.iter().map(|(name, ..)| *name).chain(["remote_coverage_tools"]);
-        let mut options: Vec<String> = named
-            .map(|name| {
-                format!("--override_repository={name}={}", self.folder.join(name).display())
-            })
-            .collect();
-        if Path::new(PLATFORMS).is_dir() {
-            options.push(format!("--override_repository=platforms={PLATFORMS}"));
-        }
-        options
-    }
 }
 
 impl Drop for Workspace {
@@ -128,12 +63,6 @@ fn writable(folder: &Path) {
             writable(&entry.path());
         }
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), BuildError> {
-    let failed = |error| BuildError::file(path, error);
-    std::fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
-    std::fs::write(path, text).map_err(failed)
 }
 
 /// The work of a task, as a shell says it.

@@ -506,7 +506,7 @@ fn steps(frame: &Frame, series: &Series) -> String {
 }
 
 /// Text for the inside of an element or a quoted attribute.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

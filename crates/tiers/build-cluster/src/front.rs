@@ -18,13 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
 use crate::instruments::Families;
-use crate::listen::{Grpc, ListenError, ListenOptions, Listener};
+use crate::listen::{Grpc, ListenError, ListenOptions, Listener, Serving};
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCacheServer;
@@ -76,13 +73,10 @@ struct Front {
 /// A running front.
 #[derive(Debug)]
 pub struct CacheFront {
-    runtime: Runtime,
     instruments: Instruments,
     families: Families,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
-    serving: JoinSet<()>,
-    probing: JoinSet<()>,
+    serving: Serving,
 }
 
 impl CacheFront {
@@ -117,29 +111,15 @@ impl CacheFront {
             Front { storage: Arc::new(storage), results: Arc::new(results) }
         };
         levels(&families, &front);
-        let (stop, stopped) = watch::channel(false);
-        let services = vec![(runtime.handle().clone(), Grpc(routes(&front)))];
-        let serve = listener.serve(services, instruments.clone(), stopped);
-        let mut serving = JoinSet::new();
-        serving.spawn_on(
-            async move {
-                if let Err(error) = serve.await {
-                    tracing::error!(%error, "the listener failed");
-                }
-            },
-            runtime.handle(),
-        );
-        let mut probing = JoinSet::new();
-        probing.spawn_on(
-            async move {
-                loop {
-                    crate::remote::pause(PROBE).await;
-                    tokio::join!(front.storage.probe(), front.results.probe());
-                }
-            },
-            runtime.handle(),
-        );
-        Ok(Self { runtime, instruments, families, address, stop, serving, probing })
+        let service = Grpc(routes(&front));
+        let probing = async move {
+            loop {
+                crate::remote::pause(PROBE).await;
+                tokio::join!(front.storage.probe(), front.results.probe());
+            }
+        };
+        let serving = Serving::start(runtime, listener, service, instruments.clone(), probing);
+        Ok(Self { instruments, families, address, serving })
     }
 
     /// The address for clients, with its real port.
@@ -161,13 +141,8 @@ impl CacheFront {
     }
 
     /// Answers what was accepted, and stops.
-    pub fn stop(mut self) {
-        self.stop.send_replace(true);
-        self.runtime.block_on(async {
-            while self.serving.join_next().await.is_some() {}
-            self.probing.shutdown().await;
-        });
-        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    pub fn stop(self) {
+        self.serving.stop();
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod cache;
 pub mod digest;
 pub mod front;
+mod html;
 pub mod instruments;
 pub mod listen;
 pub mod remote;

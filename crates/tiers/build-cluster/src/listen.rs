@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kendall_tier::{Instruments, Recorder};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -147,6 +147,54 @@ pub struct Listener {
     address: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     options: ListenOptions,
+}
+
+/// A listener that serves on a runtime, and what goes on beside it, until it is stopped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    runtime: Runtime,
+    stop: watch::Sender<bool>,
+    serving: JoinSet<()>,
+    beside: JoinSet<()>,
+}
+
+impl Serving {
+    /// Serves until the stop; `beside` is given up when all is answered.
+    pub(crate) fn start<S: Serve>(
+        runtime: Runtime,
+        listener: Listener,
+        service: S,
+        instruments: Instruments,
+        beside: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let serve = listener.serve(vec![(runtime.handle().clone(), service)], instruments, stopped);
+        let mut serving = JoinSet::new();
+        let told = async move {
+            if let Err(error) = serve.await {
+                tracing::error!(%error, "the listener failed");
+            }
+        };
+        serving.spawn_on(told, runtime.handle());
+        let mut others = JoinSet::new();
+        others.spawn_on(beside, runtime.handle());
+        Self { runtime, stop, serving, beside: others }
+    }
+
+    /// Accepts nobody any more.
+    pub(crate) fn close(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Answers what was accepted, and stops.
+    pub(crate) fn stop(mut self) {
+        self.close();
+        self.runtime.block_on(async {
+            while self.serving.join_next().await.is_some() {}
+            self.beside.shutdown().await;
+        });
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
 }
 
 impl std::fmt::Debug for Listener {

@@ -17,9 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, PageResponse, Routes};
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use board::{Board, Limits};
 use desk::Desk;
@@ -30,7 +27,7 @@ use report::Report;
 use streams::WorkerService;
 
 use crate::instruments::Families;
-use crate::listen::{ListenError, ListenOptions, Listener};
+use crate::listen::{ListenError, ListenOptions, Listener, Serving};
 use crate::remote::{self, Remote};
 use crate::wire::longrunning::operations_server::OperationsServer;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
@@ -78,14 +75,11 @@ pub enum SchedulerError {
 /// A running scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
-    runtime: Runtime,
     instruments: Instruments,
     families: Families,
     desk: Arc<Desk>,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
-    tasks: JoinSet<()>,
-    background: JoinSet<()>,
+    serving: Serving,
 }
 
 impl Scheduler {
@@ -127,17 +121,6 @@ impl Scheduler {
             Front { own, cache: options.front.then_some(cache) }
         };
         levels(&families, &desk);
-        let (stop, stopped) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let serving =
-            listener.serve(vec![(runtime.handle().clone(), front)], instruments.clone(), stopped);
-        let serving = async move {
-            if let Err(error) = serving.await {
-                tracing::error!(%error, "the listener failed");
-            }
-        };
-        tasks.spawn_on(serving, runtime.handle());
-        let mut background = JoinSet::new();
         let ticking = Arc::clone(&desk);
         let ticks = async move {
             let mut ticks = tokio::time::interval(TICK);
@@ -147,8 +130,8 @@ impl Scheduler {
                 ticking.tick();
             }
         };
-        background.spawn_on(ticks, runtime.handle());
-        Ok(Self { runtime, instruments, families, desk, address, stop, tasks, background })
+        let serving = Serving::start(runtime, listener, front, instruments.clone(), ticks);
+        Ok(Self { instruments, families, desk, address, serving })
     }
 
     /// The address, with its real port.
@@ -180,14 +163,10 @@ impl Scheduler {
 
     /// Stops: clients of what still runs are told to come back to the next scheduler, which takes over
     /// from the workers what they are at.
-    pub fn stop(mut self) {
-        self.stop.send_replace(true);
+    pub fn stop(self) {
+        self.serving.close();
         self.desk.close();
-        self.runtime.block_on(async {
-            while self.tasks.join_next().await.is_some() {}
-            self.background.shutdown().await;
-        });
-        self.runtime.shutdown_timeout(Duration::from_secs(1));
+        self.serving.stop();
     }
 }
 

@@ -16,10 +16,11 @@ use kendall_protocols::queue::{
     CreateQueueRequest, DeleteQueueRequest, LeaseRequest, QueueStatisticsRequest, ReceiveRequest,
     SendBatchRequest, SendRequest,
 };
+use kendall_testing::free_address;
 use kendall_tier::Clock;
 use support::{
-    Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, free_address, hello, options,
-    postgres, runtime, start_with,
+    Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, options, postgres, runtime,
+    start_with,
 };
 use tonic::Code;
 

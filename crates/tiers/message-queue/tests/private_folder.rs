@@ -11,8 +11,9 @@ use std::time::Duration;
 use kendall_message_queue::{
     Database, PrivateOptions, PrivatePostgres, PrivatePostgresError, TcpAccess,
 };
+use kendall_testing::free_address;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Folder, Other, connect, free_address, hello, postgres, runtime};
+use support::{Folder, Other, connect, hello, postgres, runtime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

@@ -151,7 +151,7 @@ fn over(address: SocketAddr) -> Server {
 }
 
 fn reachable(folder: &Folder) -> (PrivatePostgres, SocketAddr) {
-    let address = support::free_address();
+    let address = kendall_testing::free_address();
     let options = PrivateOptions {
         tcp: Some(TcpAccess { address, password: "secret".into() }),
         settings: Vec::new(),

@@ -9,6 +9,7 @@ use kendall_whatif::{Fitted, RunFacts};
 
 use crate::document::Drawing;
 use crate::number;
+use crate::plot::svg::escaped;
 
 /// Size of a box, and of the space around it, in units of the drawing.
 const BOX: (f64, f64) = (190.0, 86.0);
@@ -133,8 +134,4 @@ fn arrow(from: &Place, to: &Place, link: Option<[String; 2]>) -> String {
         ));
     }
     svg
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

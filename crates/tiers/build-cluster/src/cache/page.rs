@@ -6,6 +6,7 @@ use kendall_units::{exact_f64, ratio};
 
 use super::service::Shared;
 use super::store::Kind;
+use crate::html::escaped;
 
 /// The page.
 pub(crate) fn page(shared: &Shared) -> String {
@@ -76,10 +77,6 @@ fn stores(html: &mut String, shared: &Shared) {
         );
     }
     html.push_str("</table>");
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 /// Hits of action results, minute by minute: a bar each, as high as the share of hits.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::desk::Desk;
+use crate::html::escaped;
 
 /// Rows of each table.
 const ROWS: usize = 200;
@@ -165,10 +166,6 @@ fn table(body: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item
         add(format_args!("</tr>"));
     }
     add(format_args!("</table>"));
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -88,16 +88,6 @@ pub(crate) async fn create(client: &mut Client, name: &str) -> u64 {
     client.create_queue(request).await.unwrap().into_inner().queue_id
 }
 
-/// An address that nobody else has: a loopback host of this process and this call alone.
-pub(crate) fn free_address() -> std::net::SocketAddr {
-    static CALLS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(2);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let call = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    assert!(call < 250, "one host a call");
-    let host = std::net::Ipv4Addr::new(127, high, low, call);
-    std::net::TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
-}
-
 /// The functions of the running middleware and the tables.
 pub(crate) const SEARCH_PATH: &str = "SELECT set_config('search_path', (SELECT string_agg(nspname, ',') \
     FROM pg_namespace WHERE starts_with(nspname, 'kendall_queue_f_')) || ',kendall_queue', false)";
