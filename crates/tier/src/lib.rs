@@ -54,6 +54,7 @@ mod page;
 mod pool;
 mod process;
 mod queue;
+mod readiness;
 mod second_log;
 mod stop;
 mod timer;
@@ -67,6 +68,9 @@ pub use page::{Announcement, Page, PageError, PageRequest, PageResponse, Routes}
 pub use pool::WorkerPool;
 pub use process::raise_descriptor_limit;
 pub use queue::{Capacity, Full, RequestQueue};
+pub use readiness::{
+    ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,
+};
 pub use second_log::SecondLog;
 pub use stop::{Stop, Waker};
 pub use timer::{Waits, precise_waits, time_left};

@@ -27,8 +27,6 @@ pub(crate) struct Connection {
     pub(crate) finished: [bool; 2],
     /// Whether the connection to the server stands; until then, nothing is written to it.
     pub(crate) connected: bool,
-    /// Counts the uses of its place in the table, so that a late event does not hit a successor.
-    pub(crate) generation: u32,
     /// Whether it waits in the list of connections that had more to do than one turn allows.
     pub(crate) again: bool,
 }
@@ -148,7 +146,7 @@ impl Endpoint {
 
 impl Connection {
     /// A connection whose server side is being connected.
-    pub(crate) fn new(route: usize, client: Endpoint, server: Endpoint, generation: u32) -> Self {
+    pub(crate) fn new(route: usize, client: Endpoint, server: Endpoint) -> Self {
         Self {
             route,
             ends: [client, server],
@@ -156,7 +154,6 @@ impl Connection {
             armed_ns: [None, None],
             finished: [false, false],
             connected: false,
-            generation,
             again: false,
         }
     }

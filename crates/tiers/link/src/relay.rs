@@ -1,14 +1,13 @@
 //! The event loop: accepts, reads, holds, writes, and changes its ways when told to.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
-    Clock, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stop, Waits, Waker,
-    precise_waits,
+    ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
+    Moments, Outcome, Recorder, RequestType, Stop, Token, Waits, Waker, precise_waits,
 };
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -108,15 +107,9 @@ const WIRE_AHEAD_NS: u64 = 20_000_000;
 const WIRE_TURN_NS: u64 = 2_000_000;
 /// Smallest read under a bandwidth limit: what one Ethernet frame carries.
 const FRAME: u64 = 1448;
-/// After a failed `accept` for want of descriptors.
-const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 /// What a graceful stop may take beyond the delay.
 const GRACE_NS: u64 = 2_000_000_000;
-/// Longest queue of connections that the kernel has accepted and the link has not.
-const BACKLOG: i32 = 4096;
 
-/// The generation that no connection has: tokens with it are not connections.
-const NO_CONNECTION: u32 = u32::MAX;
 const CONTROL: u32 = 0;
 const STOP: u32 = 1;
 const FIRST_LISTENER: u32 = 2;
@@ -148,7 +141,7 @@ struct Listening {
     shape: Shape,
     wires: [Wire; 2],
     /// Directions that wait for their turn on the wire, first come first served.
-    waiting: [VecDeque<(usize, u32)>; 2],
+    waiting: [VecDeque<Key>; 2],
     /// Whether the kernel may have connections that were not accepted yet.
     pending: bool,
 }
@@ -226,9 +219,9 @@ impl Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// Bytes or an end of this direction are due.
-    Line { index: usize, generation: u32, direction: usize },
+    Line { key: Key, direction: usize },
     /// The server should have accepted by now.
-    Connect { index: usize, generation: u32 },
+    Connect { key: Key },
     /// A wire has room again.
     Wire { route: usize, direction: usize },
     /// Accept again.
@@ -244,13 +237,10 @@ struct Relay {
     control_version: u64,
     stop: Waker,
     routes: Vec<Listening>,
-    table: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    open: usize,
-    next_generation: u32,
-    timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    connections: ConnectionTable<Connection>,
+    timers: Deadlines<Timer>,
     waits: Waits,
-    again: Vec<(usize, u32)>,
+    again: Vec<Key>,
     scratch: Box<[u8]>,
     held: usize,
     rng: Xoshiro256PlusPlus,
@@ -265,11 +255,12 @@ impl Relay {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wakeups = [(link.control.waker(), CONTROL), (&stop, STOP)];
         for (waker, number) in wakeups {
-            epoll::add(&epoll, waker, special(number), EventFlags::IN)?;
+            epoll::add(&epoll, waker, data(Token::Special(number)), EventFlags::IN)?;
         }
         for (number, route) in (FIRST_LISTENER..).zip(&link.routes) {
             if let Some(listener) = &route.listener {
-                epoll::add(&epoll, listener, special(number), EventFlags::IN | EventFlags::ET)?;
+                let data = data(Token::Special(number));
+                epoll::add(&epoll, listener, data, EventFlags::IN | EventFlags::ET)?;
             }
         }
         Ok(Self {
@@ -279,11 +270,8 @@ impl Relay {
             control_version: 0,
             stop,
             routes: link.routes,
-            table: Vec::new(),
-            free: Vec::new(),
-            open: 0,
-            next_generation: 0,
-            timers: BinaryHeap::new(),
+            connections: ConnectionTable::default(),
+            timers: Deadlines::default(),
             waits: Waits::default(),
             again: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
@@ -310,16 +298,16 @@ impl Relay {
                 self.waits.woke(self.clock.now_ns(), !events.is_empty());
             }
             for event in events.drain(..) {
-                self.event(event.data.u64(), event.flags);
+                self.event(Token::of(event.data.u64()), event.flags);
             }
             self.fire_timers();
-            for (index, generation) in std::mem::take(&mut self.again) {
-                self.with(index, generation, |relay, connection| {
+            for key in std::mem::take(&mut self.again) {
+                self.with(key, |relay, connection| {
                     connection.again = false;
-                    relay.service(index, connection)
+                    relay.service(key, connection)
                 });
             }
-            self.over |= self.stopping && self.open == 0;
+            self.over |= self.stopping && self.connections.is_empty();
         }
         Ok(())
     }
@@ -329,26 +317,15 @@ impl Relay {
         if !self.again.is_empty() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let Reverse((due_ns, _)) = self.timers.peek()?;
-        Some(self.waits.until(*due_ns, self.clock.now_ns()))
+        let due_ns = self.timers.next_ns()?;
+        Some(self.waits.until(due_ns, self.clock.now_ns()))
     }
 
-    fn event(&mut self, token: u64, flags: EventFlags) {
-        let (generation, low) = parts(token);
-        if generation != NO_CONNECTION {
-            return self.with(index_of(low), generation, |relay, connection| {
-                let end = usize::from(low & 1 == 1);
-                let ending =
-                    flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-                let (readable, writable) =
-                    (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
-                connection.ends[end].announce(readable, writable, ending);
-                if end == SERVER && !connection.connected && (writable || ending) {
-                    relay.connect_ended(connection);
-                }
-                relay.service(index_of(low), connection)
-            });
-        }
+    fn event(&mut self, token: Token, flags: EventFlags) {
+        let low = match token {
+            Token::Special(low) => low,
+            Token::Connection(key, end) => return self.announced(key, end, flags),
+        };
         match low {
             CONTROL => self.take_control(),
             STOP => self.begin_stop(),
@@ -360,33 +337,38 @@ impl Relay {
         }
     }
 
-    fn fire_timers(&mut self) {
-        let mut now_ns = self.clock.now_ns();
-        while let Some(Reverse((due_ns, timer))) = self.timers.peek().copied() {
-            if due_ns > now_ns {
-                now_ns = self.clock.now_ns();
-                if due_ns > now_ns {
-                    return;
-                }
+    fn announced(&mut self, key: Key, end: usize, flags: EventFlags) {
+        self.with(key, |relay, connection| {
+            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            let (readable, writable) =
+                (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
+            connection.ends[end].announce(readable, writable, ending);
+            if end == SERVER && !connection.connected && (writable || ending) {
+                relay.connect_ended(connection);
             }
-            self.timers.pop();
+            relay.service(key, connection)
+        });
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some((due_ns, timer)) = self.timers.pop_due(self.clock.now_ns()) {
             match timer {
-                Timer::Line { index, generation, direction } => {
-                    self.with(index, generation, |relay, connection| {
+                Timer::Line { key, direction } => {
+                    self.with(key, |relay, connection| {
                         if connection.armed_ns[direction] == Some(due_ns) {
                             connection.armed_ns[direction] = None;
                         }
-                        relay.service(index, connection)
+                        relay.service(key, connection)
                     });
                 }
-                Timer::Connect { index, generation } => {
-                    self.with(index, generation, |relay, connection| {
+                Timer::Connect { key } => {
+                    self.with(key, |relay, connection| {
                         if !connection.connected {
                             relay.recorder.limit_hit(LIMIT_CONNECT_TIME);
                             relay.recorder.outcome(UNREACHABLE, 1);
                             relay.reset_from(connection, SERVER);
                         }
-                        relay.service(index, connection)
+                        relay.service(key, connection)
                     });
                 }
                 Timer::Wire { route, direction } => self.resume_wire(route, direction),
@@ -397,43 +379,31 @@ impl Relay {
     }
 
     /// Takes a connection out of the table, works on it, and puts it back while it lives.
-    fn with(
-        &mut self,
-        index: usize,
-        generation: u32,
-        work: impl FnOnce(&mut Self, &mut Connection) -> Alive,
-    ) {
-        let Some(mut connection) = self
-            .table
-            .get_mut(index)
-            .and_then(|place| place.take_if(|c| c.generation == generation))
-        else {
-            return;
-        };
+    fn with(&mut self, key: Key, work: impl FnOnce(&mut Self, &mut Connection) -> Alive) {
+        let Some(mut connection) = self.connections.take(key) else { return };
         match work(self, &mut connection) {
-            Alive::Yes => self.table[index] = Some(connection),
-            Alive::No => self.forget(index, &connection),
+            Alive::Yes => self.connections.put_back(key, connection),
+            Alive::No => self.forget(key, &connection),
         }
     }
 
     /// Books the end of a connection, whose sockets close when it is dropped.
-    fn forget(&mut self, index: usize, connection: &Connection) {
+    fn forget(&mut self, key: Key, connection: &Connection) {
         self.held -= connection.held();
         let now_ns = self.clock.now_ns();
         let pieces: usize = connection.lines.iter().map(crate::line::DelayLine::pieces).sum();
         self.recorder.queue_length.subtract(now_ns, as_u64(pieces));
         self.recorder.connections.subtract(now_ns, 1);
-        self.open -= 1;
-        self.free.push(index);
+        self.connections.forget(key);
     }
 
     /// Reads and writes until nothing more can be done now.
-    fn service(&mut self, index: usize, connection: &mut Connection) -> Alive {
+    fn service(&mut self, key: Key, connection: &mut Connection) -> Alive {
         let mut turns = 0;
         loop {
             let mut progress = false;
             for direction in [CLIENT, SERVER] {
-                progress |= self.fill(index, connection, direction);
+                progress |= self.fill(key, connection, direction);
                 match self.drain(connection, direction) {
                     Drained::Something => progress = true,
                     Drained::Nothing => {}
@@ -447,19 +417,19 @@ impl Relay {
             if turns == TURNS {
                 if !connection.again {
                     connection.again = true;
-                    self.again.push((index, connection.generation));
+                    self.again.push(key);
                 }
                 return Alive::Yes;
             }
         }
         for direction in [CLIENT, SERVER] {
-            self.arm(index, connection, direction);
+            self.arm(key, connection, direction);
         }
         Alive::Yes
     }
 
     /// Reads once from the end that `direction` comes from; whether there may be more.
-    fn fill(&mut self, index: usize, connection: &mut Connection, direction: usize) -> bool {
+    fn fill(&mut self, key: Key, connection: &mut Connection, direction: usize) -> bool {
         let line = &connection.lines[direction];
         let end = &connection.ends[direction];
         if !end.is_readable() || line.is_ended() || connection.finished[direction] {
@@ -470,7 +440,7 @@ impl Relay {
             self.recorder.limit_hit(LIMIT_BUFFER);
             return false;
         }
-        let Some(most) = self.turn_on_wire(index, connection, direction) else { return false };
+        let Some(most) = self.turn_on_wire(key, connection, direction) else { return false };
         let most = most.min(share - line.len());
         let read = connection.ends[direction].read(&mut self.scratch[..most]);
         // Read the clock after the bytes: none of them was sent later than this.
@@ -507,7 +477,7 @@ impl Relay {
     /// of this direction, which will be resumed.
     fn turn_on_wire(
         &mut self,
-        index: usize,
+        key: Key,
         connection: &Connection,
         direction: usize,
     ) -> Option<usize> {
@@ -516,13 +486,12 @@ impl Relay {
         let Some(bytes_per_s) = route.shape.bandwidth else { return Some(SCRATCH) };
         let now_ns = self.clock.now_ns();
         let ahead_ns = route.wires[direction].free_at_ns.saturating_sub(now_ns);
-        let key = (index, connection.generation);
         let waiting = &mut route.waiting[direction];
         let first = waiting.front().is_none_or(|front| *front == key);
         if ahead_ns > WIRE_AHEAD_NS || !first {
             if waiting.is_empty() {
                 let due_ns = route.wires[direction].free_at_ns - WIRE_AHEAD_NS / 2;
-                self.timers.push(Reverse((due_ns, Timer::Wire { route: number, direction })));
+                self.timers.push(due_ns, Timer::Wire { route: number, direction });
             }
             if !waiting.contains(&key) {
                 waiting.push_back(key);
@@ -544,24 +513,24 @@ impl Relay {
             if route.shape.bandwidth.is_some() && free_at_ns > now_ns + WIRE_AHEAD_NS {
                 break;
             }
-            let Some((index, generation)) = route.waiting[direction].front().copied() else {
+            let Some(key) = route.waiting[direction].front().copied() else {
                 break;
             };
-            self.with(index, generation, |relay, connection| {
+            self.with(key, |relay, connection| {
                 // Its turn: one read, and then behind the others.
-                relay.fill(index, connection, direction);
+                relay.fill(key, connection, direction);
                 Alive::Yes
             });
             let waiting = &mut self.routes[number].waiting[direction];
-            if waiting.front() == Some(&(index, generation)) {
+            if waiting.front() == Some(&key) {
                 waiting.pop_front();
             }
-            self.with(index, generation, |relay, connection| relay.service(index, connection));
+            self.with(key, |relay, connection| relay.service(key, connection));
         }
         let route = &self.routes[number];
         if !route.waiting[direction].is_empty() {
             let due_ns = route.wires[direction].free_at_ns.saturating_sub(WIRE_AHEAD_NS / 2);
-            self.timers.push(Reverse((due_ns, Timer::Wire { route: number, direction })));
+            self.timers.push(due_ns, Timer::Wire { route: number, direction });
         }
     }
 
@@ -641,7 +610,7 @@ impl Relay {
     }
 
     /// Sets the timer of the next moment at which `direction` has something to write.
-    fn arm(&mut self, index: usize, connection: &mut Connection, direction: usize) {
+    fn arm(&mut self, key: Key, connection: &mut Connection, direction: usize) {
         let route = &self.routes[connection.route];
         let waits_for_event = !connection.ends[1 - direction].is_writable()
             || (direction == CLIENT && !connection.connected);
@@ -656,8 +625,7 @@ impl Relay {
         }
         if connection.armed_ns[direction].is_none_or(|armed_ns| due_ns < armed_ns) {
             connection.armed_ns[direction] = Some(due_ns);
-            let generation = connection.generation;
-            self.timers.push(Reverse((due_ns, Timer::Line { index, generation, direction })));
+            self.timers.push(due_ns, Timer::Line { key, direction });
         }
     }
 }
@@ -671,16 +639,13 @@ impl Relay {
             if route.shape.fault == Fault::Stop {
                 return;
             }
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match rustix::net::accept_with(listener, flags) {
-                Ok(socket) => self.accepted(number, socket),
-                Err(Errno::AGAIN) => route.pending = false,
-                // The client went away before it was accepted.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                Err(_) => {
+            match kendall_tier::accept(listener) {
+                Accepted::Connection(socket) => self.accepted(number, socket),
+                Accepted::Nobody => route.pending = false,
+                Accepted::NoRoom => {
                     self.recorder.limit_hit(LIMIT_DESCRIPTORS);
                     let due_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
-                    return self.timers.push(Reverse((due_ns, Timer::Accept { route: number })));
+                    return self.timers.push(due_ns, Timer::Accept { route: number });
                 }
             }
         }
@@ -688,7 +653,7 @@ impl Relay {
 
     fn accepted(&mut self, number: usize, socket: OwnedFd) {
         let Ok(client) = Endpoint::new(socket) else { return };
-        let full = self.open >= self.limits.connections;
+        let full = self.connections.len() >= self.limits.connections;
         if full {
             self.recorder.limit_hit(LIMIT_CONNECTIONS);
         }
@@ -701,28 +666,28 @@ impl Relay {
             self.recorder.limit_hit(LIMIT_DESCRIPTORS);
             return client.reset_on_close();
         };
-        let generation = self.next_generation;
-        self.next_generation = (generation + 1) % NO_CONNECTION;
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.table.push(None);
-            self.table.len() - 1
-        });
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let token = |end| connection_token(index, generation, end);
-        let registered = epoll::add(&self.epoll, client.socket(), token(CLIENT), interest)
-            .and_then(|()| epoll::add(&self.epoll, server.socket(), token(SERVER), interest));
-        if registered.is_err() {
-            self.recorder.limit_hit(LIMIT_DESCRIPTORS);
-            self.free.push(index);
-            return client.reset_on_close();
-        }
-        self.table[index] = Some(Connection::new(number, client, server, generation));
-        self.open += 1;
+        let inserted = self.connections.insert_with(|key| {
+            let data = |end| data(Token::Connection(key, end));
+            let registered = epoll::add(&self.epoll, client.socket(), data(CLIENT), interest)
+                .and_then(|()| epoll::add(&self.epoll, server.socket(), data(SERVER), interest));
+            match registered {
+                Ok(()) => Ok(Connection::new(number, client, server)),
+                Err(_) => Err(client),
+            }
+        });
+        let key = match inserted {
+            Ok(key) => key,
+            Err(client) => {
+                self.recorder.limit_hit(LIMIT_DESCRIPTORS);
+                return client.reset_on_close();
+            }
+        };
         let now_ns = self.clock.now_ns();
         self.recorder.connections.add(now_ns, 1);
         self.recorder.outcome(ACCEPTED, 1);
         let due_ns = now_ns + self.limits.connect_ns;
-        self.timers.push(Reverse((due_ns, Timer::Connect { index, generation })));
+        self.timers.push(due_ns, Timer::Connect { key });
     }
 
     fn connect_ended(&mut self, connection: &mut Connection) {
@@ -746,21 +711,21 @@ impl Relay {
             if before.bandwidth != shape.bandwidth {
                 for (direction, wire) in route.wires.iter_mut().enumerate() {
                     wire.free_at_ns = wire.free_at_ns.min(now_ns);
-                    self.timers.push(Reverse((now_ns, Timer::Wire { route: number, direction })));
+                    self.timers.push(now_ns, Timer::Wire { route: number, direction });
                 }
             }
             if before.fault == shape.fault {
                 continue;
             }
             tracing::info!(route = number, fault = ?shape.fault, "fault changed");
-            for (index, generation) in self.connections_of(number) {
-                self.with(index, generation, |relay, connection| {
+            for key in self.connections_of(number) {
+                self.with(key, |relay, connection| {
                     if shape.fault == Fault::Cut {
                         relay.recorder.outcome(RESET, 1);
                         connection.reset_on_close();
                         return Alive::No;
                     }
-                    relay.service(index, connection)
+                    relay.service(key, connection)
                 });
             }
             self.accept(number);
@@ -779,8 +744,8 @@ impl Relay {
             self.routes[number].listener = None;
             let shape = self.routes[number].shape;
             longest_ns = longest_ns.max(shape.delay.as_nanos());
-            for (index, generation) in self.connections_of(number) {
-                self.with(index, generation, |relay, connection| {
+            for key in self.connections_of(number) {
+                self.with(key, |relay, connection| {
                     if shape.fault == Fault::Stop || !connection.connected {
                         return Alive::No;
                     }
@@ -788,20 +753,19 @@ impl Relay {
                     for line in connection.lines.iter_mut().filter(|line| !line.is_ended()) {
                         line.end(now_ns, End::Closed, &shape, &mut relay.rng);
                     }
-                    relay.service(index, connection)
+                    relay.service(key, connection)
                 });
             }
         }
         let due_ns = self.clock.now_ns().saturating_add(longest_ns).saturating_add(GRACE_NS);
-        self.timers.push(Reverse((due_ns, Timer::Grace)));
+        self.timers.push(due_ns, Timer::Grace);
     }
 
-    fn connections_of(&self, route: usize) -> Vec<(usize, u32)> {
-        let places = self.table.iter().enumerate();
-        places
-            .filter_map(|(index, place)| Some((index, place.as_ref()?)))
+    fn connections_of(&self, route: usize) -> Vec<Key> {
+        let connections = self.connections.iter();
+        connections
             .filter(|(_, connection)| connection.route == route)
-            .map(|(index, connection)| (index, connection.generation))
+            .map(|(key, _)| key)
             .collect()
     }
 }
@@ -830,13 +794,8 @@ fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
 
 fn listen(address: &str) -> Result<TcpListener, LinkError> {
     let resolved = resolve(address)?;
-    let bind = || {
-        let listener = TcpListener::bind(resolved)?;
-        listener.set_nonblocking(true)?;
-        rustix::net::listen(&listener, BACKLOG)?;
-        Ok(listener)
-    };
-    bind().map_err(|source| LinkError::Listen { address: address.to_owned(), source })
+    kendall_tier::listener(resolved)
+        .map_err(|source| LinkError::Listen { address: address.to_owned(), source })
 }
 
 /// Begins to connect; the event loop learns how it ended.
@@ -851,22 +810,8 @@ fn connect(to: SocketAddr) -> io::Result<Endpoint> {
     }
 }
 
-fn special(number: u32) -> EventData {
-    EventData::new_u64(u64::from(NO_CONNECTION) << 32 | u64::from(number))
-}
-
-fn connection_token(index: usize, generation: u32, end: usize) -> EventData {
-    EventData::new_u64(u64::from(generation) << 32 | as_u64(index) << 1 | as_u64(end))
-}
-
-/// Generation and the rest of a token.
-#[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
-fn parts(token: u64) -> (u32, u32) {
-    ((token >> 32) as u32, token as u32)
-}
-
-fn index_of(low: u32) -> usize {
-    usize::try_from(low >> 1).unwrap_or(usize::MAX)
+fn data(token: Token) -> EventData {
+    EventData::new_u64(token.number())
 }
 
 fn as_u64(count: usize) -> u64 {

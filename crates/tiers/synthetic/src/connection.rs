@@ -24,7 +24,6 @@ pub(crate) const READ_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
-    pub(crate) generation: u32,
     input: Vec<u8>,
     /// Answers in the order of their requests; the first may not be there yet.
     answers: VecDeque<Answer>,
@@ -69,10 +68,9 @@ pub(crate) enum Alive {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, generation: u32) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
-            generation,
             input: Vec::new(),
             answers: VecDeque::new(),
             first: 0,

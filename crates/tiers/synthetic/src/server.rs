@@ -1,20 +1,17 @@
 //! The event loop: one thread takes requests, asks the station when they end, and answers then.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
-    Clock, Instruments, Layout, Limit, Outcome, Recorder, RequestType, Stage, Stop, Waits, Waker,
-    precise_waits,
+    ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
+    Outcome, Recorder, RequestType, Stage, Stop, Token, Waits, Waker, precise_waits,
 };
 use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
 
 use crate::connection::{Alive, Connection, Found, READ_BYTES};
 use crate::service_time::ServiceTime;
@@ -69,14 +66,8 @@ pub enum SyntheticError {
     EventLoop(#[from] io::Error),
 }
 
-/// The generation that no connection has: tokens with it are not connections.
-const NO_CONNECTION: u32 = u32::MAX;
-const LISTENER: u32 = 0;
-const STOP: u32 = 1;
-/// Longest queue of connections that the kernel has accepted and the tier has not.
-const BACKLOG: i32 = 4096;
-/// After a failed `accept` for want of descriptors.
-const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+const LISTENER: Token = Token::Special(0);
+const STOP: Token = Token::Special(1);
 /// What a graceful stop may take.
 const GRACE_NS: u64 = 10_000_000_000;
 
@@ -107,9 +98,7 @@ impl Synthetic {
             return Err(SyntheticError::NoServers);
         }
         let listen = || {
-            let listener = TcpListener::bind(options.listen)?;
-            listener.set_nonblocking(true)?;
-            rustix::net::listen(&listener, BACKLOG)?;
+            let listener = kendall_tier::listener(options.listen)?;
             let address = listener.local_addr()?;
             Ok((listener, address))
         };
@@ -156,7 +145,7 @@ impl Synthetic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A server is done; the answer with this number leaves.
-    Ends { sequence: u64, index: usize, generation: u32, number: u64, visit: VisitTimes },
+    Ends { sequence: u64, key: Key, number: u64, visit: VisitTimes },
     /// A server takes the next request.
     Begins { sequence: u64 },
     /// Accept again.
@@ -177,13 +166,10 @@ struct EventLoop {
     station: Station,
     service_time: ServiceTime,
     rng: Xoshiro256PlusPlus,
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: Deadlines<Event>,
     sequence: u64,
     waits: Waits,
-    table: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    open: usize,
-    next_generation: u32,
+    connections: ConnectionTable<Connection>,
     scratch: Box<[u8]>,
     limits: Limits,
     recorder: Recorder,
@@ -194,8 +180,8 @@ struct EventLoop {
 impl EventLoop {
     fn new(tier: Synthetic, stop: Waker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &tier.listener, token(NO_CONNECTION, LISTENER), EventFlags::IN)?;
-        epoll::add(&epoll, &stop, token(NO_CONNECTION, STOP), EventFlags::IN)?;
+        epoll::add(&epoll, &tier.listener, data(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &stop, data(STOP), EventFlags::IN)?;
         Ok(Self {
             epoll,
             clock: tier.instruments.clock().clone(),
@@ -204,13 +190,10 @@ impl EventLoop {
             station: Station::new(tier.options.servers),
             service_time: tier.options.service_time,
             rng: Xoshiro256PlusPlus::seed_from_u64(tier.options.seed),
-            events: BinaryHeap::new(),
+            events: Deadlines::default(),
             sequence: 0,
             waits: Waits::default(),
-            table: Vec::new(),
-            free: Vec::new(),
-            open: 0,
-            next_generation: 0,
+            connections: ConnectionTable::default(),
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             limits: tier.options.limits,
             recorder: tier.instruments.recorder(),
@@ -223,8 +206,8 @@ impl EventLoop {
         precise_waits()?;
         let mut ready = Vec::with_capacity(256);
         while !self.over {
-            let next = self.events.peek().map(|Reverse((at_ns, _))| *at_ns);
-            let timeout = next.map(|at_ns| self.waits.until(at_ns, self.clock.now_ns()));
+            let timeout =
+                self.events.next_ns().map(|at_ns| self.waits.until(at_ns, self.clock.now_ns()));
             let room = rustix::buffer::spare_capacity(&mut ready);
             match epoll::wait(&self.epoll, room, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -236,30 +219,24 @@ impl EventLoop {
             // What has ended leaves before what has come: it is late already.
             self.fire();
             for event in ready.drain(..) {
-                self.announced(event.data.u64(), event.flags);
+                self.announced(Token::of(event.data.u64()), event.flags);
             }
-            self.over |= self.stopping && self.open == 0;
+            self.over |= self.stopping && self.connections.is_empty();
         }
         Ok(())
     }
 
     /// Does what is due.
     fn fire(&mut self) {
-        loop {
-            let now_ns = self.clock.now_ns();
-            let Some(Reverse((at_ns, event))) = self.events.peek().copied() else { return };
-            if at_ns > now_ns {
-                return;
-            }
-            self.events.pop();
+        while let Some((at_ns, event)) = self.events.pop_due(self.clock.now_ns()) {
             match event {
-                Event::Ends { index, generation, number, visit, .. } => {
+                Event::Ends { key, number, visit, .. } => {
                     self.recorder.workers_busy.subtract(at_ns, 1);
                     let VisitTimes(arrived_ns, begins_ns, ends_ns) = visit;
                     let visit = Visit { arrived_ns, begins_ns, ends_ns };
-                    self.with(index, generation, |tier, connection| {
+                    self.with(key, |tier, connection| {
                         connection.answer(number, times(&visit), Some(visit));
-                        tier.serve(index, connection)
+                        tier.serve(key, connection)
                     });
                 }
                 Event::Begins { .. } => {
@@ -272,26 +249,24 @@ impl EventLoop {
         }
     }
 
-    fn announced(&mut self, token: u64, flags: EventFlags) {
-        let (generation, low) = parts(token);
-        if generation == NO_CONNECTION {
-            return if low == LISTENER { self.accept() } else { self.begin_stop() };
-        }
-        let index = usize::try_from(low).unwrap_or(usize::MAX);
-        self.with(index, generation, |tier, connection| {
+    fn announced(&mut self, token: Token, flags: EventFlags) {
+        let Token::Connection(key, _) = token else {
+            return if token == LISTENER { self.accept() } else { self.begin_stop() };
+        };
+        self.with(key, |tier, connection| {
             let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
             let (readable, writable) =
                 (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
             connection.announce(readable, writable, ending);
-            tier.serve(index, connection)
+            tier.serve(key, connection)
         });
     }
 
     /// Reads requests, gives them to the station, and writes the answers that may leave.
-    fn serve(&mut self, index: usize, connection: &mut Connection) -> Alive {
+    fn serve(&mut self, key: Key, connection: &mut Connection) -> Alive {
         loop {
             // Requests first that were read before and had no room.
-            self.take_requests(index, connection);
+            self.take_requests(key, connection);
             let (clock, recorder) = (&self.clock, &mut self.recorder);
             let mut bytes = 0;
             let replied = |moments: &_, ends_ns| {
@@ -313,11 +288,11 @@ impl EventLoop {
         }
     }
 
-    fn take_requests(&mut self, index: usize, connection: &mut Connection) {
+    fn take_requests(&mut self, key: Key, connection: &mut Connection) {
         while let Some(found) = connection.next_request() {
             let number = connection.reserve();
             match found {
-                Found::Visit => self.visit(index, connection, number),
+                Found::Visit => self.visit(key, connection, number),
                 Found::Health => {
                     connection.answer(number, response(200, r#"{"ready":true}"#), None);
                 }
@@ -329,7 +304,7 @@ impl EventLoop {
         }
     }
 
-    fn visit(&mut self, index: usize, connection: &mut Connection, number: u64) {
+    fn visit(&mut self, key: Key, connection: &mut Connection, number: u64) {
         if self.recorder.queue_length.current() >= self.limits.waiting {
             self.recorder.limit_hit(LIMIT_QUEUE);
             self.recorder.outcome(QUEUE_FULL, 1);
@@ -343,92 +318,67 @@ impl EventLoop {
         self.sequence += 1;
         if visit.begins_ns > now_ns {
             self.recorder.queue_length.add(now_ns, 1);
-            self.events.push(Reverse((visit.begins_ns, Event::Begins { sequence })));
+            self.events.push(visit.begins_ns, Event::Begins { sequence });
         } else {
             self.recorder.workers_busy.add(now_ns, 1);
         }
-        let generation = connection.generation;
         let times = VisitTimes(visit.arrived_ns, visit.begins_ns, visit.ends_ns);
-        let ends = Event::Ends { sequence, index, generation, number, visit: times };
-        self.events.push(Reverse((visit.ends_ns, ends)));
+        self.events.push(visit.ends_ns, Event::Ends { sequence, key, number, visit: times });
     }
 
     fn accept(&mut self) {
         while let Some(listener) = &self.listener {
-            match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) if self.open >= self.limits.connections => {
+            match kendall_tier::accept(listener) {
+                Accepted::Connection(socket)
+                    if self.connections.len() >= self.limits.connections =>
+                {
                     self.recorder.limit_hit(LIMIT_CONNECTIONS);
                     drop(socket);
                 }
-                Ok(socket) => self.accepted(socket),
-                Err(Errno::AGAIN) => return,
-                // The client went away before it was accepted.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                Err(_) => {
+                Accepted::Connection(socket) => self.accepted(socket),
+                Accepted::Nobody => return,
+                Accepted::NoRoom => {
                     self.recorder.limit_hit(LIMIT_DESCRIPTORS);
                     let at_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
-                    return self.events.push(Reverse((at_ns, Event::Accept)));
+                    return self.events.push(at_ns, Event::Accept);
                 }
             }
         }
     }
 
     fn accepted(&mut self, socket: OwnedFd) {
-        sockopt::set_tcp_nodelay(&socket, true).unwrap_or_default(); // a matter of speed only
-        let generation = self.next_generation;
-        self.next_generation = (generation + 1) % NO_CONNECTION;
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.table.push(None);
-            self.table.len() - 1
-        });
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let token = token(generation, u32::try_from(index).unwrap_or(u32::MAX));
-        if epoll::add(&self.epoll, &socket, token, interest).is_err() {
-            self.recorder.limit_hit(LIMIT_DESCRIPTORS);
-            return self.free.push(index);
+        let inserted = self.connections.insert_with(|key| {
+            epoll::add(&self.epoll, &socket, data(Token::Connection(key, 0)), interest)?;
+            Ok::<_, Errno>(Connection::new(socket))
+        });
+        match inserted {
+            Ok(_) => self.recorder.connections.add(self.clock.now_ns(), 1),
+            Err(_) => self.recorder.limit_hit(LIMIT_DESCRIPTORS),
         }
-        self.table[index] = Some(Connection::new(socket, generation));
-        self.open += 1;
-        self.recorder.connections.add(self.clock.now_ns(), 1);
     }
 
     fn begin_stop(&mut self) {
         self.stop.clear();
         self.stopping = true;
         self.listener = None;
-        for index in 0..self.table.len() {
-            let Some(generation) = self.table[index].as_ref().map(|c| c.generation) else {
-                continue;
-            };
-            self.with(index, generation, |tier, connection| {
+        for key in self.connections.keys() {
+            self.with(key, |tier, connection| {
                 connection.close();
-                tier.serve(index, connection)
+                tier.serve(key, connection)
             });
         }
         let at_ns = self.clock.now_ns() + GRACE_NS;
-        self.events.push(Reverse((at_ns, Event::Grace)));
+        self.events.push(at_ns, Event::Grace);
     }
 
     /// Takes a connection out of the table, works on it, and puts it back while it lives.
-    fn with(
-        &mut self,
-        index: usize,
-        generation: u32,
-        work: impl FnOnce(&mut Self, &mut Connection) -> Alive,
-    ) {
-        let Some(mut connection) = self
-            .table
-            .get_mut(index)
-            .and_then(|place| place.take_if(|c| c.generation == generation))
-        else {
-            return;
-        };
+    fn with(&mut self, key: Key, work: impl FnOnce(&mut Self, &mut Connection) -> Alive) {
+        let Some(mut connection) = self.connections.take(key) else { return };
         if work(self, &mut connection) == Alive::Yes {
-            self.table[index] = Some(connection);
-            return;
+            return self.connections.put_back(key, connection);
         }
-        self.open -= 1;
-        self.free.push(index);
+        self.connections.forget(key);
         self.recorder.connections.subtract(self.clock.now_ns(), 1);
     }
 }
@@ -467,14 +417,8 @@ fn response(status: u16, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn token(generation: u32, low: u32) -> EventData {
-    EventData::new_u64(u64::from(generation) << 32 | u64::from(low))
-}
-
-/// Generation and the rest of a token.
-#[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
-fn parts(token: u64) -> (u32, u32) {
-    ((token >> 32) as u32, token as u32)
+fn data(token: Token) -> EventData {
+    EventData::new_u64(token.number())
 }
 
 fn as_u64(count: usize) -> u64 {
