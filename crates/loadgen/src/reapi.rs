@@ -4,8 +4,11 @@
 //! the stock with the stated probability, and for one that nobody stored else; a write stores a
 //! blob that is new. What comes back is checked: its length, and the number that it begins with.
 //!
-//! Left out: execution, whose load is a build.
+//! Actions are executed, each taking a time of a stated distribution: `execute` never takes a result
+//! from the cache, and no two clients ever ask for the same action, so that none is merged with
+//! another; `execute-cached` asks for one whose result was stored.
 
+mod action;
 mod call;
 mod stock;
 
@@ -46,11 +49,15 @@ pub enum ReapiOperation {
     Read,
     /// `ByteStream.Write` of a new blob.
     Write,
+    /// `Execute` of an action that is run.
+    Execute,
+    /// `Execute` of an action whose result is in the cache.
+    ExecuteCached,
 }
 
 impl ReapiOperation {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::FindMissing,
         Self::GetResult,
         Self::PutResult,
@@ -58,6 +65,8 @@ impl ReapiOperation {
         Self::BatchUpdate,
         Self::Read,
         Self::Write,
+        Self::Execute,
+        Self::ExecuteCached,
     ];
 
     /// Name in mixes and results.
@@ -71,7 +80,30 @@ impl ReapiOperation {
             Self::BatchUpdate => "batch-update",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Execute => "execute",
+            Self::ExecuteCached => "execute-cached",
         }
+    }
+}
+
+/// Operations and their weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mix {
+    /// Each operation once.
+    pub parts: Vec<(ReapiOperation, f64)>,
+    /// Nothing was built before: results and digests that are asked for are always missing.
+    pub cold: bool,
+}
+
+impl Mix {
+    fn has(&self, operation: ReapiOperation) -> bool {
+        self.parts.iter().any(|(one, _)| *one == operation)
+    }
+
+    /// Whether actions are executed.
+    #[must_use]
+    pub fn executes(&self) -> bool {
+        self.has(ReapiOperation::Execute) || self.has(ReapiOperation::ExecuteCached)
     }
 }
 
@@ -79,7 +111,9 @@ impl ReapiOperation {
 #[derive(Debug, Clone)]
 pub struct ReapiPlan {
     /// Operations and their weights.
-    pub mix: Vec<(ReapiOperation, f64)>,
+    pub mix: Mix,
+    /// How long each action takes, in seconds; the distribution's draws belong to the actions.
+    pub action_time: Distribution,
     /// Length of blobs, in bytes.
     pub blob_size: Distribution,
     /// Digests or blobs of one batch.
@@ -97,15 +131,15 @@ pub struct ReapiPlan {
 pub enum ReapiPlanError {
     /// Not a mix.
     #[error(
-        "`{text}` is not a mix; write `cold`, `warm`, `get`, `put`, or weights like \
-         `read=3,write=1` (find-missing, get-result, put-result, batch-read, batch-update, read, \
-         write)"
+        "`{text}` is not a mix; write `cold`, `cold-execution`, `warm`, `get`, `put`, or weights \
+         like `read=3,write=1` (find-missing, get-result, put-result, batch-read, batch-update, \
+         read, write, execute, execute-cached)"
     )]
     Mix {
         /// What was written.
         text: String,
     },
-    /// Not a size.
+    /// Not a size, or not a time.
     #[error("`{text}`: {reason}")]
     Size {
         /// What was written.
@@ -116,25 +150,28 @@ pub enum ReapiPlanError {
 }
 
 impl ReapiPlan {
-    /// Reads `cold` and `warm` (as Bazel 4 makes them of a cache), `get`, `put`, or weights.
+    /// Reads `cold` and `warm` (as Bazel 4 makes them of a cache), `cold-execution` (as it makes them
+    /// of a cluster), `get`, `put`, or weights.
     ///
     /// # Errors
     /// [`ReapiPlanError::Mix`] when it is none of these.
-    pub fn parse_mix(text: &str) -> Result<Vec<(ReapiOperation, f64)>, ReapiPlanError> {
-        use ReapiOperation::{FindMissing, GetResult, PutResult, Read, Write};
-        // An action of Bazel 4.2.3 that is built, and one that is found: counted on a server.
+    pub fn parse_mix(text: &str) -> Result<Mix, ReapiPlanError> {
+        use ReapiOperation::{Execute, FindMissing, GetResult, PutResult, Read, Write};
+        let named = |cold, parts: &[(ReapiOperation, f64)]| Mix { parts: parts.to_vec(), cold };
+        // An action of Bazel 4.2.3 that is built, here or on the cluster, and one that is found:
+        // counted on a server.
+        let asked = [(GetResult, 1.0), (FindMissing, 1.0)];
         match text {
             "cold" => {
-                return Ok(vec![
-                    (GetResult, 1.0),
-                    (FindMissing, 1.0),
-                    (Write, 3.1),
-                    (PutResult, 1.0),
-                ]);
+                return Ok(named(true, &[&asked[..], &[(Write, 3.1), (PutResult, 1.0)]].concat()));
             }
-            "warm" => return Ok(vec![(GetResult, 1.0), (Read, 1.1)]),
-            "get" => return Ok(vec![(Read, 1.0)]),
-            "put" => return Ok(vec![(Write, 1.0)]),
+            "cold-execution" => {
+                let built = [(Write, 4.9), (Execute, 1.0), (Read, 1.1)];
+                return Ok(named(true, &[&asked[..], &built].concat()));
+            }
+            "warm" => return Ok(named(false, &[(GetResult, 1.0), (Read, 1.1)])),
+            "get" => return Ok(named(false, &[(Read, 1.0)])),
+            "put" => return Ok(named(false, &[(Write, 1.0)])),
             _ => {}
         }
         let wrong = || ReapiPlanError::Mix { text: text.to_owned() };
@@ -149,7 +186,7 @@ impl ReapiPlan {
             }
             mix.push((operation, weight));
         }
-        Ok(mix)
+        Ok(Mix { parts: mix, cold: false })
     }
 
     /// Reads a size or a distribution of sizes, such as `64KiB` or `exponential:20KiB`.
@@ -157,14 +194,26 @@ impl ReapiPlan {
     /// # Errors
     /// [`ReapiPlanError::Size`] when it is neither.
     pub fn parse_size(text: &str) -> Result<Distribution, ReapiPlanError> {
-        Distribution::parse(text, Unit::Bytes).map_err(|error| ReapiPlanError::Size {
+        Self::distribution(text, Unit::Bytes)
+    }
+
+    /// Reads how long actions take, such as `100ms` or `exponential:100ms`.
+    ///
+    /// # Errors
+    /// [`ReapiPlanError::Size`] when it is neither a time nor a distribution of times.
+    pub fn parse_time(text: &str) -> Result<Distribution, ReapiPlanError> {
+        Self::distribution(text, Unit::Time)
+    }
+
+    fn distribution(text: &str, unit: Unit) -> Result<Distribution, ReapiPlanError> {
+        Distribution::parse(text, unit).map_err(|error| ReapiPlanError::Size {
             text: text.to_owned(),
             reason: error.to_string(),
         })
     }
 
     fn operations(&self) -> Vec<String> {
-        self.mix.iter().map(|(operation, _)| operation.name().to_owned()).collect()
+        self.mix.parts.iter().map(|(operation, _)| operation.name().to_owned()).collect()
     }
 }
 
@@ -174,6 +223,17 @@ pub enum ReapiLoadError {
     /// No server, or no threads.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// Two clients would execute the same action, and the cluster would run it once for both.
+    #[error(
+        "{clients} clients execute actions of a stock of {stock}; each needs one of its own: use \
+         --stock {clients} or more"
+    )]
+    FewActions {
+        /// Clients.
+        clients: usize,
+        /// Actions that are stored.
+        stock: u64,
+    },
     /// The cache would not take the stock.
     #[error("{target} refused to store what the load reads: {said}")]
     Refused {
@@ -195,6 +255,9 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadResult, ReapiLoadError> {
+    if reapi.mix.has(ReapiOperation::Execute) && reapi.stock < plan.clients as u64 {
+        return Err(ReapiLoadError::FewActions { clients: plan.clients, stock: reapi.stock });
+    }
     let stock = Arc::new(stock::prepare(plan, reapi)?);
     let body = |start: Start<'_>, recorder: Recorder| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -215,7 +278,33 @@ struct ReapiClient {
     random: Rc<RefCell<Random>>,
     /// What each operation of the mix is owed.
     owed: Rc<RefCell<Vec<f64>>>,
+    actions: Turn,
     next: Option<Next>,
+}
+
+/// The actions that one client executes, one after the other: no other client has them.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    next: u64,
+    first: u64,
+    step: u64,
+    stock: u64,
+}
+
+impl Turn {
+    fn new(client: usize, clients: usize, stock: u64) -> Self {
+        let (first, step) = (client as u64, clients as u64);
+        Self { next: first, first, step, stock }
+    }
+
+    fn take(&mut self) -> u64 {
+        let taken = self.next;
+        self.next += self.step;
+        if self.next >= self.stock {
+            self.next = self.first;
+        }
+        taken
+    }
 }
 
 /// The request that is sent next, and what its answer must be.
@@ -236,6 +325,11 @@ enum Expected {
     Missing(usize),
     /// The result of this action of the stock; `None` for one that nobody stored.
     Result(Option<u64>),
+    /// That an action was run, or that its result was in the cache.
+    Executed {
+        /// Which of both.
+        cached: bool,
+    },
 }
 
 /// The connected clients of a thread: a connection each.
@@ -247,10 +341,10 @@ async fn connect_all(
     let place = &start.place;
     let limit = std::time::Duration::from_nanos(place.plan.timeout_ns);
     let random = Rc::new(RefCell::new(random));
-    let nothing = || Rc::new(RefCell::new(vec![0.0; stock.plan.mix.len()]));
+    let nothing = || Rc::new(RefCell::new(vec![0.0; stock.plan.mix.parts.len()]));
     let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
     let mut clients = Vec::new();
-    for target in place.connections() {
+    for (client, target) in place.clients().zip(place.connections()) {
         let connection = Rc::new(Connection::new(target));
         connection.open_within(limit).await?;
         clients.push(ReapiClient {
@@ -258,6 +352,7 @@ async fn connect_all(
             connection,
             random: Rc::clone(&random),
             owed: together.clone().unwrap_or_else(nothing),
+            actions: Turn::new(client, place.plan.clients, stock.plan.stock),
             next: None,
         });
     }
@@ -267,7 +362,7 @@ async fn connect_all(
 impl ReapiClient {
     /// The operation that is furthest behind its share.
     fn in_turn(&self) -> usize {
-        let mix = &self.stock.plan.mix;
+        let mix = &self.stock.plan.mix.parts;
         furthest_behind(mix.iter().map(|(_, weight)| *weight), &mut self.owed.borrow_mut())
     }
 
@@ -279,8 +374,13 @@ impl ReapiClient {
         hit.then(|| index_below(&mut *random, stock) as u64)
     }
 
-    fn picks(&self) -> Vec<Option<u64>> {
-        (0..self.stock.plan.batch.max(1)).map(|_| self.pick()).collect()
+    /// As [`pick`](Self::pick), for what is asked before anything is built.
+    fn pick_asked(&self) -> Option<u64> {
+        if self.stock.plan.mix.cold { None } else { self.pick() }
+    }
+
+    fn picks(&self, pick: impl Fn(&Self) -> Option<u64>) -> Vec<Option<u64>> {
+        (0..self.stock.plan.batch.max(1)).map(|_| pick(self)).collect()
     }
 
     /// A number that no other blob has.
@@ -290,16 +390,16 @@ impl ReapiClient {
         self.random.borrow_mut().next_u64() | 1 << 63
     }
 
-    fn make(&self, operation: ReapiOperation) -> Next {
-        let stock = &self.stock;
+    fn make(&mut self, operation: ReapiOperation) -> Next {
+        let stock = Arc::clone(&self.stock);
         let (body, expected) = match operation {
             ReapiOperation::FindMissing => {
-                let picks = self.picks();
+                let picks = self.picks(Self::pick_asked);
                 let missing = picks.iter().filter(|pick| pick.is_none()).count();
                 (stock.find_missing(&picks, || self.fresh()), Expected::Missing(missing))
             }
             ReapiOperation::BatchRead => {
-                let picks = self.picks();
+                let picks = self.picks(Self::pick);
                 (stock.batch_read(&picks, || self.fresh()), Expected::Blobs(picks))
             }
             ReapiOperation::BatchUpdate => {
@@ -313,13 +413,19 @@ impl ReapiClient {
             }
             ReapiOperation::Write => (stock.write(self.fresh()), Expected::Done),
             ReapiOperation::GetResult => {
-                let pick = self.pick();
+                let pick = self.pick_asked();
                 let number = pick.unwrap_or_else(|| self.fresh());
                 (stock.get_result(number), Expected::Result(pick))
             }
             ReapiOperation::PutResult => {
                 let number = self.fresh();
                 (stock.put_result(number, self.pick().unwrap_or(0)), Expected::Done)
+            }
+            ReapiOperation::Execute => {
+                (stock.execute(self.actions.take(), true), Expected::Executed { cached: false })
+            }
+            ReapiOperation::ExecuteCached => {
+                (stock.execute(self.actions.take(), false), Expected::Executed { cached: true })
             }
         };
         Next { operation, body, expected }
@@ -329,7 +435,7 @@ impl ReapiClient {
 impl tasks::Client for ReapiClient {
     fn draw(&mut self) -> (usize, u64) {
         let place = self.in_turn();
-        let next = self.make(self.stock.plan.mix[place].0);
+        let next = self.make(self.stock.plan.mix.parts[place].0);
         let bytes = next.body.len() as u64;
         self.next = Some(next);
         (place, bytes)
@@ -369,6 +475,9 @@ fn path(operation: ReapiOperation) -> &'static str {
         }
         ReapiOperation::Read => "/google.bytestream.ByteStream/Read",
         ReapiOperation::Write => "/google.bytestream.ByteStream/Write",
+        ReapiOperation::Execute | ReapiOperation::ExecuteCached => {
+            "/build.bazel.remote.execution.v2.Execution/Execute"
+        }
     }
 }
 
@@ -384,12 +493,17 @@ fn reply(
     let messages = match answer {
         Answer::Messages(messages) => messages,
         // One of the stock may have been evicted: a miss as well.
-        Answer::Refused(NOT_FOUND) if !matches!(expected, Expected::Done) => return Ok(miss),
+        Answer::Refused(NOT_FOUND)
+            if !matches!(expected, Expected::Done | Expected::Executed { .. }) =>
+        {
+            return Ok(miss);
+        }
         Answer::Refused(code) => return Err(call::kind(code)),
     };
     match (operation, expected) {
         (ReapiOperation::BatchUpdate, _) => stock::batch_done(&messages, stock.plan.batch),
         (_, Expected::Done) => Ok(Reply::default()),
+        (_, Expected::Executed { cached }) => action::check(&messages, *cached),
         (ReapiOperation::FindMissing, Expected::Missing(count)) => {
             let missing = stock::count_missing(&messages)?;
             // Fewer than nobody stored: it has what it cannot have.
@@ -421,13 +535,36 @@ mod tests {
     #[test]
     fn mixes_are_read_and_nonsense_refused() {
         let mix = ReapiPlan::parse_mix("read=3, write=1").unwrap();
-        assert_eq!(mix, [(ReapiOperation::Read, 3.0), (ReapiOperation::Write, 1.0)]);
-        assert_eq!(ReapiPlan::parse_mix("cold").unwrap().len(), 4);
-        assert_eq!(ReapiPlan::parse_mix("warm").unwrap().len(), 2);
-        for nonsense in ["", "hot", "read", "read=0", "read=1,read=2", "execute=1", "read=NaN"] {
+        assert_eq!(mix.parts, [(ReapiOperation::Read, 3.0), (ReapiOperation::Write, 1.0)]);
+        let cold = ReapiPlan::parse_mix("cold").unwrap();
+        assert!(cold.parts.len() == 4 && cold.cold && !cold.executes());
+        let cold = ReapiPlan::parse_mix("cold-execution").unwrap();
+        assert!(cold.parts.len() == 5 && cold.cold && cold.executes());
+        let warm = ReapiPlan::parse_mix("warm").unwrap();
+        assert!(warm.parts.len() == 2 && !warm.cold);
+        assert!(ReapiPlan::parse_mix("execute=1").unwrap().executes());
+        for nonsense in ["", "hot", "read", "read=0", "read=1,read=2", "run=1", "read=NaN"] {
             assert!(ReapiPlan::parse_mix(nonsense).is_err(), "{nonsense}");
         }
         assert!(ReapiPlan::parse_size("64KiB").is_ok());
         assert!(ReapiPlan::parse_size("64").is_err());
+        assert!(ReapiPlan::parse_time("exponential:100ms").is_ok());
+        assert!(ReapiPlan::parse_time("5").is_err());
+    }
+
+    /// Two that execute the same action at once would be one execution with two answers.
+    #[test]
+    fn no_two_clients_ever_have_the_same_action() {
+        for (clients, stock) in [(3, 3), (3, 10), (4, 8), (1, 2)] {
+            let mut owner = std::collections::BTreeMap::new();
+            for client in 0..clients {
+                let mut turn = Turn::new(client, clients, stock);
+                for _ in 0..20 {
+                    let action = turn.take();
+                    assert!(action < stock, "{action} of {stock}");
+                    assert_eq!(*owner.entry(action).or_insert(client), client, "{action}");
+                }
+            }
+        }
     }
 }

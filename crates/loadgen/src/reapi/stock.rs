@@ -12,7 +12,7 @@ use sha2::Digest as _;
 use tokio::task::LocalSet;
 
 use super::call::{Answer, Connection};
-use super::{ReapiLoadError, ReapiOperation, ReapiPlan, path};
+use super::{ReapiLoadError, ReapiOperation, ReapiPlan, action, path};
 use crate::driver::{ErrorKind, Reply};
 use crate::load::LoadPlan;
 use crate::random::{Purpose, Random, stream};
@@ -26,16 +26,22 @@ const BATCH_BYTES: usize = 2 << 20;
 #[derive(Debug)]
 pub(super) struct Stock {
     pub(super) plan: ReapiPlan,
-    seed: u64,
+    pub(super) seed: u64,
     digests: Vec<re::Digest>,
+    /// Those that are executed; none where the mix executes none.
+    pub(super) actions: Vec<re::Digest>,
 }
 
 /// Makes the stock, and stores it at each target.
 pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, ReapiLoadError> {
-    let mut stock = Stock { plan: reapi.clone(), seed: plan.seed, digests: Vec::new() };
+    let mut stock =
+        Stock { plan: reapi.clone(), seed: plan.seed, digests: Vec::new(), actions: Vec::new() };
     for number in 0..reapi.stock {
         let digest = stock.digest_of(&stock.content(number));
         stock.digests.push(digest);
+    }
+    if reapi.mix.executes() {
+        stock.actions = (0..reapi.stock).map(|number| stock.action_blobs(number).0).collect();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -70,9 +76,6 @@ async fn fill(
             Err(kind) => Err(refused(kind.name().to_owned())),
         }
     };
-    let reads = |mix: &[(ReapiOperation, f64)], some: &[ReapiOperation]| {
-        mix.iter().any(|(operation, _)| some.contains(operation))
-    };
     let mut batch = Vec::new();
     let mut bytes = 0;
     for number in 0..stock.plan.stock {
@@ -94,9 +97,19 @@ async fn fill(
         let answer = store(ReapiOperation::BatchUpdate, stock.batch_update(&batch)).await?;
         batch_done(&answer, batch.len()).map_err(|kind| refused(kind.name().to_owned()))?;
     }
-    if reads(&stock.plan.mix, &[ReapiOperation::GetResult]) {
+    if stock.plan.mix.has(ReapiOperation::GetResult) {
         for number in 0..stock.plan.stock {
             store(ReapiOperation::PutResult, stock.put_result(number, number)).await?;
+        }
+    }
+    for numbers in action::groups(stock.actions.len()) {
+        let (body, count) = stock.store_actions(numbers);
+        let answer = store(ReapiOperation::BatchUpdate, body).await?;
+        batch_done(&answer, count).map_err(|kind| refused(kind.name().to_owned()))?;
+    }
+    if stock.plan.mix.has(ReapiOperation::ExecuteCached) {
+        for action in &stock.actions {
+            store(ReapiOperation::PutResult, stock.put_empty_result(action)).await?;
         }
     }
     Ok(())
@@ -109,7 +122,7 @@ fn framed(out: &mut BytesMut, message: &impl Message) {
     message.encode(out).expect("a growing buffer takes all");
 }
 
-fn one(message: &impl Message) -> Bytes {
+pub(super) fn one(message: &impl Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message.encoded_len() + 5);
     framed(&mut out, message);
     out.freeze()
@@ -121,7 +134,7 @@ fn hex(bytes: &[u8]) -> String {
 
 impl Stock {
     /// Draws that belong to one blob.
-    fn random(&self, number: u64) -> Random {
+    pub(super) fn random(&self, number: u64) -> Random {
         stream(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15), Purpose::Sizes, 0)
     }
 
@@ -144,7 +157,7 @@ impl Stock {
         content
     }
 
-    fn digest_of(&self, content: &[u8]) -> re::Digest {
+    pub(super) fn digest_of(&self, content: &[u8]) -> re::Digest {
         let hash = hex(sha2::Sha256::digest(content).as_slice());
         re::Digest { hash, size_bytes: i64::try_from(content.len()).unwrap_or(i64::MAX) }
     }
@@ -336,11 +349,11 @@ pub(super) fn count_missing(messages: &[Bytes]) -> Result<usize, ErrorKind> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::reapi::ReapiPlan;
 
-    fn stock() -> Stock {
+    pub(crate) fn stock() -> Stock {
         let plan = ReapiPlan {
             mix: ReapiPlan::parse_mix("warm").unwrap(),
             blob_size: ReapiPlan::parse_size("uniform:10B..3KiB").unwrap(),
@@ -348,8 +361,9 @@ mod tests {
             stock: 5,
             hit_ratio: 1.0,
             instance: String::new(),
+            action_time: ReapiPlan::parse_time("exponential:100ms").unwrap(),
         };
-        let mut stock = Stock { plan, seed: 1, digests: Vec::new() };
+        let mut stock = Stock { plan, seed: 1, digests: Vec::new(), actions: Vec::new() };
         for number in 0..5 {
             let digest = stock.digest_of(&stock.content(number));
             stock.digests.push(digest);

@@ -9,33 +9,52 @@ use crate::workload::{Driver, Jobs, Protocol, weights};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "reapi", keys: &[KEYS], read, jobs: Jobs::Never };
 
-const FORM: &str =
-    "`cold`, `warm`, `get`, `put`, or a table of weights such as { read = 3, write = 1 }";
+const FORM: &str = "`cold`, `cold-execution`, `warm`, `get`, `put`, or a table of weights such as \
+     { read = 3, write = 1 }";
+
+const WORDS: &[&str] = &["cold", "cold-execution", "warm", "get", "put"];
 
 /// Keys of the Remote Execution API.
 const KEYS: &[Key] = &[
     Key::new(
         "mix",
-        Form::Either(&[Form::Choice(&["cold", "warm", "get", "put"]), Form::Named(&Form::Number)]),
-        "`cold` and `warm` as Bazel makes them of an action, `get`, `put`, or weights of \
-         `find-missing`, `get-result`, `put-result`, `batch-read`, `batch-update`, `read`, `write`",
+        Form::Either(&[Form::Choice(WORDS), Form::Named(&Form::Number)]),
+        "`cold` and `warm` as Bazel makes them of an action, `cold-execution` as of one that the \
+         cluster executes, `get`, `put`, or weights of `find-missing`, `get-result`, `put-result`, \
+         `batch-read`, `batch-update`, `read`, `write`, `execute`, `execute-cached`",
     )
     .or("'warm'"),
     Key::text("blob_size", "`64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, …").or("'1KiB'"),
     Key::count("batch", 1, 100_000, "digests or blobs of one batch").or("50"),
-    Key::count("stock", 1, 10_000_000, "blobs, and results, that are stored before the load")
-        .or("1000"),
+    Key::count(
+        "stock",
+        1,
+        10_000_000,
+        "blobs, results and actions that are stored before the load",
+    )
+    .or("1000"),
     Key::quantity("hit_ratio", &SHARE, "how often a read asks for one of the stock").or("'100%'"),
+    Key::text("action_time", "how long an action takes: `100ms`, `exponential:100ms`, …")
+        .or("'0s'"),
     Key::texts("options", "further arguments of `kendall load reapi`"),
 ];
 
-const OPERATIONS: [&str; 7] =
-    ["find-missing", "get-result", "put-result", "batch-read", "batch-update", "read", "write"];
+const OPERATIONS: [&str; 9] = [
+    "find-missing",
+    "get-result",
+    "put-result",
+    "batch-read",
+    "batch-update",
+    "read",
+    "write",
+    "execute",
+    "execute-cached",
+];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let mix = match section.raw("mix") {
         None | Some(Value::String(_)) => {
-            let words = ["cold", "warm", "get", "put"].map(|word| (word, word));
+            let words: Vec<(&str, &str)> = WORDS.iter().map(|word| (*word, *word)).collect();
             section.choice("mix", &words)?.to_owned()
         }
         Some(Value::Table(table)) if !table.is_empty() => {
@@ -51,6 +70,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     options.extend(["--blob-size".to_owned(), section.text("blob_size")?]);
     options.extend(["--batch".to_owned(), section.count("batch")?.to_string()]);
     options.extend(["--stock".to_owned(), section.count("stock")?.to_string()]);
+    options.extend(["--action-time".to_owned(), section.text("action_time")?]);
     options.extend(["--hit-ratio".to_owned(), format!("{}%", hit_ratio * 100.0)]);
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })

@@ -6,23 +6,27 @@ use kendall_units::parse_share;
 use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
 
-/// Loads a build cache
+/// Loads a build cache, or a cluster that executes
 ///
 /// A stock of blobs and results of actions is stored first. A read asks for one of the stock as
-/// often as the hit ratio says; what comes back is checked. A write stores a blob that is new.
+/// often as the hit ratio says; what comes back is checked. A write stores a blob that is new. An
+/// action that is executed takes the time that is stated; no two clients have the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     kendall load reapi 127.0.0.1:9092 --mix get --clients 16 --duration 10s\n  \
     kendall load reapi 127.0.0.1:9092 --mix cold --blob-size exponential:20KiB --rate 500/s\n  \
-    kendall load reapi 127.0.0.1:9092 --mix batch-read=1 --batch 50 --hit-ratio 90%")]
+    kendall load reapi 127.0.0.1:9092 --mix batch-read=1 --batch 50 --hit-ratio 90%\n  \
+    kendall load reapi 127.0.0.1:8981 --mix execute=1 --action-time exponential:100ms --rate 20/s")]
 pub(crate) struct LoadReapi {
-    /// Caches that serve the same content, such as fronts; the clients are spread over them
+    /// Caches that serve the same content, such as fronts, or schedulers that pass on what is
+    /// asked of the cache; the clients are spread over them
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
 
-    /// `cold` and `warm` as Bazel 4 makes them of an action, `get` (ByteStream reads), `put`
-    /// (ByteStream writes), or weights of find-missing, get-result, put-result, batch-read,
-    /// batch-update, read, write
+    /// `cold` and `warm` as Bazel 4 makes them of an action, `cold-execution` as it makes them of
+    /// one that a cluster executes, `get` (ByteStream reads), `put` (ByteStream writes), or weights
+    /// of find-missing, get-result, put-result, batch-read, batch-update, read, write, execute,
+    /// execute-cached
     #[arg(long, default_value = "warm", value_name = "MIX")]
     mix: String,
 
@@ -34,13 +38,17 @@ pub(crate) struct LoadReapi {
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
 
-    /// Blobs, and results, that are stored first
+    /// Blobs, results and actions that are stored first
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     stock: u32,
 
     /// How often a read asks for one that is there
     #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = parse_share)]
     hit_ratio: f64,
+
+    /// How long an action takes: `100ms`, `exponential:100ms`, `uniform:10ms..1s`; `0s` runs true
+    #[arg(long, default_value = "0s", value_name = "DISTRIBUTION")]
+    action_time: String,
 
     /// Instance name
     #[arg(long, default_value = "", value_name = "NAME")]
@@ -59,12 +67,14 @@ impl LoadReapi {
             batch: usize::try_from(self.batch).unwrap_or(usize::MAX),
             stock: u64::from(self.stock),
             hit_ratio: self.hit_ratio,
+            action_time: ReapiPlan::parse_time(&self.action_time).map_err(refuse)?,
             instance: self.instance,
         };
         let stop = stop_at_a_signal()?;
         let result = reapi::run(&plan, &reapi, &stop, &mut self.common.progress());
         let result = result.map_err(|error| match error {
             ReapiLoadError::Load(error) => load_error(error),
+            few @ ReapiLoadError::FewActions { .. } => refuse(few),
             refused @ ReapiLoadError::Refused { .. } => exit_with(Exit::NotReady, refused),
         })?;
         self.common.print(&result)
