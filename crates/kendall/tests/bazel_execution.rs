@@ -6,7 +6,7 @@ mod execution_support;
 mod support;
 
 use bazel_support::{Built, GENERATED, Workspace};
-use execution_support::{Cluster, cache, scheduler};
+use execution_support::{Cluster, Secure, cache, scheduler};
 use support::wait_until;
 
 /// Actions that the workspace has at least: generated files, their sum, compilations, links, a test.
@@ -90,4 +90,26 @@ fn a_build_passes_when_the_cache_is_killed_in_the_middle() {
         cluster.cache = cache(cluster.folder.path(), &address);
     });
     assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn bazel_builds_by_tls_with_a_token_to_write_and_not_with_one_to_read() {
+    bazel_support::required();
+    let Some(cluster) = Secure::start() else { return };
+    let executor = format!("--remote_executor=grpcs://{}", cluster.scheduler.listen);
+    let trusted = format!("--tls_certificate={}", cluster.certificate.display());
+    let workspace = Workspace::new(104);
+    let token = "--remote_header=authorization=Bearer ci";
+    let cold = workspace.test(&[&executor, &trusted, token, "--jobs=8"]);
+    assert!(cold.remote >= LEAST && cold.local == 0, "{cold:?}");
+    workspace.clean();
+    let token = "--remote_header=authorization=Bearer people";
+    let output = workspace.bazel("test", &[&executor, &trusted, token, "//..."]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // What is in the cache may be read; nothing more has to be built.
+    assert!(output.status.success() || said.contains("PERMISSION_DENIED"), "{said}");
+    workspace.clean();
+    let output = workspace.bazel("test", &[&executor, &trusted, "//..."]);
+    assert!(!output.status.success(), "without a token");
 }

@@ -7,7 +7,7 @@
 )]
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -160,6 +160,74 @@ impl Cluster {
     }
 }
 
+/// A cluster whose every connection is encrypted and bears a token.
+pub struct Secure {
+    pub folder: tempfile::TempDir,
+    pub certificate: PathBuf,
+    pub cache: Process,
+    pub scheduler: Process,
+    pub worker: Process,
+    /// Files with a token to read, to write, and of a worker.
+    pub people: PathBuf,
+    pub ci: PathBuf,
+    pub w1: PathBuf,
+}
+
+impl Secure {
+    /// `None` where there is no openssl.
+    pub fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = certificate(folder.path(), "cluster")?;
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let tokens = file("tokens", "read people\nwrite ci\nwork w1\n");
+        let [people, ci, w1] = ["people", "ci", "w1"].map(|name| file(name, name));
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let (tokens, pem, key) = (text(&tokens), text(&certificate), text(&key));
+        let listens = ["--tokens", &tokens, "--tls-certificate", &pem, "--tls-key", &key];
+        let data = text(&folder.path().join("cache"));
+        let cache = ["cache", "--listen", "127.0.0.1:0", "--quota", "1GiB", "--data", &data];
+        let cache = Process::start(&[&cache[..], &listens].concat());
+        let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", &cache.listen];
+        let token = text(&ci);
+        let asks = ["--peer-certificate", &pem, "--peer-token", &token];
+        let scheduler = Process::start(&[&scheduler[..], &listens, &asks].concat());
+        let (data, token) = (text(&folder.path().join("worker")), text(&w1));
+        let worker = ["worker", "--scheduler", &scheduler.listen, "--cache", &cache.listen];
+        let asks = ["--data", &data, "--peer-certificate", &pem, "--peer-token", &token];
+        let worker = Process::start(&[&worker[..], &asks].concat());
+        Some(Self { folder, certificate, cache, scheduler, worker, people, ci, w1 })
+    }
+}
+
+/// A certificate for 127.0.0.1 that signs itself, and its key; `None` where there is no openssl.
+pub fn certificate(folder: &Path, name: &str) -> Option<(PathBuf, PathBuf)> {
+    let (certificate, key) =
+        (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args(["-nodes", "-days", "2", "-subj", "/CN=cluster"])
+        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    let Ok(made) = made else {
+        #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+        {
+            println!("SKIPPED: there is no openssl");
+        }
+        return None;
+    };
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some((certificate, key))
+}
+
 /// A client.
 #[derive(Clone)]
 pub struct Client {
@@ -167,6 +235,10 @@ pub struct Client {
     pub execution: ExecutionClient<Channel>,
     pub operations: lro::operations_client::OperationsClient<Channel>,
     pub invocation: String,
+}
+
+fn address(text: &str) -> std::net::SocketAddr {
+    text.parse().unwrap()
 }
 
 /// An action to be.
@@ -209,8 +281,7 @@ impl Job {
 
 impl Client {
     pub async fn new(scheduler: &str, cache: &str) -> Self {
-        let remote =
-            Remote::new(cache.parse().unwrap(), Duration::from_secs(10), Clock::monotonic());
+        let remote = Remote::new(address(cache), Duration::from_secs(10), Clock::monotonic());
         let endpoint = Channel::from_shared(format!("http://{scheduler}")).unwrap();
         let channel = endpoint.tcp_nodelay(true).connect_lazy();
         Self {

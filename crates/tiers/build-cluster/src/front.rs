@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::instruments::Families;
 use crate::listen::{Grpc, ListenError, ListenOptions, Listener, Serving};
+use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCacheServer;
@@ -44,6 +45,8 @@ pub struct FrontOptions {
     pub storage: Vec<Server>,
     /// The servers that share the results of actions.
     pub results: Vec<Server>,
+    /// How the servers are known, and this front to them.
+    pub trust: Trust,
     /// What is done with the share of one that cannot be reached.
     pub when_down: WhenDown,
     /// How long an answer is waited for.
@@ -104,7 +107,7 @@ impl CacheFront {
         let families = Families::new();
         let front = {
             let _inside = runtime.enter();
-            let known = (options.when_down, options.patience);
+            let known = (options.when_down, options.patience, &options.trust);
             let storage = Servers::new(&options.storage, known, &instruments, &families, 0);
             let first = options.storage.len();
             let results = Servers::new(&options.results, known, &instruments, &families, first);

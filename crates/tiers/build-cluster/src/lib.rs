@@ -12,6 +12,7 @@ pub mod front;
 mod html;
 pub mod instruments;
 pub mod listen;
+pub mod peer;
 pub mod remote;
 pub mod scheduler;
 pub mod status;

@@ -4,16 +4,15 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use kendall_tier::Clock;
 use tokio_stream::StreamExt as _;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::digest::{Digest, Function};
+use crate::peer::{Calls, Peer};
 use crate::wire::bytestream::byte_stream_client::ByteStreamClient;
 use crate::wire::re::action_cache_client::ActionCacheClient;
 use crate::wire::re::content_addressable_storage_client::ContentAddressableStorageClient;
@@ -32,10 +31,6 @@ const PIECE_BYTES: usize = 256 << 10;
 /// First and longest wait before a call is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for a connection, and for an answer to a call.
-const CONNECT: Duration = Duration::from_secs(2);
-/// Bytes that may be under way.
-const WINDOW: u32 = 4 << 20;
 
 /// What the cache could not do.
 #[derive(Debug, thiserror::Error)]
@@ -63,9 +58,9 @@ impl From<Status> for RemoteError {
 /// A cache at an address. Clones share its connection.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    storage: ContentAddressableStorageClient<Channel>,
-    results: ActionCacheClient<Channel>,
-    streams: ByteStreamClient<Channel>,
+    storage: ContentAddressableStorageClient<Calls>,
+    results: ActionCacheClient<Calls>,
+    streams: ByteStreamClient<Calls>,
     clock: Clock,
     patience: Duration,
 }
@@ -76,31 +71,12 @@ pub(crate) async fn pause(time: Duration) {
     tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_or_default();
 }
 
-/// A connection to `address` that is made when it is needed, and again when it broke. To be called on
-/// a runtime.
-///
-/// # Panics
-/// Never: a socket address is a valid authority.
-#[must_use]
-pub fn channel(address: SocketAddr) -> Channel {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    endpoint
-        .expect("a socket address is a valid authority")
-        .tcp_nodelay(true)
-        .connect_timeout(CONNECT)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .keep_alive_timeout(Duration::from_secs(10))
-        .connect_lazy()
-}
-
 impl Remote {
-    /// The cache at `address`, with the longest time for which a call is made again. To be called on
+    /// The cache of `peer`, with the longest time for which a call is made again. To be called on
     /// a runtime.
     #[must_use]
-    pub fn new(address: SocketAddr, patience: Duration, clock: Clock) -> Self {
-        let channel = channel(address);
+    pub fn new(peer: impl Into<Peer>, patience: Duration, clock: Clock) -> Self {
+        let channel = peer.into().calls();
         Self {
             storage: ContentAddressableStorageClient::new(channel.clone())
                 .max_decoding_message_size(MESSAGE_BYTES)

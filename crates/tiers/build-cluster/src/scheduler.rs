@@ -28,7 +28,8 @@ use streams::WorkerService;
 
 use crate::instruments::Families;
 use crate::listen::{ListenError, ListenOptions, Listener, Serving};
-use crate::remote::{self, Remote};
+use crate::peer::Peer;
+use crate::remote::Remote;
 use crate::wire::longrunning::operations_server::OperationsServer;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::CapabilitiesServer;
@@ -46,7 +47,7 @@ pub struct SchedulerOptions {
     /// Where it listens, for clients and workers.
     pub listen: ListenOptions,
     /// The cache.
-    pub cache: SocketAddr,
+    pub cache: Peer,
     /// Whether requests to the cache are passed on.
     pub front: bool,
     /// Bounds of queues and waits.
@@ -96,7 +97,7 @@ impl Scheduler {
             .map_err(SchedulerError::Threads)?;
         let listener = Listener::bind(options.listen)?;
         let address = listener.address();
-        let layout = report::layout(options.cache.to_string());
+        let layout = report::layout(options.cache.address.to_string());
         let instruments = Instruments::new(layout, clock.clone());
         let families = Families::new();
         let report = Report::new(&instruments, &families);
@@ -107,7 +108,7 @@ impl Scheduler {
         let desk = Arc::new(Desk::new(board, session, report, clock.clone()));
         let front = {
             let _inside = runtime.enter();
-            let cache = remote::channel(options.cache);
+            let cache = options.cache.calls();
             let remote = Remote::new(options.cache, options.patience, clock);
             let service = Service::new(Arc::clone(&desk), remote, options.actions);
             let workers = WorkerService { desk: Arc::clone(&desk), beat_ms: options.beat_ms };
@@ -118,7 +119,7 @@ impl Scheduler {
                 .add_service(WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES))
                 .add_service(CapabilitiesServer::new(capabilities))
                 .prepare();
-            Front { own, cache: options.front.then_some(cache) }
+            Front { own, cache: options.front.then(|| cache.for_others()) }
         };
         levels(&families, &desk);
         let ticking = Arc::clone(&desk);

@@ -18,7 +18,6 @@ mod tree;
 mod usage;
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +37,7 @@ use tree::Folders;
 pub use tree::TreeLimits;
 
 use crate::instruments::Families;
+use crate::peer::Peer;
 use crate::remote::Remote;
 
 /// How a worker runs.
@@ -48,9 +48,9 @@ pub struct WorkerOptions {
     /// Random text of this process.
     pub uid: String,
     /// The scheduler.
-    pub scheduler: SocketAddr,
+    pub scheduler: Peer,
     /// The cache.
-    pub cache: SocketAddr,
+    pub cache: Peer,
     /// Actions at the same time.
     pub slots: usize,
     /// Properties that actions may ask for.

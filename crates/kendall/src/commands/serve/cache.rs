@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kendall_build_cluster::cache::{Cache, CacheError, CacheOptions};
 use kendall_build_cluster::listen::{ListenError, ListenOptions, Tls, Tokens};
+use kendall_build_cluster::peer::{Trust, TrustFiles};
 use kendall_tier::{Clock, Stop};
 
 use super::{Running, TierFlags};
@@ -60,7 +61,15 @@ pub(crate) struct ClientFlags {
     #[arg(long, value_name = "N", default_value_t = 2048)]
     client_connections: u32,
 
-    /// File of tokens, a line each: `read TOKEN` or `write TOKEN`; `read *` lets everybody read
+    #[command(flatten)]
+    access: AccessFlags,
+}
+
+/// Who may do what, and by which certificate the tier is known.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AccessFlags {
+    /// File of tokens, a line each: `read TOKEN`, `write TOKEN`, or `work TOKEN` for workers;
+    /// `read *` lets everybody read
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
@@ -77,11 +86,60 @@ pub(crate) struct ClientFlags {
     tls_client_certificate: Option<PathBuf>,
 }
 
+/// How the other tiers of the cluster are known, and this one to them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerFlags {
+    /// PEM file with the certificate that those of the cache and the scheduler come from; then they
+    /// are spoken to by TLS alone
+    #[arg(long, value_name = "FILE")]
+    peer_certificate: Option<PathBuf>,
+
+    /// The name in their certificates; without it, their address
+    #[arg(long, value_name = "NAME", requires = "peer_certificate")]
+    peer_name: Option<String>,
+
+    /// PEM file with the certificate that is shown to them
+    #[arg(long, value_name = "FILE", requires_all = ["peer_certificate", "own_key"])]
+    own_certificate: Option<PathBuf>,
+
+    /// PEM file with its key
+    #[arg(long, value_name = "FILE", requires = "own_certificate")]
+    own_key: Option<PathBuf>,
+
+    /// File that holds the token that is shown to them
+    #[arg(long, value_name = "FILE")]
+    peer_token: Option<PathBuf>,
+}
+
+impl PeerFlags {
+    /// Reads the files.
+    pub(crate) fn trust(&self) -> anyhow::Result<Trust> {
+        let files = TrustFiles {
+            certificate: self.peer_certificate.clone(),
+            name: self.peer_name.clone(),
+            own: self.own_certificate.clone().zip(self.own_key.clone()),
+            token: self.peer_token.clone(),
+        };
+        Trust::read(&files).map_err(|error| exit_with(Exit::Refused, error))
+    }
+}
+
 impl ClientFlags {
     /// How a tier listens at `address`.
     pub(crate) fn listen(&self, address: std::net::SocketAddr) -> anyhow::Result<ListenOptions> {
+        self.access.listen(address, usize::try_from(self.client_connections).unwrap_or(usize::MAX))
+    }
+}
+
+impl AccessFlags {
+    /// How a tier listens at `address`, for so many connections.
+    pub(crate) fn listen(
+        &self,
+        address: std::net::SocketAddr,
+        connections: usize,
+    ) -> anyhow::Result<ListenOptions> {
         let mut options = ListenOptions::new(address);
-        options.connections = usize::try_from(self.client_connections).unwrap_or(usize::MAX);
+        options.connections = connections;
         if let Some(path) = &self.tokens {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| anyhow::Error::new(error).context(path.display().to_string()))

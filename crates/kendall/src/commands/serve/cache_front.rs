@@ -5,7 +5,7 @@ use kendall_build_cluster::listen::ListenError;
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::Seconds;
 
-use super::cache::ClientFlags;
+use super::cache::{ClientFlags, PeerFlags};
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
 
@@ -44,6 +44,9 @@ pub(crate) struct CacheFrontFlags {
     #[command(flatten)]
     clients: ClientFlags,
 
+    #[command(flatten)]
+    peers: PeerFlags,
+
     /// Threads
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
@@ -78,6 +81,7 @@ impl CacheFrontFlags {
             listen: self.clients.listen(self.tier.listen)?,
             storage: self.servers.clone(),
             results,
+            trust: self.peers.trust()?,
             when_down: match self.when_down {
                 WhenDownFlag::Miss => WhenDown::Miss,
                 WhenDownFlag::LeaveOut => WhenDown::LeaveOut,

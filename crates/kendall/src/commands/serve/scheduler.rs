@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 
-use kendall_build_cluster::listen::ListenOptions;
+use kendall_build_cluster::listen::ListenError;
+use kendall_build_cluster::peer::Peer;
 use kendall_build_cluster::scheduler::board::Limits;
 use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerError, SchedulerOptions};
 use kendall_tier::{Clock, Stop};
 use kendall_units::Seconds;
 
+use super::cache::{AccessFlags, PeerFlags};
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
 
@@ -91,6 +93,12 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "N", default_value_t = 2048)]
     connections: usize,
 
+    #[command(flatten)]
+    access: AccessFlags,
+
+    #[command(flatten)]
+    peers: PeerFlags,
+
     /// Threads
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
@@ -99,7 +107,7 @@ pub(crate) struct SchedulerFlags {
 impl SchedulerFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let scheduler = Scheduler::start(self.options(), Clock::monotonic())
+        let scheduler = Scheduler::start(self.options()?, Clock::monotonic())
             .map_err(|error| exit_with(exit_of(&error), error))?;
         let instruments = scheduler.instruments().clone();
         let families = scheduler.families().clone();
@@ -111,15 +119,14 @@ impl SchedulerFlags {
         running.finish()
     }
 
-    fn options(&self) -> SchedulerOptions {
-        let mut listen = ListenOptions::new(self.tier.listen);
-        listen.connections = self.connections;
+    fn options(&self) -> anyhow::Result<SchedulerOptions> {
+        let listen = self.access.listen(self.tier.listen, self.connections)?;
         let silence = self.worker_silence.as_duration();
         // Several beats may be lost before a worker is taken for dead.
         let beat_ms = u32::try_from((silence / 5).as_millis()).unwrap_or(u32::MAX).max(10);
-        SchedulerOptions {
+        Ok(SchedulerOptions {
             listen,
-            cache: self.cache,
+            cache: Peer { address: self.cache, trust: self.peers.trust()? },
             front: !self.no_front,
             limits: Limits {
                 queue_length: self.queue_capacity,
@@ -140,12 +147,13 @@ impl SchedulerFlags {
             beat_ms,
             patience: self.cache_patience.as_duration(),
             threads: usize::from(self.threads),
-        }
+        })
     }
 }
 
 fn exit_of(error: &SchedulerError) -> Exit {
     match error {
+        SchedulerError::Listen(ListenError::Tls(_)) => Exit::Refused,
         SchedulerError::Listen(_) => Exit::NotReady,
         SchedulerError::Threads(_) => Exit::Failure,
     }

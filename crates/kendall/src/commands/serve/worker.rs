@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use kendall_build_cluster::peer::Peer;
 use kendall_build_cluster::worker::sandbox::Sandbox;
 use kendall_build_cluster::worker::{
     OutputLimits, SlotProgram, TreeLimits, Worker, WorkerError, WorkerOptions, slot_process,
@@ -13,6 +14,7 @@ use kendall_build_cluster::worker::{
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
+use super::cache::PeerFlags;
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -38,6 +40,9 @@ pub(crate) struct WorkerFlags {
     /// The cache, or the front over several
     #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
     cache: SocketAddr,
+
+    #[command(flatten)]
+    peers: PeerFlags,
 
     /// Actions at the same time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -183,11 +188,12 @@ impl WorkerFlags {
         let name = self.name.clone().unwrap_or_else(|| format!("{}-{process}", machine.trim()));
         let start = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let size = |value: u16| usize::from(value);
+        let trust = self.peers.trust()?;
         Ok(WorkerOptions {
             uid: format!("{name}-{process}-{}-{}", start.tv_sec, start.tv_nsec),
             name,
-            scheduler: self.scheduler,
-            cache: self.cache,
+            scheduler: Peer { address: self.scheduler, trust: trust.clone() },
+            cache: Peer { address: self.cache, trust },
             slots: size(self.slots),
             offers: self.properties.clone(),
             folder: self.data.clone(),

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use kendall_tier::{Clock, Exchange, Instruments, Moments, Recorder, RequestType};
 use tonic::metadata::MetadataMap;
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::ring::Ring;
 use crate::digest::Digest;
 use crate::instruments::{Counter, Families};
 use crate::listen::Access;
-use crate::remote;
+use crate::peer::{Calls, Peer, Trust};
 use crate::wire::bytestream::byte_stream_client::ByteStreamClient;
 use crate::wire::re;
 use crate::wire::re::action_cache_client::ActionCacheClient;
@@ -93,15 +92,15 @@ pub(super) struct Shard {
     name: String,
     down: AtomicBool,
     failures: Counter,
-    pub(super) storage: ContentAddressableStorageClient<Channel>,
-    pub(super) results: ActionCacheClient<Channel>,
-    pub(super) streams: ByteStreamClient<Channel>,
-    pub(super) capabilities: CapabilitiesClient<Channel>,
+    pub(super) storage: ContentAddressableStorageClient<Calls>,
+    pub(super) results: ActionCacheClient<Calls>,
+    pub(super) streams: ByteStreamClient<Calls>,
+    pub(super) capabilities: CapabilitiesClient<Calls>,
 }
 
 impl Shard {
-    fn new(server: &Server, families: &Families) -> Self {
-        let channel = remote::channel(server.address);
+    fn new(server: &Server, trust: &Trust, families: &Families) -> Self {
+        let channel = Peer { address: server.address, trust: trust.clone() }.calls();
         let failures = families.counter(
             "kendall_cache_front_failures_total",
             "Calls that a server could not be reached for.",
@@ -134,14 +133,14 @@ pub(super) struct Timed {
 impl Servers {
     pub(super) fn new(
         servers: &[Server],
-        options: (WhenDown, Duration),
+        options: (WhenDown, Duration, &Trust),
         instruments: &Instruments,
         families: &Families,
         first: usize,
     ) -> Self {
         Self {
             ring: Ring::new(servers.iter().map(|server| (server.name.as_str(), server.weight))),
-            all: servers.iter().map(|server| Shard::new(server, families)).collect(),
+            all: servers.iter().map(|server| Shard::new(server, options.2, families)).collect(),
             when_down: options.0,
             patience: options.1,
             clock: instruments.clock().clone(),

@@ -1,4 +1,4 @@
-//! Who may do what: tokens, each for reading or for writing.
+//! Who may do what: tokens, each for reading, for writing, or for a worker.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,13 +16,15 @@ pub enum Access {
     Read,
     /// It may look and change.
     Write,
+    /// It may also take actions and answer for them: a worker.
+    Work,
 }
 
 impl Access {
     /// What a request may do; all where no tokens were given.
     #[must_use]
     pub fn of(extensions: &hyper::http::Extensions) -> Self {
-        extensions.get().copied().unwrap_or(Self::Write)
+        extensions.get().copied().unwrap_or(Self::Work)
     }
 
     /// Refuses a change by who may only look.
@@ -31,9 +33,22 @@ impl Access {
     /// PERMISSION_DENIED.
     pub fn may_write(self) -> Result<(), Box<Status>> {
         match self {
-            Self::Write => Ok(()),
+            Self::Write | Self::Work => Ok(()),
             Self::Read => Err(Box::new(Status::permission_denied(
                 "this token, or who comes without one, may only read",
+            ))),
+        }
+    }
+
+    /// Refuses a worker that has no token of one: what it answers is believed.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED.
+    pub fn may_work(self) -> Result<(), Box<Status>> {
+        match self {
+            Self::Work => Ok(()),
+            Self::Read | Self::Write => Err(Box::new(Status::permission_denied(
+                "a worker needs a token whose line says `work`",
             ))),
         }
     }
@@ -57,7 +72,7 @@ struct Known {
 pub enum TokensError {
     /// A line is not understood.
     #[error(
-        "line {0} of the tokens is not understood; write `read TOKEN` or `write TOKEN`, with * for those without a token"
+        "line {0} of the tokens is not understood; write `read TOKEN`, `write TOKEN` or `work TOKEN`, with * for those without a token"
     )]
     Line(usize),
     /// No line at all would shut out everybody.
@@ -66,8 +81,8 @@ pub enum TokensError {
 }
 
 impl Tokens {
-    /// Tokens of a text with a line each, `read TOKEN` or `write TOKEN`; `*` stands for those
-    /// without a token, `#` begins a comment.
+    /// Tokens of a text with a line each, `read TOKEN`, `write TOKEN` or `work TOKEN`; `*` stands for
+    /// those without a token, `#` begins a comment.
     ///
     /// # Errors
     /// [`TokensError`] for anything else.
@@ -82,6 +97,7 @@ impl Tokens {
             let access = match words.next() {
                 Some("read") => Access::Read,
                 Some("write") => Access::Write,
+                Some("work") => Access::Work,
                 _ => return Err(TokensError::Line(index + 1)),
             };
             let (Some(token), None) = (words.next(), words.next()) else {
@@ -157,7 +173,11 @@ mod tests {
         let open = Tokens::parse("read *\nwrite ci").unwrap();
         assert_eq!(access(&open, None), Some(Access::Read));
         assert_eq!(access(&open, Some("Bearer wrong")), None, "a wrong token is not none");
-        assert_eq!(access(&Tokens::default(), None), Some(Access::Write));
+        assert_eq!(access(&Tokens::default(), None), Some(Access::Work));
+        let worker = Tokens::parse("work w\nwrite ci").unwrap();
+        assert!(access(&worker, Some("Bearer w")).unwrap().may_work().is_ok());
+        assert!(access(&worker, Some("Bearer w")).unwrap().may_write().is_ok());
+        assert!(access(&worker, Some("Bearer ci")).unwrap().may_work().is_err());
     }
 
     #[test]

@@ -462,6 +462,7 @@ impl lro::operations_server::Operations for Service {
         &self,
         request: Request<lro::DeleteOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
+        Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
         let id = self.parse(&name)?;
         if self.desk.delete(id) {
@@ -475,6 +476,7 @@ impl lro::operations_server::Operations for Service {
         &self,
         request: Request<lro::CancelOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
+        Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
         let id = self.parse(&name)?;
         if self.desk.cancel(id) {

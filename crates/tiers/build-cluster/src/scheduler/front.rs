@@ -6,10 +6,10 @@ use hyper::{Request, Response};
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use tonic::{Request as Call, Status};
 
 use crate::listen::Serve;
+use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
 use crate::wire::{re, semver};
@@ -27,7 +27,7 @@ const CACHES: &[&str] = &[
 pub(super) struct Front {
     pub(super) own: Routes,
     /// The cache, when its services are passed on.
-    pub(super) cache: Option<Channel>,
+    pub(super) cache: Option<Calls>,
 }
 
 impl Serve for Front {
@@ -53,7 +53,7 @@ impl Serve for Front {
     }
 }
 
-async fn pass(mut cache: Channel, request: Request<Incoming>) -> Response<Body> {
+async fn pass(mut cache: Calls, request: Request<Incoming>) -> Response<Body> {
     let unreachable = |error: tonic::transport::Error| {
         Status::unavailable(format!("the cache cannot be reached: {error}")).into_http()
     };
@@ -69,7 +69,7 @@ async fn pass(mut cache: Channel, request: Request<Incoming>) -> Response<Body> 
 /// Capabilities: the cache's, with what the scheduler adds.
 #[derive(Debug, Clone)]
 pub(super) struct CapabilitiesService {
-    pub(super) cache: CapabilitiesClient<Channel>,
+    pub(super) cache: CapabilitiesClient<Calls>,
 }
 
 #[tonic::async_trait]

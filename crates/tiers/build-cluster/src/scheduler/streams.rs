@@ -39,7 +39,7 @@ impl Workers for WorkerService {
         &self,
         request: Request<Streaming<FromWorker>>,
     ) -> Result<Response<Conversation>, Status> {
-        Access::of(request.extensions()).may_write().map_err(|status| *status)?;
+        Access::of(request.extensions()).may_work().map_err(|status| *status)?;
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(HELLO, incoming.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;

@@ -2,7 +2,6 @@
 //! connection is made again with what is held.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +15,8 @@ use super::action::Kitchen;
 use super::action::Outcome;
 use super::report::Report;
 use super::slot::Slot;
-use crate::remote::{self, pause};
+use crate::peer::{Calls, Peer};
+use crate::remote::pause;
 use crate::work::{
     Beat, Drain, Finished, FromScheduler, FromWorker, Held, Hello, Lease, LeaseStage, Leave,
     Progress, Property, finished, from_scheduler, from_worker, workers_client::WorkersClient,
@@ -226,12 +226,12 @@ impl Runner {
 }
 
 /// Talks with the scheduler until the worker has drained.
-pub(super) async fn talk(scheduler: SocketAddr, identity: Identity, runner: Runner) {
+pub(super) async fn talk(scheduler: Peer, identity: Identity, runner: Runner) {
     let mut actions = JoinSet::new();
     let mut wait = FIRST_PAUSE;
     let table = Arc::clone(&runner.table);
     loop {
-        let channel = remote::channel(scheduler);
+        let channel = scheduler.calls();
         let conversation = converse(channel, &identity, &runner, &mut actions);
         let said = conversation.await;
         let draining = table.draining.load(Ordering::SeqCst);
@@ -241,6 +241,7 @@ pub(super) async fn talk(scheduler: SocketAddr, identity: Identity, runner: Runn
         match said {
             Ok(()) => wait = FIRST_PAUSE,
             Err(status) => {
+                let scheduler = scheduler.address;
                 tracing::info!(%scheduler, reason = status.message(), "no scheduler; trying again");
             }
         }
@@ -255,7 +256,7 @@ pub(super) async fn talk(scheduler: SocketAddr, identity: Identity, runner: Runn
 
 /// One connection, to its end.
 async fn converse(
-    channel: tonic::transport::Channel,
+    channel: Calls,
     identity: &Identity,
     runner: &Runner,
     actions: &mut JoinSet<()>,

@@ -1,0 +1,217 @@
+//! How a tier of the cluster reaches another: where it is, by which certificate it is known, and with
+//! which token it is asked.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{Request, Response};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Bytes that may be under way.
+const WINDOW: u32 = 4 << 20;
+/// A peer that answers no ping for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Files by which the others are known, and this tier to them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustFiles {
+    /// PEM file with the certificate that those of the others come from; TLS is spoken with it alone.
+    pub certificate: Option<PathBuf>,
+    /// The name in their certificates, where it is not their address.
+    pub name: Option<String>,
+    /// PEM files with a certificate of this tier and its key.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// File that holds a token.
+    pub token: Option<PathBuf>,
+}
+
+/// What a tier shows the others, and what it wants to see of them.
+#[derive(Clone, Default)]
+pub struct Trust {
+    tls: Option<Box<ClientTlsConfig>>,
+    token: Option<HeaderValue>,
+}
+
+impl std::fmt::Debug for Trust {
+    /// Without the key and the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Trust");
+        shown.field("tls", &self.tls.is_some()).field("token", &self.token.is_some()).finish()
+    }
+}
+
+/// Files that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// One cannot be read.
+    #[error("cannot read {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A token is one line of visible characters.
+    #[error("{0} holds no token; write one line of letters and digits")]
+    Token(PathBuf),
+    /// TLS does not take them.
+    #[error("the certificate or the key for calls to the other tiers cannot be used")]
+    Tls(#[source] tonic::transport::Error),
+}
+
+fn read(path: &Path) -> Result<String, TrustError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| TrustError::File { path: path.to_owned(), source })
+}
+
+impl Trust {
+    /// Reads the files, and sees that they can be used.
+    ///
+    /// # Errors
+    /// [`TrustError`].
+    pub fn read(files: &TrustFiles) -> Result<Self, TrustError> {
+        let token = match &files.token {
+            None => None,
+            Some(path) => {
+                let bearer = read(path)?;
+                let bearer = Some(bearer.trim()).filter(|text| !text.is_empty());
+                let value = bearer.and_then(|text| format!("Bearer {text}").parse().ok());
+                let mut value: HeaderValue =
+                    value.ok_or_else(|| TrustError::Token(path.clone()))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let tls = match &files.certificate {
+            None => None,
+            Some(path) => {
+                let mut tls =
+                    ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?));
+                if let Some(name) = &files.name {
+                    tls = tls.domain_name(name);
+                }
+                if let Some((certificate, key)) = &files.own {
+                    tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+                }
+                Some(Box::new(tls))
+            }
+        };
+        let trust = Self { tls, token };
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        trust.endpoint(nobody).map_err(TrustError::Tls)?;
+        Ok(trust)
+    }
+
+    fn endpoint(&self, address: SocketAddr) -> Result<Endpoint, tonic::transport::Error> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .tcp_nodelay(true)
+            .connect_timeout(CONNECT)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE);
+        match &self.tls {
+            None => Ok(endpoint),
+            Some(tls) => endpoint.tls_config(tls.as_ref().clone()),
+        }
+    }
+}
+
+/// Another tier of the cluster.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// How it is known.
+    pub trust: Trust,
+}
+
+impl From<SocketAddr> for Peer {
+    /// One that is spoken to in the clear.
+    fn from(address: SocketAddr) -> Self {
+        Self { address, trust: Trust::default() }
+    }
+}
+
+impl Peer {
+    /// A connection to it that is made when it is needed, and again when it broke. To be called on a
+    /// runtime.
+    ///
+    /// # Panics
+    /// Never: a socket address is a valid authority, and [`Trust`] was tried when it was read.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        let endpoint = self.trust.endpoint(self.address);
+        let channel = endpoint.expect("tried when the files were read").connect_lazy();
+        Calls { channel, token: self.trust.token.clone() }
+    }
+}
+
+/// A connection over which requests bear the tier's token.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    channel: Channel,
+    token: Option<HeaderValue>,
+}
+
+impl Calls {
+    /// The same connection for requests of others, which bear their own token or none.
+    #[must_use]
+    pub fn for_others(&self) -> Self {
+        Self { channel: self.channel.clone(), token: None }
+    }
+}
+
+impl Service<Request<Body>> for Calls {
+    type Response = Response<Body>;
+    type Error = tonic::transport::Error;
+    type Future = <Channel as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<Request<Body>>::poll_ready(&mut self.channel, context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Some(token) = &self.token {
+            request.headers_mut().entry(AUTHORIZATION).or_insert_with(|| token.clone());
+        }
+        self.channel.call(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let token = Some(file("empty", "\n"));
+        let said = Trust::read(&TrustFiles { token, ..TrustFiles::default() }).unwrap_err();
+        assert!(said.to_string().contains("holds no token"), "{said}");
+        let token = Some(folder.path().join("none"));
+        let said = Trust::read(&TrustFiles { token, ..TrustFiles::default() }).unwrap_err();
+        assert!(said.to_string().contains("cannot read"), "{said}");
+        let own = Some((file("own", "x"), file("key", "y")));
+        let certificate = Some(file("certificate", "nothing"));
+        let files = TrustFiles { certificate, own, ..TrustFiles::default() };
+        assert!(matches!(Trust::read(&files), Err(TrustError::Tls(_))));
+        let token = Some(file("token", "secret\n"));
+        let trust = Trust::read(&TrustFiles { token, ..TrustFiles::default() }).unwrap();
+        assert!(!format!("{trust:?}").contains("secret"), "{trust:?}");
+    }
+}
