@@ -81,6 +81,7 @@ impl Place {
         let path = std::env::var("PATH").unwrap();
         command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
         command.env("TMPDIR", self.folder.path()).env("KENDALL_TEST_MARK", &self.mark);
+        command.env("KENDALL_TEST_PODS", self.pods());
         command
     }
 
@@ -160,6 +161,13 @@ fn a_study_over_two_hosts_says_where_everything_ran() {
         assert!(kendall_units::exact_f64(offset.unsigned_abs()) <= bound.unwrap() + 1e3, "{clock}");
         assert!(clock["pings"].as_u64().unwrap() >= 100);
     }
+    // The way between the hosts, both of which are this machine: nothing like the link's 1 ms.
+    let ways = run.environment["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 1, "{ways:?}");
+    assert_eq!((&ways[0]["from"], &ways[0]["to"]), (&"load".into(), &"web".into()));
+    assert_eq!((&ways[0]["tier"], &ways[0]["count"]), (&"synthetic".into(), &50.into()));
+    let least = ways[0]["least_s"].as_f64().unwrap();
+    assert!(least > 0.0 && least < 0.001 && ways[0]["median_s"].as_f64().unwrap() >= least);
     // 4 clients, 1 ms of service, a link of 1 ms each way: 3 ms at least, in every answer.
     let measured = results.measured(run.id).unwrap();
     assert!(measured.throughput_per_s < 4.0 / 0.003, "{}", measured.throughput_per_s);
@@ -272,6 +280,175 @@ fn a_study_that_stands_still_loses_its_hosts() {
 fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
     assert!(status.unwrap().success());
+}
+
+/// What `kubectl` does in the cases that a study needs, with processes of this machine for pods.
+const KUBECTL: &str = r#"#!/usr/bin/env python3
+import json, os, pathlib, subprocess, sys
+place = pathlib.Path(os.environ["KENDALL_TEST_PODS"])
+words = sys.argv[1:]
+with open(place / "calls", "a") as calls:
+    calls.write(json.dumps(words) + "\n")
+def flag(name):
+    given = [word for word in words if word.startswith(name + "=")]
+    return given[0].split("=", 1)[1] if given else None
+if flag("--namespace") != "perf" or flag("--context") != "lab":
+    sys.exit("error: context or namespace does not exist")
+verbs = [word for word in words if not word.startswith("--")]
+def of(selector, labels):
+    name, value = selector.split("=", 1)
+    return labels.get(name) == value
+if verbs[0] == "create":
+    assert verbs == ["create", "-f", "-"], verbs
+    for job in json.load(sys.stdin)["items"]:
+        assert job["kind"] == "Job" and job["apiVersion"] == "batch/v1"
+        if (place / "forbidden").exists():
+            sys.exit("Error from server (Forbidden): jobs.batch is forbidden: User cannot create")
+        name = job["metadata"]["name"]
+        folder = place / name
+        (folder / "work").mkdir(parents=True)
+        (folder / "job").write_text(json.dumps(job))
+        [container] = job["spec"]["template"]["spec"]["containers"]
+        if not (place / "status").exists():
+            first = subprocess.Popen(container["command"], cwd=folder, start_new_session=True,
+                env=dict(os.environ, TMPDIR=str(folder / "work")), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            (folder / "first").write_text(str(first.pid))
+elif verbs[:2] == ["get", "pods"]:
+    items = []
+    for path in place.glob("*/job"):
+        job = json.loads(path.read_text())
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        if not of(flag("--selector"), labels):
+            continue
+        status = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [
+            {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
+        if (place / "status").exists():
+            status = json.loads((place / "status").read_text())
+        items.append({"metadata": {"name": path.parent.name + "-x", "labels": labels}, "status": status})
+    assert flag("--output") == "json"
+    print(json.dumps({"items": items}))
+elif verbs[0] == "exec":
+    at = words.index("--")
+    assert words[at - 3] .endswith("-x") and words[at - 2: at] == ["-c", "host"] and "-i" in words[:at]
+    folder = place / words[at - 3][:-2]
+    env = dict(os.environ, TMPDIR=str(folder / "work"))
+    os.execvpe(words[at + 1], words[at + 1:], env)
+elif verbs[:2] == ["delete", "jobs"]:
+    for path in list(place.glob("*/job")):
+        if of(flag("--selector"), json.loads(path.read_text())["metadata"]["labels"]):
+            path.rename(path.parent / "deleted")
+else:
+    sys.exit(f"error: unknown command {verbs}")
+"#;
+
+/// The study over two pods.
+fn over_pods() -> Option<Place> {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no python3");
+        return None;
+    }
+    let engine =
+        "engine = \"kubernetes\"\ncontext = \"lab\"\nnamespace = \"perf\"\nimage = \"any:1\"";
+    let study = STUDY
+        .replace("engine = \"command\"\nprefix = [\"sh\", \"-c\"]", engine)
+        .replace("web = { address = \"127.0.0.1\" }", "web = { cpu = 1, memory = \"1GiB\" }")
+        .replace("load = { address = \"127.0.0.1\" }", "load = { node = { pool = \"load\" } }");
+    let place = Place::new(&study);
+    let bin = place.folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::create_dir(place.pods()).unwrap();
+    std::fs::write(bin.join("kubectl"), KUBECTL).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("kubectl"), executable).unwrap();
+    Some(place)
+}
+
+impl Place {
+    fn pods(&self) -> PathBuf {
+        self.folder.path().join("pods")
+    }
+
+    /// First processes of pods that still run, Jobs that are still there, and files in pods.
+    fn no_pod_is_left(&self) {
+        let pods = || std::fs::read_dir(self.pods()).unwrap().map(|entry| entry.unwrap().path());
+        wait_until("the end of the pods", || {
+            pods().filter_map(|pod| std::fs::read_to_string(pod.join("first")).ok()).all(|pid| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+                stat.map_or(true, |stat| stat.contains(") Z "))
+            })
+        });
+        assert_eq!(self.with("").len(), 0);
+        for pod in pods().filter(|pod| pod.is_dir()) {
+            let left = std::fs::read_dir(pod.join("work")).unwrap();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert!(left.iter().all(|name| name == "kendall.pid"), "{left:?}");
+        }
+    }
+}
+
+#[test]
+fn pods_are_made_used_and_removed_by_the_users_own_kubectl() {
+    let Some(place) = over_pods() else { return };
+    let (done, said) = place.run(&[]);
+    assert!(done, "{said}");
+    let results = Results::open(&place.out()).unwrap();
+    let run = &results.runs().unwrap()[0];
+    assert_eq!(run.status, Status::Done, "{:?}", run.reasons);
+    let tiers = results.tiers(run.id, None).unwrap();
+    assert!(
+        tiers.iter().any(|tier| tier.host == "web") && run.environment["hosts"]["load"].is_object()
+    );
+    place.no_pod_is_left();
+    // One Job a host, and all of them deleted at the end.
+    let jobs: Vec<PathBuf> = std::fs::read_dir(place.pods())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    assert_eq!(jobs.len(), 2);
+    assert!(jobs.iter().all(|job| job.join("deleted").exists()), "{jobs:?}");
+}
+
+#[test]
+fn a_killed_study_leaves_no_pod_that_goes_on() {
+    let Some(place) = over_pods() else { return };
+    let study = place.folder.path().join("study.toml");
+    let text = std::fs::read_to_string(&study).unwrap();
+    std::fs::write(&study, text.replace("duration = \"2s\"", "duration = \"60s\"")).unwrap();
+    let mut child = place.start();
+    under_way(&place);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Nobody is left who could delete: the pods end by themselves.
+    place.no_pod_is_left();
+}
+
+#[test]
+fn a_pod_that_cannot_be_is_said_with_its_reason() {
+    let Some(place) = over_pods() else { return };
+    let refused = |status: &str| {
+        std::fs::write(place.pods().join("status"), status).unwrap();
+        let (done, said) = place.run(&["--dry-run"]);
+        assert!(!done, "{said}");
+        said
+    };
+    let message = "0/2 nodes are available: 2 Insufficient cpu.";
+    let said = refused(&format!(
+        r#"{{"phase": "Pending", "conditions": [{{"type": "PodScheduled", "status": "False",
+        "reason": "Unschedulable", "message": "{message}"}}]}}"#
+    ));
+    assert!(said.contains("host ") && said.contains(message), "{said}");
+    let said = refused(
+        r#"{"phase": "Pending", "containerStatuses": [{"state": {"waiting":
+        {"reason": "ImagePullBackOff", "message": "any:1 is not there"}}}]}"#,
+    );
+    assert!(said.contains("ImagePullBackOff: any:1 is not there"), "{said}");
+    std::fs::remove_file(place.pods().join("status")).unwrap();
+    std::fs::write(place.pods().join("forbidden"), "").unwrap();
+    let (done, said) = place.run(&["--dry-run"]);
+    assert!(!done && said.contains("jobs.batch is forbidden"), "{said}");
+    place.no_pod_is_left();
 }
 
 const OVER_SSH: &str = r#"

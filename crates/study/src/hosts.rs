@@ -8,6 +8,7 @@ mod carry;
 mod check;
 mod clocks;
 mod connection;
+mod kubernetes;
 pub(crate) mod protocol;
 mod remote;
 mod spec;
@@ -28,6 +29,7 @@ pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
 pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
 
 use self::carry::{Bootstrap, Program};
+use self::kubernetes::Kubernetes;
 use self::protocol::{AwaitReady, Hello, LEASE_S, ReadyAnswer, StartProcess, StartedProcess, What};
 use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
@@ -35,6 +37,9 @@ use crate::observe::Observed;
 
 /// The address of what runs here, unless the study states another.
 const LOOPBACK: &str = "127.0.0.1";
+
+/// Connections by which the way between two hosts is measured.
+const TRIPS: u32 = 50;
 
 /// Pings before a run and after it.
 pub(crate) const PINGS: usize = 50;
@@ -69,11 +74,17 @@ pub(crate) struct Machines {
     hosts: Hosts,
     carried: Option<Program>,
     far: BTreeMap<usize, Far>,
+    /// Dropped after the connections: they say goodbye before their pods are removed.
+    pods: Option<Kubernetes>,
 }
 
 impl Machines {
     pub(crate) fn new(keeper: Keeper, hosts: Hosts) -> Self {
-        Self { keeper, hosts, carried: None, far: BTreeMap::new() }
+        let pods = match &hosts.engine {
+            Engine::Kubernetes(pods) => Some(Kubernetes::new(pods.clone())),
+            Engine::Ssh | Engine::Command { .. } => None,
+        };
+        Self { keeper, hosts, carried: None, far: BTreeMap::new(), pods }
     }
 
     /// Connects what is not connected, or no longer.
@@ -94,21 +105,37 @@ impl Machines {
         };
         let program = self.carried.insert(program);
         let bootstrap = Bootstrap::of(program, LEASE_S);
+        let specs: Vec<(usize, &HostSpec)> =
+            missing.iter().filter_map(|host| Some((*host, self.hosts.list.get(*host)?))).collect();
+        let mut running = match &mut self.pods {
+            None => Vec::new(),
+            Some(pods) => {
+                let specs: Vec<&HostSpec> = specs.iter().map(|(_, spec)| *spec).collect();
+                pods.bring(&specs, interrupted)?
+            }
+        }
+        .into_iter();
         // All of them first: they come up at the same time.
         let mut pipes = Vec::new();
-        for host in missing {
-            let Some(spec) = self.hosts.list.get(host) else { continue };
-            let command = command(&self.hosts.engine, spec, &bootstrap);
+        for (host, spec) in specs {
+            let pod = running.next();
+            let command = match (&self.pods, &pod) {
+                (Some(pods), Some(pod)) => pods.exec(pod, &bootstrap),
+                _ => command(&self.hosts.engine, spec, &bootstrap),
+            };
             let pipe = connection::start(&command).map_err(|error| HostError::Unusable {
                 host: spec.name.clone(),
                 what: format!("`{}` cannot be started: {error}", command[0]),
             })?;
-            pipes.push((host, spec, pipe));
+            pipes.push((host, spec, pipe, pod));
         }
-        for (host, spec, pipe) in pipes {
+        for (host, spec, pipe, pod) in pipes {
             let carried = Some((&bootstrap, &*program));
             let connection = Connection::open(&spec.name, pipe, carried, interrupted)?;
-            let address = address(&self.hosts.engine, spec)?;
+            let address = match (&spec.address, pod) {
+                (None, Some(pod)) => pod.address,
+                _ => address(&self.hosts.engine, spec)?,
+            };
             self.far.insert(host, Far { connection: Arc::new(connection), address });
         }
         Ok(())
@@ -274,6 +301,16 @@ impl Machines {
         Ok(clocks)
     }
 
+    /// Round trips from a host to an address, in nanoseconds by its own clock; none where there is no
+    /// way, which the run itself will say better.
+    pub(crate) fn round_trips(&self, at: At, address: &str) -> Option<Vec<u64>> {
+        let address = address.to_owned();
+        match self.agent(at).ok()? {
+            None => agent::round_trips(&address, TRIPS).ok(),
+            Some(agent) => agent.ask(What::RoundTrips { address, count: TRIPS }).ok(),
+        }
+    }
+
     /// Removes what a run has left in the agents' folders.
     pub(crate) fn clear(&self, folder: &Path) {
         let Some(name) = folder.file_name() else { return };
@@ -308,6 +345,40 @@ impl HostClock {
             "clock_source": hello.clock_source,
             "clock": self.fit.json(),
             "longest_silence_s": self.silence.as_secs_f64(),
+        })
+    }
+}
+
+/// The way between two hosts, as connections to a tier measured it before a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// The tier that was connected to.
+    pub(crate) tier: String,
+    pub(crate) address: String,
+    /// Nanoseconds, in rising order.
+    times_ns: Vec<u64>,
+}
+
+impl Way {
+    pub(crate) fn new(ends: (&str, &str), tier: &str, address: &str, mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let (from, to) = (ends.0.to_owned(), ends.1.to_owned());
+        Self { from, to, tier: tier.to_owned(), address: address.to_owned(), times_ns: times }
+    }
+
+    /// As it is stored with a run.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let seconds = |ns: Option<&u64>| ns.map(|ns| kendall_units::Seconds::from_nanos(*ns).get());
+        serde_json::json!({
+            "from": self.from,
+            "to": self.to,
+            "tier": self.tier,
+            "address": self.address,
+            "count": self.times_ns.len(),
+            "least_s": seconds(self.times_ns.first()),
+            "median_s": seconds(self.times_ns.get(self.times_ns.len() / 2)),
         })
     }
 }
@@ -367,6 +438,8 @@ fn command(engine: &Engine, spec: &HostSpec, bootstrap: &Bootstrap) -> Vec<Strin
             }
             words
         }
+        // Reached by the name of its pod: `Kubernetes::exec`.
+        Engine::Kubernetes(_) => bootstrap.words(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use kendall_store::{HostSample, Process, SpeedSample};
 
 use crate::clock::monotonic_ns;
 use crate::hosts::protocol::{self, Looked, What};
-use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket};
+use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket, Way};
 use crate::http;
 use crate::instance::{Launch, ProcessError};
 use crate::place::{Member, Running, Starter};
@@ -20,7 +21,7 @@ use crate::sample;
 use crate::settings::Settings;
 use crate::speed::Probe;
 use crate::template::Values;
-use crate::topology::{Accounting, CLIENTS, StopSignal};
+use crate::topology::{Accounting, CLIENTS, Source, StopSignal};
 use crate::workload::Workload;
 
 /// Between two looks at what runs.
@@ -78,6 +79,8 @@ pub(crate) struct Observed {
     pub(crate) killed: Vec<String>,
     /// Clocks of the hosts beside this machine.
     pub(crate) clocks: Vec<HostClock>,
+    /// The ways between hosts that talk to each other.
+    pub(crate) ways: Vec<Way>,
 }
 
 /// A load generator, and what it found.
@@ -148,10 +151,44 @@ impl Observer<'_> {
             interrupted: self.interrupted,
         }
         .start()?;
+        let ways = self.ways(&running);
         let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
         let killed = running.stop(self.machines);
         self.machines.clear(self.folder);
-        outcome.map(|observed| Observed { killed, ..observed })
+        outcome.map(|observed| Observed { killed, ways, ..observed })
+    }
+
+    /// Measures the way from each host to each other that something there talks to, once a pair.
+    fn ways(&self, running: &Running) -> Vec<Way> {
+        let settings = self.settings;
+        let instances = |tier: &str| match settings.topology.tier(tier).map(|tier| &tier.source) {
+            Some(Source::Started(started)) => started.instances,
+            _ if tier == CLIENTS => settings.workload.generators,
+            _ => 0,
+        };
+        let placement = &settings.placement;
+        let mut known = BTreeSet::new();
+        let mut ways = Vec::new();
+        for (from, to) in settings.topology.edges() {
+            // Straight there: not through a link that stands for a network.
+            let addresses = running.reach(&to, &to, At::Here);
+            for (at, (number, address)) in placement
+                .of(&from, instances(&from))
+                .into_iter()
+                .flat_map(|at| (0..).zip(addresses).map(move |address| (at, address)))
+            {
+                let there = placement.at(&to, number);
+                if at == there || !known.insert((at, there)) {
+                    continue;
+                }
+                let ends = (placement.name(at), placement.name(there));
+                match self.machines.round_trips(at, address) {
+                    Some(times) => ways.push(Way::new(ends, &to, address, times)),
+                    None => tracing::debug!(?ends, address, "no round trip was measured"),
+                }
+            }
+        }
+        ways
     }
 
     fn prefill(&mut self, running: &mut Running) -> Result<(), RunError> {
@@ -296,6 +333,7 @@ impl Observer<'_> {
             speeds,
             killed: Vec::new(),
             clocks,
+            ways: Vec::new(),
         };
         crate::hosts::lined_up(&mut observed);
         Ok(observed)

@@ -19,7 +19,7 @@ use crate::clock::{monotonic_ns, unix_ns};
 use crate::cut::cut;
 use crate::environment;
 use crate::file::{Refusal, StudyFile};
-use crate::hosts::{Machines, Needs};
+use crate::hosts::{Machines, Needs, Way};
 use crate::instance::ProcessError;
 use crate::judge::Judgement;
 use crate::keep::Keeper;
@@ -607,6 +607,7 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
     if !observed.clocks.is_empty() {
         let hosts = observed.clocks.iter().map(|clock| (clock.host.clone(), clock.json()));
         run.environment["hosts"] = hosts.collect::<serde_json::Map<_, _>>().into();
+        run.environment["ways"] = observed.ways.iter().map(Way::json).collect::<Vec<_>>().into();
     }
     let killed = observed.killed.into_iter();
     judgement.caveats.extend(killed.map(|name| Caveat::Killed { name }));

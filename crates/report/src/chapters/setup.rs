@@ -17,6 +17,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if let Some(hosts) = hosts(data) {
         section.table(hosts);
     }
+    if let Some(ways) = ways(data) {
+        section.table(ways);
+    }
     section.table(environment(data));
     section.plot(order(data));
     section.table(runs(data));
@@ -112,6 +115,30 @@ fn hosts(data: &Observations) -> Option<Table> {
             text(&host["cores"]).into(),
             bound.into(),
             drift.into(),
+        ]);
+    }
+    Some(table)
+}
+
+/// Round trips between hosts, as they were measured before the first usable run.
+fn ways(data: &Observations) -> Option<Table> {
+    let run = data.runs.iter().find(|run| run.is_usable()).or(data.runs.first())?;
+    let ways = run.environment.get("ways")?.as_array().filter(|ways| !ways.is_empty())?;
+    let mut table = Table::new("ways", "Round trips between hosts, before the first usable run")
+        .column("from", "From", Unit::Text)
+        .column("to", "To", Unit::Text)
+        .column("tier", "By connections to", Unit::Text)
+        .column("least_s", "Least (ms)", Unit::Milliseconds)
+        .column("median_s", "Median (ms)", Unit::Milliseconds);
+    for way in ways {
+        let text = |key: &str| way[key].as_str().unwrap_or_default();
+        let time = |key: &str| Cell::number_or(way[key].as_f64(), "not measured");
+        table.push(vec![
+            text("from").into(),
+            text("to").into(),
+            text("tier").into(),
+            time("least_s"),
+            time("median_s"),
         ]);
     }
     Some(table)

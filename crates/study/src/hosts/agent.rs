@@ -369,7 +369,7 @@ fn piece(path: &Path, offset: u64) -> Result<String, String> {
 
 /// How long connections to an address took, each in nanoseconds: a round trip, and a little more. A
 /// refusal takes a round trip as well.
-fn round_trips(address: &str, count: u32) -> Result<Vec<u64>, String> {
+pub(super) fn round_trips(address: &str, count: u32) -> Result<Vec<u64>, String> {
     let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
     let target = resolved.ok_or_else(|| format!("{address} has no address"))?;
     let mut times = Vec::new();

@@ -122,6 +122,11 @@ impl Bootstrap {
         format!("exec sh -c '{}'", self.script)
     }
 
+    /// As words, with this before it.
+    pub(crate) fn words_after(&self, before: &str) -> Vec<String> {
+        vec!["sh".to_owned(), "-c".to_owned(), format!("{before}{}", self.script)]
+    }
+
     /// As words for a program that runs words.
     pub(crate) fn words(&self) -> Vec<String> {
         ["sh", "-c", &self.script].map(str::to_owned).into()

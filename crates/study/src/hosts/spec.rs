@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use kendall_keys::Form;
 use serde_json::{Value as Json, json};
 use toml::Value;
 
-use crate::section::{Key, Problem, Section};
+use crate::section::{BYTES, Key, Problem, Quantities as _, Section, TIME};
 use crate::topology::{CLIENTS, Source, Topology};
 
 /// The machine that the study runs on, in `[hosts]` and `[place]`.
@@ -16,7 +17,8 @@ pub(crate) const LOCALHOST: &str = "localhost";
 
 /// Keys of `[hosts]` that name no host.
 pub(crate) const HOSTS: &[Key] = &[
-    Key::choice("engine", &["ssh", "command"], "what carries the pipe to each host").or("'ssh'"),
+    Key::choice("engine", &["ssh", "command", "kubernetes"], "what carries the pipe to each host")
+        .or("'ssh'"),
     Key::texts(
         "prefix",
         "engine `command`: what is put before `sh -c SCRIPT`, such as `[\"srun\", \"-w\", \"{host}\"]`; \
@@ -24,12 +26,31 @@ pub(crate) const HOSTS: &[Key] = &[
     ),
     Key::text("program", "the `kendall` that is carried to the hosts; this one unless given")
         .optional(),
+    Key::text("context", "engine `kubernetes`: that of `kubectl`; its current one unless given")
+        .optional(),
+    Key::text("namespace", "engine `kubernetes`: where the pods are made").or("'default'"),
+    Key::text("image", "engine `kubernetes`: any with `sh`, small tools such as `cat`, and `gzip`")
+        .or("'debian:12-slim'"),
+    Key::flag("apart", "engine `kubernetes`: whether each pod has a node of its own").or("true"),
+    Key::quantity("deadline", &TIME, "engine `kubernetes`: after so long a pod ends in any case")
+        .or("'24h'"),
 ];
+
+/// Keys of `[hosts]` that only pods have.
+const OF_PODS: [&str; 5] = ["context", "namespace", "image", "apart", "deadline"];
 
 /// Keys of one host.
 pub(crate) const HOST: &[Key] = &[
     Key::text("ssh", "what `ssh` takes; the host's name unless given").optional(),
     Key::text("address", "the host's address on the network that is measured").optional(),
+    Key::new(
+        "node",
+        Form::Named(&Form::Text),
+        "engine `kubernetes`: labels of the node that the pod is to run on",
+    )
+    .optional(),
+    Key::number("cpu", "engine `kubernetes`: cores that the pod has, no more and no fewer"),
+    Key::quantity("memory", &BYTES, "engine `kubernetes`: memory that the pod has").optional(),
 ];
 
 /// How hosts are reached.
@@ -43,10 +64,27 @@ pub enum Engine {
         /// What is put before the words that are run there.
         prefix: Vec<String>,
     },
+    /// Each is a pod, by the user's own `kubectl`.
+    Kubernetes(Pods),
+}
+
+/// What all pods of a study have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pods {
+    /// Of `kubectl`, where it is not the current one.
+    pub context: Option<String>,
+    /// Where they are made.
+    pub namespace: String,
+    /// What they run in.
+    pub image: String,
+    /// Whether each has a node of its own.
+    pub apart: bool,
+    /// When each ends in any case, in seconds.
+    pub deadline_s: u64,
 }
 
 /// One host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSpec {
     /// Its name in the study.
     pub name: String,
@@ -54,10 +92,16 @@ pub struct HostSpec {
     pub target: String,
     /// Its address on the measured network, where the file states it.
     pub address: Option<String>,
+    /// Labels of the node that a pod is to run on.
+    pub node: BTreeMap<String, String>,
+    /// Cores that a pod has.
+    pub cpu: Option<f64>,
+    /// Memory that a pod has.
+    pub memory_bytes: Option<u64>,
 }
 
 /// `[hosts]`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Hosts {
     /// How they are reached.
     pub engine: Engine,
@@ -79,7 +123,7 @@ pub enum At {
 }
 
 /// `[hosts]` and `[place]` of one configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Placement {
     /// All hosts that the file names.
     pub hosts: Hosts,
@@ -156,12 +200,22 @@ impl Placement {
         for (from, to) in topology.edges() {
             for at in self.of(&to, instances(&to)) {
                 let elsewhere = self.of(&from, instances(&from)).into_iter().find(|a| *a != at);
-                let Some(asker) = elsewhere.map(|asker| self.name(asker)) else { continue };
+                let Some(asker) = elsewhere else { continue };
+                if asker == At::Here && at != At::Here && self.needs_address(at, true) {
+                    let host = self.name(at);
+                    let what = format!(
+                        "runs here and talks to `{to}` in the pod {host}, which is not reached from \
+                         outside of its cluster; place it on a host, too, or state an address of \
+                         {host} that is"
+                    );
+                    return Err(Problem { key: format!("place.{from}"), what });
+                }
+                let asker = self.name(asker);
                 let (key, form) = match at {
                     At::Here if self.hosts.here.is_none() => {
                         (HERE.to_owned(), "here = { address = \"10.0.0.1\" }".to_owned())
                     }
-                    At::Host(_) if self.needs_address(at) => {
+                    At::Host(_) if self.needs_address(at, false) => {
                         let name = self.name(at);
                         (name.to_owned(), format!("{name} = {{ address = \"10.0.0.2\" }}"))
                     }
@@ -176,11 +230,15 @@ impl Placement {
         Ok(())
     }
 
-    /// Whether nothing but the file can say its address.
-    fn needs_address(&self, at: At) -> bool {
+    /// Whether nothing but the file can say its address, to those inside of its cluster or outside.
+    fn needs_address(&self, at: At, outside: bool) -> bool {
         let At::Host(host) = at else { return false };
-        let ssh = self.hosts.engine == Engine::Ssh;
-        !ssh && self.hosts.list.get(host).is_some_and(|host| host.address.is_none())
+        let known = match self.hosts.engine {
+            Engine::Ssh => true,
+            Engine::Command { .. } => outside,
+            Engine::Kubernetes(_) => !outside,
+        };
+        !known && self.hosts.list.get(host).is_some_and(|host| host.address.is_none())
     }
 }
 
@@ -194,6 +252,10 @@ fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
             let what = "is for `engine = \"command\"`; options of ssh belong into ~/.ssh/config";
             return Err(section.problem("prefix", what));
         }
+        ("kubernetes", true) => Engine::Kubernetes(pods(&mut section)?),
+        ("kubernetes", false) => {
+            return Err(section.problem("prefix", "is for `engine = \"command\"`"));
+        }
         (_, true) => {
             let what =
                 "is missing; write what carries the pipe, such as [\"srun\", \"-w\", \"{host}\"]";
@@ -201,6 +263,10 @@ fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
         }
         (_, false) => Engine::Command { prefix },
     };
+    let is_pods = matches!(engine, Engine::Kubernetes(_));
+    if let Some(key) = OF_PODS.into_iter().find(|key| !is_pods && section.has(key)) {
+        return Err(section.problem(key, "is for `engine = \"kubernetes\"`"));
+    }
     let mut hosts = Hosts { engine, program, ..Hosts::default() };
     let own = |name: &str| HOSTS.iter().any(|key| key.name == name);
     for (name, value) in section.entries().into_iter().filter(|(name, _)| !own(name)) {
@@ -209,46 +275,103 @@ fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
             let what = "is no name for a host; use letters, digits, `-`, `_` and `.`";
             return Err(section.problem(name, what));
         }
-        let (target, address, effective) = host(&section, name, value)?;
+        let (spec, effective) = host(&section, name, value, is_pods)?;
         section.effective(name, effective);
         if name == HERE {
-            hosts.here = address;
+            hosts.here = spec.address;
         } else {
-            let target = target.unwrap_or_else(|| name.to_owned());
-            hosts.list.push(HostSpec { name: name.to_owned(), target, address });
+            hosts.list.push(spec);
         }
     }
     Ok((hosts, section.named()))
 }
 
-/// What the engine takes, the address, and the effective value.
-type HostEntry = (Option<String>, Option<String>, Json);
-
-fn host(section: &Section<'_>, name: &str, value: &Value) -> Result<HostEntry, Problem> {
-    match value {
-        Value::String(target) if name != HERE && !target.starts_with('-') => {
-            Ok((Some(target.clone()), None, json!(target)))
-        }
-        Value::Table(table) => {
-            let mut keys = Section::new(&section.path_of(name), table, &[HOST]);
-            let target = keys.opt_text("ssh")?;
-            if target.as_ref().is_some_and(|target| target.starts_with('-')) {
-                return Err(keys.problem("ssh", "is an option of ssh, and no host"));
-            }
-            let address = keys.opt_text("address")?;
-            if let Some(text) = &address
-                && text.parse::<std::net::IpAddr>().is_err()
-            {
-                let what = format!("`{text}` is no address; write it like `10.0.0.2`");
-                return Err(keys.problem("address", what));
-            }
-            Ok((target, address, keys.finish()?))
-        }
-        other => {
-            let form = "\"user@machine\" or { ssh = \"user@machine\", address = \"10.0.0.2\" }";
-            Err(section.problem(name, format!("`{other}` is no host; write {form}")))
-        }
+fn pods(section: &mut Section<'_>) -> Result<Pods, Problem> {
+    let pods = Pods {
+        context: section.opt_text("context")?,
+        namespace: section.text("namespace")?,
+        image: section.text("image")?,
+        apart: section.flag("apart")?,
+        deadline_s: section.seconds("deadline")?.as_nanos() / 1_000_000_000,
+    };
+    let option = [Some(&pods.namespace), pods.context.as_ref(), Some(&pods.image)];
+    if option.into_iter().flatten().any(|text| text.is_empty() || text.starts_with('-')) {
+        let what = "and `context` and `image` are names, and none is empty or begins with `-`";
+        return Err(section.problem("namespace", what));
     }
+    if pods.deadline_s == 0 {
+        return Err(section.problem("deadline", "is shorter than a second"));
+    }
+    Ok(pods)
+}
+
+/// A host, and its effective value.
+fn host(
+    section: &Section<'_>,
+    name: &str,
+    value: &Value,
+    is_pod: bool,
+) -> Result<(HostSpec, Json), Problem> {
+    let mut spec =
+        HostSpec { name: name.to_owned(), target: name.to_owned(), ..HostSpec::default() };
+    let table = match value {
+        Value::String(target) if name != HERE && !is_pod && !target.starts_with('-') => {
+            spec.target.clone_from(target);
+            return Ok((spec, json!(target)));
+        }
+        Value::Table(table) => table,
+        other => {
+            let form = if is_pod {
+                "{} or { node = { pool = \"web\" }, cpu = 2, memory = \"2GiB\" }"
+            } else {
+                "\"user@machine\" or { ssh = \"user@machine\", address = \"10.0.0.2\" }"
+            };
+            return Err(section.problem(name, format!("`{other}` is no host; write {form}")));
+        }
+    };
+    let mut keys = Section::new(&section.path_of(name), table, &[HOST]);
+    let of_another = if is_pod { &["ssh"][..] } else { &["node", "cpu", "memory"] };
+    if let Some(key) = of_another.iter().find(|key| keys.has(key)) {
+        return Err(keys.problem(key, "is for another `engine`"));
+    }
+    if let Some(target) = keys.opt_text("ssh")? {
+        if target.starts_with('-') {
+            return Err(keys.problem("ssh", "is an option of ssh, and no host"));
+        }
+        spec.target = target;
+    }
+    spec.address = keys.opt_text("address")?;
+    if let Some(text) = &spec.address
+        && text.parse::<std::net::IpAddr>().is_err()
+    {
+        let what = format!("`{text}` is no address; write it like `10.0.0.2`");
+        return Err(keys.problem("address", what));
+    }
+    if is_pod {
+        pod(&mut keys, &mut spec)?;
+    }
+    Ok((spec, keys.finish()?))
+}
+
+/// What only a pod has.
+fn pod(keys: &mut Section<'_>, spec: &mut HostSpec) -> Result<(), Problem> {
+    if let Some(value) = keys.raw("node") {
+        let labels = value.as_table().map(|table| {
+            table.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        });
+        let labels = labels.and_then(Iterator::collect::<Option<BTreeMap<String, String>>>);
+        let form = "is no table of labels; write { pool = \"web\" }";
+        spec.node = labels.ok_or_else(|| keys.problem("node", form))?;
+        keys.effective("node", json!(spec.node));
+    }
+    spec.cpu = keys.number("cpu")?;
+    if spec.cpu.is_some_and(|cpu| cpu <= 0.0) {
+        return Err(keys.problem("cpu", "must be above zero"));
+    }
+    if keys.has("memory") {
+        spec.memory_bytes = Some(keys.bytes("memory")?);
+    }
+    Ok(())
 }
 
 type Places = BTreeMap<String, Vec<At>>;
@@ -345,6 +468,35 @@ mod tests {
             "[hosts]\nengine = 'command'\nprefix = ['sh', '-c']\na = {}\n[place]\nservers = 'a'\n",
         );
         assert!(said.unwrap_err().contains("a = { address"));
+    }
+
+    #[test]
+    fn pods_are_said_with_what_they_have() {
+        let pods = "[hosts]\nengine = 'kubernetes'\nnamespace = 'perf'\n\
+                    web = { node = { pool = 'web' }, cpu = 2, memory = '2GiB' }\nload = {}\n";
+        let all = "[place]\nservers = 'web'\nproxies = 'web'\nclients = 'load'\n";
+        let placement = study(&format!("{pods}{all}")).unwrap().settings(&[]).unwrap().placement;
+        let super::Engine::Kubernetes(found) = &placement.hosts.engine else { panic!("pods") };
+        assert_eq!((found.namespace.as_str(), found.deadline_s), ("perf", 86_400));
+        assert!(found.apart && found.image == "debian:12-slim");
+        let web = &placement.hosts.list[0];
+        assert_eq!((web.cpu, web.memory_bytes), (Some(2.0), Some(2 << 30)));
+        assert_eq!(web.node["pool"], "web");
+        // What runs here does not reach into a cluster.
+        let said = study(&format!("{pods}[place]\nservers = 'web'\n")).unwrap_err();
+        assert!(said.contains("place.proxies") && said.contains("not reached"), "{said}");
+        for (text, what) in [
+            ("[hosts]\nnamespace = 'x'\n", "hosts.namespace"),
+            ("[hosts]\nweb = { cpu = 2 }\n", "hosts.web.cpu"),
+            ("[hosts]\nengine = 'kubernetes'\nweb = 'x'\n", "hosts.web"),
+            ("[hosts]\nengine = 'kubernetes'\nweb = { ssh = 'x' }\n", "hosts.web.ssh"),
+            ("[hosts]\nengine = 'kubernetes'\nweb = { cpu = 0 }\n", "above zero"),
+            ("[hosts]\nengine = 'kubernetes'\nweb = { node = 3 }\n", "hosts.web.node"),
+            ("[hosts]\nengine = 'kubernetes'\nnamespace = '--all'\n", "hosts.namespace"),
+        ] {
+            let said = study(text).unwrap_err();
+            assert!(said.contains(what), "{text}: {said}");
+        }
     }
 
     #[test]
