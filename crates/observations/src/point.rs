@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_predict::measured::{
-    BatchView, ConnectionView, NetworkView, OperatingPoint, ProcessView, ThreadView, TierView, View,
+    BatchView, ConnectionView, HostView, NetworkView, OperatingPoint, ProcessView, ThreadView,
+    TierView, View,
 };
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
@@ -55,7 +56,30 @@ pub(crate) fn of(measured: &Measured) -> OperatingPoint {
             in_bytes_per_s: exact_f64(host.network_in_bytes) / host.length_s,
             out_bytes_per_s: exact_f64(host.network_out_bytes) / host.length_s,
         }),
+        hosts: if host.is_some() { Vec::new() } else { hosts(measured) },
     }
+}
+
+/// Each host with what the study's processes used there.
+fn hosts(measured: &Measured) -> Vec<HostView> {
+    let view = |host: &kendall_store::HostUse| {
+        let mut view = HostView {
+            name: host.host.clone(),
+            cores: f64::from(host.cores),
+            busy_cores: host.utilization() * f64::from(host.cores),
+            ..HostView::default()
+        };
+        let there = measured.processes.iter().filter(|process| process.host == host.host);
+        for process in there.filter(|process| process.length_s > 0.0) {
+            view.own_cores += process.cores_busy();
+            view.run_queue_wait += process.run_queue_wait_s / process.length_s;
+            if process.part.role == Role::Generator {
+                view.generator_cores += process.cores_busy();
+            }
+        }
+        view
+    };
+    measured.hosts.iter().map(view).collect()
 }
 
 /// The way from the clients to the first tier that reports, and what lies behind it.
@@ -368,6 +392,23 @@ impl Together<'_> {
         })
     }
 
+    fn host(&self, view: &HostView) -> HostView {
+        let mean = |value: fn(&HostView) -> f64| {
+            let of = |point: &OperatingPoint| {
+                point.hosts.iter().find(|h| h.name == view.name).map(value)
+            };
+            self.mean(|point| of(point).unwrap_or(0.0))
+        };
+        HostView {
+            name: view.name.clone(),
+            cores: view.cores,
+            busy_cores: mean(|host| host.busy_cores),
+            own_cores: mean(|host| host.own_cores),
+            generator_cores: mean(|host| host.generator_cores),
+            run_queue_wait: mean(|host| host.run_queue_wait),
+        }
+    }
+
     fn process(&self, view: &ProcessView) -> ProcessView {
         let mean = |value: fn(&ProcessView) -> f64| {
             self.mean(|point| point.process(&view.part).map_or(0.0, value))
@@ -413,6 +454,7 @@ pub(crate) fn together(points: &[&OperatingPoint]) -> OperatingPoint {
             in_bytes_per_s: network(|of| of.in_bytes_per_s),
             out_bytes_per_s: network(|of| of.out_bytes_per_s),
         }),
+        hosts: first.hosts.iter().map(|view| all.host(view)).collect(),
         ..first.clone()
     }
 }

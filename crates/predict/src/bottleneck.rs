@@ -7,7 +7,7 @@
 use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{OperatingPoint, TierView};
+use crate::measured::{HostView, OperatingPoint, TierView};
 
 /// Hardware or software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub enum ResourceKind {
 pub enum ResourceId {
     /// Cores of the host.
     Host,
+    /// Cores of one of several hosts, by its name.
+    HostOf(String),
     /// Cores of the processes of one part.
     Cpu(Part),
     /// Workers of a tier, by its name.
@@ -47,7 +49,7 @@ impl ResourceId {
     #[must_use]
     pub const fn kind(&self) -> ResourceKind {
         match self {
-            Self::Host => ResourceKind::HostCpu,
+            Self::Host | Self::HostOf(_) => ResourceKind::HostCpu,
             Self::Cpu(_) => ResourceKind::ProcessCpu,
             Self::Workers(_) => ResourceKind::WorkerPool,
             Self::Connections { .. } => ResourceKind::ConnectionPool,
@@ -125,13 +127,12 @@ const OTHERS_DISTURB: f64 = 0.2;
 /// request needs as much of it. The load generator and a host that others use do not count.
 #[must_use]
 pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
-    let disturbed = disturbing_share(point).is_some();
     let harness =
         |id: &ResourceId| matches!(id, ResourceId::Cpu(part) if !part.role.is_of_the_system());
     resources(point)
         .into_iter()
         .filter(|resource| resource.utilization >= least)
-        .filter(|resource| !(disturbed && resource.kind == ResourceKind::HostCpu))
+        .filter(|resource| !is_disturbed(point, &resource.id))
         .filter(|resource| !harness(&resource.id))
         .max_by(|a, b| a.utilization.total_cmp(&b.utilization))
 }
@@ -149,8 +150,15 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let others = disturbing_share(point);
     // Cores that others filled do not explain what the system's own resources do.
     let host = || near(ResourceKind::HostCpu);
-    let limiting = host()
-        .filter(|_| others.is_none())
+    let full_of_own = |resource: &&Resource| {
+        resource.kind == ResourceKind::HostCpu
+            && resource.utilization >= LIMITING
+            && !is_disturbed(point, &resource.id)
+            && !is_of_generators(point, &resource.id)
+    };
+    let limiting = resources
+        .iter()
+        .find(full_of_own)
         .or_else(|| near(ResourceKind::ProcessCpu))
         .or_else(|| near(ResourceKind::ConnectionPool).filter(|pool| waited_for(pool)))
         .or_else(|| near(ResourceKind::WorkerPool));
@@ -164,6 +172,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let generator_suspected = resources.iter().any(|resource| {
         matches!(&resource.id, ResourceId::Cpu(part) if part.role == Role::Generator)
             && resource.utilization >= LIMITING
+            || is_of_generators(point, &resource.id) && resource.utilization >= LIMITING
     });
     let mut evidence = Vec::new();
     match (limiting, &cannot_tell) {
@@ -192,10 +201,43 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
 }
 
 /// Share of the host's busy time that programs outside the study took, where it is enough to
-/// disturb.
+/// disturb; of several hosts, the largest.
 #[must_use]
 pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
-    others_share(point).filter(|share| *share > OTHERS_DISTURB)
+    let of_hosts = point.hosts.iter().filter_map(others_there);
+    others_share(point)
+        .into_iter()
+        .chain(of_hosts)
+        .filter(|share| *share > OTHERS_DISTURB)
+        .reduce(f64::max)
+}
+
+/// Share of one host's busy time that no process of the study accounts for.
+fn others_there(host: &HostView) -> Option<f64> {
+    let known = host.busy_cores > 0.0 && host.own_cores > 0.0;
+    known.then(|| (1.0 - host.own_cores / host.busy_cores).max(0.0))
+}
+
+fn host_of<'a>(point: &'a OperatingPoint, id: &ResourceId) -> Option<&'a HostView> {
+    let ResourceId::HostOf(name) = id else { return None };
+    point.hosts.iter().find(|host| host.name == *name)
+}
+
+/// Whether others than the study filled a host enough for it to say nothing of the system.
+fn is_disturbed(point: &OperatingPoint, id: &ResourceId) -> bool {
+    let share = match id {
+        ResourceId::Host => others_share(point),
+        id => host_of(point, id).and_then(others_there),
+    };
+    share.is_some_and(|share| share > OTHERS_DISTURB)
+}
+
+/// Whether a host has nothing of the system, but load generators: its limit is theirs.
+fn is_of_generators(point: &OperatingPoint, id: &ResourceId) -> bool {
+    const NEARLY_ALL: f64 = 0.99;
+    host_of(point, id).is_some_and(|host| {
+        host.generator_cores > 0.0 && host.generator_cores > NEARLY_ALL * host.own_cores
+    })
 }
 
 /// Share of the host's busy time that no process of the study accounts for.
@@ -260,6 +302,21 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             demand_s: demand(busy),
             queue_length: waits,
             waiting_time_s: waits.and_then(demand),
+        });
+    }
+    // Processors are shared by what is placed on one host, and not beyond it.
+    for host in point.hosts.iter().filter(|host| host.cores > 0.0) {
+        resources.push(Resource {
+            id: ResourceId::HostOf(host.name.clone()),
+            name: format!("CPU of host {}", host.name),
+            kind: ResourceKind::HostCpu,
+            busy: host.busy_cores,
+            servers: host.cores,
+            utilization: host.busy_cores / host.cores,
+            visits: 1.0,
+            demand_s: demand(host.busy_cores),
+            queue_length: Some(host.run_queue_wait),
+            waiting_time_s: demand(host.run_queue_wait),
         });
     }
     resources
@@ -454,6 +511,46 @@ mod tests {
         let why = found.cannot_tell.unwrap();
         assert!(why.contains("99 %") && why.contains("a quieter machine would tell"), "{why}");
         assert!(found.evidence[0].starts_with("cannot tell"), "{:?}", found.evidence);
+    }
+
+    /// A full host limits what is placed on it, whatever another host has left; one that only
+    /// generates load limits nothing of the system.
+    #[test]
+    fn each_host_is_a_resource_of_its_own() {
+        let host = |name: &str, busy, own, generator| HostView {
+            name: name.to_owned(),
+            cores: 2.0,
+            busy_cores: busy,
+            own_cores: own,
+            generator_cores: generator,
+            run_queue_wait: 0.5,
+        };
+        let mut point = OperatingPoint {
+            host_cores: 0.0,
+            host_busy_cores: None,
+            hosts: vec![host("db", 1.96, 1.9, 0.0), host("load", 0.4, 0.35, 0.35)],
+            ..point()
+        };
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("CPU of host db"));
+        let names: Vec<&str> = found.resources.iter().map(|r| r.name.as_str()).collect();
+        assert!(names.contains(&"CPU of host load") && !names.contains(&"CPU of the host"));
+        assert_eq!(full_resource(&point, 0.95).unwrap().id, ResourceId::HostOf("db".to_owned()));
+        assert!(!found.disturbed && !found.generator_suspected);
+        point.hosts[0] = host("db", 0.5, 0.45, 0.0);
+        point.hosts[1] = host("load", 1.99, 1.95, 1.95);
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("workers of proxies"));
+        assert!(found.generator_suspected);
+        assert_ne!(
+            full_resource(&point, 0.95).map(|r| r.id),
+            Some(ResourceId::HostOf("load".into()))
+        );
+        // Others on one host say nothing against the other.
+        point.hosts = vec![host("db", 1.96, 0.3, 0.0), host("load", 0.4, 0.35, 0.35)];
+        point.tiers[0].workers_busy = 1.0;
+        let found = bottleneck(&point);
+        assert!(found.disturbed && found.limiting.is_none() && found.cannot_tell.is_some());
     }
 
     #[test]

@@ -39,6 +39,26 @@ pub struct OperatingPoint {
     /// Bytes that the host received and sent a second, loopback included; `None` where not
     /// recorded.
     pub host_network: Option<NetworkView>,
+    /// Each host, where the study ran on several; the three fields above say nothing then.
+    #[serde(default)]
+    pub hosts: Vec<HostView>,
+}
+
+/// One of several hosts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostView {
+    /// Its name in the study.
+    pub name: String,
+    /// Its cores.
+    pub cores: f64,
+    /// Cores that were busy, whoever used them.
+    pub busy_cores: f64,
+    /// Cores that processes of the study used there.
+    pub own_cores: f64,
+    /// The part of these that load generators used.
+    pub generator_cores: f64,
+    /// Threads of the study that waited for a core there.
+    pub run_queue_wait: f64,
 }
 
 /// Bytes that crossed a place.

@@ -77,6 +77,8 @@ pub struct ProcessUse {
     pub part: Part,
     /// Number of the instance of that part.
     pub instance: u32,
+    /// Where it ran.
+    pub host: String,
     /// Time between the two samples used, which lie nearest the window's edges.
     pub length_s: f64,
     /// CPU time in user mode.
@@ -250,6 +252,7 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
     Some(ProcessUse {
         part: process.part.clone(),
         instance: process.instance,
+        host: process.host.clone(),
         length_s: seconds_between(from.at_ns, to.at_ns),
         cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
         cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),

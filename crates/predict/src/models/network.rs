@@ -59,9 +59,8 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
         calibration: vec![0, maximum],
         model: "network: delay, worker pool, cores".to_owned(),
         assumes: format!(
-            "{} cores that all processes share, {pool}; the processor time of a request does not \
-             depend on the load",
-            cores.cores
+            "{}, {pool}; the processor time of a request does not depend on the load",
+            cores.shared()
         ),
         calibrated_on: format!(
             "delays from the lowest load (N = {}): {} outside the workers, {} while one is held; \
@@ -69,7 +68,7 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
             curve[0].load(),
             Seconds::new(cores.outside_s),
             Seconds::new(cores.inside_s),
-            Seconds::new(cores.demand_s),
+            Seconds::new(cores.hosts.iter().map(|host| host.demand_s).sum()),
             curve[maximum].load()
         ),
     };
@@ -394,18 +393,53 @@ struct Cores {
     /// Lowest load, and that of the highest throughput.
     loads: (f64, f64),
     tier: String,
-    cores: u64,
+    hosts: Vec<HostCores>,
     workers: Option<u64>,
     outside_s: f64,
     inside_s: f64,
+}
+
+/// Cores that are shared by what is placed on one host, and not beyond it.
+struct HostCores {
+    id: ResourceId,
+    name: String,
+    cores: u64,
     demand_s: f64,
+    /// Whether a worker is held while they work: not where there are generators alone.
+    held: bool,
+}
+
+impl HostCores {
+    /// Of each host that does something for a request.
+    fn all(busiest: &OperatingPoint) -> Option<Vec<Self>> {
+        let throughput = busiest.client.throughput_per_s;
+        if busiest.hosts.is_empty() {
+            let cores = whole_u64(busiest.host_cores);
+            let demand_s = busiest.cpu_demand_total_s();
+            let demand_s = demand_s.filter(|demand| *demand > 0.0 && cores > 0)?;
+            let name = "CPU of the host".to_owned();
+            return Some(vec![Self { id: ResourceId::Host, name, cores, demand_s, held: true }]);
+        }
+        let used = busiest.hosts.iter().filter(|host| host.own_cores > 0.0);
+        let all: Vec<Self> = used
+            .map(|host| Self {
+                id: ResourceId::HostOf(host.name.clone()),
+                name: format!("CPU of host {}", host.name),
+                cores: whole_u64(host.cores),
+                demand_s: host.own_cores / throughput,
+                held: host.own_cores > host.generator_cores,
+            })
+            .collect();
+        let known = throughput > 0.0 && !all.is_empty() && all.iter().all(|host| host.cores > 0);
+        known.then_some(all)
+    }
 }
 
 impl Cores {
     /// Delays from the lowest load, processor time from the highest throughput.
     fn calibrated(lowest: &OperatingPoint, busiest: &OperatingPoint) -> Option<Self> {
-        let cores = whole_u64(busiest.host_cores);
-        let demand_s = busiest.cpu_demand_total_s().filter(|demand| *demand > 0.0 && cores > 0)?;
+        let hosts = HostCores::all(busiest)?;
+        let demand_s: f64 = hosts.iter().map(|host| host.demand_s).sum();
         let at_rest_s = lowest.cpu_demand_total_s().unwrap_or(demand_s);
         let delay_s = (lowest.client.response_time_s - at_rest_s).max(0.0);
         let tier = lowest.first_tier().filter(|tier| tier.workers > 0);
@@ -417,12 +451,23 @@ impl Cores {
         Some(Self {
             loads: (lowest.load(), busiest.load()),
             tier: tier.map_or_else(String::new, |tier| tier.name.clone()),
-            cores,
+            hosts,
             workers: tier.map(|tier| u64::from(tier.workers)),
             outside_s: delay_s - inside_s,
             inside_s,
-            demand_s,
         })
+    }
+
+    /// Who shares which cores.
+    fn shared(&self) -> String {
+        match self.hosts.as_slice() {
+            [host] => format!("{} cores that all processes share", host.cores),
+            hosts => {
+                let of = |host: &HostCores| format!("{}: {}", host.name, host.cores);
+                let all: Vec<String> = hosts.iter().map(of).collect();
+                format!("cores that the processes on one host share ({})", all.join(", "))
+            }
+        }
     }
 
     fn pool_name(&self) -> String {
@@ -433,10 +478,16 @@ impl Cores {
 impl Builder for Cores {
     fn model(&self, name: &str, class: Class) -> Result<Model, ModelError> {
         let delay = |name: &str, time_s: f64| Station::delay(name).with_service_time(0, time_s);
-        let mut stations = vec![
-            delay("outside the workers", self.outside_s),
-            Station::queue("CPU of the host", self.cores).with_service_time(0, self.demand_s),
-        ];
+        let mut stations = vec![delay("outside the workers", self.outside_s)];
+        let mut held = Vec::new();
+        for host in &self.hosts {
+            if host.held {
+                held.push(stations.len());
+            }
+            let station = Station::queue(&host.name, host.cores);
+            stations.push(station.with_service_time(0, host.demand_s));
+        }
+        held.push(stations.len());
         let Some(workers) = self.workers else {
             return Model::new(name, vec![class], stations);
         };
@@ -444,7 +495,7 @@ impl Builder for Cores {
         Model::new(name, vec![class], stations)?.with_pools(vec![Pool {
             name: self.pool_name(),
             tokens: workers,
-            stations: vec![1, 2],
+            stations: held,
             classes: vec![0],
             queue_capacity: None,
         }])
@@ -452,19 +503,17 @@ impl Builder for Cores {
 
     fn devices(&self, solution: &Solution) -> Vec<Device> {
         let throughput = solution.classes[0].throughput;
-        let mut devices = vec![
-            delay_device("outside the workers", self.outside_s, throughput),
-            Device {
-                name: "CPU of the host".to_owned(),
-                stands_for: Some(StandsFor::Resource(ResourceId::Host)),
-                servers: Some(exact_f64(self.cores)),
-                visits: 1.0,
-                service_time_s: self.demand_s,
-                utilization: Some(throughput * self.demand_s / exact_f64(self.cores)),
-                number_at_center: None,
-                measured_utilization: None,
-            },
-        ];
+        let mut devices = vec![delay_device("outside the workers", self.outside_s, throughput)];
+        devices.extend(self.hosts.iter().map(|host| Device {
+            name: host.name.clone(),
+            stands_for: Some(StandsFor::Resource(host.id.clone())),
+            servers: Some(exact_f64(host.cores)),
+            visits: 1.0,
+            service_time_s: host.demand_s,
+            utilization: Some(throughput * host.demand_s / exact_f64(host.cores)),
+            number_at_center: None,
+            measured_utilization: None,
+        }));
         if let (Some(workers), Some(pool)) = (self.workers, solution.pools.first()) {
             devices.push(Device {
                 name: self.pool_name(),
@@ -482,29 +531,19 @@ impl Builder for Cores {
 
     fn parameters(&self) -> Vec<Parameter> {
         let (low, high) = self.loads;
-        let mut parameters = vec![
-            parameter(
-                "outside the workers",
-                "service_time_s",
-                self.outside_s,
-                &[low],
-                "R of the clients less processor time and the time below",
-            ),
-            parameter(
-                "CPU of the host",
-                "servers",
-                exact_f64(self.cores),
-                &[],
-                "cores of the host",
-            ),
-            parameter(
-                "CPU of the host",
-                "service_time_s",
-                self.demand_s,
-                &[high],
-                "U·m/X of all measured processes",
-            ),
-        ];
+        let mut parameters = vec![parameter(
+            "outside the workers",
+            "service_time_s",
+            self.outside_s,
+            &[low],
+            "R of the clients less processor time and the time below",
+        )];
+        for host in &self.hosts {
+            let (name, cores) = (&host.name, exact_f64(host.cores));
+            parameters.push(parameter(name, "servers", cores, &[], "cores of the host"));
+            let origin = "U·m/X of all measured processes";
+            parameters.push(parameter(name, "service_time_s", host.demand_s, &[high], origin));
+        }
         if let Some(workers) = self.workers {
             let pool = self.pool_name();
             parameters.push(parameter(
@@ -644,6 +683,10 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
         StandsFor::Resource(ResourceId::Host) => {
             let cpu: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
             (point.host_cores > 0.0 && cpu > 0.0).then(|| cpu / point.host_cores)
+        }
+        StandsFor::Resource(ResourceId::HostOf(name)) => {
+            let host = point.hosts.iter().find(|host| host.name == *name)?;
+            (host.cores > 0.0 && host.own_cores > 0.0).then(|| host.own_cores / host.cores)
         }
         StandsFor::Resource(ResourceId::Cpu(part)) => {
             let process = point.process(part)?;

@@ -99,6 +99,9 @@ pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
         Some(ResourceId::Cpu(part)) => {
             format!("The same with more instances or cores for {part}, which is what limits.")
         }
+        Some(ResourceId::HostOf(host)) => {
+            format!("The same with a tier of {host} on a host of its own: its processor limits.")
+        }
         Some(ResourceId::Host) => {
             "The same with the load generator, or a tier, on another machine: the processor limits."
                 .to_owned()

@@ -62,6 +62,22 @@ fn of_part(
     configuration.point.process(part).map(value)
 }
 
+/// Hosts of a study that ran on several.
+fn hosts(data: &Observations) -> Vec<String> {
+    let mut names = Vec::new();
+    for host in data.configurations.iter().flat_map(|c| &c.point.hosts) {
+        if !names.contains(&host.name) {
+            names.push(host.name.clone());
+        }
+    }
+    names
+}
+
+fn busy_there(configuration: &Configuration, host: &str) -> Option<f64> {
+    let mut hosts = configuration.point.hosts.iter();
+    hosts.find(|known| known.name == host).map(|known| known.busy_cores)
+}
+
 fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot {
     let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| Series {
         name,
@@ -80,6 +96,11 @@ fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot
         })
         .collect();
     series.push(line("the host".to_owned(), parts.len(), &|c| c.point.host_busy_cores));
+    for (number, host) in hosts(data).into_iter().enumerate() {
+        let value = |c: &Configuration| busy_there(c, &host);
+        series.push(line(format!("host {host}"), parts.len() + number, &value));
+    }
+    series.retain(|series| !series.points.is_empty());
     Plot {
         id: "plot-cores".to_owned(),
         title: format!("Cores in use: {}", curve.name),
@@ -135,6 +156,10 @@ fn processors(data: &Observations, parts: &[Part]) -> Table {
     .column("host_cores", "Cores of the host", Unit::Level)
     .column("host_busy_cores", "in use", Unit::Plain(3))
     .column("host_utilization", "Host (%)", Unit::Percent);
+    let hosts = hosts(data);
+    for host in &hosts {
+        table = table.column(format!("{host}_busy_cores"), format!("host {host}"), Unit::Plain(3));
+    }
     for part in parts {
         let key = part.to_string().replace(' ', "_");
         table = table
@@ -152,6 +177,9 @@ fn processors(data: &Observations, parts: &[Part]) -> Table {
             Cell::number_or(busy, "not recorded"),
             Cell::number_or(share, "not recorded"),
         ]);
+        for host in &hosts {
+            row.push(Cell::number_or(busy_there(configuration, host), "not used"));
+        }
         for part in parts {
             let process = point.process(part);
             let none = "not there";
