@@ -30,7 +30,7 @@ pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
 pub use repetition::{BackendLoad, Counts, Repetition};
-pub use trace::{Trace, TracePeriod, TracedTier};
+pub use trace::{Trace, TracePeriod, TracedPool, TracedTier};
 
 /// What a study observed.
 #[derive(Debug)]

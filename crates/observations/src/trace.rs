@@ -24,6 +24,19 @@ pub struct Trace {
     pub width_s: u64,
     /// One after the other.
     pub periods: Vec<TracePeriod>,
+    /// Tiers that have workers or name stages of their own, by when a period began, in seconds.
+    pub pools: BTreeMap<u64, BTreeMap<String, TracedPool>>,
+}
+
+/// What a tier did in a period, all instances together.
+#[derive(Debug, Clone, Default)]
+pub struct TracedPool {
+    /// Times of requests in the stages that it names beside those of every tier, by their names, and
+    /// their waiting for a worker.
+    pub stages: BTreeMap<String, Histogram>,
+    /// By how many workers of an instance were busy, in the mean of about a second, rounded: for how
+    /// many nanoseconds. Empty where there is no pool of workers.
+    pub busy: BTreeMap<u32, u64>,
 }
 
 /// What happened in one period.
@@ -96,7 +109,10 @@ pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreE
         times: clients.response_time,
         tier: tiers.get(&number).copied().unwrap_or_default(),
     });
-    Ok(Trace { repetition: measured.run.repetition, width_s, periods: periods.collect() })
+    let pools = pools(results, measured, width_ns)?;
+    let pools = pools.into_iter().map(|(number, pools)| (number * width_s, pools)).collect();
+    let repetition = measured.run.repetition;
+    Ok(Trace { repetition, width_s, periods: periods.collect(), pools })
 }
 
 fn clients(
@@ -122,6 +138,44 @@ fn clients(
         }
     }
     Ok(periods)
+}
+
+/// Stages that every tier has.
+const COMMON: [&str; 5] = [
+    stage::WAITING_TIME,
+    stage::SERVICE_TIME,
+    stage::BACKEND_TIME,
+    stage::RESPONSE_TIME,
+    stage::CONNECTION_WAIT_TIME,
+];
+
+fn pools(
+    results: &Results,
+    measured: &Measured,
+    width_ns: u64,
+) -> Result<BTreeMap<u64, BTreeMap<String, TracedPool>>, StoreError> {
+    let mut found: BTreeMap<u64, BTreeMap<String, TracedPool>> = BTreeMap::new();
+    for tier in results.tiers(measured.run.id, Some(Extent::Second))? {
+        for period in tier.periods {
+            let all = || period.requests.values().flat_map(|requests| &requests.stages);
+            let has_own = all().any(|(name, _)| !COMMON.contains(&name.as_str()));
+            let at = place(measured, width_ns, period.from_ns, period.to_ns);
+            let Some(at) = at.filter(|_| has_own || period.workers > 0) else { continue };
+            let pool = found.entry(at).or_default().entry(tier.tier.clone()).or_default();
+            for (name, times) in all().filter(|_| has_own) {
+                if name == stage::WAITING_TIME || !COMMON.contains(&name.as_str()) {
+                    pool.stages.entry(name.clone()).or_default().add(times);
+                }
+            }
+            if period.workers > 0 {
+                let busy = kendall_units::whole_u64(period.workers_busy.mean.round());
+                let busy = u32::try_from(busy).unwrap_or(u32::MAX);
+                let length = period.to_ns.saturating_sub(period.from_ns);
+                *pool.busy.entry(busy).or_default() += length;
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn tiers(

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use kendall_observations::Observations;
+use kendall_protocols::snapshot::stage::WAITING_TIME;
+use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
 
 use crate::plot::heat::{counts, shade};
@@ -14,35 +16,18 @@ use super::{time_axis, trace};
 /// Bins of a factor of ten.
 const BINS_A_DECADE: f64 = 6.0;
 
-/// The first run of highest throughput.
+/// How much is in each cell, by its place along time and its bin.
+type Cells = BTreeMap<(u64, i32), u64>;
+
+/// Response times of the first run of highest throughput.
 pub(super) fn of_first_run(data: &Observations) -> Plot {
     let periods = data.traces.first().map_or(&[][..], |trace| trace.periods.as_slice());
-    let width = data.traces.first().map_or(1, |trace| trace.width_s);
-    let half = exact_f64(width) / if trace::minutes(data) { 120.0 } else { 2.0 };
     let longest = periods.iter().filter_map(|period| period.times.max());
     let (label, factor) = time_axis("response time", longest.map(|ns| exact_f64(ns) / 1e9));
-    // By period and bin: how many.
-    let mut cells: BTreeMap<(usize, i32), u64> = BTreeMap::new();
-    for (number, period) in periods.iter().enumerate() {
-        for (low_ns, high_ns, count) in period.times.cells() {
-            let middle = (exact_f64(low_ns) + exact_f64(high_ns)) / 2.0;
-            *cells.entry((number, bin(middle / 1e9))).or_default() += count;
-        }
+    let mut cells = Cells::new();
+    for period in periods {
+        add(&mut cells, kendall_units::whole_u64(period.from_s), &period.times);
     }
-    let largest = cells.values().copied().max().unwrap_or(0);
-    let series = (1..=5).filter_map(|wanted| {
-        let (least, most) = counts(wanted, largest)?;
-        let points = cells.iter().filter(|(_, count)| shade(**count, largest) == wanted);
-        let points = points.map(|((number, bin), _)| {
-            let (low, high) = (edge(*bin) * factor, edge(bin + 1) * factor);
-            let x = trace::at(data, &periods[*number]) + half;
-            Point { x, y: (low * high).sqrt(), interval: Some((low, high)) }
-        });
-        let name = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        let points: Vec<Point> = points.collect();
-        let name = format!("{name} requests");
-        (!points.is_empty()).then_some(Series { name, mark: Mark::Cells(wanted), color: 0, points })
-    });
     Plot {
         id: "plot-density".to_owned(),
         title: "Density of the response time over time".to_owned(),
@@ -53,8 +38,120 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
                 .to_owned(),
         x: trace::time(data),
         y: Axis::log(label),
-        series: series.collect(),
+        series: series(data, &cells, "requests", |bin| {
+            (edge(bin) * factor, edge(bin + 1) * factor)
+        }),
     }
+}
+
+/// Times in each stage that a tier names, of the same run: of the tier furthest back that names it.
+pub(super) fn of_stages(data: &Observations) -> Vec<Plot> {
+    let Some(trace) = data.traces.first() else { return Vec::new() };
+    // What waits is waiting for the workers of its own tier; other stages are told by whoever asked
+    // for them as well, and are those of who has workers.
+    let mut found: BTreeMap<(String, Option<&str>), (bool, &str, Cells)> = BTreeMap::new();
+    for (from_s, tiers) in &trace.pools {
+        for (tier, pool) in tiers {
+            for (stage, times) in &pool.stages {
+                let of = (stage == WAITING_TIME).then_some(tier.as_str());
+                let works = !pool.busy.is_empty();
+                let known = found
+                    .entry((stage.clone(), of))
+                    .or_insert_with(|| (works, tier.as_str(), Cells::new()));
+                if works && !known.0 {
+                    *known = (works, tier.as_str(), Cells::new());
+                }
+                if known.1 == tier {
+                    add(&mut known.2, *from_s, times);
+                }
+            }
+        }
+    }
+    let plots = found.into_iter().filter(|(_, (_, _, cells))| !cells.is_empty());
+    let plots = plots.map(|((stage, _), (_, tier, cells))| {
+        let longest = cells.keys().map(|(_, bin)| edge(bin + 1));
+        let name = stage.replace('_', " ");
+        let (label, factor) = time_axis(&name, longest);
+        Plot {
+            id: format!("plot-density-{tier}-{stage}"),
+            title: format!("Density over time: {name}, {tier}"),
+            description: format!(
+                "How many requests of a period spent how long in the stage `{stage}` of {tier}: the \
+                 darker, the more. The same run and bins."
+            ),
+            x: trace::time(data),
+            y: Axis::log(label),
+            series: series(data, &cells, "requests", |bin| {
+                (edge(bin) * factor, edge(bin + 1) * factor)
+            }),
+        }
+    });
+    plots.collect()
+}
+
+/// Busy workers of each tier that has a pool of them, of the same run.
+pub(super) fn of_busy_workers(data: &Observations) -> Vec<Plot> {
+    let Some(trace) = data.traces.first() else { return Vec::new() };
+    let mut found: BTreeMap<&str, Cells> = BTreeMap::new();
+    for (from_s, tiers) in &trace.pools {
+        for (tier, pool) in tiers {
+            for (busy, ns) in &pool.busy {
+                let bin = i32::try_from(*busy).unwrap_or(i32::MAX - 1);
+                // Whole seconds, and at least one: what is there is shown.
+                let seconds = ((ns + 500_000_000) / 1_000_000_000).max(1);
+                *found.entry(tier.as_str()).or_default().entry((*from_s, bin)).or_default() +=
+                    seconds;
+            }
+        }
+    }
+    let plots = found.into_iter().map(|(tier, cells)| Plot {
+        id: format!("plot-busy-{tier}"),
+        title: format!("Busy workers over time: {tier}"),
+        description: format!(
+            "For how many seconds of a period so many workers of an instance of {tier} were busy, in \
+             the mean of a second: the darker, the longer. The same run."
+        ),
+        x: trace::time(data),
+        y: Axis::from_zero("busy workers of an instance"),
+        series: series(data, &cells, "s", |bin| {
+            ((f64::from(bin) - 0.5).max(0.0), f64::from(bin) + 0.5)
+        }),
+    });
+    plots.collect()
+}
+
+fn add(cells: &mut Cells, from_s: u64, times: &Histogram) {
+    for (low_ns, high_ns, count) in times.cells() {
+        let middle = (exact_f64(low_ns) + exact_f64(high_ns)) / 2.0;
+        *cells.entry((from_s, bin(middle / 1e9))).or_default() += count;
+    }
+}
+
+/// A series for each shade that occurs.
+fn series(
+    data: &Observations,
+    cells: &Cells,
+    unit: &str,
+    ends: impl Fn(i32) -> (f64, f64),
+) -> Vec<Series> {
+    let width = data.traces.first().map_or(1, |trace| trace.width_s);
+    let scale = if trace::minutes(data) { 60.0 } else { 1.0 };
+    let largest = cells.values().copied().max().unwrap_or(0);
+    let series = (1..=5).filter_map(|wanted| {
+        let (least, most) = counts(wanted, largest)?;
+        let points = cells.iter().filter(|(_, count)| shade(**count, largest) == wanted);
+        let points = points.map(|((from_s, bin), _)| {
+            let (low, high) = ends(*bin);
+            let x = (exact_f64(*from_s) + exact_f64(width) / 2.0) / scale;
+            let middle = if low > 0.0 { (low * high).sqrt() } else { low.midpoint(high) };
+            Point { x, y: middle, interval: Some((low, high)) }
+        });
+        let name = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let points: Vec<Point> = points.collect();
+        let name = format!("{name} {unit}");
+        (!points.is_empty()).then_some(Series { name, mark: Mark::Cells(wanted), color: 0, points })
+    });
+    series.collect()
 }
 
 /// The bin of a time in seconds.

@@ -41,6 +41,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if let Some(plot) = stages(data) {
         section.plot(plot);
     }
+    for plot in density::of_stages(data).into_iter().chain(density::of_busy_workers(data)) {
+        section.plot(plot);
+    }
     section.table(table(data));
     Some(section)
 }
