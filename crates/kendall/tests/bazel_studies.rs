@@ -47,6 +47,12 @@ fn test_runs_on_a_cluster_of_two_workers() {
     }
     let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(html.contains("The job: makespan and throughput") && !html.contains(">NaN"));
+    // Stages of the workers, and how many of them were busy, over time.
+    for plot in
+        ["plot-density-workers-running", "plot-density-workers-fetching", "plot-busy-workers"]
+    {
+        assert!(html.contains(plot), "{plot}");
+    }
     let data = folder.path().join("logs/c000-r00-a0");
     assert!(!data.join("cache-0/data").exists(), "what was built is not kept");
 }

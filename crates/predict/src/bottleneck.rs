@@ -304,22 +304,26 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             waiting_time_s: waits.and_then(demand),
         });
     }
-    // Processors are shared by what is placed on one host, and not beyond it.
-    for host in point.hosts.iter().filter(|host| host.cores > 0.0) {
-        resources.push(Resource {
-            id: ResourceId::HostOf(host.name.clone()),
-            name: format!("CPU of host {}", host.name),
-            kind: ResourceKind::HostCpu,
-            busy: host.busy_cores,
-            servers: host.cores,
-            utilization: host.busy_cores / host.cores,
-            visits: 1.0,
-            demand_s: demand(host.busy_cores),
-            queue_length: Some(host.run_queue_wait),
-            waiting_time_s: demand(host.run_queue_wait),
-        });
-    }
+    resources.extend(several_hosts(point));
     resources
+}
+
+/// Processors are shared by what is placed on one host, and not beyond it.
+fn several_hosts(point: &OperatingPoint) -> impl Iterator<Item = Resource> {
+    let throughput = point.client.throughput_per_s;
+    let demand = move |busy: f64| (throughput > 0.0).then(|| busy / throughput);
+    point.hosts.iter().filter(|host| host.cores > 0.0).map(move |host| Resource {
+        id: ResourceId::HostOf(host.name.clone()),
+        name: format!("CPU of host {}", host.name),
+        kind: ResourceKind::HostCpu,
+        busy: host.busy_cores,
+        servers: host.cores,
+        utilization: host.busy_cores / host.cores,
+        visits: 1.0,
+        demand_s: demand(host.busy_cores),
+        queue_length: Some(host.run_queue_wait),
+        waiting_time_s: demand(host.run_queue_wait),
+    })
 }
 
 /// Whether anybody waits for it worth naming. As many connections as workers are all in use when
