@@ -381,7 +381,7 @@ impl Place {
                 stat.map_or(true, |stat| stat.contains(") Z "))
             })
         });
-        assert_eq!(self.with("").len(), 0);
+        wait_until("the end of all processes", || self.with("").is_empty());
         for pod in pods().filter(|pod| pod.is_dir()) {
             let left = std::fs::read_dir(pod.join("work")).unwrap();
             let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();

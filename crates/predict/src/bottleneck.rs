@@ -133,7 +133,7 @@ pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
         .into_iter()
         .filter(|resource| resource.utilization >= least)
         .filter(|resource| !is_disturbed(point, &resource.id))
-        .filter(|resource| !harness(&resource.id))
+        .filter(|resource| !harness(&resource.id) && !is_of_generators(point, &resource.id))
         .max_by(|a, b| a.utilization.total_cmp(&b.utilization))
 }
 
@@ -532,7 +532,7 @@ mod tests {
         let mut point = OperatingPoint {
             host_cores: 0.0,
             host_busy_cores: None,
-            hosts: vec![host("db", 1.96, 1.9, 0.0), host("load", 0.4, 0.35, 0.35)],
+            hosts: vec![host("db", 1.99, 1.95, 0.0), host("load", 0.4, 0.35, 0.35)],
             ..point()
         };
         let found = bottleneck(&point);
