@@ -3,9 +3,11 @@
 //! The next run is a function of the study file and of the runs that have ended, so a study that
 //! was killed goes on exactly where it would have gone on.
 
+use std::collections::BTreeMap;
+
 use kendall_stats::design::fraction::Fraction;
 use kendall_stats::design::{Design, DesignError, Factor as DesignFactor, block_order};
-use kendall_stats::stopping::{Decision, StoppingRule};
+use kendall_stats::stopping::{Decision, Evidence, StoppingRule};
 use kendall_store::{FactorLevel, SearchLine, Status};
 
 use crate::calibration::Grid;
@@ -225,23 +227,49 @@ impl Plan {
 
     /// Whether a repetition is wanted, by what earlier ones have shown.
     fn wants(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> bool {
-        let Repetitions::Until { min, max, precision } = self.repetitions else { return true };
-        if repetition < min {
-            return true;
-        }
-        let values: Vec<f64> = ended
-            .iter()
-            .filter(|run| run.configuration == configuration && run.repetition < repetition)
-            .filter(|run| run.status == Status::Done)
-            .filter_map(|run| run.throughput_per_s)
-            .collect();
+        let Repetitions::Until { min, .. } = self.repetitions else { return true };
+        let decision = || self.decision(configuration, repetition, ended);
+        repetition < min || matches!(decision(), Some(Decision::Continue { .. }))
+    }
+
+    /// Configurations whose interval is wider than what was asked for, since they reached `max`
+    /// first; 0 where a number of repetitions was stated.
+    #[must_use]
+    pub fn short_of_precision(&self, ended: &[Ended]) -> usize {
+        let capped = |configuration: &usize| {
+            let decision = self.decision(*configuration, u32::MAX, ended);
+            matches!(decision, Some(Decision::CapReached { .. }))
+        };
+        let fixed_design = self.search.is_none() && self.calibration.is_none();
+        (0..self.configurations.len()).filter(|at| fixed_design && capped(at)).count()
+    }
+
+    /// What the repetitions of a configuration before this one decide; `None` where their number is
+    /// stated.
+    fn decision(&self, configuration: usize, before: u32, ended: &[Ended]) -> Option<Decision> {
+        let Repetitions::Until { min, max, precision } = self.repetitions else { return None };
         let rule = StoppingRule {
             min: u64::from(min),
             max: u64::from(max),
             relative_half_width: precision,
             confidence: self.confidence,
         };
-        matches!(rule.decide(&values), Ok(Decision::Continue { .. }))
+        let mut measured: BTreeMap<usize, Vec<(u32, f64)>> = BTreeMap::new();
+        for run in ended.iter().filter(|run| run.status == Status::Done) {
+            let Some(throughput) = run.throughput_per_s else { continue };
+            measured.entry(run.configuration).or_default().push((run.repetition, throughput));
+        }
+        let all: Vec<Vec<f64>> = measured
+            .values()
+            .map(|runs| runs.iter().map(|(_, throughput)| *throughput).collect())
+            .collect();
+        let evidence = Evidence::of(&rule, all.iter().map(Vec::as_slice));
+        // Runs that were made again come late; what counts is the order of the blocks.
+        let mut own = measured.remove(&configuration).unwrap_or_default();
+        own.sort_unstable_by_key(|(repetition, _)| *repetition);
+        let values: Vec<f64> =
+            own.iter().filter(|(at, _)| *at < before).map(|(_, value)| *value).collect();
+        rule.decide_among(&values, evidence).ok()
     }
 
     /// The number of the attempt that is due, if one is.
@@ -486,17 +514,31 @@ mod tests {
 
     #[test]
     fn repetitions_end_when_the_interval_is_narrow_enough() {
-        let plan = plan("[measure]\nrepetitions = { min = 3, max = 9, until = '5%' }");
-        assert_eq!((plan.total(), plan.most()), (None, 9));
-        let count = |value: fn(u32) -> f64| {
+        let until = "[measure]\nrepetitions = { min = 3, max = 40, until = '5%' }\n";
+        let six = "[factors]\n'workload.clients' = [1, 2, 4, 8, 16, 32]";
+        let (one, six) = (plan(until), plan(&format!("{until}{six}")));
+        assert_eq!((one.total(), one.most()), (None, 40));
+        let count = |plan: &Plan, value: fn(u32) -> f64| {
             let mut runs = Vec::new();
             while let Some(planned) = plan.next(&runs) {
                 runs.push(ended(planned, Status::Done, value(planned.repetition)));
             }
             runs.len()
         };
-        assert!(count(|repetition| 1_000.0 + f64::from(repetition % 2)) <= 4);
-        assert_eq!(count(|repetition| 1_000.0 + 500.0 * f64::from(repetition % 2)), 9);
+        let quiet = |repetition| 1_000.0 + f64::from(repetition % 2);
+        // By itself 18 runs carry the width; six configurations have them after three blocks.
+        assert_eq!((count(&one, quiet), count(&six, quiet)), (18, 18));
+        let noisy = |repetition: u32| 1_000.0 + 500.0 * f64::from(repetition % 2);
+        assert_eq!(count(&one, noisy), 40);
+        let all = |value: fn(u32) -> f64| -> Vec<Ended> {
+            let first = one.next(&[]).unwrap();
+            let run = |repetition| ended(Planned { repetition, ..first }, Status::Done, value(repetition));
+            (0..40).map(run).collect()
+        };
+        assert_eq!((one.short_of_precision(&all(noisy)), one.short_of_precision(&all(quiet))), (1, 0));
+        // One run in six is slow: no configuration ends by the runs of others.
+        let disturbed = |repetition| if repetition % 6 == 2 { 700.0 } else { 1_000.0 };
+        assert!(count(&six, disturbed) >= 6 * 18);
     }
 
     #[test]

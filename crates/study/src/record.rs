@@ -12,7 +12,7 @@ use kendall_store::{
 };
 use kendall_units::exact_f64;
 
-use crate::cut::inside;
+use crate::measured_window::inside;
 use crate::observe::{ObservedGenerator, ObservedMember};
 
 /// Numbers that do not fit together.

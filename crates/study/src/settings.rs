@@ -125,7 +125,7 @@ pub(crate) const MEASURE: &[Key] = &[
          the interval of its mean throughput is that narrow (half-width over mean)",
     )
     .or("3"),
-    Key::count("retries", 0, 10, "how often a failed or rejected run is tried again").or("0"),
+    Key::count("retries", 0, 10, "how often a failed or rejected run is retried").or("0"),
     Key::quantity("confidence", &SHARE, "of all intervals").or("'95%'"),
     Key::flag(
         "speed_probe",
@@ -140,7 +140,12 @@ pub(crate) const REPETITIONS: &[Key] = &[
     // Fewer than three say nothing about their own spread that could be relied on.
     Key::count("min", 2, MOST_REPETITIONS, "at least so many").or("3"),
     Key::count("max", 2, MOST_REPETITIONS, "at most so many").or("20"),
-    Key::quantity("until", &SHARE, "half-width of the interval over the mean"),
+    Key::quantity(
+        "until",
+        &SHARE,
+        "half-width of the interval over the mean; believed once 18 undisturbed runs of the study, or \
+         18 of the configuration, carry it",
+    ),
     Key::quantity("confidence", &SHARE, "of the interval; that of `measure` unless given")
         .optional(),
 ];

@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use crate::aside;
 use crate::capacity::{self, Climb};
 use crate::clock::{monotonic_ns, unix_ns};
-use crate::cut::cut;
+use crate::measured_window::cut;
 use crate::environment;
 use crate::file::{Refusal, StudyFile};
 use crate::hosts::{Machines, Needs, Way};
@@ -58,7 +58,9 @@ pub struct Summary {
     pub failed: usize,
     /// Runs that had ended in earlier sessions.
     pub earlier: usize,
-    /// The user stopped it; the same command goes on.
+    /// Configurations that reached their most repetitions before the precision asked for.
+    pub short_of_precision: usize,
+    /// The user stopped it; the same command resumes it.
     pub interrupted: bool,
 }
 
@@ -365,6 +367,7 @@ impl<'a> Session<'a> {
             rejected: count(Status::Rejected),
             failed: count(Status::Failed),
             earlier,
+            short_of_precision: self.plan.short_of_precision(&self.ended),
             interrupted,
         }
     }

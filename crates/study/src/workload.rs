@@ -95,7 +95,7 @@ pub const KEYS: &[Key] = &[
     Key::quantity(
         "spin",
         &TIME,
-        "open: how long before each moment a generator stays awake; short, since it shares the \
+        "open: how long before each moment a generator busy-polls; short, since it shares the \
          machine with what it measures",
     )
     .or("'50us'"),
