@@ -17,10 +17,15 @@ const HIGH_CONDITION: f64 = 30.0;
 /// Share of zero-load utilization above which demands by U/X alone would mislead.
 const NOTABLE_BACKGROUND: f64 = 0.05;
 
+/// A utilization up to this is a full server measured with an error, and taken as 1; beyond it
+/// something else is wrong: percent for shares, or too few servers.
+const MOST_UTILIZATION: f64 = 1.1;
+
 /// What was measured at one load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadPoint {
-    /// Busy share of one server, 0 to 1.
+    /// Busy share of one server, 0 to 1; what was measured up to a tenth above 1 is taken as 1, with
+    /// a caveat.
     pub utilization: f64,
     /// Throughput of each class, 1/s.
     pub throughputs_per_s: Vec<f64>,
@@ -77,7 +82,7 @@ pub struct Demand {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DemandError {
     /// A number makes no sense.
-    #[error("load point {index}: {what} is {value}; it must be {expected}")]
+    #[error("load point {}: {what} is {value}; it must be {expected}", index + 1)]
     Measurement {
         /// Which, counted from 0.
         index: usize,
@@ -99,7 +104,7 @@ pub enum DemandError {
         expected: &'static str,
     },
     /// Load points with different numbers of classes.
-    #[error("load point {index} has {have} throughputs, the first has {expected}")]
+    #[error("load point {} has {have} throughputs, the first has {expected}", index + 1)]
     Classes {
         /// Which.
         index: usize,
@@ -188,7 +193,7 @@ pub fn regress(points: &[LoadPoint], options: &Options) -> Result<DemandFit, Dem
     let mut matrix = DMatrix::<f64>::from_element(points.len(), columns, 1.0);
     let mut busy = DVector::<f64>::zeros(points.len());
     for (row, point) in points.iter().enumerate() {
-        busy[row] = point.utilization * options.servers;
+        busy[row] = point.utilization.min(1.0) * options.servers;
         for (column, throughput) in point.throughputs_per_s.iter().enumerate() {
             matrix[(row, column)] = *throughput;
         }
@@ -223,8 +228,10 @@ fn check(points: &[LoadPoint], options: &Options) -> Result<usize, DemandError> 
     for (index, point) in points.iter().enumerate() {
         let refuse =
             |what, value, expected| Err(DemandError::Measurement { index, what, value, expected });
-        if !(0.0..=1.0).contains(&point.utilization) {
-            return refuse("utilization", point.utilization, "a share from 0 to 1 of the servers");
+        if !(0.0..=MOST_UTILIZATION).contains(&point.utilization) {
+            let expected = "a share from 0 to 1 of the servers (up to 1.1 is taken for a full server \
+                            measured with an error; is it in percent, or are there more servers?)";
+            return refuse("utilization", point.utilization, expected);
         }
         if point.throughputs_per_s.len() != classes {
             let have = point.throughputs_per_s.len();
@@ -346,7 +353,8 @@ fn describe(points: &[LoadPoint], options: &Options, solved: &Solved) -> DemandF
                 confidence: options.confidence,
             }
         });
-        for text in doubts(solved, column, at.is_none(), variance.is_none()) {
+        let doubts = doubts(solved, column, at.is_none(), variance.is_none());
+        for text in doubts.into_iter().chain(clipped_note(points)) {
             estimate = estimate.doubt(Caveat::Note { text });
         }
         let t = error.filter(|error| *error > 0.0).map(|error| center / error);
@@ -397,6 +405,21 @@ fn doubts(solved: &Solved, column: usize, held: bool, exact: bool) -> Vec<String
         ));
     }
     doubts
+}
+
+/// Says which utilizations were taken as 1.
+fn clipped_note(points: &[LoadPoint]) -> Option<String> {
+    let above: Vec<f64> =
+        points.iter().map(|point| point.utilization).filter(|share| *share > 1.0).collect();
+    let highest = above.iter().copied().fold(1.0, f64::max);
+    (!above.is_empty()).then(|| {
+        format!(
+            "{} of {} utilizations lie above 1 (up to {highest}) and are taken as 1: no server is \
+             busier than all the time",
+            above.len(),
+            points.len()
+        )
+    })
 }
 
 fn background_note(background: &Demand, mean_busy: f64) -> Option<String> {
@@ -465,6 +488,20 @@ mod tests {
         assert!(fit.demands[1].estimate.center.abs() < 1e-300);
         assert!(fit.demands[1].estimate.caveats[0].to_string().contains("negative"));
         assert_eq!(fit.demands[1].standard_error, None);
+    }
+
+    /// Measurements are noisy: one at 103 % of a server does not stop the others.
+    #[test]
+    fn a_utilization_a_little_above_1_is_taken_as_1_and_said() {
+        let points = |last| [point(0.2, &[20.0]), point(0.8, &[80.0]), point(last, &[100.0])];
+        let noisy = regress(&points(1.03), &Options::default()).unwrap();
+        let full = regress(&points(1.0), &Options::default()).unwrap();
+        near(noisy.demands[0].estimate.center, full.demands[0].estimate.center, 1e-15);
+        let said = noisy.demands[0].estimate.caveats[0].to_string();
+        assert!(said.contains("1 of 3") && said.contains("1.03"), "{said}");
+        assert!(full.demands[0].estimate.caveats.is_empty());
+        let error = regress(&points(1.2), &Options::default()).unwrap_err().to_string();
+        assert!(error.contains("load point 3") && error.contains("percent"), "{error}");
     }
 
     #[test]
