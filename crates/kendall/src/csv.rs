@@ -1,4 +1,5 @@
-//! Comma-separated tables from users: a header, quoted cells, errors with their line.
+//! Comma-separated tables: read from users with a header, quoted cells and errors with their line,
+//! and written as they are read.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,8 @@ pub(crate) enum CsvError {
     Ragged { path: PathBuf, line: usize, have: usize, want: usize },
     #[error("{path}, line {line}: a quote is opened and not closed")]
     Quote { path: PathBuf, line: usize },
+    #[error("{path}, line {line}: there is a space before the quote that opens a cell")]
+    Space { path: PathBuf, line: usize },
     #[error("{path} has no column `{name}`; it has {columns}")]
     NoColumn { path: PathBuf, name: String, columns: String },
     #[error("{path}, line {line}, column `{column}`: `{text}` is not a number")]
@@ -48,8 +51,12 @@ impl Csv {
     fn parse(path: &Path, text: &str) -> Result<Self, CsvError> {
         let path = path.to_owned();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut records = records(text)
-            .map_err(|line| CsvError::Quote { path: path.clone(), line })?
+        let refuse = |wrong| match wrong {
+            Wrong::Open { line } => CsvError::Quote { path: path.clone(), line },
+            Wrong::Space { line } => CsvError::Space { path: path.clone(), line },
+        };
+        let mut records = records(text, b',', None)
+            .map_err(refuse)?
             .into_iter()
             .filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
         let Some((_, header)) = records.next() else {
@@ -101,54 +108,63 @@ impl Csv {
     }
 }
 
-/// Records with the line that each starts on; the line of a quote that is not closed as error.
-fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, usize> {
-    let mut records = Vec::new();
-    let (mut cells, mut cell) = (Vec::new(), String::new());
-    let (mut line, mut start) = (1, 1);
-    let mut quoted: Option<usize> = None;
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        match (quoted, character) {
-            (Some(_), '"') if characters.peek() == Some(&'"') => {
-                characters.next();
-                cell.push('"');
-            }
-            (Some(_), '"') => quoted = None,
-            (Some(_), other) => cell.push(other),
-            (None, '"') if cell.trim().is_empty() => {
-                cell.clear();
-                quoted = Some(line);
-            }
-            (None, ',') => cells.push(std::mem::take(&mut cell).trim().to_owned()),
-            (None, '\n') => {
-                cells.push(std::mem::take(&mut cell).trim().to_owned());
-                records.push((start, std::mem::take(&mut cells)));
-                start = line + 1;
-            }
-            (None, other) => cell.push(other),
-        }
-        if character == '\n' {
-            line += 1;
-        }
-    }
-    if let Some(line) = quoted {
-        return Err(line);
-    }
-    if !cell.is_empty() || !cells.is_empty() {
-        cells.push(cell.trim().to_owned());
-        records.push((start, cells));
-    }
-    Ok(records)
+/// A quote that a table cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// It is not closed.
+    Open { line: usize },
+    /// It does not open its cell.
+    Space { line: usize },
 }
 
-/// A cell as it is written: quoted where it must be.
-pub(crate) fn cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
+/// Records with the line that each starts on; lines that begin with `comment` are remarks.
+pub(crate) fn records(
+    text: &str,
+    delimiter: u8,
+    comment: Option<u8>,
+) -> Result<Vec<(usize, Vec<String>)>, Wrong> {
+    let mut reader = ::csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .comment(comment)
+        .has_headers(false)
+        .flexible(true)
+        .trim(::csv::Trim::All)
+        .from_reader(text.as_bytes());
+    let mut records = Vec::new();
+    // Of text in memory only what is no UTF-8 fails, and this is.
+    for record in reader.records().filter_map(Result::ok) {
+        let from = record.position().map_or(1, ::csv::Position::line);
+        let cells: Vec<String> = record.iter().map(str::to_owned).collect();
+        records.push((first_line(text, from, comment), cells));
     }
+    if text.matches('"').count() % 2 == 1 {
+        let line = records.last().map_or(1, |(line, _)| *line);
+        return Err(Wrong::Open { line });
+    }
+    let spaced = |cell: &String| cell.len() > 1 && cell.starts_with('"') && text.contains(" \"");
+    match records.iter().find(|(_, cells)| cells.iter().any(spaced)) {
+        Some((line, _)) => Err(Wrong::Space { line: *line }),
+        None => Ok(records),
+    }
+}
+
+/// The line that a record begins on: the reader's position lies before remarks and empty lines.
+fn first_line(text: &str, position: u64, comment: Option<u8>) -> usize {
+    let position = usize::try_from(position).unwrap_or(usize::MAX).max(1);
+    let skipped = |line: &&str| {
+        line.trim().is_empty() || comment.is_some_and(|mark| line.as_bytes().starts_with(&[mark]))
+    };
+    position + text.lines().skip(position - 1).take_while(skipped).count()
+}
+
+/// Rows as they are written: cells in quotes where they must be.
+pub(crate) fn written<Cell: AsRef<str>>(rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
+    let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
+    for row in rows {
+        // Memory takes all that is written.
+        writer.write_record(row.iter().map(|cell| cell.as_ref().as_bytes())).unwrap_or_default();
+    }
+    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -165,7 +181,7 @@ mod tests {
         assert_eq!(csv.header, ["a", "b"]);
         assert_eq!(csv.rows[0], (2, vec!["1".to_owned(), "x, \"y\"\nz".to_owned()]));
         assert_eq!(csv.rows[1].0, 5);
-        assert_eq!(cell("x, \"y\""), "\"x, \"\"y\"\"\"");
+        assert_eq!(written([vec!["x, \"y\"", "z"]]), "\"x, \"\"y\"\"\",z\n");
     }
 
     #[test]
@@ -175,6 +191,7 @@ mod tests {
         assert!(text(parse("").unwrap_err()).contains("no header"));
         assert!(text(parse("a,a\n").unwrap_err()).contains("twice"));
         assert!(text(parse("a\n\"x").unwrap_err()).contains("line 2: a quote"));
+        assert!(text(parse("a,b\n1, \"x\"").unwrap_err()).contains("line 2: there is a space"));
         let csv = parse("a,b\n1,x").unwrap();
         assert_eq!(
             text(csv.number(&csv.rows[0], 1).unwrap_err()),

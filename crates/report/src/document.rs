@@ -308,31 +308,37 @@ impl Table {
         let with_interval: Vec<bool> = (0..self.columns.len())
             .map(|column| self.rows.iter().any(|row| matches!(row[column], Cell::Estimate(_))))
             .collect();
-        let mut lines = vec![self.csv_head(&with_interval)];
-        lines.extend(self.rows.iter().map(|row| {
-            let cells =
-                row.iter().zip(&with_interval).flat_map(|(cell, &wide)| csv_cells(cell, wide));
-            cells.collect::<Vec<_>>().join(",")
-        }));
-        lines.join("\r\n") + "\r\n"
+        let rows = self.rows.iter().map(|row| {
+            let cells = row.iter().zip(&with_interval);
+            cells.flat_map(|(cell, &wide)| csv_cells(cell, wide)).collect()
+        });
+        let head = self.csv_head(&with_interval);
+        let mut writer = csv::WriterBuilder::new()
+            .terminator(csv::Terminator::CRLF)
+            .from_writer(Vec::new());
+        for row in std::iter::once(head).chain(rows) {
+            // Memory takes all that is written, and every row has the cells of the head.
+            writer.write_record(row).unwrap_or_default();
+        }
+        writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
-    fn csv_head(&self, with_interval: &[bool]) -> String {
+    fn csv_head(&self, with_interval: &[bool]) -> Vec<String> {
         let mut names = Vec::new();
         for (column, &wide) in self.columns.iter().zip(with_interval) {
-            names.push(quoted(&column.key));
+            names.push(no_formula(&column.key));
             if wide {
-                names.extend(["low", "high"].map(|end| quoted(&format!("{}_{end}", column.key))));
+                names.extend(["low", "high"].map(|end| no_formula(&format!("{}_{end}", column.key))));
             }
         }
-        names.join(",")
+        names
     }
 }
 
-/// Cells of one CSV row. RFC 4180.
+/// Cells of one CSV row.
 fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
     let mut cells = match cell {
-        Cell::Text(text) => vec![quoted(text)],
+        Cell::Text(text) => vec![no_formula(text)],
         Cell::Number(value) => vec![value.to_string()],
         Cell::Empty(_) => vec![String::new()],
         Cell::Estimate(estimate) => {
@@ -348,16 +354,10 @@ fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
     cells
 }
 
-/// Quoted where CSV asks for it. A text that a spreadsheet would run as a formula is told apart
-/// by an apostrophe.
-fn quoted(text: &str) -> String {
+/// A text that a spreadsheet would run as a formula is told apart by an apostrophe.
+fn no_formula(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '@']) || (text.starts_with('-') && text.len() > 1);
-    let text = if formula { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text
-    }
+    if formula { format!("'{text}") } else { text.to_owned() }
 }
 
 impl Serialize for Table {

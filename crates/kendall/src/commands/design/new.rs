@@ -189,7 +189,7 @@ impl New {
         {
             let lost: Vec<String> =
                 lost_to_blocks(&words).iter().map(ToString::to_string).collect();
-            let words = format!("not to be told from the blocks: {}", lost.join(", "));
+            let words = format!("confounded with the blocks: {}", lost.join(", "));
             note(&mut text, &words);
         }
         let mut header = vec!["order".to_owned(), "block".to_owned()];
@@ -260,19 +260,12 @@ fn promise(resolution: u32) -> &'static str {
 
 /// The runs as a table to be filled in.
 fn table(design: &Design, runs: &[PlannedRun]) -> String {
-    let mut text = String::from("order,replicate");
-    for factor in &design.factors {
-        text.push(',');
-        text.push_str(&csv::cell(&factor.name));
-    }
-    text.push_str(",value\n");
-    for run in runs {
-        text.push_str(&format!("{},{}", run.order, run.block));
-        for setting in &design.configurations[run.configuration].settings {
-            text.push(',');
-            text.push_str(&csv::cell(setting));
-        }
-        text.push_str(",\n");
-    }
-    text
+    let names = design.factors.iter().map(|factor| factor.name.clone());
+    let head = ["order", "replicate"].map(str::to_owned).into_iter().chain(names);
+    let rows = runs.iter().map(|run| {
+        let settings = &design.configurations[run.configuration].settings;
+        let place = [run.order.to_string(), run.block.to_string()];
+        place.into_iter().chain(settings.iter().cloned()).chain([String::new()]).collect()
+    });
+    csv::written(std::iter::once(head.chain(["value".to_owned()]).collect()).chain(rows))
 }

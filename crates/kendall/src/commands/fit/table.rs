@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
+use crate::csv;
 use crate::exit::{Exit, exit_with};
 
 /// A file of numbers with named columns.
@@ -12,7 +13,7 @@ pub(super) struct Table {
     path: PathBuf,
     /// Names of the columns; their numbers from 1 on where the file has no header.
     pub(super) columns: Vec<String>,
-    rows: Vec<(u64, Vec<String>)>,
+    rows: Vec<(usize, Vec<String>)>,
 }
 
 impl Table {
@@ -31,18 +32,13 @@ impl Table {
             .into_iter()
             .find(|delimiter| first.as_bytes().contains(delimiter))
             .unwrap_or(b',');
-        let mut reader = csv::ReaderBuilder::new()
-            .delimiter(delimiter)
-            .comment(Some(b'#'))
-            .has_headers(false)
-            .trim(csv::Trim::All)
-            .from_reader(text.trim_start_matches('\u{feff}').as_bytes());
-        let mut rows = Vec::new();
-        for record in reader.records() {
-            let record =
-                record.map_err(|error| exit_with(Exit::Refused, describe(path, &error)))?;
-            let line = record.position().map_or(0, |position| first_line(&text, position.line()));
-            rows.push((line, record.iter().map(str::to_owned).collect::<Vec<_>>()));
+        let text = text.trim_start_matches('\u{feff}');
+        let mut rows = csv::records(text, delimiter, Some(b'#'))
+            .map_err(|wrong| exit_with(Exit::Refused, describe(path, wrong)))?;
+        let wanted = rows.first().map_or(0, |(_, cells)| cells.len());
+        if let Some((line, cells)) = rows.iter().find(|(_, cells)| cells.len() != wanted) {
+            let message = format!("{} fields where the first line has {wanted}", cells.len());
+            return Err(exit_with(Exit::Refused, anyhow!("{}:{line}: {message}", path.display())));
         }
         let numbers = rows.first().is_some_and(|(_, r)| r.iter().all(|f| f.parse::<f64>().is_ok()));
         let columns = if numbers {
@@ -89,7 +85,7 @@ impl Table {
     }
 
     /// Line of the file of a row.
-    pub(super) fn line(&self, row: usize) -> u64 {
+    pub(super) fn line(&self, row: usize) -> usize {
         self.rows.get(row).map_or(0, |(line, _)| *line)
     }
 
@@ -104,28 +100,19 @@ impl Table {
         exit_with(Exit::Refused, anyhow!("{at}: {message}"))
     }
 
-    fn refuse_at(&self, line: u64, column: usize, message: &str) -> anyhow::Error {
+    fn refuse_at(&self, line: usize, column: usize, message: &str) -> anyhow::Error {
         let at = format!("{}:{line}", self.path.display());
         let name = self.columns.get(column).map_or("?", String::as_str);
         exit_with(Exit::Refused, anyhow!("{at}: column `{name}` ({}): {message}", column + 1))
     }
 }
 
-/// The line that a record begins on: the reader's position lies before remarks and empty lines.
-fn first_line(text: &str, position: u64) -> u64 {
-    let before = usize::try_from(position.saturating_sub(1)).unwrap_or(usize::MAX);
-    let skipped =
-        text.lines().skip(before).take_while(|l| l.starts_with('#') || l.trim().is_empty()).count();
-    position + u64::try_from(skipped).unwrap_or(0)
-}
-
-fn describe(path: &Path, error: &csv::Error) -> anyhow::Error {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            let line = pos.as_ref().map_or(0, csv::Position::line);
-            let path = path.display();
-            anyhow!("{path}:{line}: {len} fields where the first line has {expected_len}")
+fn describe(path: &Path, wrong: csv::Wrong) -> anyhow::Error {
+    let path = path.display();
+    match wrong {
+        csv::Wrong::Open { line } => anyhow!("{path}:{line}: a quote is opened and not closed"),
+        csv::Wrong::Space { line } => {
+            anyhow!("{path}:{line}: there is a space before the quote that opens a cell")
         }
-        _ => anyhow!("{}: {error}", path.display()),
     }
 }

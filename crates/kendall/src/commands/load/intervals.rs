@@ -184,18 +184,23 @@ fn length(seconds: f64) -> String {
 
 /// A row a figure: `figure,value,low,high,confidence,refused,enough_s`.
 pub(super) fn csv(run: &WithinRun) -> String {
-    let mut text = "figure,value,low,high,confidence,refused,enough_s\n".to_owned();
-    for figure in figures(run) {
-        let cells = match printed(run, figure.value) {
-            Printed::Interval { low, high, .. } => format!("{low},{high},{},,", run.confidence),
+    let head = ["figure", "value", "low", "high", "confidence", "refused", "enough_s"];
+    let rows = figures(run).into_iter().map(|figure| {
+        let mut cells = vec![figure.key, figure.value.center.to_string()];
+        match printed(run, figure.value) {
+            Printed::Interval { low, high, .. } => {
+                cells.extend([low, high, run.confidence].map(|value| value.to_string()));
+                cells.extend([String::new(), String::new()]);
+            }
             Printed::Refused { refused, enough_s } => {
                 let enough = enough_s.map(|enough| enough.to_string()).unwrap_or_default();
-                format!(",,,\"{}\",{enough}", refused.join("; ").replace('"', "'"))
+                cells.extend([String::new(), String::new(), String::new()]);
+                cells.extend([refused.join("; "), enough]);
             }
-        };
-        writeln!(text, "{},{},{cells}", figure.key, figure.value.center).unwrap_or_default();
-    }
-    text
+        }
+        cells
+    });
+    crate::csv::written(std::iter::once(head.map(str::to_owned).to_vec()).chain(rows))
 }
 
 #[cfg(test)]

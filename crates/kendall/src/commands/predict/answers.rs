@@ -8,6 +8,7 @@ use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts};
 use serde::Serialize;
 
 use super::question::{Asked, StudyOfResults, place, question};
+use crate::csv;
 use crate::exit::{Exit, exit_with};
 
 /// What is printed.
@@ -283,33 +284,22 @@ impl Answers {
 
     /// A line a point.
     pub(super) fn csv(&self) -> String {
-        let mut text = String::new();
+        let mut rows: Vec<Vec<String>> = Vec::new();
         for point in &self.answers {
             let Outcome::Predicted(answer) = &point.answer else { continue };
-            if text.is_empty() {
-                let keys = point.asked.iter().map(|(key, _)| cell(key));
-                let numbers = metrics(&answer.prediction)
-                    .into_iter()
-                    .map(|(name, _)| format!("{name},{name}_low,{name}_high"));
-                let line: Vec<String> = keys.chain(numbers).collect();
-                text.push_str(&format!("{}\n", line.join(",")));
+            if rows.is_empty() {
+                let keys = point.asked.iter().map(|(key, _)| key.clone());
+                let ends = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
+                let numbers =
+                    metrics(&answer.prediction).into_iter().flat_map(|(name, _)| ends(name));
+                rows.push(keys.chain(numbers).collect());
             }
-            let values = point.asked.iter().map(|(_, value)| cell(value));
+            let values = point.asked.iter().map(|(_, value)| value.clone());
             let numbers = metrics(&answer.prediction)
                 .into_iter()
-                .map(|(_, i)| format!("{},{},{}", i.center, i.low, i.high));
-            let line: Vec<String> = values.chain(numbers).collect();
-            text.push_str(&format!("{}\n", line.join(",")));
+                .flat_map(|(_, i)| [i.center, i.low, i.high].map(|value| value.to_string()));
+            rows.push(values.chain(numbers).collect());
         }
-        text
-    }
-}
-
-/// A cell of a table: in quotes where it must be.
-fn cell(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
+        csv::written(rows)
     }
 }

@@ -8,6 +8,7 @@ use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
 use serde_json::{Map, Value, json};
 
 use super::{Solved, human};
+use crate::csv;
 
 /// One point by one solver.
 pub(super) struct Row {
@@ -116,11 +117,9 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn csv(&self) -> String {
-        let mut names: Vec<String> = self.columns.iter().map(|(name, _)| quoted(name)).collect();
-        names.extend(["solver".to_owned(), "accuracy".to_owned(), "error".to_owned()]);
-        let mut text = names.join(",");
-        text.push('\n');
-        for (index, row) in self.rows.iter().enumerate() {
+        let names = self.columns.iter().map(|(name, _)| name.clone());
+        let more = ["solver", "accuracy", "error"].map(str::to_owned);
+        let rows = self.rows.iter().enumerate().map(|(index, row)| {
             let mut cells: Vec<String> = self
                 .columns
                 .iter()
@@ -129,16 +128,13 @@ impl<'a> Table<'a> {
             match &row.answer {
                 Ok(answer) => {
                     let (solver, accuracy) = human::solver_of(answer);
-                    cells.extend([quoted(solver), accuracy.to_owned(), String::new()]);
+                    cells.extend([solver.to_owned(), accuracy.to_owned(), String::new()]);
                 }
-                Err(message) => {
-                    cells.extend([quoted(&row.solver), String::new(), quoted(message)]);
-                }
+                Err(message) => cells.extend([row.solver.clone(), String::new(), message.clone()]),
             }
-            text.push_str(&cells.join(","));
-            text.push('\n');
-        }
-        text
+            cells
+        });
+        csv::written(std::iter::once(names.chain(more).collect()).chain(rows))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -260,12 +256,4 @@ fn stacked(drawings: &[String]) -> String {
     }
     text.push_str("</svg>\n");
     text
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }
