@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+#[allow(unused_imports, reason = "each test uses a part")]
+pub(crate) use kendall_testing::wait_until;
+
 /// The program under test.
 pub(crate) fn kendall() -> Command {
     Command::new(env!("CARGO_BIN_EXE_kendall"))
@@ -67,14 +70,3 @@ pub(crate) fn processes_with(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Looks until `found` or for a minute.
-pub(crate) fn wait_until(what: &str, mut found: impl FnMut() -> bool) {
-    let deadline = std::time::Duration::from_secs(60);
-    let step = std::time::Duration::from_millis(5);
-    let mut waited = std::time::Duration::ZERO;
-    while !found() {
-        assert!(waited < deadline, "{what} did not happen within a minute");
-        std::thread::sleep(step);
-        waited += step;
-    }
-}

@@ -45,6 +45,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod any_certificate;
 mod clock;
 mod histogram;
 mod instruments;
@@ -59,6 +60,7 @@ mod second_log;
 mod stop;
 mod timer;
 
+pub use any_certificate::AnyCertificate;
 pub use clock::{Clock, ManualClock};
 pub use instruments::{
     Exchange, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stage,

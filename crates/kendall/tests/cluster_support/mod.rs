@@ -14,6 +14,9 @@ use kendall_build_cluster::wire::re::content_addressable_storage_client::Content
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use kendall_testing::wait_until;
+
 /// A tier as a process; killed when dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -83,17 +86,6 @@ impl Drop for Server {
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-/// Looks until `found` or for two minutes.
-pub fn wait_until(what: &str, mut found: impl FnMut() -> bool) {
-    for _ in 0..24_000 {
-        if found() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("{what}: not within two minutes");
 }
 
 /// A blob of its own for each number.

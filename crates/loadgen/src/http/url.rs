@@ -1,5 +1,7 @@
 //! The little of URLs that a load needs: scheme, host, port, path with query.
 
+use hyper::Uri;
+
 /// Where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -33,39 +35,23 @@ impl Url {
     }
 
     fn split(text: &str) -> Option<Self> {
-        let (scheme, rest) = text.split_once("://")?;
-        let tls = match scheme.to_ascii_lowercase().as_str() {
-            "http" => false,
-            "https" => true,
+        let uri: Uri = text.split('#').next()?.parse().ok()?;
+        let (tls, own_port) = match uri.scheme_str()? {
+            "http" => (false, 80),
+            "https" => (true, 443),
             _ => return None,
         };
-        let rest = rest.split('#').next()?;
-        let start = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(start);
-        if authority.contains('@') || path.bytes().any(|byte| byte <= b' ' || byte == 0x7F) {
-            return None;
-        }
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(bracketed) => {
-                let (host, port) = bracketed.split_once(']')?;
-                (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some(""))?)
-            }
-            None => authority.split_once(':').unwrap_or((authority, "")),
+        let authority = uri.authority()?.as_str();
+        let host = uri.host().filter(|host| !host.is_empty() && !authority.contains('@'))?;
+        let port = match authority.strip_prefix(host)? {
+            "" | ":" => own_port,
+            given => given.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)?,
         };
-        let port = match port {
-            "" => {
-                if tls {
-                    443
-                } else {
-                    80
-                }
-            }
-            digits => digits.parse().ok().filter(|port| *port > 0)?,
-        };
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        (!host.is_empty()).then(|| Self {
+        Some(Self {
             tls,
-            host: host.to_owned(),
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port,
             authority: authority.to_owned(),
             path,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::clients::Clients;
 use crate::conn::ConnState;
-use crate::door::{Door, Listener};
+use crate::listener::{Door, Listener};
 use crate::memory;
 use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS, TRIM_BYTES};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};

@@ -13,9 +13,9 @@ mod client;
 mod clients;
 mod conn;
 mod dispatch;
-mod door;
 mod engine;
 mod health;
+mod listener;
 mod memory;
 #[cfg(test)]
 mod model;

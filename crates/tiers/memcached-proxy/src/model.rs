@@ -17,7 +17,7 @@ use kendall_tier::{Clock, Instruments, ManualClock};
 use rustix::event::Timespec;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::door::Listener;
+use crate::listener::Listener;
 use crate::engine::{Engine, Room, Shared};
 use crate::options::{ANSWERS_ADMIT, Mode, Options, Placement, READ_BYTES};
 use crate::report;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kendall_tier::{Clock, Instruments, Stop};
 
-use crate::door::Listener;
+use crate::listener::Listener;
 use crate::engine::{Engine, Shared};
 use crate::options::{Mode, Options};
 use crate::pulse::Pulse;

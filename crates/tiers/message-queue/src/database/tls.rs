@@ -8,15 +8,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kendall_tier::AnyCertificate;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
@@ -112,7 +111,7 @@ impl Wanted {
             .with_safe_default_protocol_versions()
             .map_err(DatabaseError::Tls)?;
         let verifier: Arc<dyn ServerCertVerifier> = match mode {
-            Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(Anyone { provider }),
+            Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(AnyCertificate::new(provider)),
             Mode::VerifyCa | Mode::VerifyFull => {
                 let roots = Arc::new(roots(root.as_deref())?);
                 let known = WebPkiServerVerifier::builder_with_provider(roots, provider)
@@ -159,49 +158,6 @@ fn decoded(text: &str) -> String {
         rest = if byte.is_some() { &more[2..] } else { more };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Trusts whoever answers; that they hold the key of their certificate is still checked.
-#[derive(Debug)]
-struct Anyone {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// Trusts a server with a certificate of a known root, whatever its name.
