@@ -162,6 +162,13 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
         knee_between: (6.0, 30.0),
         shape: "saturating".to_owned(),
         beyond: None,
+        fit: Some(kendall_store::FittedShape {
+            likely: vec![("saturating".to_owned(), 0.91), ("retrograde".to_owned(), 0.09)],
+            maximum_throughput_per_s: estimate(7_560.0, 40.0),
+            level_of_maximum: estimate(198.0, 0.0),
+            knee: estimate(24.0, 1.5),
+            spread: 0.013,
+        }),
     };
     let mut results = kendall_store::Results::open(&folder).unwrap();
     let lines = [line(0, level("8"), Some(found), ""), line(1, level("16"), None, "a run failed")];
@@ -173,7 +180,9 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
         "8 workers: at most 7550/s (95 % interval 7500/s to 7600/s, ±0.7 %), at 54 clients",
         "everything from 30 to 198 measured as high",
         "N* = 26.5 (26.0 to 27.0) clients; 95 % of the maximum is first reached between 6 and 30",
-        "16 runs. Doubt: the search ended at its limit of 198",
+        "The fitted shape: saturating 91 %, or retrograde 9 %; 95 % of its maximum is reached at 24.0 \
+         (22.5 to 25.5)",
+        "16 runs. Caveat: the search ended at its limit of 198",
         "The search took 32 runs. A sweep over all 9 levels with 3 repetitions of each takes 54 runs",
     ] {
         assert!(summary.contains(wanted), "{wanted}\n{summary}");

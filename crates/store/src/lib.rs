@@ -37,7 +37,7 @@ use rusqlite::{Connection, OpenFlags};
 
 pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use rows::{
-    Extent, FIRST_VERIFICATION, FactorLevel, Generator, GeneratorThread, HostSample, Level,
+    Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample, Level,
     MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run, RunId,
     RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study, ThreadSample,
     Tier, TierBackend, TierPeriod, TierRequests,

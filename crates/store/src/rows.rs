@@ -75,6 +75,49 @@ pub struct SearchFound {
     /// the level of the maximum.
     #[serde(default)]
     pub beyond: Option<(f64, Estimate)>,
+    /// The shape fitted to all runs of the line; `None` in results of older versions, and where
+    /// fewer than five levels were run.
+    #[serde(default)]
+    pub fit: Option<FittedShape>,
+}
+
+/// A shape fitted to the runs of a search, in the unit of the searched factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FittedShape {
+    /// The likeliest shape and the others that are not ruled out, with their weights (of 1).
+    pub likely: Vec<(String, f64)>,
+    /// The fitted maximum.
+    pub maximum_throughput_per_s: Estimate,
+    /// The level of the fitted maximum.
+    pub level_of_maximum: Estimate,
+    /// The level that first reaches 95 % of it.
+    pub knee: Estimate,
+    /// Scatter of a run, as a share of its throughput.
+    pub spread: f64,
+}
+
+impl FittedShape {
+    /// `retrograde (97 %; its maximum at 13.6, 12.4 to 15.1; 95 % of it from 9.1, 8.5 to 9.8)`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let around = |estimate: &Estimate| {
+            let figures = |value: f64| kendall_stats::estimate::figures(value, 3);
+            let ends = estimate.interval.map_or_else(String::new, |interval| {
+                format!(" ({} to {})", figures(interval.low), figures(interval.high))
+            });
+            format!("{}{ends}", figures(estimate.center))
+        };
+        let likely: Vec<String> =
+            self.likely.iter().map(|(shape, share)| format!("{shape} {}", percent(*share))).collect();
+        let shape = self.likely.first().map_or("", |(shape, _)| shape.as_str());
+        let top = match shape {
+            "retrograde" => format!("; its maximum lies at {}", around(&self.level_of_maximum)),
+            "cliff" => format!("; it breaks down after {}", around(&self.level_of_maximum)),
+            _ => String::new(),
+        };
+        format!("{}{top}; 95 % of its maximum is reached at {}", likely.join(", or "), around(&self.knee))
+    }
 }
 
 impl SearchFound {

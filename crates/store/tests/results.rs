@@ -13,7 +13,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, Generator, GeneratorThread, HostSample,
     Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose,
-    Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status,
+    FittedShape, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status,
     StoreError, StoredPrediction, Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 
@@ -308,6 +308,13 @@ fn searches() -> Vec<SearchLine> {
         knee_between: (32.0, 40.0),
         shape: "saturating".to_owned(),
         beyond: None,
+        fit: Some(FittedShape {
+            likely: vec![("saturating".to_owned(), 0.9)],
+            maximum_throughput_per_s: Estimate::with_interval(1_000.0, interval),
+            level_of_maximum: Estimate::exact(64.0),
+            knee: Estimate::exact(36.0),
+            spread: 0.02,
+        }),
     };
     let line = |line: u32, levels, found: Option<SearchFound>, without: &str| SearchLine {
         line,

@@ -4,9 +4,10 @@
 //! The levels are the grid, in ascending order; the search sees their numbers from 1 on. What it
 //! finds is said in the factor's own unit.
 
+use kendall_stats::adaptive::shape::{ShapeFit, fit};
 use kendall_stats::adaptive::{Outcome, Search, Settings, Shape, Step};
 use kendall_stats::stopping::StoppingRule;
-use kendall_store::SearchFound;
+use kendall_store::{FittedShape, SearchFound};
 use kendall_units::{exact_f64, whole_u64};
 
 /// What a search does next.
@@ -40,10 +41,14 @@ pub(crate) fn next(
         Err(error) => return Next::Ended(error.to_string()),
     };
     let mut used = vec![0_u32; grid.len()];
+    let mut runs: Vec<(f64, f64)> = Vec::new();
+    let found = |outcome: &Outcome, runs: &[(f64, f64)]| {
+        Next::Done(Box::new(found(outcome, fit(runs, rule.confidence), grid)))
+    };
     for _ in 0..max_runs {
         let load = match search.next() {
             Step::Run { load, .. } => load,
-            Step::Done { outcome } => return Next::Done(Box::new(found(&outcome, grid))),
+            Step::Done { outcome } => return found(&outcome, &runs),
         };
         let index = place(load, grid);
         let repetition = used[index];
@@ -51,12 +56,13 @@ pub(crate) fn next(
             return Next::Run { index, repetition };
         };
         used[index] += 1;
+        runs.push((grid[index], measured));
         if let Err(error) = search.record(load, measured) {
             return Next::Ended(error.to_string());
         }
     }
     match search.next() {
-        Step::Done { outcome } => Next::Done(Box::new(found(&outcome, grid))),
+        Step::Done { outcome } => found(&outcome, &runs),
         Step::Run { .. } => Next::Ended(format!(
             "the {max_runs} runs that `design.max_runs` allows were used up before the maximum was \
              confirmed"
@@ -80,7 +86,7 @@ const fn shape(shape: Shape) -> &'static str {
 }
 
 /// The outcome in the unit of the factor.
-fn found(outcome: &Outcome, grid: &[f64]) -> SearchFound {
+fn found(outcome: &Outcome, fit: Option<ShapeFit>, grid: &[f64]) -> SearchFound {
     let level = |load: u64| grid[place(load, grid)];
     SearchFound {
         maximum_throughput_per_s: outcome.maximum_throughput.clone(),
@@ -89,8 +95,16 @@ fn found(outcome: &Outcome, grid: &[f64]) -> SearchFound {
         // The search saw the lowest level as 1, so its N* counts in lowest levels.
         saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
         knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
-        shape: shape(outcome.shape).to_owned(),
+        // The search saw numbers of levels, the fit their values.
+        shape: shape(fit.as_ref().map_or(outcome.shape, ShapeFit::shape)).to_owned(),
         beyond: outcome.beyond.as_ref().map(|beyond| (level(beyond.load), beyond.ratio.clone())),
+        fit: fit.map(|fit| FittedShape {
+            likely: fit.likely.iter().map(|(of, share)| (shape(*of).to_owned(), *share)).collect(),
+            maximum_throughput_per_s: fit.maximum_throughput,
+            level_of_maximum: fit.load_of_maximum,
+            knee: fit.knee,
+            spread: fit.spread,
+        }),
     }
 }
 

@@ -104,9 +104,12 @@ fn sentence(line: &SearchLine, factor: &str) -> String {
     } else {
         String::new()
     };
+    let fitted = found.fit.as_ref().map_or_else(String::new, |fit| {
+        format!(" The fitted shape: {}.", fit.in_words())
+    });
     format!(
         "{}: at most {}{how_sure}, at {} {factor}{where_else}. Saturation point N* = {} {factor}; \
-         95 % of the maximum is first reached {}. {} runs.{}",
+         95 % of the maximum is first reached {}.{fitted} {} runs.{}",
         name(line),
         number::rate(maximum.center),
         number::plain(found.best),
@@ -138,7 +141,7 @@ fn knee_in_words((low, high): (f64, f64)) -> String {
 
 fn doubts(estimate: &Estimate) -> String {
     let doubts: Vec<String> =
-        estimate.caveats.iter().map(|caveat| format!(" Doubt: {caveat}.")).collect();
+        estimate.caveats.iter().map(|caveat| format!(" Caveat: {caveat}.")).collect();
     doubts.concat()
 }
 

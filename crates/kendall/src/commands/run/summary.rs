@@ -73,11 +73,19 @@ pub(super) fn text(
     text.push_str(&format!("{} runs done", summary.done));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
         if count > 0 {
-            text.push_str(&format!(", {count} {word} (try again with --retry-failed)"));
+            text.push_str(&format!(", {count} {word} (retry them with --retry-failed)"));
         }
     }
     if summary.earlier > 0 {
         text.push_str(&format!("; {} of all had ended before", summary.earlier));
+    }
+    if summary.short_of_precision > 0 {
+        text.push_str(&format!(
+            "\n{} of {} configurations reached the most repetitions (`max`) before the precision asked \
+             for\n(`until`): their intervals are wider, or too few runs carry them",
+            summary.short_of_precision,
+            rows.len()
+        ));
     }
     text.push_str(&format!("\nresults {}\n", results.folder().display()));
     if let Some(report) = report {
@@ -110,7 +118,7 @@ fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
     // Many factors leave room for these only; the JSON and the report have all.
     let roomy = study.factors.len() < 4;
     if roomy {
-        header.extend(["p99 (ms)", "doubts"].map(str::to_owned));
+        header.extend(["p99 (ms)", "caveats"].map(str::to_owned));
     }
     table.set_header(header);
     for row in rows {
@@ -176,6 +184,7 @@ fn searched(lines: &[SearchLine]) -> String {
         let mut doubts: Vec<String> = Vec::new();
         match &line.found {
             Some(found) => {
+                doubts.extend(found.fit.as_ref().map(|fit| format!("shape: {}", fit.in_words())));
                 doubts.extend(found.beyond_in_words());
                 doubts
                     .extend(found.maximum_throughput_per_s.caveats.iter().map(ToString::to_string));
@@ -302,6 +311,7 @@ pub(super) fn json(
         "report": report,
         "runs_done": summary.done,
         "runs_rejected": summary.rejected,
+        "configurations_short_of_precision": summary.short_of_precision,
         "runs_failed": summary.failed,
         "interrupted": summary.interrupted,
         "confidence": study.base.measure.confidence,
