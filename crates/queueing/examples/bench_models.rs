@@ -53,10 +53,43 @@ fn closed(population: u64) -> Load {
     Load::Closed { population, think_time: 1.0 }
 }
 
+/// Numbers from 0 to 1 from a fixed seed: published demands repeat, and iterations settle earlier on
+/// those.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        let multiplier = 6_364_136_223_846_793_005;
+        self.0 = self.0.wrapping_mul(multiplier).wrapping_add(1_442_695_040_888_963_407);
+        f64::from(u32::try_from(self.0 >> 32).unwrap_or(0)) / 2.0_f64.powi(32)
+    }
+
+    fn demands(&mut self, count: usize, most: f64) -> Vec<f64> {
+        (0..count).map(|_| most * self.next()).collect()
+    }
+
+    fn network(&mut self, classes: &[Load], stations: usize, most: f64) -> Network {
+        let mut queue = || Resource::queue(&self.demands(classes.len(), most));
+        let resources = (0..stations).map(|_| queue()).collect();
+        Network { classes: classes.to_vec(), resources }
+    }
+}
+
 fn main() {
+    let mut random = Random(1);
+    exact(&mut random);
+    approximate(&mut random);
+    load_dependent(&mut random);
+}
+
+fn exact(random: &mut Random) {
     let demands: Vec<f64> = (0..20_u32).map(|k| 0.01 * f64::from(1 + k % 7)).collect();
     let single = Network::closed(&demands, 10_000, 1.0);
     measure("exact MVA, 20 stations, 10,000 customers", 1.0, || {
+        mva_exact(&single).expect("a closed network")
+    });
+    let single = Network::closed(&random.demands(20, 0.07), 10_000, 1.0);
+    measure("  the same with random demands", 1.0, || {
         mva_exact(&single).expect("a closed network")
     });
     let rows: [[f64; 4]; 5] = [
@@ -74,6 +107,13 @@ fn main() {
     measure("exact MVA, 4 classes × 30 customers, 5 stations", 60.0, || {
         mva_exact(&by_class).expect("a closed network")
     });
+    let by_class = random.network(&[closed(30); 4], 5, 0.3);
+    measure("  the same with random demands", 60.0, || {
+        mva_exact(&by_class).expect("a closed network")
+    });
+}
+
+fn approximate(random: &mut Random) {
     let many = Network {
         classes: (1..=20_u64).map(|c| closed(5 + 7 * c % 19)).collect(),
         resources: (1..=50_u32)
@@ -90,25 +130,16 @@ fn main() {
     measure("Linearizer, 20 classes, 50 stations", 940.0, || {
         linearizer(&many, nine).expect("a closed network")
     });
-    // The published demands repeat every eleven; these do not, and iterations settle far later.
-    let mut state = 1_u64;
-    let mut random = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        f64::from(u32::try_from(state >> 32).unwrap_or(0)) / 2.0_f64.powi(32)
-    };
-    let irregular = Network {
-        classes: many.classes.clone(),
-        resources: (0..50)
-            .map(|_| Resource::queue(&(0..20).map(|_| 0.1 * random()).collect::<Vec<f64>>()))
-            .collect(),
-    };
-    measure("Bard–Schweitzer, the same with random demands", 1.0, || {
+    let irregular = random.network(&many.classes, 50, 0.1);
+    measure("  Bard–Schweitzer, random demands", 1.0, || {
         schweitzer(&irregular, nine).expect("a closed network")
     });
-    measure("Linearizer, the same with random demands", 940.0, || {
+    measure("  Linearizer, random demands", 940.0, || {
         linearizer(&irregular, nine).expect("a closed network")
     });
+}
+
+fn load_dependent(random: &mut Random) {
     let multi = Network {
         classes: vec![closed(1_000)],
         resources: vec![
@@ -118,6 +149,17 @@ fn main() {
         ],
     };
     measure("convolution, 256 servers, 1,000 customers", 50.0, || {
+        convolution(&multi).expect("a closed network")
+    });
+    let multi = Network {
+        classes: vec![closed(1_000)],
+        resources: vec![
+            Resource::servers(256, &[random.next()]),
+            Resource::queue(&random.demands(1, 0.004)),
+            Resource::queue(&random.demands(1, 0.004)),
+        ],
+    };
+    measure("  the same with random demands", 50.0, || {
         convolution(&multi).expect("a closed network")
     });
 }

@@ -50,7 +50,19 @@ fn main() {
     let stations = [("cpu", 0.5), ("disk", 0.2), ("net", 0.1)]
         .map(|(name, s)| Station::queue(name, 1).with_service_time(0, s))
         .to_vec();
+    // As good as random: without a common divisor, and with the mean of those above.
+    let irregular = [("cpu", 0.423_170_9), ("disk", 0.311_804_3), ("net", 0.065_024_8)]
+        .map(|(name, s)| Station::queue(name, 1).with_service_time(0, s))
+        .to_vec();
     let closed = Model::new("closed", vec![Class::closed("c", 25, 10.0)], stations);
     measure("M/M/1, utilization 0.8", &mm1.expect("a model"), 10_000_000);
     measure("closed, 3 stations and thinking, N = 25", &closed.expect("a model"), 10_000_000);
+    let mm1 = Model::new(
+        "mm1",
+        vec![Class::open("c", 1.0)],
+        vec![Station::queue("q", 1).with_service_time(0, 0.764_913_2)],
+    );
+    let closed = Model::new("closed", vec![Class::closed("c", 25, 10.0)], irregular);
+    measure("  M/M/1, an irregular demand", &mm1.expect("a model"), 10_000_000);
+    measure("  closed, irregular demands", &closed.expect("a model"), 10_000_000);
 }
