@@ -161,7 +161,7 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
         Err(candidates) if candidates.is_empty() => {
-            Some("Cannot tell what saturates first: no tier has a demand that is told from 0; give them \
+            Some("Cannot tell what saturates first: no tier has a demand that is significantly above 0; give them \
                  queries for `busy`, or look at a time in which the load varies.".to_owned())
         }
         Err(candidates) => {
@@ -332,13 +332,13 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
             Ok(fit) => (
                 Cell::estimate_or(fit.demands.first().map(|demand| &demand.estimate), "none"),
                 fit.background.as_ref().map_or_else(
-                    || Cell::Empty("not told from 0".to_owned()),
+                    || Cell::Empty("not significant".to_owned()),
                     |part| Cell::Estimate(part.estimate.clone()),
                 ),
             ),
             Err(why) => (Cell::Empty(why.clone()), Cell::Empty(why.clone())),
         };
-        let why = "its demand is not told from 0";
+        let why = "its demand is not significantly above 0";
         let headroom = found.headroom.as_ref();
         table.push(vec![
             tier.name.clone().into(),

@@ -208,7 +208,7 @@ impl Saturation {
             }
             (Some(days), None) => format!("in {days:.0} days ({earliest:.0} or more)"),
             (None, _) if earliest.is_finite() => {
-                format!("not before {earliest:.0} days; growth is not told from none")
+                format!("not before {earliest:.0} days; growth is not significant")
             }
             (None, _) => "not at this growth".to_owned(),
         }

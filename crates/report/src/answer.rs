@@ -420,9 +420,9 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     }
     let remedy = "more repetitions, a quieter machine or levels further apart would tell";
     match told.first() {
-        None => Err(format!("{noise}, and no effect is told from it; {remedy}")),
+        None => Err(format!("{noise}, and no effect is significant; {remedy}")),
         Some(_) if error.is_some_and(|share| share > MOSTLY) => {
-            Err(format!("{noise}. Told from it all the same: {}. For the rest, {remedy}", shares()))
+            Err(format!("{noise}. Significant all the same: {}. For the rest, {remedy}", shares()))
         }
         Some(_) => Ok(format!("What matters for the throughput: {}. {noise}.", shares())),
     }

@@ -365,7 +365,7 @@ impl ComparisonPage {
             items.extend(one.caveats.iter().map(|caveat| format!("{of}: {caveat}")));
         }
         if items.is_empty() {
-            section.note(Level::Good, "Neither set carries a doubt of its own.");
+            section.note(Level::Good, "Neither set carries a caveat of its own.");
         }
         section.list(items);
         section
@@ -446,7 +446,7 @@ fn both(metric: &str, of: &[&Comparison]) -> Plot {
         id: format!("plot-both-{}", id_of(metric)),
         title: format!("Before and after: {}", variable(shown[0])),
         description: "Means over the runs of each set. Their intervals may overlap where the \
-                      change is told from chance all the same: pairs cancel what both share."
+                      change is significant all the same: pairs cancel what both share."
             .to_owned(),
         x: Axis::categories("configuration", names(shown)),
         y: Axis::from_zero(variable(shown[0])),
@@ -464,7 +464,7 @@ fn method() -> Section {
          number of comparisons (Holm).",
     );
     section.text(
-        "A regression or an improvement is told from chance and its ratio lies beyond the bound; \
+        "A regression or an improvement is significant and its ratio lies beyond the bound; \
          equivalent means that the whole interval lies within it. An interval that holds “no \
          change” does not show that there is none: that is inconclusive.",
     );

@@ -168,7 +168,7 @@ pub enum AnalysisError {
     },
     /// One observation a level of a single factor.
     #[error(
-        "one observation for each of {levels} levels of `{factor}`: no error can be told from its \
+        "one observation for each of {levels} levels of `{factor}`: no error can be told apart from its \
          effect; replicate"
     )]
     NoError {

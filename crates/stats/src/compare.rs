@@ -543,19 +543,19 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
         (true, false, _) => {
             let way = if worse { "worse" } else { "better" };
             let words =
-                format!("{way}: {range}, but not told whether beyond {bound}; repeat more often");
+                format!("{way}: {range}, but perhaps not beyond {bound}; repeat more often");
             (Verdict::Inconclusive, words)
         }
         (false, ..) if !interval.contains(1.0) => {
             let words = format!(
-                "{range}: not told from chance once adjusted for the number of comparisons; repeat \
+                "{range}: not significant once adjusted for the number of comparisons; repeat \
                  more often, or compare one metric"
             );
             (Verdict::Inconclusive, words)
         }
         (false, ..) => {
             let words = format!(
-                "{range}: not told from chance, nor to lie within {bound}; repeat more often"
+                "{range}: not significant, and not surely within {bound}; repeat more often"
             );
             (Verdict::Inconclusive, words)
         }

@@ -314,8 +314,8 @@ fn human(answer: &Answer) -> String {
     let undecided =
         page.comparisons.iter().filter(|one| one.verdict == Verdict::Inconclusive).count();
     if undecided > 0 {
-        let inconclusive = "inconclusive: not told from chance, or not told whether beyond the \
-                            bound; more repetitions tell";
+        let inconclusive = "inconclusive: not significant, or perhaps not beyond the bound; more \
+                            repetitions would tell";
         note(&mut text, inconclusive);
     }
     let subjects = page.differences.iter().filter(|one| one.kind == DifferenceKind::Subject);

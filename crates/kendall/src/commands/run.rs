@@ -15,10 +15,10 @@ use self::progress::Progress;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Runs a study, or goes on with one that was interrupted
+/// Runs a study, or resumes one that was interrupted
 ///
 /// Starts the system, loads it, measures every configuration that the study file asks for, stores
-/// each run when it ends, and writes the report. Killed at any time, the same command goes on.
+/// each run when it ends, and writes the report. Killed at any time, the same command resumes it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall run studies/demo.toml --out results/demo\n  kendall run \
@@ -52,7 +52,7 @@ pub(crate) struct RunFlags {
     #[arg(long)]
     pub(crate) toy: bool,
 
-    /// Tries failed and rejected runs of earlier sessions once more
+    /// Retries failed and rejected runs of earlier sessions
     #[arg(long)]
     pub(crate) retry_failed: bool,
 
@@ -118,7 +118,7 @@ pub(crate) fn run_study(
         }
     }
     if summary.interrupted {
-        let go_on = "interrupted; the same command goes on where it stopped";
+        let go_on = "interrupted; the same command resumes it";
         return Err(exit_with(Exit::Failure, go_on));
     }
     Ok(exit_for(&summary))

@@ -334,10 +334,10 @@ fn peak(fit: &kendall_queueing::scalability::UslFit, seen: f64) -> String {
             )
         }
         (Some(_), Some(_)) if told => format!(
-            "its peak lies beyond twice the {seen:.1} requests that were seen in the tier: not told"
+            "its peak lies beyond twice the {seen:.1} requests that were seen in the tier: not stated"
         ),
         _ => format!(
-            "β is not told from 0 ({} of the variation explained): no peak is told",
+            "β does not differ significantly from 0 ({} of the variation explained): no peak is stated",
             percent(fit.r_squared)
         ),
     }

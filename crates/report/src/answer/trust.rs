@@ -84,7 +84,7 @@ impl Trust {
         if 2 * unusable > all {
             return bad(
                 format!("{unusable} of {} were rejected or failed", number::count(all, "run")),
-                "The rejected runs once more (--retry-failed), when what stopped them is gone.",
+                "Retry the rejected runs (--retry-failed) once their cause is gone.",
             );
         }
         let doubts = doubts(data, about, unusable);
@@ -97,7 +97,7 @@ impl Trust {
             Some(first) => {
                 let more = match doubts.len() - 1 {
                     0 => String::new(),
-                    more => format!("; and {} (threats to validity)", number::count(more, "doubt")),
+                    more => format!("; and {} (threats to validity)", number::count(more, "caveat")),
                 };
                 Self {
                     level: TrustLevel::Doubt,

@@ -220,7 +220,7 @@ fn in_words(response: &Response, analysis: &Analysis) -> String {
         .take(3)
         .map(|term| {
             let told =
-                if term.significant == Some(false) { ", not told from the error" } else { "" };
+                if term.significant == Some(false) { ", not significant" } else { "" };
             format!("{} {}{told}", term.label, number::percent(term.share))
         })
         .collect();

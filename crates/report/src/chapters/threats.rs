@@ -16,7 +16,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     rejected(&mut section, data);
     let noticed = noticed(data);
     if noticed.is_empty() {
-        section.note(Level::Good, "No run that counts carries a doubt of its own.");
+        section.note(Level::Good, "No run that counts carries a caveat of its own.");
     } else {
         section.text("Noticed in runs that count, by how many runs carry it:");
         section.table(table(&noticed));

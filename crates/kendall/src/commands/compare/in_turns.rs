@@ -223,7 +223,7 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
     let summary = kendall_study::run(&side.study, &options, interrupted, &mut tell)
         .map_err(|error| exit_with(exit_of(&error), error))?;
     if summary.interrupted {
-        let go_on = "interrupted; the same command goes on where it stopped";
+        let go_on = "interrupted; the same command resumes it";
         return Err(exit_with(Exit::Failure, go_on));
     }
     Ok(())
@@ -273,11 +273,11 @@ fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Comp
             });
             let known = match (told, most) {
                 (false, Some(most)) => {
-                    format!("no difference told, and none larger than {}", percent(most))
+                    format!("no significant difference, and none larger than {}", percent(most))
                 }
                 (true, Some(most)) => {
                     format!(
-                        "a difference of at most {}, not told whether beyond the bound",
+                        "a difference of at most {}, perhaps not beyond the bound",
                         percent(most)
                     )
                 }

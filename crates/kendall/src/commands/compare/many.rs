@@ -125,7 +125,7 @@ impl Compare {
         if all.len() < FEWEST_OF_TREND {
             let what = format!(
                 "a trend needs {FEWEST_OF_TREND} sets or more, there are {}; of fewer, no order is \
-                 unlikely enough to be told from chance",
+                 unlikely enough to be significant",
                 all.len()
             );
             return Err(exit_with(Exit::Refused, what));
@@ -207,7 +207,7 @@ fn in_words(trends: &[Trend], sets: usize) -> String {
     note(
         &mut text,
         &format!(
-            "{sets} sets: {still} of {} series have no change that is told from chance",
+            "{sets} sets: {still} of {} series have no significant change",
             trends.len()
         ),
     );

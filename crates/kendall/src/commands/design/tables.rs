@@ -200,7 +200,7 @@ fn effects(analysis: &Analysis) -> String {
     }
     let mut text = grid(&header, rows.into_iter());
     if fit.terms.iter().any(|term| term.significant == Some(true)) {
-        note(&mut text, "* told from error");
+        note(&mut text, "* significant");
     }
     below_effects(&mut text, fit);
     text
@@ -405,13 +405,13 @@ fn needed(text: &mut String, analysis: &Analysis) {
     };
     let words = match plan.replications_for(kendall_stats::power::USUAL_POWER) {
         Some(count) => format!(
-            "{} is not told from error. If it is as large as it came out, {count} repetitions would \
-             tell it in {:.0} % of such studies.",
+            "{} is not significant. If it is as large as it came out, {count} repetitions would \
+             show it in {:.0} % of such studies.",
             term.name,
             100.0 * kendall_stats::power::USUAL_POWER
         ),
         None => {
-            format!("{} is not told from error, nor would 1,000 repetitions tell it.", term.name)
+            format!("{} is not significant, nor would 1,000 repetitions show it.", term.name)
         }
     };
     note(text, &words);

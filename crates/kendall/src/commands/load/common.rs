@@ -67,8 +67,8 @@ pub(crate) struct Common {
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = parse_share)]
     pub(crate) late_share: f64,
 
-    /// Stay awake for this long before each moment instead of sleeping: sends more on time, and
-    /// costs up to a core a thread. By default the open loop stays awake all the time where
+    /// Busy-poll for this long before each moment instead of sleeping: sends more on time, and
+    /// costs up to a core a thread. By default the open loop busy-polls all the time where
     /// arrivals are dense (1,000/s a thread) and another core is left, else 50 µs; the closed loop
     /// sleeps
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]

@@ -98,8 +98,8 @@ impl Progress {
             Status::Done if run.caveats.is_empty() => {}
             Status::Done => {
                 let doubts = match run.caveats.len() {
-                    1 => "1 doubt".to_owned(),
-                    several => format!("{several} doubts"),
+                    1 => "1 caveat".to_owned(),
+                    several => format!("{several} caveats"),
                 };
                 write!(line, "  {}", Paint::of_notes().doubt(&doubts)).unwrap_or_default();
             }
