@@ -130,12 +130,15 @@ pub(crate) fn records(
         .flexible(true)
         .trim(::csv::Trim::All)
         .from_reader(text.as_bytes());
-    let mut records = Vec::new();
+    let mut records: Vec<(usize, Vec<String>)> = Vec::new();
+    let (mut counted, mut line) = (0, 1);
     // Of text in memory only what is no UTF-8 fails, and this is.
     for record in reader.records().filter_map(Result::ok) {
-        let from = record.position().map_or(1, ::csv::Position::line);
-        let cells: Vec<String> = record.iter().map(str::to_owned).collect();
-        records.push((first_line(text, from, comment), cells));
+        let from = record.position().map_or(0, ::csv::Position::byte);
+        let from = begin(text, usize::try_from(from).unwrap_or(text.len()), comment);
+        line += text.get(counted..from).map_or(0, |passed| passed.matches('\n').count());
+        counted = from;
+        records.push((line, record.iter().map(str::to_owned).collect()));
     }
     if text.matches('"').count() % 2 == 1 {
         let line = records.last().map_or(1, |(line, _)| *line);
@@ -148,13 +151,18 @@ pub(crate) fn records(
     }
 }
 
-/// The line that a record begins on: the reader's position lies before remarks and empty lines.
-fn first_line(text: &str, position: u64, comment: Option<u8>) -> usize {
-    let position = usize::try_from(position).unwrap_or(usize::MAX).max(1);
-    let skipped = |line: &&str| {
-        line.trim().is_empty() || comment.is_some_and(|mark| line.as_bytes().starts_with(&[mark]))
-    };
-    position + text.lines().skip(position - 1).take_while(skipped).count()
+/// Where a record begins: the reader's position lies before remarks, empty lines, and half of the end
+/// of a line.
+fn begin(text: &str, mut at: usize, comment: Option<u8>) -> usize {
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let end = rest.find('\n').map_or(rest.len(), |end| end + 1);
+        let remark = comment.is_some_and(|mark| rest.as_bytes().starts_with(&[mark]));
+        if !(remark || rest[..end].trim().is_empty()) {
+            break;
+        }
+        at += end;
+    }
+    at
 }
 
 /// Rows as they are written: cells in quotes where they must be.

@@ -69,4 +69,3 @@ pub(crate) fn processes_with(text: &str) -> Vec<u32> {
         })
         .collect()
 }
-

@@ -313,9 +313,8 @@ impl Table {
             cells.flat_map(|(cell, &wide)| csv_cells(cell, wide)).collect()
         });
         let head = self.csv_head(&with_interval);
-        let mut writer = csv::WriterBuilder::new()
-            .terminator(csv::Terminator::CRLF)
-            .from_writer(Vec::new());
+        let mut writer =
+            csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
         for row in std::iter::once(head).chain(rows) {
             // Memory takes all that is written, and every row has the cells of the head.
             writer.write_record(row).unwrap_or_default();
@@ -328,7 +327,9 @@ impl Table {
         for (column, &wide) in self.columns.iter().zip(with_interval) {
             names.push(no_formula(&column.key));
             if wide {
-                names.extend(["low", "high"].map(|end| no_formula(&format!("{}_{end}", column.key))));
+                names.extend(
+                    ["low", "high"].map(|end| no_formula(&format!("{}_{end}", column.key))),
+                );
             }
         }
         names

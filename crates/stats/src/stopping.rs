@@ -112,11 +112,7 @@ impl StoppingRule {
     ///
     /// # Errors
     /// As [`decide`](Self::decide).
-    pub fn decide_among(
-        &self,
-        values: &[f64],
-        evidence: Evidence,
-    ) -> Result<Decision, RuleError> {
+    pub fn decide_among(&self, values: &[f64], evidence: Evidence) -> Result<Decision, RuleError> {
         let own = whole_u64(exact_f64(values.len()));
         let carries = own >= EVIDENCE || (evidence.runs >= EVIDENCE && !evidence.disturbed);
         // Others may bring the evidence too; by itself the configuration needs so many.
@@ -292,9 +288,8 @@ mod tests {
     #[test]
     fn a_width_is_believed_only_where_enough_runs_carry_it() {
         let three = [100.0, 100.02, 99.99];
-        let enough = |evidence| {
-            matches!(RULE.decide_among(&three, evidence), Ok(Decision::Enough { .. }))
-        };
+        let enough =
+            |evidence| matches!(RULE.decide_among(&three, evidence), Ok(Decision::Enough { .. }));
         assert!(!enough(Evidence::of(&RULE, [three.as_slice()])));
         assert!(!enough(Evidence::of(&RULE, [three.as_slice(); 5])));
         assert!(enough(Evidence::of(&RULE, [three.as_slice(); 6])));

@@ -350,7 +350,8 @@ fn the_table_of_fitted_shapes() {
     println!("| curve | noise | not ruled out | likeliest | maximum | its load | knee | ratio |");
     for (case, shape) in CASES.iter().zip(SHAPES) {
         for spread in [0.01, 0.03, 0.05] {
-            let found = promises_of_the_fit(case, shape, spread, 300).map(|share| format!("{share:.3}"));
+            let found =
+                promises_of_the_fit(case, shape, spread, 300).map(|share| format!("{share:.3}"));
             println!("| {} | {spread} | {} |", case.name, found.join(" | "));
         }
     }

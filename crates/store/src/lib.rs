@@ -37,10 +37,10 @@ use rusqlite::{Connection, OpenFlags};
 
 pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use rows::{
-    Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample, Level,
-    MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run, RunId,
-    RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study, ThreadSample,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample,
+    Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run,
+    RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study,
+    ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 pub use schema::SCHEMA_VERSION;
 

@@ -108,15 +108,22 @@ impl FittedShape {
             });
             format!("{}{ends}", figures(estimate.center))
         };
-        let likely: Vec<String> =
-            self.likely.iter().map(|(shape, share)| format!("{shape} {}", percent(*share))).collect();
+        let likely: Vec<String> = self
+            .likely
+            .iter()
+            .map(|(shape, share)| format!("{shape} {}", percent(*share)))
+            .collect();
         let shape = self.likely.first().map_or("", |(shape, _)| shape.as_str());
         let top = match shape {
             "retrograde" => format!("; its maximum lies at {}", around(&self.level_of_maximum)),
             "cliff" => format!("; it breaks down after {}", around(&self.level_of_maximum)),
             _ => String::new(),
         };
-        format!("{}{top}; 95 % of its maximum is reached at {}", likely.join(", or "), around(&self.knee))
+        format!(
+            "{}{top}; 95 % of its maximum is reached at {}",
+            likely.join(", or "),
+            around(&self.knee)
+        )
     }
 }
 

@@ -11,10 +11,11 @@ use kendall_protocols::topology::{
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
-    DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, Generator, GeneratorThread, HostSample,
-    Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose,
-    FittedShape, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status,
-    StoreError, StoredPrediction, Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
+    DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator,
+    GeneratorThread, HostSample, Level, MeasuredWindow, OperationCounts, OperationPeriod, Process,
+    ProcessSample, Purpose, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound,
+    SearchLine, SpeedSample, Status, StoreError, StoredPrediction, Study, ThreadSample, Tier,
+    TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;

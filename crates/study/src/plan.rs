@@ -532,10 +532,15 @@ mod tests {
         assert_eq!(count(&one, noisy), 40);
         let all = |value: fn(u32) -> f64| -> Vec<Ended> {
             let first = one.next(&[]).unwrap();
-            let run = |repetition| ended(Planned { repetition, ..first }, Status::Done, value(repetition));
+            let run = |repetition| {
+                ended(Planned { repetition, ..first }, Status::Done, value(repetition))
+            };
             (0..40).map(run).collect()
         };
-        assert_eq!((one.short_of_precision(&all(noisy)), one.short_of_precision(&all(quiet))), (1, 0));
+        assert_eq!(
+            (one.short_of_precision(&all(noisy)), one.short_of_precision(&all(quiet))),
+            (1, 0)
+        );
         // One run in six is slow: no configuration ends by the runs of others.
         let disturbed = |repetition| if repetition % 6 == 2 { 700.0 } else { 1_000.0 };
         assert!(count(&six, disturbed) >= 6 * 18);

@@ -97,7 +97,9 @@ impl Trust {
             Some(first) => {
                 let more = match doubts.len() - 1 {
                     0 => String::new(),
-                    more => format!("; and {} (threats to validity)", number::count(more, "caveat")),
+                    more => {
+                        format!("; and {} (threats to validity)", number::count(more, "caveat"))
+                    }
                 };
                 Self {
                     level: TrustLevel::Doubt,

@@ -219,8 +219,7 @@ fn in_words(response: &Response, analysis: &Analysis) -> String {
         .iter()
         .take(3)
         .map(|term| {
-            let told =
-                if term.significant == Some(false) { ", not significant" } else { "" };
+            let told = if term.significant == Some(false) { ", not significant" } else { "" };
             format!("{} {}{told}", term.label, number::percent(term.share))
         })
         .collect();

@@ -104,9 +104,10 @@ fn sentence(line: &SearchLine, factor: &str) -> String {
     } else {
         String::new()
     };
-    let fitted = found.fit.as_ref().map_or_else(String::new, |fit| {
-        format!(" The fitted shape: {}.", fit.in_words())
-    });
+    let fitted = found
+        .fit
+        .as_ref()
+        .map_or_else(String::new, |fit| format!(" The fitted shape: {}.", fit.in_words()));
     format!(
         "{}: at most {}{how_sure}, at {} {factor}{where_else}. Saturation point N* = {} {factor}; \
          95 % of the maximum is first reached {}.{fitted} {} runs.{}",

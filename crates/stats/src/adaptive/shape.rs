@@ -145,7 +145,9 @@ struct Curve {
 impl Curve {
     fn at(&self, load: f64) -> f64 {
         match self.behind {
-            Some((edge, level, slope)) if load > edge * (1.0 + 1e-9) => (level + slope * load.ln()).exp(),
+            Some((edge, level, slope)) if load > edge * (1.0 + 1e-9) => {
+                (level + slope * load.ln()).exp()
+            }
             _ => (self.scale + height(&self.parameters, self.falls, load.ln())).exp(),
         }
     }
@@ -407,12 +409,7 @@ impl Data {
 
     /// Lowest and highest value of a number among the curves whose sum of squares lies below
     /// S(1 + 1.5t²/ν). A scale that is off by δ adds δ² for each run.
-    fn ends(
-        &self,
-        fitted: &Fitted,
-        confidence: f64,
-        of: fn(&Self, &Curve) -> f64,
-    ) -> (f64, f64) {
+    fn ends(&self, fitted: &Fitted, confidence: f64, of: fn(&Self, &Curve) -> f64) -> (f64, f64) {
         let t = t_two_sided(confidence, fitted.degrees);
         let bound = fitted.squares * (1.0 + MISFIT * t * t / fitted.degrees);
         let before: f64 = match fitted.family {
@@ -440,7 +437,8 @@ impl Data {
                     steps = steps.map(|step| 0.5 * step);
                 }
                 let tried = self.within_bounds(fitted.family, chance.near(&best, &steps));
-                if let Some(found) = value(&tried, sign).filter(|found| sign * (found - reached) > 0.0)
+                if let Some(found) =
+                    value(&tried, sign).filter(|found| sign * (found - reached) > 0.0)
                 {
                     (best, reached) = (tried, found);
                 }

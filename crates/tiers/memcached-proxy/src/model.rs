@@ -17,8 +17,8 @@ use kendall_tier::{Clock, Instruments, ManualClock};
 use rustix::event::Timespec;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::listener::Listener;
 use crate::engine::{Engine, Room, Shared};
+use crate::listener::Listener;
 use crate::options::{ANSWERS_ADMIT, Mode, Options, Placement, READ_BYTES};
 use crate::report;
 use crate::socket;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use kendall_tier::{Clock, Instruments, Stop};
 
-use crate::listener::Listener;
 use crate::engine::{Engine, Shared};
+use crate::listener::Listener;
 use crate::options::{Mode, Options};
 use crate::pulse::Pulse;
 use crate::report;

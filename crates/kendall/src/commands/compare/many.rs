@@ -206,10 +206,7 @@ fn in_words(trends: &[Trend], sets: usize) -> String {
     let still = trends.iter().filter(|trend| trend.changes.is_empty()).count();
     note(
         &mut text,
-        &format!(
-            "{sets} sets: {still} of {} series have no significant change",
-            trends.len()
-        ),
+        &format!("{sets} sets: {still} of {} series have no significant change", trends.len()),
     );
     text
 }

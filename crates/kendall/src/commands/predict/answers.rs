@@ -289,7 +289,8 @@ impl Answers {
             let Outcome::Predicted(answer) = &point.answer else { continue };
             if rows.is_empty() {
                 let keys = point.asked.iter().map(|(key, _)| key.clone());
-                let ends = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
+                let ends =
+                    |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
                 let numbers =
                     metrics(&answer.prediction).into_iter().flat_map(|(name, _)| ends(name));
                 rows.push(keys.chain(numbers).collect());
