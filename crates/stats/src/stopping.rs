@@ -104,7 +104,9 @@ impl StoppingRule {
     /// Fixed-width sequential intervals: Chow, Robbins 1965; [Law, Kelton 2000 §9.4.1]. The margin
     /// for few repetitions is ours, see `docs/methodology.md`.
     pub fn decide(&self, values: &[f64]) -> Result<Decision, RuleError> {
-        self.decide_among(values, Evidence::of(self, [values]))
+        // Enough of its own carry it, whatever they show.
+        let few = if exact_f64(values.len()) < exact_f64(EVIDENCE) { values } else { &[] };
+        self.decide_among(values, Evidence::of(self, [few]))
     }
 
     /// As [`decide`](Self::decide), for one of several configurations that were run side by side:
