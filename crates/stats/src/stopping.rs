@@ -186,7 +186,13 @@ impl StoppingRule {
             half_width * caution(count) <= self.relative_half_width
         };
         let from = least.max(whole_u64(exact_f64(values.len())) + 1);
-        (from..=self.max).find(|n| wanted(*n)).or(Some(self.max))
+        // The width falls with every repetition, so halving finds the first that will do.
+        let (mut low, mut high) = (from, self.max.max(from));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if wanted(middle) { high = middle } else { low = middle + 1 }
+        }
+        Some(low.min(self.max))
     }
 }
 
