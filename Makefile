@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts
+.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -98,6 +98,10 @@ bench-predict: build ## predicts four systems and holds the predictions against 
 bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall --bench queue
+
+gallery: build ## runs every published study at the largest size that MINUTES allow (60)
+	@scripts/packages test
+	scripts/gallery --minutes $(or $(MINUTES),60) --into docs/studies.md $(ARGS)
 
 bench-build: build ## prints the cost of the build cluster beside its peers (BAZEL_REMOTE=PATH BB_STORAGE=PATH; 15 minutes)
 	scripts/bench-build $(if $(BAZEL_REMOTE),--bazel-remote $(BAZEL_REMOTE)) $(if $(BB_STORAGE),--bb-storage $(BB_STORAGE))
