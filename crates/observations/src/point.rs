@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_predict::measured::{
-    BatchView, ConnectionView, HostView, NetworkView, OperatingPoint, ProcessView, ThreadView,
-    TierView, View,
+    BatchView, ConnectionView, HostView, LinkView, NetworkView, OperatingPoint, ProcessView,
+    ThreadView, TierView, View,
 };
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
@@ -17,7 +17,7 @@ pub(crate) fn first_tier(measured: &Measured) -> Option<&str> {
     measured.tiers.iter().find(|tier| is_station(tier)).map(|tier| tier.tier.as_str())
 }
 
-fn is_station(tier: &MeasuredTier) -> bool {
+pub(crate) fn is_station(tier: &MeasuredTier) -> bool {
     tier.role == Role::Tier && !tier.period.requests.is_empty()
 }
 
@@ -57,6 +57,7 @@ pub(crate) fn of(measured: &Measured) -> OperatingPoint {
             out_bytes_per_s: exact_f64(host.network_out_bytes) / host.length_s,
         }),
         hosts: if host.is_some() { Vec::new() } else { hosts(measured) },
+        links: links(measured),
     }
 }
 
@@ -80,6 +81,33 @@ fn hosts(measured: &Measured) -> Vec<HostView> {
         view
     };
     measured.hosts.iter().map(view).collect()
+}
+
+/// Links with a bandwidth in front of tiers that count what they read and wrote.
+fn links(measured: &Measured) -> Vec<LinkView> {
+    let limited = measured.graph.edges.iter().filter_map(|edge| {
+        let bandwidth_bytes_per_s = edge.link.as_ref()?.bandwidth_bytes_per_s?;
+        let behind = measured.tiers.iter().filter(|tier| tier.tier == edge.to.as_str());
+        let (mut into, mut out, mut routes) = (0.0, 0.0, 0_u32);
+        for tier in behind.filter(|tier| is_station(tier)) {
+            into += per_second(tier.period.bytes_in, tier);
+            out += per_second(tier.period.bytes_out, tier);
+            routes += 1;
+        }
+        let from = match &edge.from {
+            End::Clients => "clients",
+            End::Tier(tier) => tier.as_str(),
+        };
+        // A tier that several ask cannot tell whose bytes they were.
+        let alone = measured.graph.edges.iter().filter(|other| other.to == edge.to).count() == 1;
+        (alone && into + out > 0.0).then(|| LinkView {
+            name: format!("{from} -> {}", edge.to),
+            bytes_per_s: f64::max(into, out),
+            bandwidth_bytes_per_s,
+            routes,
+        })
+    });
+    limited.collect()
 }
 
 /// The way from the clients to the first tier that reports, and what lies behind it.
@@ -455,6 +483,13 @@ pub(crate) fn together(points: &[&OperatingPoint]) -> OperatingPoint {
             out_bytes_per_s: network(|of| of.out_bytes_per_s),
         }),
         hosts: first.hosts.iter().map(|view| all.host(view)).collect(),
+        links: (first.links.iter().enumerate())
+            .map(|(place, link)| LinkView {
+                bytes_per_s: all
+                    .mean(|point| point.links.get(place).map_or(0.0, |link| link.bytes_per_s)),
+                ..link.clone()
+            })
+            .collect(),
         ..first.clone()
     }
 }

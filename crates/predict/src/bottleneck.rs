@@ -7,7 +7,7 @@
 use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{HostView, OperatingPoint, TierView};
+use crate::measured::{HostView, LinkView, OperatingPoint, TierView};
 
 /// Hardware or software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,8 @@ pub enum ResourceKind {
     WorkerPool,
     /// Connections to a backend that a tier's workers share.
     ConnectionPool,
+    /// What an emulated link can carry a second.
+    Bandwidth,
 }
 
 /// Which resource: what it is known by. What it is called is for people.
@@ -42,6 +44,8 @@ pub enum ResourceId {
         /// Where they lead.
         to: String,
     },
+    /// The bandwidth of an emulated link, by its ends.
+    Link(String),
 }
 
 impl ResourceId {
@@ -53,6 +57,7 @@ impl ResourceId {
             Self::Cpu(_) => ResourceKind::ProcessCpu,
             Self::Workers(_) => ResourceKind::WorkerPool,
             Self::Connections { .. } => ResourceKind::ConnectionPool,
+            Self::Link(_) => ResourceKind::Bandwidth,
         }
     }
 }
@@ -160,6 +165,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         .iter()
         .find(full_of_own)
         .or_else(|| near(ResourceKind::ProcessCpu))
+        .or_else(|| near(ResourceKind::Bandwidth))
         .or_else(|| near(ResourceKind::ConnectionPool).filter(|pool| waited_for(pool)))
         .or_else(|| near(ResourceKind::WorkerPool));
     let cannot_tell = others.filter(|_| limiting.is_none() && host().is_some()).map(|share| {
@@ -289,6 +295,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             waiting_time_s: process.run_queue_wait.and_then(demand),
         });
     }
+    resources.extend(point.links.iter().filter_map(|link| bandwidth(link, throughput)));
     if let Some(busy) = point.host_busy_cores.filter(|_| point.host_cores > 0.0) {
         let waits: Option<f64> = point.processes.iter().map(|p| p.run_queue_wait).sum();
         resources.push(Resource {
@@ -323,6 +330,24 @@ fn several_hosts(point: &OperatingPoint) -> impl Iterator<Item = Resource> {
         demand_s: demand(host.busy_cores),
         queue_length: Some(host.run_queue_wait),
         waiting_time_s: demand(host.run_queue_wait),
+    })
+}
+
+/// The bandwidth of an emulated link: routes are its servers, bytes keep them busy.
+fn bandwidth(link: &LinkView, throughput: f64) -> Option<Resource> {
+    let servers = f64::from(link.routes);
+    let busy = link.bytes_per_s / link.bandwidth_bytes_per_s;
+    (servers > 0.0 && busy.is_finite()).then(|| Resource {
+        id: ResourceId::Link(link.name.clone()),
+        name: format!("bandwidth of the link {}", link.name),
+        kind: ResourceKind::Bandwidth,
+        busy,
+        servers,
+        utilization: busy / servers,
+        visits: 1.0,
+        demand_s: (throughput > 0.0).then(|| busy / throughput),
+        queue_length: None,
+        waiting_time_s: None,
     })
 }
 
@@ -368,7 +393,7 @@ fn busy_sentence(resource: &Resource) -> String {
             ResourceKind::ConnectionPool => {
                 format!("; {length:.1} workers wait for one, {wait} each time")
             }
-            ResourceKind::HostCpu | ResourceKind::ProcessCpu => {
+            ResourceKind::HostCpu | ResourceKind::ProcessCpu | ResourceKind::Bandwidth => {
                 format!("; {length:.2} threads wait for a core, {wait} a request")
             }
         };
@@ -493,6 +518,26 @@ mod tests {
         let found = bottleneck(&point);
         assert_eq!(found.limiting, None);
         assert!(found.evidence[0].contains("no measured resource is near its limit"));
+    }
+
+    /// Workers that are held while bytes leave through a full link are a symptom.
+    #[test]
+    fn a_full_link_is_the_limit_and_a_half_full_one_is_a_row() {
+        let mut point = point();
+        let link = |bytes_per_s| LinkView {
+            name: "clients -> proxies".to_owned(),
+            bytes_per_s,
+            bandwidth_bytes_per_s: 1e7,
+            routes: 2,
+        };
+        point.links = vec![link(1.9e7)];
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("bandwidth of the link clients -> proxies"));
+        point.links = vec![link(1e7)];
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("workers of proxies"));
+        let row = found.resources.iter().find(|one| one.kind == ResourceKind::Bandwidth).unwrap();
+        assert!((row.utilization - 0.5).abs() < 1e-12);
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct OperatingPoint {
     /// Each host, where the study ran on several; the three fields above say nothing then.
     #[serde(default)]
     pub hosts: Vec<HostView>,
+    /// Emulated links with a bandwidth, in front of tiers that count their bytes.
+    #[serde(default)]
+    pub links: Vec<LinkView>,
 }
 
 /// One of several hosts.
@@ -68,6 +71,19 @@ pub struct NetworkView {
     pub in_bytes_per_s: f64,
     /// Sent.
     pub out_bytes_per_s: f64,
+}
+
+/// What crossed an emulated link, and what it can carry.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkView {
+    /// Its ends, as the study file writes them: `clients -> proxies`.
+    pub name: String,
+    /// Bytes a second in the direction that carried more, over all routes.
+    pub bytes_per_s: f64,
+    /// Limit of one route in one direction.
+    pub bandwidth_bytes_per_s: f64,
+    /// Routes: one for each instance of the tier behind it.
+    pub routes: u32,
 }
 
 /// Throughput and response time as seen from one place.

@@ -688,6 +688,7 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
             let host = point.hosts.iter().find(|host| host.name == *name)?;
             (host.cores > 0.0 && host.own_cores > 0.0).then(|| host.own_cores / host.cores)
         }
+        StandsFor::Resource(ResourceId::Link(_)) => None,
         StandsFor::Resource(ResourceId::Cpu(part)) => {
             let process = point.process(part)?;
             let threads = process.working_threads().unwrap_or(f64::from(process.instances));

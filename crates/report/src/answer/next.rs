@@ -102,6 +102,9 @@ pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
         Some(ResourceId::HostOf(host)) => {
             format!("The same with a tier of {host} on a host of its own: its processor limits.")
         }
+        Some(ResourceId::Link(name)) => {
+            format!("The same with more bandwidth of {name}, which is what limits.")
+        }
         Some(ResourceId::Host) => {
             "The same with the load generator, or a tier, on another machine: the processor limits."
                 .to_owned()
