@@ -9,11 +9,14 @@ use crate::random::Random;
 /// What a placeholder stands for.
 #[derive(Debug, Clone)]
 pub enum Values {
-    /// A number, rounded to a whole one.
-    Number(Distribution),
+    /// A number, rounded to a whole one; a draw above the most is the most.
+    Number(Distribution, Option<u64>),
     /// One of these lines, each as likely.
     Lines(Vec<String>),
 }
+
+/// Stands between a distribution and the largest number that is sent.
+const AT_MOST: &str = " at most ";
 
 /// A placeholder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,16 @@ pub enum PlaceholderError {
         /// What is wrong with them.
         #[source]
         source: DistributionError,
+    },
+    /// The largest number.
+    #[error(
+        "placeholder `{name}`: `{most}` is not a whole number; write it like `exponential:300000 at most 1000000`"
+    )]
+    Most {
+        /// Its name.
+        name: String,
+        /// What was written.
+        most: String,
     },
     /// Its file.
     #[error("placeholder `{name}`: cannot read lines from `{path}`")]
@@ -78,16 +91,24 @@ impl Values {
                 Err(source) => Err(PlaceholderError::File { name, path: path.to_owned(), source }),
             };
         }
-        match Distribution::parse(values, Unit::Number) {
-            Ok(distribution) => Ok((name, Self::Number(distribution))),
+        let (drawn, most) = match values.split_once(AT_MOST) {
+            None => (values, None),
+            Some((drawn, most)) => match most.trim().parse() {
+                Ok(most) => (drawn, Some(most)),
+                Err(_) => return Err(PlaceholderError::Most { name, most: most.to_owned() }),
+            },
+        };
+        match Distribution::parse(drawn, Unit::Number) {
+            Ok(distribution) => Ok((name, Self::Number(distribution, most))),
             Err(source) => Err(PlaceholderError::Values { name, source }),
         }
     }
 
     fn write(&self, random: &mut Random, out: &mut Vec<u8>) {
         match self {
-            Self::Number(distribution) => {
-                let number = kendall_units::whole_u64(distribution.sample(random).round());
+            Self::Number(distribution, most) => {
+                let drawn = kendall_units::whole_u64(distribution.sample(random).round());
+                let number = most.map_or(drawn, |most| drawn.min(most));
                 write!(out, "{number}").unwrap_or_default();
             }
             Self::Lines(lines) => {
@@ -221,6 +242,24 @@ mod tests {
         let mut out = Vec::new();
         template.write(&mut stream(1, Purpose::Requests, 0), &mut Vec::new(), &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_draw_above_the_most_is_the_most_and_others_stay_as_they_are() {
+        let drawn = |values: &str| -> Vec<u64> {
+            let (_, values) = Values::parse(values).unwrap();
+            let mut random = stream(1, Purpose::Requests, 0);
+            let one = |_| {
+                let mut out = Vec::new();
+                values.write(&mut random, &mut out);
+                String::from_utf8(out).unwrap().parse().unwrap()
+            };
+            (0..1000).map(one).collect()
+        };
+        let (free, bounded) = (drawn("n=exponential:300"), drawn("n=exponential:300 at most 1000"));
+        assert!(free.iter().any(|n| *n > 1000) && bounded.contains(&1000));
+        assert!(free.iter().zip(&bounded).all(|(free, bounded)| (*free).min(1000) == *bounded));
+        assert!(Values::parse("n=exponential:300 at most many").is_err());
     }
 
     #[test]

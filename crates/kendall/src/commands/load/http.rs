@@ -40,7 +40,8 @@ pub(crate) struct LoadHttp {
     body_file: Option<PathBuf>,
 
     /// What stands for `{NAME}`, drawn anew each time: a whole number (`20`, `exponential:20`,
-    /// `normal:20,5`, `uniform:1..40`, `zipf:1000,0.99`) or a line of a file (`file:PATH`); repeated
+    /// `normal:20,5`, `uniform:1..40`, `zipf:1000,0.99`; `exponential:20 at most 90` sends 90 for
+    /// whatever is above it) or a line of a file (`file:PATH`); repeated
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
 
