@@ -328,7 +328,10 @@ impl<'a> Session<'a> {
         })?;
         let around =
             Path::new(&study.name).parent().filter(|p| p.exists()).unwrap_or(Path::new("."));
-        let environment = environment::describe(study.base.kind, study.seed, around);
+        let mut environment = environment::describe(study.base.kind, study.seed, around);
+        if let Some(probed) = crate::probe::loopback() {
+            environment["loopback"] = probed;
+        }
         let plan = plan.allowing(more);
         Ok(Self {
             study,
@@ -490,6 +493,7 @@ impl<'a> Session<'a> {
             record.run.caveats.extend(speed.doubt(&self.speeds));
             self.speeds.push(speed);
         }
+        record.run.caveats.extend(crate::remarks::of_run(&folder));
         record.run.id = self.results.store_run(&record)?;
         // All of it is in the database now; what the generators printed would double it.
         for output in outputs {

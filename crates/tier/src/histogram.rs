@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kendall_stats::histogram::Histogram;
+use kendall_units::exact_f64;
 
 /// Cells of one power of two: three significant digits need 1,024 of them, as in HdrHistogram.
 const CELLS: usize = 1 << CELL_BITS;
@@ -33,6 +34,22 @@ impl SharedHistogram {
         let cells =
             self.chunks[chunk].get_or_init(|| (0..CELLS).map(|_| AtomicU64::new(0)).collect());
         increase(&cells[cell], 1);
+    }
+
+    /// Sum of what was recorded so far, to the width of a cell (a thousandth), and how many values.
+    pub(crate) fn sum(&self) -> (f64, u64) {
+        let mut sum = (0.0, 0);
+        for (chunk, cells) in self.chunks.iter().enumerate() {
+            let Some(cells) = cells.get() else { continue };
+            for (cell, count) in cells.iter().enumerate() {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 {
+                    sum.0 += exact_f64(value(chunk, cell)) * exact_f64(count);
+                    sum.1 += count;
+                }
+            }
+        }
+        sum
     }
 
     /// Adds what was recorded so far to `total`.

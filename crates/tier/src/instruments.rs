@@ -72,7 +72,7 @@ pub struct Exchange {
 }
 
 /// Stages that every tier reports, before those of its layout.
-const COMMON_STAGES: [&str; 4] =
+pub(crate) const COMMON_STAGES: [&str; 4] =
     [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME, stage::RESPONSE_TIME];
 
 /// All recorders of a tier. Clones share them.
@@ -247,6 +247,22 @@ impl Instruments {
             }
         }
         counts
+    }
+
+    /// Nanoseconds and requests in the stages that all tiers have, in their order, of all types of
+    /// request: looks at every cell of the histograms.
+    pub(crate) fn stage_sums(&self) -> [(f64, u64); COMMON_STAGES.len()] {
+        let blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        let each = COMMON_STAGES.len() + self.shared.layout.stages.len();
+        let mut sums = [(0.0, 0); COMMON_STAGES.len()];
+        for stages in blocks.iter().flat_map(|block| block.stages.chunks(each)) {
+            for (sum, cell) in sums.iter_mut().zip(stages) {
+                let (nanoseconds, count) = cell.sum();
+                sum.0 += nanoseconds;
+                sum.1 += count;
+            }
+        }
+        sums
     }
 
     /// Kind of tier.

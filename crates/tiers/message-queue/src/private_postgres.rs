@@ -156,6 +156,8 @@ pub struct TcpAccess {
 pub struct PrivatePostgres {
     keeper: Keeper,
     url: String,
+    /// The server's own log.
+    log: PathBuf,
     /// The sockets' folder, where it had to be elsewhere.
     _sockets: Option<tempfile::TempDir>,
 }
@@ -215,9 +217,10 @@ impl PrivatePostgres {
         let log = folder.join("postgres.log");
         let port = options.port();
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
-        let launch = Launch { programs, user, data, sockets, log, options: options.clone() };
+        let options = options.clone();
+        let launch = Launch { programs, user, data, sockets, log: log.clone(), options };
         let keeper = Keeper::start(launch)?;
-        Ok(Self { keeper, url, _sockets: temporary })
+        Ok(Self { keeper, url, log, _sockets: temporary })
     }
 
     /// How to reach it.
@@ -230,6 +233,13 @@ impl PrivatePostgres {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
+    }
+
+    /// How often its log says that checkpoints come too often: each then writes whole pages again, and a
+    /// run measures that as well.
+    #[must_use]
+    pub fn hurried_checkpoints(&self) -> usize {
+        hurried_checkpoints(&self.log)
     }
 
     /// Whether the server could work in this folder, which need not exist.
@@ -691,6 +701,17 @@ fn log_room(folder: &Path) -> u64 {
     (eighth >> 20).clamp(64, 2048)
 }
 
+/// Lines of a server's log that say that checkpoints come too often.
+fn hurried_checkpoints(log: &Path) -> usize {
+    let Ok(file) = fs::File::open(log) else { return 0 };
+    let lines = io::BufRead::split(io::BufReader::new(file), b'\n').map_while(Result::ok);
+    lines
+        .filter(|line| {
+            String::from_utf8_lossy(line).contains("checkpoints are occurring too frequently")
+        })
+        .count()
+}
+
 /// The last line of a server's log that says why it ended.
 fn last_fatal(log: &Path) -> Option<String> {
     let mut file = fs::File::open(log).ok()?;
@@ -717,4 +738,22 @@ fn little_room(folder: &Path) -> Option<String> {
     let free = about.f_bavail.saturating_mul(about.f_frsize);
     (free < LITTLE_ROOM_BYTES)
         .then(|| format!("the disk of {} has {} KiB free; make room", folder.display(), free >> 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hurried_checkpoints;
+
+    #[test]
+    fn warnings_of_hurried_checkpoints_are_counted_and_other_lines_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("postgres.log");
+        assert_eq!(hurried_checkpoints(&log), 0);
+        let text = b"2026-11-22 LOG:  checkpoint starting: wal\n\
+            2026-11-22 LOG:  checkpoints are occurring too frequently (1 second apart)\n\
+            2026-11-22 HINT:  Consider increasing the configuration parameter \"max_wal_size\".\n\
+            \xff\n2026-11-22 LOG:  checkpoints are occurring too frequently (2 seconds apart)\n";
+        std::fs::write(&log, text).expect("a log");
+        assert_eq!(hurried_checkpoints(&log), 2);
+    }
 }

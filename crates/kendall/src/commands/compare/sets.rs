@@ -339,6 +339,9 @@ const PROGRAM: [&str; 2] = ["kendall_version", "revision"];
 /// The order of the runs may differ.
 const SEED: &str = "seed";
 
+/// What was measured of the machine before the first run is never the same twice.
+const PROBED: &str = "loopback.";
+
 /// Settings and environments that are not the same. Tables know neither.
 pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Difference> {
     if before.blocks.is_none() || after.blocks.is_none() {
@@ -354,7 +357,7 @@ pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Differen
     let mut differences = differing(&before.settings, &after.settings, kind_of_setting);
     differences.retain(|one| !varied(&one.what));
     differences.extend(differing(&before.environment, &after.environment, kind_of_item));
-    differences.retain(|one| one.what != SEED);
+    differences.retain(|one| one.what != SEED && !one.what.starts_with(PROBED));
     differences.sort_by_key(|one| std::cmp::Reverse(one.kind));
     differences
 }

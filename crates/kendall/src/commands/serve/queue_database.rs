@@ -64,6 +64,14 @@ impl QueueDatabaseFlags {
             .map_err(|error| exit_with(Exit::NotReady, error))?;
         output::note(&format!("ready tier=postgresql listen={address} pid={}", postgres.pid()));
         stop.wait();
+        let hurried = postgres.hurried_checkpoints();
+        if hurried > 0 {
+            // A study keeps it as a doubt of the run.
+            output::result(&format!(
+                "remark checkpoints: PostgreSQL warned {hurried} times that checkpoints come too \
+                 often; with a larger max_wal_size there would be fewer"
+            ));
+        }
         if self.temporary {
             postgres.abandon();
             // Whoever asked for a temporary one does not look for it again.

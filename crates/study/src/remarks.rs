@@ -1,0 +1,74 @@
+//! Doubts that a tier states of itself when it ends: lines `remark KIND: TEXT` on its standard output.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use kendall_stats::estimate::Caveat;
+
+/// How much of the end of a tier's output is read.
+const LAST_BYTES: u64 = 64 * 1024;
+/// Remarks of one tier at most.
+const MOST: usize = 20;
+
+/// What the tiers of a run remarked, each with the name of its folder, such as `database-0`.
+pub(crate) fn of_run(folder: &Path) -> Vec<Caveat> {
+    let mut folders: Vec<_> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    folders.sort();
+    let named = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    folders
+        .iter()
+        .filter_map(|path| Some((named(path)?, last_of(&path.join("output"))?)))
+        .flat_map(|(name, output)| {
+            let remarks =
+                output.lines().filter_map(|line| line.strip_prefix("remark ")?.split_once(": "));
+            let caveat = |(kind, text): (&str, &str)| Caveat::Remarked {
+                generator: None,
+                kind: kind.to_owned(),
+                text: format!("{name}: {text}"),
+            };
+            remarks.take(MOST).map(caveat).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn last_of(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remarks_of_tiers_are_caveats_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        for (tier, output) in [
+            ("database-0", "requests 7\nremark checkpoints: 3 came too often\n"),
+            ("proxies-0", "remark without a kind\nremarkable: no\n"),
+        ] {
+            std::fs::create_dir(folder.path().join(tier)).unwrap();
+            std::fs::write(folder.path().join(tier).join("output"), output).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("generator.0")).unwrap();
+        let caveats = of_run(folder.path());
+        assert_eq!(
+            caveats,
+            [Caveat::Remarked {
+                generator: None,
+                kind: "checkpoints".to_owned(),
+                text: "database-0: 3 came too often".to_owned(),
+            }]
+        );
+    }
+}
