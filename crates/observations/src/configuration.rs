@@ -221,6 +221,20 @@ impl Configuration {
         self.point.client.throughput_per_s
     }
 
+    /// Standard deviation of the throughput of single seconds about the mean of their run, over all
+    /// runs; `None` below three seconds.
+    #[must_use]
+    pub fn throughput_deviation_per_s(&self) -> Option<f64> {
+        let (mut squares, mut degrees) = (0.0, 0.0);
+        for repetition in self.repetitions.iter().filter(|r| r.seconds.len() > 1) {
+            let count = exact_f64(repetition.seconds.len());
+            let mean = repetition.seconds.iter().map(|(_, x)| x).sum::<f64>() / count;
+            squares += repetition.seconds.iter().map(|(_, x)| (x - mean).powi(2)).sum::<f64>();
+            degrees += count - 1.0;
+        }
+        (degrees >= 2.0).then(|| (squares / degrees).sqrt())
+    }
+
     /// Its level of a factor.
     #[must_use]
     pub fn level(&self, key: &str) -> Option<&FactorLevel> {

@@ -29,7 +29,7 @@ pub use configuration::{Configuration, Pooled};
 pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
-pub use repetition::{BackendLoad, Counts, Repetition};
+pub use repetition::{BackendLoad, Counts, Instance, Repetition};
 pub use trace::{Trace, TracePeriod, TracedPool, TracedTier};
 
 /// What a study observed.
@@ -52,6 +52,8 @@ pub struct Observations {
     /// The runs of the configuration of highest throughput, period by period, where they were
     /// asked for ([`with_traces`](Self::with_traces)).
     pub traces: Vec<Trace>,
+    /// The first run of each configuration, by its place, where they were asked for.
+    pub first_runs: Vec<Trace>,
 }
 
 impl Observations {
@@ -85,11 +87,22 @@ impl Observations {
             .as_ref()
             .map_or_else(Vec::new, |load| curve::curves(&configurations, &factors, &load.key));
         let searches = results.searches()?;
-        let traces = Vec::new();
-        Ok(Self { study, runs, configurations, factors, load, curves, searches, traces })
+        let (traces, first_runs) = (Vec::new(), Vec::new());
+        Ok(Self {
+            study,
+            runs,
+            configurations,
+            factors,
+            load,
+            curves,
+            searches,
+            traces,
+            first_runs,
+        })
     }
 
-    /// With the traces of the fastest configuration, which take reading every second again.
+    /// With the traces of the fastest configuration, and of the first run of each of the others,
+    /// which take reading every second again.
     ///
     /// # Errors
     /// What the store refuses.
@@ -99,6 +112,10 @@ impl Observations {
             .map(|repetition| trace::of(results, &results.measured(repetition.run.id)?))
             .collect::<Result<_, _>>()?;
         self.traces = traces;
+        let first = self.configurations.iter().filter_map(|c| c.repetitions.first());
+        self.first_runs = first
+            .map(|repetition| trace::of(results, &results.measured(repetition.run.id)?))
+            .collect::<Result<_, _>>()?;
         Ok(self)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::load_result::JOB_LOOP;
+use kendall_protocols::snapshot::stage;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Extent, Measured, OperationCounts, Results, Run, StoreError};
 use kendall_units::{Seconds, exact_f64};
@@ -25,6 +26,10 @@ pub struct Repetition {
     pub counts: Counts,
     /// By operation: completed per second, and mean response time in seconds.
     pub operations: BTreeMap<String, (f64, f64)>,
+    /// Requests that failed, by operation and kind of failure.
+    pub errors: BTreeMap<(String, String), u64>,
+    /// Each instance of each tier that reports, apart.
+    pub instances: Vec<Instance>,
     /// What each instance of the first tier sent to each backend.
     pub backends: Vec<BackendLoad>,
     /// Completed per second in each second of the measured window.
@@ -62,6 +67,29 @@ impl Counts {
     pub fn error_rate(self) -> Option<f64> {
         kendall_units::ratio(self.errors, self.completed + self.errors)
     }
+}
+
+/// One instance of a tier, by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instance {
+    /// The tier.
+    pub tier: String,
+    /// Which of its instances.
+    pub instance: u32,
+    /// X.
+    pub throughput_per_s: f64,
+    /// R, of its own requests.
+    pub response_time_s: Option<f64>,
+    /// W.
+    pub waiting_time_s: Option<f64>,
+    /// S.
+    pub service_time_s: Option<f64>,
+    /// Time-weighted mean of the requests that waited.
+    pub queue_length: f64,
+    /// Time-weighted mean of the workers that served.
+    pub workers_busy: f64,
+    /// Workers; 0 where there is no limit.
+    pub workers: u32,
 }
 
 /// What one instance of the first tier sent to one of its backends.
@@ -107,6 +135,8 @@ impl Repetition {
             quantiles_s: quantiles.iter().filter_map(quantile).collect(),
             counts: counts(&measured.operations),
             operations,
+            errors: errors(&measured.operations),
+            instances: instances(&measured),
             backends: backends(&measured),
             seconds: throughput_by_second(results, &measured)?,
             generator_busy: generator_busy(&measured),
@@ -139,6 +169,33 @@ fn counts(operations: &BTreeMap<String, OperationCounts>) -> Counts {
         hits: sum.hits + counts.hits,
         misses: sum.misses + counts.misses,
     })
+}
+
+fn errors(operations: &BTreeMap<String, OperationCounts>) -> BTreeMap<(String, String), u64> {
+    let each = operations.iter().flat_map(|(operation, counts)| {
+        counts.errors.iter().map(move |(kind, count)| ((operation.clone(), kind.clone()), *count))
+    });
+    each.filter(|(_, count)| *count > 0).collect()
+}
+
+fn instances(measured: &Measured) -> Vec<Instance> {
+    let stations = measured.tiers.iter().filter(|tier| point::is_station(tier));
+    stations
+        .map(|tier| {
+            let mean = |name: &str| tier.period.stage(name).mean().map(|ns| ns / 1e9);
+            Instance {
+                tier: tier.tier.clone(),
+                instance: tier.instance,
+                throughput_per_s: tier.throughput_per_s(),
+                response_time_s: mean(stage::RESPONSE_TIME),
+                waiting_time_s: mean(stage::WAITING_TIME),
+                service_time_s: mean(stage::SERVICE_TIME),
+                queue_length: tier.period.queue_length.mean,
+                workers_busy: tier.period.workers_busy.mean,
+                workers: tier.period.workers,
+            }
+        })
+        .collect()
 }
 
 fn backends(measured: &Measured) -> Vec<BackendLoad> {

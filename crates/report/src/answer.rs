@@ -15,7 +15,7 @@ use kendall_stats::estimate::Estimate;
 use serde::Serialize;
 
 use crate::chapters::saturation::{of_curve, short_label};
-use crate::chapters::{effects, load, searches, trace};
+use crate::chapters::{effects, load, one_of, searches, trace};
 use crate::number;
 use crate::plot::Plot;
 
@@ -101,7 +101,7 @@ pub(crate) fn of(data: &Observations) -> Answer {
         limits: limits(&limit),
         model: model(data),
         next,
-        plot: plot(data),
+        plot: plot(data).map(Plot::at_levels),
         trust,
     }
 }
@@ -283,8 +283,9 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
         }
         (Shape::StillGrowing, _) if open => (
             format!(
-                "All that was offered is answered, up to {rate}{with}; a request then takes {} on \
+                "All that was offered is answered, up to {rate}{with}; {} then takes {} on \
                  average. What it can do lies higher and was not reached.",
+                one_of(data),
                 number::time(fastest.point.client.response_time_s)
             ),
             true,
@@ -442,11 +443,18 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
         None => String::new(),
         Some(first) => format!(" It is no steady state: {first}."),
     };
-    Found {
-        sentence: format!(
-            "{} requests a second; a request takes {mean} on average{p99}.{steady}",
+    let sentence = match only.makespan_estimate() {
+        Some(makespan) => format!(
+            "The job takes {}: {} tasks.",
+            with_interval(&makespan, number::time),
             rate_of(only)
         ),
+        None => {
+            format!("It answers {}; a request takes {mean} on average{p99}.{steady}", rate_of(only))
+        }
+    };
+    Found {
+        sentence,
         told: true,
         about: only,
         next: if data.repetitions() < 2 { next::repeat(data) } else { next::limit(data, only) },

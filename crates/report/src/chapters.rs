@@ -28,7 +28,7 @@ use crate::plot::Point;
 use kendall_observations::{Configuration, Curve, Observations};
 
 pub(crate) use models::files as model_files;
-pub(crate) use summary::{byline, sentences, utc_minutes};
+pub(crate) use summary::{byline, one_of, sentences, utc_minutes};
 
 /// Makes a chapter, or none where the study has nothing for it.
 pub(crate) type Chapter = fn(&Observations) -> Option<Section>;
@@ -57,6 +57,16 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     method::chapter,
 ];
 
+/// Whether a chapter is open when the page is: what everybody reads. The others unfold on demand.
+pub(crate) fn is_open(id: &str, data: &Observations) -> bool {
+    match id {
+        "summary" | "load" | "jobs" | "searches" | "saturation" | "threats" => true,
+        "effects" => data.load.is_none(),
+        "steady" => data.configurations.len() == 1,
+        _ => false,
+    }
+}
+
 /// A time axis in the unit that suits its values: label with unit, and factor from seconds.
 fn time_axis(what: &str, seconds: impl Iterator<Item = f64>) -> (String, f64) {
     let largest = seconds.filter(|value| value.is_finite()).fold(0.0, f64::max);
@@ -81,12 +91,49 @@ fn point(x: f64, estimate: &kendall_stats::estimate::Estimate, factor: f64) -> P
     Point { x, y: estimate.center * factor, interval }
 }
 
-/// Curves to plot, with a remark where not all are.
-fn plotted(data: &Observations) -> (Vec<(usize, &Curve)>, Option<String>) {
-    const MOST: usize = 12;
-    let curves: Vec<(usize, &Curve)> = data.curves.iter().enumerate().take(MOST).collect();
-    let remark = (data.curves.len() > MOST).then(|| {
-        format!("The plots show {MOST} of the {} curves; the tables hold all.", data.curves.len())
+/// Curves at most in one drawing.
+const MOST_CURVES: usize = 12;
+
+/// Curves that share a drawing, each with its color.
+struct Drawn<'a> {
+    /// What they have in common, for the title: `, mix get`; empty where all curves are here.
+    of: String,
+    /// Tells its plots from those of others.
+    key: String,
+    curves: Vec<(usize, &'a Curve)>,
+}
+
+/// Curves to plot, those of each mix of operations by themselves, with a remark where not all are.
+fn drawn(data: &Observations) -> (Vec<Drawn<'_>>, Option<String>) {
+    let mut groups: Vec<Drawn<'_>> = Vec::new();
+    for curve in &data.curves {
+        let mix = data.along(curve).next().and_then(|c| c.level("workload.mix"));
+        let of = mix.filter(|_| data.factors.iter().any(|f| f.key == "workload.mix"));
+        let of = of.map_or_else(String::new, |level| format!(", mix {}", level.text));
+        let place = groups.iter().position(|group| group.of == of).unwrap_or_else(|| {
+            let key = if groups.is_empty() { String::new() } else { format!("-{}", groups.len()) };
+            groups.push(Drawn { of, key, curves: Vec::new() });
+            groups.len() - 1
+        });
+        let color = groups[place].curves.len();
+        groups[place].curves.push((color, curve));
+    }
+    let most = groups.iter().map(|group| group.curves.len()).max().unwrap_or(0);
+    for group in &mut groups {
+        group.curves.truncate(MOST_CURVES);
+    }
+    let all = data.curves.len();
+    let remark = (most > MOST_CURVES).then(|| {
+        format!("A plot shows {MOST_CURVES} curves at most, of {all}; the tables hold all.")
     });
+    (groups, remark)
+}
+
+/// Curves to plot together, with a remark where not all are.
+fn plotted(data: &Observations) -> (Vec<(usize, &Curve)>, Option<String>) {
+    let curves: Vec<(usize, &Curve)> = data.curves.iter().enumerate().take(MOST_CURVES).collect();
+    let all = data.curves.len();
+    let remark = (all > MOST_CURVES)
+        .then(|| format!("The plots show {MOST_CURVES} of the {all} curves; the tables hold all."));
     (curves, remark)
 }

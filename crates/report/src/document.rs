@@ -18,13 +18,16 @@ pub struct Section {
     pub title: String,
     /// What it says, in order.
     pub blocks: Vec<Block>,
+    /// Folded on the page until somebody opens it.
+    #[serde(skip)]
+    pub folded: bool,
 }
 
 impl Section {
     /// A chapter without content yet.
     #[must_use]
     pub fn new(id: &'static str, title: impl Into<String>) -> Self {
-        Self { id, title: title.into(), blocks: Vec::new() }
+        Self { id, title: title.into(), blocks: Vec::new(), folded: false }
     }
 
     /// Adds a heading.
@@ -59,13 +62,24 @@ impl Section {
     /// Adds a plot, if there is something to draw.
     pub fn plot(&mut self, plot: Plot) {
         if plot.series.iter().any(|series| !series.points.is_empty()) {
-            self.blocks.push(Block::Plot(plot));
+            self.blocks.push(Block::Plot(plot.at_levels()));
         }
     }
 
-    /// Its tables.
+    /// Adds blocks that are folded under a title, if there are any.
+    pub fn fold(&mut self, title: impl Into<String>, blocks: Vec<Block>) {
+        if !blocks.is_empty() {
+            self.blocks.push(Block::Fold(Fold { title: title.into(), blocks }));
+        }
+    }
+
+    /// Its tables, and those of what is folded within it.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.blocks.iter().filter_map(|block| match block {
+        let all = self.blocks.iter().flat_map(|block| match block {
+            Block::Fold(fold) => fold.blocks.iter(),
+            other => std::slice::from_ref(other).iter(),
+        });
+        all.filter_map(|block| match block {
             Block::Table(table) => Some(table),
             _ => None,
         })
@@ -94,6 +108,17 @@ pub enum Block {
     Verbatim(String),
     /// A drawing that is no plot.
     Drawing(Drawing),
+    /// Blocks on demand.
+    Fold(Fold),
+}
+
+/// Blocks on demand.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fold {
+    /// What they show.
+    pub title: String,
+    /// The blocks.
+    pub blocks: Vec<Block>,
 }
 
 /// A drawing that is no plot.

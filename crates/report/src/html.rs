@@ -32,6 +32,7 @@ const MOST_ROWS: usize = 300;
 pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.add_filter("code", code);
     environment.add_template("report.html", TEMPLATE)?;
     let sections: Vec<Value> = report.sections.iter().map(section).collect();
     environment.get_template("report.html")?.render(minijinja::context! {
@@ -42,9 +43,32 @@ pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
         file,
         style => Value::from_safe_string(STYLE.to_owned()),
         script => Value::from_safe_string(SCRIPT.to_owned()),
+        foldable => report.sections.iter().any(|section| section.folded),
         sections,
         answer => report.answer.as_ref().map(answer),
     })
+}
+
+/// Text for the page, with what stands in a pair of backquotes as code.
+fn code(text: &str) -> Value {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, inside, after)) = in_backquotes(rest) {
+        out.push_str(&svg::escaped(before));
+        out.push_str("<code>");
+        out.push_str(&svg::escaped(inside));
+        out.push_str("</code>");
+        rest = after;
+    }
+    out.push_str(&svg::escaped(rest));
+    Value::from_safe_string(out)
+}
+
+/// What is before, within and after the first pair of backquotes.
+fn in_backquotes(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('`')?;
+    let (inside, after) = rest.split_once('`')?;
+    Some((before, inside, after))
 }
 
 fn answer(answer: &Answer) -> Value {
@@ -62,7 +86,24 @@ fn answer(answer: &Answer) -> Value {
 
 fn section(section: &Section) -> Value {
     let blocks: Vec<Value> = section.blocks.iter().map(block).collect();
-    minijinja::context! { id => section.id, title => section.title.as_str(), blocks }
+    let (id, title, folded) = (section.id, section.title.as_str(), section.folded);
+    minijinja::context! { id, title, folded, holds => holds(section), blocks }
+}
+
+/// What a folded chapter holds: `3 plots, 2 tables`.
+fn holds(section: &Section) -> String {
+    let mut plots = 0_usize;
+    let mut tables = 0_usize;
+    for block in &section.blocks {
+        match block {
+            Block::Plot(_) | Block::Drawing(_) => plots += 1,
+            Block::PlotPair(_) => plots += 2,
+            Block::Table(_) => tables += 1,
+            _ => {}
+        }
+    }
+    let counts = [(plots, "plot"), (tables, "table")].into_iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, of)| number::count(count, of)).collect::<Vec<_>>().join(", ")
 }
 
 fn block(block: &Block) -> Value {
@@ -76,6 +117,13 @@ fn block(block: &Block) -> Value {
                 level => Value::from(Serde(note.level)),
                 word => note.level.word(),
                 text => note.text.as_str(),
+            },
+        ),
+        Block::Fold(fold) => (
+            "fold",
+            minijinja::context! {
+                title => fold.title.as_str(),
+                blocks => fold.blocks.iter().map(self::block).collect::<Vec<Value>>(),
             },
         ),
         Block::Verbatim(text) => ("verbatim", Value::from(text.as_str())),
@@ -114,6 +162,7 @@ struct ColumnView {
 struct CellView {
     text: String,
     numeric: bool,
+    empty: bool,
     plus_minus: Option<String>,
     why: Option<String>,
     doubt: Option<String>,
@@ -152,7 +201,7 @@ impl CellView {
             Cell::Number(value) => Self { text: unit.print(*value), numeric, ..Self::default() },
             Cell::Empty(why) => {
                 let why = (!why.is_empty()).then(|| why.clone());
-                Self { text: "–".to_owned(), numeric, why, ..Self::default() }
+                Self { text: "–".to_owned(), numeric, empty: true, why, ..Self::default() }
             }
             Cell::Estimate(estimate) => Self {
                 text: unit.print(estimate.center),
@@ -163,6 +212,7 @@ impl CellView {
                     format!("{level} interval: {} to {}", unit.print(i.low), unit.print(i.high))
                 }),
                 doubt: doubt(estimate),
+                empty: false,
             },
         }
     }
@@ -230,7 +280,7 @@ fn key(mark: Mark, color: usize) -> String {
         Mark::Line => format!("{line}{dot}"),
         Mark::Points => dot,
         Mark::Dashed => "<path class=\"line dashed\" d=\"M1 6H27\"/>".to_owned(),
-        Mark::Bars => "<path class=\"bar\" d=\"M6 1H22V11H6Z\"/>".to_owned(),
+        Mark::Bars | Mark::Area => "<path class=\"bar\" d=\"M6 1H22V11H6Z\"/>".to_owned(),
         Mark::Cells(shade) => format!("<path class=\"cell k{shade}\" d=\"M6 1H22V11H6Z\"/>"),
         Mark::Steps => "<path class=\"steps\" d=\"M4 11V5H11V1H18V7H24V11Z\"/>".to_owned(),
     }
@@ -243,8 +293,8 @@ fn script_data(plot: &Plot) -> String {
     let series: Vec<_> = plot
         .series
         .iter()
-        .zip(offsets)
-        .map(|(series, (offset, _))| {
+        .zip(offsets.into_iter().zip(svg::dodges(plot)))
+        .map(|(series, ((offset, _), aside))| {
             let points: Vec<_> = series
                 .points
                 .iter()
@@ -256,17 +306,18 @@ fn script_data(plot: &Plot) -> String {
                     None => json!([point.x + offset, point.y]),
                 })
                 .collect();
-            json!({ "name": series.name, "points": points })
+            let area = series.mark == Mark::Area;
+            json!({ "name": series.name, "points": points, "aside": aside, "area": area })
         })
         .collect();
     let categories = match &plot.x.scale {
         Scale::Categories(names) => json!(names),
-        Scale::FromZero | Scale::AroundData | Scale::Log => json!(null),
+        _ => json!(null),
     };
     let ground = plot.series.iter().any(|series| matches!(series.mark, Mark::Bars | Mark::Steps));
     json!({
-        "x": { "label": plot.x.label, "log": plot.x.scale == Scale::Log, "categories": categories },
-        "y": { "label": plot.y.label, "log": plot.y.scale == Scale::Log },
+        "x": { "label": plot.x.label, "log": plot.x.scale.is_log(), "categories": categories },
+        "y": { "label": plot.y.label, "zero": plot.y.scale == Scale::FromZero, "log": plot.y.scale.is_log() },
         "ground": ground,
         "series": series,
     })
@@ -278,10 +329,14 @@ fn script_data(plot: &Plot) -> String {
 fn values(plot: &Plot) -> Table {
     let categories = match &plot.x.scale {
         Scale::Categories(names) => Some(names),
-        Scale::FromZero | Scale::AroundData | Scale::Log => None,
+        _ => None,
     };
-    let with_interval =
-        plot.series.iter().flat_map(|s| &s.points).any(|point| point.interval.is_some());
+    let with_interval = plot
+        .series
+        .iter()
+        .filter(|s| s.mark != Mark::Area)
+        .flat_map(|s| &s.points)
+        .any(|p| p.interval.is_some());
     let x_unit = if categories.is_some() { Unit::Text } else { Unit::Level };
     let mut table = Table::new("", format!("Values of: {}", plot.title))
         .column("series", "Series", Unit::Text)
@@ -303,8 +358,9 @@ fn values(plot: &Plot) -> Table {
             };
             let mut row = vec![series.name.as_str().into(), x, point.y.into()];
             if with_interval {
-                row.push(Cell::number_or(point.interval.map(|i| i.0), ""));
-                row.push(Cell::number_or(point.interval.map(|i| i.1), ""));
+                let interval = point.interval.filter(|_| series.mark != Mark::Area);
+                row.push(Cell::number_or(interval.map(|i| i.0), ""));
+                row.push(Cell::number_or(interval.map(|i| i.1), ""));
             }
             table.push(row);
         }

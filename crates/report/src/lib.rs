@@ -6,6 +6,7 @@
 //!
 //! What it leaves out: running anything, and the clock. The same results give the same report.
 
+pub mod across;
 pub mod answer;
 mod chapters;
 pub mod comparison;
@@ -111,6 +112,9 @@ pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
     if let Some(predictions) = chapters::predictions::chapter(&results)? {
         let models = sections.iter().position(|section| section.id == "models");
         sections.insert(models.map_or(sections.len(), |place| place + 1), predictions);
+    }
+    for section in &mut sections {
+        section.folded = !chapters::is_open(section.id, &data);
     }
     Ok(Report {
         version: REPORT_VERSION,

@@ -36,7 +36,7 @@ pub struct Axis {
 }
 
 /// How values become places.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
     /// Proportional, from zero.
@@ -47,6 +47,14 @@ pub enum Scale {
     Log,
     /// Names at 0, 1, 2, …
     Categories(Vec<String>),
+    /// The levels that were tried, each with a tick: proportional from zero, or logarithmic where each
+    /// is about double the one before.
+    Levels {
+        /// Levels, rising.
+        ticks: Vec<f64>,
+        /// Whether the axis is logarithmic.
+        log: bool,
+    },
 }
 
 /// One set of points.
@@ -76,6 +84,8 @@ pub enum Mark {
     Bars,
     /// A filled outline with a step at every point: histograms.
     Steps,
+    /// A filled band from end to end of each point's interval: parts that add up, see [`stacked`].
+    Area,
     /// Cells of a heat map in one of five shades, 1 to 5: each around its abscissa, from end to end of
     /// its interval.
     Cells(u8),
@@ -98,6 +108,62 @@ impl Point {
     pub fn new(x: f64, y: f64) -> Self {
         Self { x, y, interval: None }
     }
+}
+
+/// Levels that an axis names one by one, at most.
+const MOST_LEVELS: usize = 14;
+
+impl Scale {
+    /// Whether it is logarithmic.
+    #[must_use]
+    pub fn is_log(&self) -> bool {
+        matches!(self, Self::Log | Self::Levels { log: true, .. })
+    }
+}
+
+impl Plot {
+    /// With a tick at each level where few were tried, and a logarithmic axis where they double.
+    #[must_use]
+    pub fn at_levels(mut self) -> Self {
+        let lines =
+            |s: &Series| matches!(s.mark, Mark::Line | Mark::Dashed | Mark::Points | Mark::Area);
+        if self.x.scale != Scale::FromZero || !self.series.iter().all(lines) {
+            return self;
+        }
+        let measured = self.series.iter().filter(|series| series.mark != Mark::Dashed);
+        let mut ticks: Vec<f64> =
+            measured.flat_map(|s| &s.points).map(|p| p.x).filter(|x| x.is_finite()).collect();
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup_by(|a, b| (*a - *b).abs() <= 1e-9 * b.abs());
+        if !(2..=MOST_LEVELS).contains(&ticks.len()) || ticks[0] < 0.0 {
+            return self;
+        }
+        let doubles = ticks.windows(2).all(|pair| pair[1] >= 1.9 * pair[0]);
+        let log = ticks[0] > 0.0 && doubles && ticks[ticks.len() - 1] >= 8.0 * ticks[0];
+        self.x.scale = Scale::Levels { ticks, log };
+        self
+    }
+}
+
+/// Parts that add up, each on top of those before it; where a part is missing it is nothing.
+#[must_use]
+pub fn stacked(mut parts: Vec<Series>) -> Vec<Series> {
+    let mut below: Vec<(f64, f64)> = Vec::new();
+    for part in &mut parts {
+        part.mark = Mark::Area;
+        part.points.retain(|point| point.x.is_finite() && point.y.is_finite());
+        for point in &mut part.points {
+            let known = below.iter().position(|(x, _)| x.total_cmp(&point.x).is_eq());
+            let place = known.unwrap_or_else(|| {
+                below.push((point.x, 0.0));
+                below.len() - 1
+            });
+            let from = below[place].1;
+            below[place].1 += point.y;
+            point.interval = Some((from, from + point.y));
+        }
+    }
+    parts
 }
 
 impl Axis {
@@ -123,5 +189,45 @@ impl Axis {
     #[must_use]
     pub fn categories(label: impl Into<String>, names: Vec<String>) -> Self {
         Self { label: label.into(), scale: Scale::Categories(names) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(levels: &[f64]) -> Plot {
+        let points = levels.iter().map(|x| Point::new(*x, 1.0)).collect();
+        Plot {
+            id: "p".to_owned(),
+            title: String::new(),
+            description: String::new(),
+            x: Axis::from_zero("clients"),
+            y: Axis::from_zero("y"),
+            series: vec![Series { name: "s".to_owned(), mark: Mark::Line, color: 0, points }],
+        }
+        .at_levels()
+    }
+
+    #[test]
+    fn levels_that_double_have_a_logarithmic_axis_and_others_have_not() {
+        let log = |levels: &[f64]| line(levels).x.scale.is_log();
+        assert!(log(&[1.0, 2.0, 4.0, 8.0]) && log(&[4.0, 16.0, 64.0]));
+        assert!(!log(&[6.0, 30.0, 54.0, 78.0]) && !log(&[2.0, 4.0]) && !log(&[0.0, 2.0, 4.0, 8.0]));
+        let many: Vec<f64> = (0..40).map(f64::from).collect();
+        assert_eq!(line(&many).x.scale, Scale::FromZero);
+    }
+
+    #[test]
+    fn parts_lie_on_each_other() {
+        let part = |y: f64| Series {
+            name: String::new(),
+            mark: Mark::Line,
+            color: 0,
+            points: vec![Point::new(1.0, y), Point::new(2.0, 2.0 * y)],
+        };
+        let parts = stacked(vec![part(1.0), part(3.0)]);
+        assert_eq!(parts[1].points[1].interval, Some((2.0, 8.0)));
+        assert_eq!(parts[1].mark, Mark::Area);
     }
 }

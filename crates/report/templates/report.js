@@ -28,16 +28,16 @@ for (const figure of document.querySelectorAll("figure.plot")) {
   const shown = () => data.series.map((series, index) => ({ series, index })).filter(({ series, index }) => series.name && !hidden.has(index));
 
   // Place of a point in the drawing's own units, with the zoom applied.
-  function place(svg, point) {
-    const sx = (toShare(svg, "x", point[0]) - view.x0) / (view.x1 - view.x0);
-    const sy = (toShare(svg, "y", point[1]) - view.y0) / (view.y1 - view.y0);
+  function place(svg, point, series) {
+    const sx = (toShare(svg, "x", point[0]) + (series ? series.aside / num(svg, "width") : 0) - view.x0) / (view.x1 - view.x0);
+    const sy = (toShare(svg, "y", series && series.area ? point[3] : point[1]) - view.y0) / (view.y1 - view.y0);
     return [num(svg, "left") + sx * num(svg, "width"), num(svg, "top") + (1 - sy) * num(svg, "height"),
       sx >= -1e-9 && sx <= 1 + 1e-9 && sy >= -1e-9 && sy <= 1 + 1e-9];
   }
 
   function show(series, index, speak) {
     const svg = chart(), point = data.series[series].points[index];
-    const [x, y, inside] = place(svg, point);
+    const [x, y, inside] = place(svg, point, data.series[series]);
     figure.querySelectorAll(".focus").forEach((ring) => ring.remove());
     if (!inside && !speak) return hide();
     current = { series, index };
@@ -48,7 +48,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     }
     const where = data.x.categories ? data.x.categories[Math.round(point[0])] : data.x.label + ": " + print(point[0]);
     let text = print(point[1]);
-    if (point[2] != null) text += " [" + print(point[2]) + ", " + print(point[3]) + "]";
+    if (point[2] != null && !data.series[series].area) text += " [" + print(point[2]) + ", " + print(point[3]) + "]";
     tip.textContent = "";
     const name = document.createElement("strong");
     name.textContent = data.series[series].name;
@@ -73,7 +73,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     if (from) return drag(svg, x);
     let best = null, distance = 40 * 40;
     for (const { series, index } of shown()) series.points.forEach((point, at) => {
-      const [px, py, inside] = place(svg, point);
+      const [px, py, inside] = place(svg, point, series);
       const d = (px - x) ** 2 + ((py - y) * 0.7) ** 2;
       if (inside && d < distance) { distance = d; best = [index, at]; }
     });
@@ -103,11 +103,11 @@ for (const figure of document.querySelectorAll("figure.plot")) {
   canvas.addEventListener("pointercancel", () => { if (band) band.remove(); from = null; });
   canvas.addEventListener("dblclick", reset);
 
-  function reset() { view = { x0: 0, x1: 1, y0: 0, y1: 1 }; draw(); }
+  function reset() { view = { x0: 0, x1: 1, y0: 0, y1: 1 }; if (hidden.size) zoomX(0, 1); else draw(); }
   // Shows a part of the abscissa, and of the ordinate what the points in it need.
   function zoomX(x0, x1) {
     if (x1 - x0 < 0.002) return;
-    if (x1 - x0 > 0.999) return reset();
+    if (x1 - x0 > 0.999) { x0 = 0; x1 = 1; if (!hidden.size) return reset(); }
     const svg = chart();
     let y0 = Infinity, y1 = -Infinity;
     for (const { series } of shown()) for (const point of series.points) {
@@ -118,7 +118,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
         if (Number.isFinite(sy)) { y0 = Math.min(y0, sy); y1 = Math.max(y1, sy); }
       }
     }
-    if (data.ground) y0 = Math.min(y0, toShare(svg, "y", 0));
+    if (data.ground || data.y.zero) y0 = Math.min(y0, toShare(svg, "y", 0));
     const room = Math.max((y1 - y0) * 0.08, 0.01);
     view = y1 >= y0 ? { x0, x1, y0: Math.max(0, y0 - room), y1: Math.min(1, y1 + room) } : { ...view, x0, x1 };
     draw();
@@ -132,16 +132,20 @@ for (const figure of document.querySelectorAll("figure.plot")) {
   const original = charts.map((svg) => [".x-ticks", ".y-ticks"].map((name) => svg.querySelector(name).innerHTML));
   function draw() {
     hide();
-    const whole = view.x1 - view.x0 > 0.999;
+    const whole = view.x1 - view.x0 > 0.999 && view.y1 - view.y0 > 0.999;
     tools.querySelector(".all").disabled = whole;
     charts.forEach((svg, at) => {
       const width = num(svg, "width"), height = num(svg, "height");
       const kx = 1 / (view.x1 - view.x0), ky = 1 / (view.y1 - view.y0);
-      const zoom = svg.querySelector(".zoom");
+      const zoom = svg.querySelector(".zoom"), cut = svg.querySelector(".cut");
+      if (cut) cut.style.display = whole ? "" : "none";
       if (whole) zoom.removeAttribute("transform");
       else zoom.setAttribute("transform", `matrix(${kx} 0 0 ${ky} ${-view.x0 * width * kx} ${-(1 - view.y1) * height * ky})`);
       if (whole) { svg.querySelector(".x-ticks").innerHTML = original[at][0]; svg.querySelector(".y-ticks").innerHTML = original[at][1]; }
-      else { ticks(svg, "x"); ticks(svg, "y"); }
+      else {
+        if (view.x1 - view.x0 > 0.999) svg.querySelector(".x-ticks").innerHTML = original[at][0]; else ticks(svg, "x");
+        ticks(svg, "y");
+      }
     });
   }
   function ticks(svg, axis) {
@@ -200,6 +204,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     if (off) hidden.add(index); else hidden.delete(index);
     for (const group of figure.querySelectorAll(`.chart .series[data-series="${index}"]`)) group.classList.toggle("off", off);
     if (current && hidden.has(current.series)) { current = null; hide(); }
+    zoomX(view.x0, view.x1);
   });
 
   const tools = document.createElement("div");
@@ -211,5 +216,43 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     tools.append(button);
   }
   canvas.after(tools);
+}
+// Chapters: a link opens the one that it leads to, print opens all, the contents mark the one in view.
+{
+const chapters = [...document.querySelectorAll("details.chapter")];
+const reveal = () => {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  const chapter = target.matches("section.chapter") ? target.querySelector("details.chapter") : target.closest("details.chapter");
+  if (chapter && !chapter.open) { chapter.open = true; target.scrollIntoView(); }
+};
+window.addEventListener("hashchange", reveal);
+for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => {
+  const chapter = document.querySelector(link.getAttribute("href") + " > details.chapter");
+  if (chapter) chapter.open = true;
+});
+reveal();
+let before = null;
+window.addEventListener("beforeprint", () => { before = chapters.map((chapter) => chapter.open); for (const chapter of chapters) chapter.open = true; });
+window.addEventListener("afterprint", () => { if (before) chapters.forEach((chapter, at) => { chapter.open = before[at]; }); before = null; });
+for (const button of document.querySelectorAll(".fold-tools button")) {
+  button.hidden = false;
+  button.addEventListener("click", () => { for (const chapter of chapters) chapter.open = button.dataset.open === "true"; });
+}
+const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.getAttribute("href").slice(1), link]));
+const seen = new Set();
+const watch = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) seen.add(entry.target.id); else seen.delete(entry.target.id);
+  const first = [...links.keys()].find((id) => seen.has(id));
+  for (const [id, link] of links) if (id === first) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
+}, { rootMargin: "0px 0px -60% 0px" });
+for (const id of links.keys()) { const section = document.getElementById(id); if (section) watch.observe(section); }
+const fits = () => { for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1); };
+fits();
+window.addEventListener("resize", fits);
+for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", fits);
+// On a small screen the answer comes first.
+const contents = document.querySelector("details.contents");
+if (contents && matchMedia("(max-width: 60rem)").matches) contents.open = false;
 }
 document.documentElement.dataset.plots = String(document.querySelectorAll("figure.plot").length);

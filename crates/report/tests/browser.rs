@@ -89,6 +89,13 @@ const button = figure.querySelector(".legend button");
 button.click();
 seen.hidden = String(figure.querySelector(".chart .series").classList.contains("off"));
 seen.pressed = button.getAttribute("aria-pressed");
+button.click();
+for (const other of [...figure.querySelectorAll(".legend button")].slice(1)) other.click();
+seen.rescaled = String(Boolean(figure.querySelector(".zoom").getAttribute("transform")));
+const link = document.querySelector("nav a[href='#models']"), models = document.querySelector("#models > details");
+seen.folded = String(!models.open);
+link.click();
+seen.unfolded = String(models.open);
 seen.requests = String(performance.getEntriesByType("resource").filter((entry) => !entry.name.startsWith("data:")).length);
 </script>"##;
 
@@ -118,6 +125,10 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
     says("data-whole=\"true\"");
     says("data-hidden=\"true\"");
     says("data-pressed=\"false\"");
+    // The 8 workers lie below the others: without them they fill the drawing.
+    says("data-rescaled=\"true\"");
+    says("data-folded=\"true\"");
+    says("data-unfolded=\"true\"");
     says("data-tip=\"8 workersclients: 30throughput (1/s): 7550");
 }
 

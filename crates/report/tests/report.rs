@@ -459,3 +459,46 @@ fn says_the_same(path: &std::path::Path, points: &[serde_json::Value]) -> bool {
     assert!(same, "{} says {said}\n{text}", model.name);
     true
 }
+
+#[test]
+fn a_report_has_drawings_distributions_and_every_curve_at_the_tier() {
+    let (folder, _guard) = folder("writes-models");
+    Synthetic::writes().store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let html = std::fs::read_to_string(&written.html).unwrap();
+    for plot in
+        ["plot-tier-queue", "plot-tier-waiting", "plot-tier-service", "plot-x-r", "plot-host"]
+    {
+        assert!(html.contains(&format!("id=\"{plot}\"")), "{plot}");
+    }
+    assert!(html.contains("id=\"plot-cdf-r-") && html.contains("id=\"plot-states-"));
+    let models = report.sections.iter().find(|section| section.id == "models").unwrap();
+    let drawings =
+        models.blocks.iter().filter(|b| matches!(b, kendall_report::document::Block::Drawing(_)));
+    assert!(drawings.count() > 1);
+    // X of a device is its utilization over its service time, for all of its servers.
+    let devices = models.tables().find(|table| table.id == "model-devices").unwrap();
+    let rows = serde_json::to_value(devices).unwrap();
+    for row in rows["rows"].as_array().unwrap() {
+        let of = |key: &str| row[key].as_f64();
+        if let (Some(x), Some(u), Some(m)) =
+            (of("throughput_per_s"), of("utilization"), of("servers"))
+        {
+            assert!((x * of("service_time_s").unwrap() - u * m).abs() < 1e-9, "{row}");
+        }
+    }
+}
+
+#[test]
+fn what_stands_in_backquotes_is_code_and_nothing_else_is() {
+    let (folder, _guard) = folder("code");
+    let title = "`a < b` and <i>".to_owned();
+    Synthetic { title, repetitions: 1, ..Synthetic::writes() }.store(&folder);
+    let (mut report, _) = kendall_report::write(&folder).unwrap();
+    let answer = report.answer.as_mut().unwrap();
+    answer.next = "Run `kendall run a<b.toml` and <b>see</b> `what".to_owned();
+    let html = kendall_report::html::render(&report, "report").unwrap();
+    assert!(
+        html.contains("Run <code>kendall run a&lt;b.toml</code> and &lt;b&gt;see&lt;/b&gt; `what")
+    );
+}

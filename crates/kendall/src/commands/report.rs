@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use kendall_report::document::{Cell, Table, Unit};
 use kendall_report::{Report, ReportError, Written};
 use kendall_store::StoreError;
 
-use super::run::summary::card;
+use super::run::summary::{card, narrow_table};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -14,11 +15,18 @@ use crate::output::{self, Format};
 /// Writes `report.html`, `report.json` and `tables/*.csv` into the folder, and prints the summary.
 /// With `--format json` it prints everything that the report holds.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  kendall report results/demo")]
+///
+/// Of several folders it writes one page and table of the highest throughput of each curve of each.
+#[command(
+    after_help = "Examples:\n  kendall report results/demo\n  kendall report results/one-server results/two-servers"
+)]
 pub(crate) struct ReportCommand {
-    /// Folder of results, as made by `kendall run`
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    /// Folders of results, as made by `kendall run`
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// Where the page of several folders goes [default: results/across]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -26,7 +34,17 @@ pub(crate) struct ReportCommand {
 
 impl ReportCommand {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let (report, written) = kendall_report::write(&self.folder).map_err(refuse)?;
+        let (report, written) = match self.folders.as_slice() {
+            [folder] if self.out.is_none() => kendall_report::write(folder).map_err(refuse)?,
+            [_] => {
+                let why = "--out is where the page of several folders goes; of one, the report lies in it";
+                return Err(exit_with(Exit::Refused, anyhow::anyhow!(why)));
+            }
+            several => {
+                let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results/across"));
+                kendall_report::across::write(several, &out).map_err(refuse)?
+            }
+        };
         match self.format {
             Format::Human => output::result(&human(&report, &written)),
             Format::Json => output::json(&report)?,
@@ -50,6 +68,9 @@ fn refuse(error: ReportError) -> anyhow::Error {
 fn human(report: &Report, written: &Written) -> String {
     let mut lines = vec![report.title.clone(), report.byline.clone(), String::new()];
     lines.extend(report.summary.iter().map(|sentence| format!("- {sentence}")));
+    if report.answer.is_none() {
+        lines.extend(report.sections.iter().flat_map(|s| s.tables()).map(as_text));
+    }
     lines.extend([
         String::new(),
         format!("report  {}", written.html.display()),
@@ -63,4 +84,38 @@ fn human(report: &Report, written: &Written) -> String {
         lines.push(card(answer).trim_end().to_owned());
     }
     lines.join("\n")
+}
+
+/// A table of a report for a terminal: numbers to the right, each with its interval.
+fn as_text(table: &Table) -> String {
+    let mut text = narrow_table();
+    text.set_header(table.columns.iter().map(|column| column.label.clone()));
+    for row in &table.rows {
+        let cells =
+            row.iter().zip(&table.columns).map(|(cell, column)| cell_text(cell, column.unit));
+        text.add_row(cells);
+    }
+    for (place, column) in table.columns.iter().enumerate() {
+        if let Some(shown) = text.column_mut(place).filter(|_| column.unit != Unit::Text) {
+            shown.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    text.to_string()
+}
+
+fn cell_text(cell: &Cell, unit: Unit) -> String {
+    match cell {
+        Cell::Text(text) => text.clone(),
+        Cell::Number(value) => unit.print(*value),
+        Cell::Empty(_) => "–".to_owned(),
+        Cell::Estimate(estimate) => {
+            let center = unit.print(estimate.center);
+            estimate.interval.map_or(center.clone(), |interval| {
+                format!(
+                    "{center} ± {}",
+                    unit.print_half_width(estimate.center, interval.half_width())
+                )
+            })
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Response time against each numeric factor that is not the load, with fitted lines and powers.
 
+use kendall_predict::measured::TierView;
 use kendall_predict::trend::{Line, Power, line, power};
+use kendall_stats::estimate::Estimate;
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
-use kendall_observations::{Configuration, Factor, Observations, short};
+use kendall_observations::{Configuration, Factor, Observations, PERCENTILES, short};
 
 use super::time_axis;
 
@@ -48,6 +50,11 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     for factor in factors {
         let groups = groups(data, factor);
         section.plot(plot(factor, &groups));
+        if data.load.is_none() {
+            for plot in without_load(factor, &groups) {
+                section.plot(plot);
+            }
+        }
         for group in &groups {
             for part in PARTS {
                 let sentence = fit(&mut fits, data, factor, group, part);
@@ -122,6 +129,94 @@ fn plot(factor: &Factor, groups: &[Group<'_>]) -> Plot {
         x: Axis::from_zero(short(&factor.key)),
         y: Axis::from_zero(label),
         series,
+    }
+}
+
+/// What load curves show along their load, along a factor where no load is varied: throughput, percentiles
+/// of each group, and what the first tier says of itself.
+fn without_load(factor: &Factor, groups: &[Group<'_>]) -> Vec<Plot> {
+    type Time = (&'static str, &'static str, fn(&TierView) -> Option<f64>);
+    const TIMES: [Time; 3] = [
+        ("service", "Service time in the tier", |tier| Some(tier.service_time_s)),
+        ("waiting", "Waiting time in the tier's queue", |tier| Some(tier.waiting_time_s)),
+        ("backend", "Time for backends", |tier| tier.backend_time_s),
+    ];
+    let all = || groups.iter().flat_map(|group| &group.members).map(|(_, c)| *c);
+    let mut plots =
+        vec![by_group(factor, groups, ("throughput", "Throughput"), "throughput (1/s)", &|c| {
+            Some((c.throughput_estimate()?, 1.0))
+        })];
+    plots.extend(
+        groups.iter().take(MOST_SERIES).enumerate().map(|(n, g)| percentiles(factor, g, n)),
+    );
+    for (id, title, value) in TIMES {
+        let times = all().filter_map(|c| c.point.first_tier().and_then(value));
+        let (label, scale) = time_axis(&title.to_lowercase(), times);
+        plots.push(by_group(factor, groups, (id, title), &label, &|c| {
+            let estimate = c.estimate(|r| r.point.first_tier().and_then(value))?;
+            Some((estimate, scale))
+        }));
+    }
+    plots
+}
+
+/// A line a group.
+fn by_group(
+    factor: &Factor,
+    groups: &[Group<'_>],
+    (id, title): (&str, &str),
+    label: &str,
+    value: &dyn Fn(&Configuration) -> Option<(Estimate, f64)>,
+) -> Plot {
+    let series = groups.iter().take(MOST_SERIES).enumerate().map(|(color, group)| Series {
+        name: if group.name.is_empty() { "measured".to_owned() } else { group.name.clone() },
+        mark: Mark::Line,
+        color,
+        points: group
+            .members
+            .iter()
+            .filter_map(|(x, c)| {
+                let (estimate, scale) = value(c)?;
+                Some(super::point(*x, &estimate, scale))
+            })
+            .collect(),
+    });
+    Plot {
+        id: format!("plot-factor-{id}-{}", factor.key.replace('.', "-")),
+        title: format!("{title} against {}", short(&factor.key)),
+        description: "Mean over the runs, each group with the other factors fixed.".to_owned(),
+        x: Axis::from_zero(short(&factor.key)),
+        y: Axis::from_zero(label),
+        series: series.collect(),
+    }
+}
+
+/// Five percentiles of the clients' response time, of one group.
+fn percentiles(factor: &Factor, group: &Group<'_>, number: usize) -> Plot {
+    const SHOWN: [(usize, &str); 5] = [(0, "25"), (1, "50"), (2, "75"), (3, "90"), (5, "99")];
+    let times = group.members.iter().filter_map(|(_, c)| c.client.percentiles_s.last().copied());
+    let (label, scale) = time_axis("response time", times);
+    let series = SHOWN.iter().enumerate().map(|(color, (place, percent))| Series {
+        name: format!("{percent}th percentile"),
+        mark: Mark::Line,
+        color,
+        points: group
+            .members
+            .iter()
+            .filter_map(|(x, c)| {
+                let estimate = c.percentile_estimate(PERCENTILES[*place]).ok()?;
+                Some(super::point(*x, &estimate, scale))
+            })
+            .collect(),
+    });
+    let of = if group.name.is_empty() { String::new() } else { format!(": {}", group.name) };
+    Plot {
+        id: format!("plot-factor-percentiles-{}-{number}", factor.key.replace('.', "-")),
+        title: format!("Percentiles against {}{of}", short(&factor.key)),
+        description: "Of all requests of all runs, at the clients.".to_owned(),
+        x: Axis::from_zero(short(&factor.key)),
+        y: Axis::from_zero(label),
+        series: series.collect(),
     }
 }
 

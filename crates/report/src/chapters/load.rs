@@ -1,11 +1,13 @@
 //! Throughput and response time, for every configuration and against load.
 
+use std::collections::BTreeMap;
+
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
 use kendall_observations::{Configuration, Distribution, Observations, PERCENTILES, short};
 
-use super::{load_of, plotted, point, time_axis};
+use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if data.configurations.is_empty() {
@@ -14,16 +16,22 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("load", "Throughput and response time");
     section.text(reading(data));
     if let Some(load) = &data.load {
-        let (_, remark) = plotted(data);
-        section.plot(throughput(data, &load.label));
-        section.plot(response_time(data, &load.label));
+        let (groups, remark) = drawn(data);
+        for group in &groups {
+            section.plot(throughput_of(data, &load.label, group));
+            section.plot(response_time_of(data, &load.label, group));
+        }
         section.plot(percentiles(data, &load.label));
+        for group in &groups {
+            section.plot(against_each_other(data, group));
+        }
         if let Some(remark) = remark {
             section.text(remark);
         }
     }
     section.table(table(data));
     section.table(by_operation(data));
+    section.table(errors(data));
     Some(section)
 }
 
@@ -43,26 +51,39 @@ fn reading(data: &Observations) -> String {
 }
 
 pub(crate) fn throughput(data: &Observations, load: &str) -> Plot {
-    Plot {
-        id: "plot-throughput".to_owned(),
-        title: "Throughput against load".to_owned(),
-        description: shape_in_words(data),
-        x: Axis::from_zero(load),
-        y: Axis::from_zero("throughput (1/s)"),
-        series: curves(data, |c| Some((c.throughput_estimate()?, 1.0))),
-    }
+    throughput_of(data, load, &all(data))
 }
 
 pub(crate) fn response_time(data: &Observations, load: &str) -> Plot {
+    response_time_of(data, load, &all(data))
+}
+
+/// All curves in one drawing.
+fn all(data: &Observations) -> Drawn<'_> {
+    Drawn { of: String::new(), key: String::new(), curves: plotted(data).0 }
+}
+
+fn throughput_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
+    Plot {
+        id: format!("plot-throughput{}", group.key),
+        title: format!("Throughput against load{}", group.of),
+        description: shape_in_words(data, group),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("throughput (1/s)"),
+        series: curves(data, group, |c| Some((c.throughput_estimate()?, 1.0))),
+    }
+}
+
+fn response_time_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
     let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
     Plot {
-        id: "plot-response-time".to_owned(),
-        title: "Response time against load".to_owned(),
+        id: format!("plot-response-time{}", group.key),
+        title: format!("Response time against load{}", group.of),
         description: "Mean response time at the clients.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
-        series: curves(data, |c| Some((c.response_estimate()?, factor))),
+        series: curves(data, group, |c| Some((c.response_estimate()?, factor))),
     }
 }
 
@@ -107,17 +128,41 @@ pub(crate) fn percentiles(data: &Observations, load: &str) -> Plot {
     }
 }
 
-fn curves(
+/// Response time over throughput, by rising load: where it bends up, more load buys waiting alone.
+fn against_each_other(data: &Observations, group: &Drawn<'_>) -> Plot {
+    let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
+    let (label, factor) = time_axis("mean response time", times);
+    let series = group.curves.iter().map(|(color, curve)| Series {
+        name: curve.name.clone(),
+        mark: Mark::Line,
+        color: *color,
+        points: data
+            .along(curve)
+            .filter_map(|c| Some(point(c.throughput(), &c.response_estimate()?, factor)))
+            .collect(),
+    });
+    Plot {
+        id: format!("plot-x-r{}", group.key),
+        title: format!("Response time against throughput{}", group.of),
+        description: "The same points with the load left out: each curve by rising load."
+            .to_owned(),
+        x: Axis::around_data("throughput (1/s)"),
+        y: Axis::from_zero(label),
+        series: series.collect(),
+    }
+}
+
+pub(super) fn curves(
     data: &Observations,
+    group: &Drawn<'_>,
     value: impl Fn(&Configuration) -> Option<(kendall_stats::estimate::Estimate, f64)>,
 ) -> Vec<Series> {
-    let (curves, _) = plotted(data);
+    let curves = group.curves.iter();
     curves
-        .into_iter()
         .map(|(color, curve)| Series {
             name: curve.name.clone(),
             mark: Mark::Line,
-            color,
+            color: *color,
             points: data
                 .along(curve)
                 .filter_map(|c| {
@@ -129,11 +174,11 @@ fn curves(
         .collect()
 }
 
-fn shape_in_words(data: &Observations) -> String {
-    let ends: Vec<String> = data
+fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
+    let ends: Vec<String> = group
         .curves
         .iter()
-        .filter_map(|curve| {
+        .filter_map(|(_, curve)| {
             let all: Vec<&Configuration> = data.along(curve).collect();
             let best = all.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
             Some(format!(
@@ -158,6 +203,7 @@ fn table(data: &Observations) -> Table {
     )
     .column("repetitions", "Runs", Unit::Count)
     .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+    .column("throughput_standard_deviation_per_s", "s.d. of a second", Unit::PerSecond)
     .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
     .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
     for p in PERCENTILES {
@@ -177,6 +223,7 @@ fn table(data: &Observations) -> Table {
         let mut row = levels(data, configuration);
         row.push(kendall_units::exact_f64(configuration.repetitions.len()).into());
         row.push(Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"));
+        row.push(Cell::number_or(configuration.throughput_deviation_per_s(), "too few seconds"));
         row.push(Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"));
         row.push(Cell::number_or(Some(configuration.client.standard_deviation_s), "no request"));
         let places = (0..).zip(PERCENTILES);
@@ -219,6 +266,7 @@ fn by_operation(data: &Observations) -> Table {
         .column("operation", "Operation", Unit::Text)
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
         .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+        .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds)
         .column("response_time_p50_s", "p50 (ms)", Unit::Milliseconds)
         .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds);
     // With one operation the table of configurations says it all.
@@ -231,9 +279,38 @@ fn by_operation(data: &Observations) -> Table {
             row.push(name.as_str().into());
             row.push(Cell::estimate_or(of(|(rate, _)| *rate).as_ref(), "no request"));
             row.push(Cell::estimate_or(of(|(_, mean)| *mean).as_ref(), "no request"));
+            row.push(Cell::number_or(Some(distribution.standard_deviation_s), "no request"));
             row.extend([1, PERCENTILES.len() - 1].map(|place| percentile(distribution, place)));
             table.push(row);
         }
     }
     if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+/// What failed, by operation and kind: a status, a timeout, a broken connection.
+fn errors(data: &Observations) -> Table {
+    let mut table = factor_columns(Table::new("errors", "What failed, by kind"), data)
+        .column("operation", "Operation", Unit::Text)
+        .column("kind", "Kind", Unit::Text)
+        .column("errors", "Requests", Unit::Count)
+        .column("share_of_requests", "Of all requests (%)", Unit::Percent);
+    for configuration in &data.configurations {
+        let mut kinds: BTreeMap<&(String, String), u64> = BTreeMap::new();
+        for (kind, count) in configuration.repetitions.iter().flat_map(|r| &r.errors) {
+            *kinds.entry(kind).or_default() += count;
+        }
+        let counts = configuration.counts();
+        for ((operation, kind), count) in kinds {
+            let mut row = levels(data, configuration);
+            let share = kendall_units::ratio(count, counts.completed + counts.errors);
+            row.extend([
+                operation.as_str().into(),
+                kind.as_str().into(),
+                kendall_units::exact_f64(count).into(),
+                Cell::number_or(share, "no request"),
+            ]);
+            table.push(row);
+        }
+    }
+    if table.rows.len() > 16 { table.folded() } else { table }
 }

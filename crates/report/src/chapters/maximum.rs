@@ -38,11 +38,20 @@ fn table(data: &Observations) -> Table {
         .column("tier_throughput_per_s", "X at the tier (1/s)", Unit::PerSecond)
         .column("derived_throughput_per_s", "X derived from R (1/s)", Unit::PerSecond)
         .column("client_throughput_per_s", "X at the clients (1/s)", Unit::PerSecond)
+        .column("client_response_time_s", "R at the clients (ms)", Unit::Milliseconds)
         .column("tier_response_time_s", "R at the tier (ms)", Unit::Milliseconds)
         .column("waiting_time_s", "Time in queue (ms)", Unit::Milliseconds)
         .column("queue_length", "Queue length", Unit::Plain(3))
         .column("backend_time_s", "Waiting for backends (ms)", Unit::Milliseconds)
         .column("miss_rate", "Misses (%)", Unit::Percent)
+        .column("tier_miss_rate", "as the tier counted (%)", Unit::Percent)
+}
+
+/// Share of what was looked up that the first tier found nowhere.
+fn missed(configuration: &Configuration) -> Option<f64> {
+    let of = |name: &str| configuration.point.first_tier()?.outcomes_per_s.get(name).copied();
+    let (hits, misses) = (of("hits")?, of("misses")?);
+    (hits + misses > 0.0).then(|| misses / (hits + misses))
 }
 
 /// X that a closed loop has by the tier's response time.
@@ -64,11 +73,13 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
         estimate(&|r| Some(r.point.first_tier()?.view.throughput_per_s), "no tier"),
         estimate(&derived, "open loop"),
         estimate(&|r| Some(r.point.client.throughput_per_s), "no run"),
+        Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"),
         estimate(&|r| Some(r.point.first_tier()?.view.response_time_s), "no tier"),
         estimate(&|r| Some(r.point.first_tier()?.waiting_time_s), "no tier"),
         estimate(&|r| Some(r.point.first_tier()?.queue_length), "no tier"),
         estimate(&|r| r.point.first_tier()?.backend_time_s, "no backend"),
         Cell::number_or(configuration.counts().miss_rate(), "nothing read"),
+        Cell::number_or(missed(configuration), "the tier counts none"),
     ]
 }
 

@@ -1,5 +1,7 @@
 //! Models beside the measurement.
 
+mod drawing;
+mod laws;
 mod stations;
 
 use kendall_predict::measured::OperatingPoint;
@@ -105,7 +107,11 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         ] {
             section.plot(plot(curve, comparisons, variable, data));
         }
+        for plot in laws::plots(data, curve, comparisons) {
+            section.plot(plot);
+        }
     }
+    drawings(&mut section, data, &compared);
     described(&mut section, &compared);
     section.table(stations::table(data, &compared));
     section.table(devices(&compared));
@@ -131,6 +137,25 @@ fn reasons(left_out: &[(&Curve, Vec<LeftOut>)]) -> Vec<String> {
         format!("{} ({}): {}.", super::capitalized(&one.model), curves.join("; "), one.why)
     };
     reasons.into_iter().map(words).collect()
+}
+
+/// Each model of the curve of highest throughput as a drawing.
+fn drawings(section: &mut Section, data: &Observations, compared: &[Of<'_>]) {
+    let best = best_known(data, compared);
+    let Some((curve, comparisons)) = best.first() else { return };
+    let mut told: Vec<&str> = Vec::new();
+    let mut drawn = Vec::new();
+    for comparison in *comparisons {
+        if told.contains(&comparison.model.as_str()) {
+            continue;
+        }
+        told.push(&comparison.model);
+        drawn.extend(drawing::of(comparison).map(Block::Drawing));
+    }
+    if !drawn.is_empty() {
+        section.heading(format!("Drawings of the models: {}", curve.name));
+        section.blocks.extend(drawn);
+    }
 }
 
 /// Curves to plot: those of highest throughput.
@@ -334,9 +359,11 @@ fn devices(compared: &[Of<'_>]) -> Table {
     .column("curve", "Curve", Unit::Text)
     .column("model", "Model", Unit::Text)
     .column("device", "Device", Unit::Text)
+    .column("queue_type", "Queue", Unit::Text)
     .column("servers", "Servers", Unit::Level)
     .column("visits", "Visits", Unit::Plain(3))
     .column("service_time_s", "Service time (ms)", Unit::Milliseconds)
+    .column("throughput_per_s", "X of the device (1/s)", Unit::PerSecond)
     .column("utilization", "Utilization predicted (%)", Unit::Percent)
     .column("measured_utilization", "measured (%)", Unit::Percent)
     .column("number_at_center", "Customers", Unit::Plain(3));
@@ -358,13 +385,24 @@ fn device_row(curve: &Curve, comparison: &Comparison, device: &Device) -> Vec<Ce
         curve.name.as_str().into(),
         comparison.model.as_str().into(),
         device.name.as_str().into(),
+        drawing::kind(device).into(),
         Cell::number_or(device.servers, "a delay"),
         device.visits.into(),
         device.service_time_s.into(),
+        Cell::number_or(device_throughput(device), "not known"),
         Cell::number_or(device.utilization, "a delay"),
         Cell::number_or(device.measured_utilization, "not measured"),
         Cell::number_or(device.number_at_center, "not known"),
     ]
+}
+
+/// Visits a second, by the utilization law; of a delay, by Little's.
+fn device_throughput(device: &Device) -> Option<f64> {
+    let busy = match device.servers {
+        Some(servers) => device.utilization? * servers,
+        None => device.number_at_center?,
+    };
+    (device.service_time_s > 0.0).then(|| busy / device.service_time_s)
 }
 
 fn points(compared: &[Of<'_>]) -> Table {

@@ -187,7 +187,7 @@ fn knees(data: &Observations) -> Table {
 }
 
 /// The maximum of each curve; without curves, the fastest configuration.
-pub(super) fn interesting(data: &Observations) -> Vec<(String, &Configuration)> {
+pub(crate) fn interesting(data: &Observations) -> Vec<(String, &Configuration)> {
     if data.curves.is_empty() {
         return data.fastest().map(|c| (data.name_of(c), c)).into_iter().collect();
     }

@@ -100,7 +100,7 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
     };
     let time = fastest.point.client.response_time_s;
     let takes = if time.is_finite() {
-        format!("; a request then takes {} on average{p99}", number::time(time))
+        format!("; {} then takes {} on average{p99}", one_of(data), number::time(time))
     } else {
         String::new()
     };
@@ -109,6 +109,16 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
         number::rate(fastest.throughput()),
         data.name_of(fastest)
     )
+}
+
+/// What the load consists of: `a request`, or `a task` of a job with an end.
+pub(crate) fn one_of(data: &Observations) -> &'static str {
+    let mut all = data.configurations.iter().flat_map(|c| &c.repetitions).peekable();
+    if all.peek().is_some() && all.all(|repetition| repetition.is_job) {
+        "a task of the job"
+    } else {
+        "a request"
+    }
 }
 
 /// What the factors do, or that the runs do not tell.
@@ -220,6 +230,8 @@ fn certainty(data: &Observations) -> Option<String> {
         .configurations
         .iter()
         .filter_map(|c| c.throughput_estimate()?.relative_half_width())
+        // A rate that was kept exactly differs by roundings only.
+        .map(|width| if width < 1e-9 { 0.0 } else { width })
         .collect();
     if widths.is_empty() {
         return Some(
@@ -255,8 +267,9 @@ fn clean(data: &Observations) -> Option<String> {
         format!(", and {} of the reads found nothing", number::percent(share))
     });
     Some(format!(
-        "Of {} requests in the measured windows {failed}{missed}.",
-        number::fixed(kendall_units::exact_f64(completed), 0)
+        "Of {} {} in the measured windows {failed}{missed}.",
+        number::fixed(kendall_units::exact_f64(completed), 0),
+        if one_of(data) == "a request" { "requests" } else { "tasks" }
     ))
 }
 

@@ -4,11 +4,12 @@ use kendall_protocols::snapshot::stage;
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Point, Series};
-use kendall_observations::{Configuration, Curve, Observations, PERCENTILES};
+use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use kendall_observations::{Configuration, Curve, Observations, PERCENTILES, Repetition};
+use kendall_predict::measured::TierView;
 
-use super::load::{factor_columns, levels};
-use super::{load_of, time_axis};
+use super::load::{curves, factor_columns, levels};
+use super::{Drawn, drawn, load_of, time_axis};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if !data.has_tier() {
@@ -16,13 +17,163 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     let mut section = Section::new("tiers", "From the clients and from the tier");
     section.text(in_words(data)?);
+    section.list(probed(data).into_iter().collect());
     if let Some((curve, load)) = best_curve(data).zip(data.load.as_ref()) {
         section.plot(views(data, curve, &load.label));
         section.plot(stages(data, curve, &load.label));
+        section.heading("At the tier, every curve");
+        for group in &drawn(data).0 {
+            for view in VIEWS {
+                section.plot(view.plot(data, &load.label, group));
+            }
+        }
     }
     section.table(table(data));
     section.table(by_type(data));
+    section.table(instances(data));
     Some(section)
+}
+
+/// What loopback did by itself before the first run, beside what lies outside the tier at the lowest load.
+fn probed(data: &Observations) -> Option<String> {
+    let probe = data.runs.first()?.environment.get("loopback")?;
+    let of = |key: &str| probe.get(key)?.as_f64();
+    let (median, p99) = (of("round_trip_p50_s")?, of("round_trip_p99_s")?);
+    let lowest = data.configurations.iter().filter(|c| c.point.first_tier().is_some());
+    let lowest = lowest.min_by(|a, b| load_of(data, a).total_cmp(&load_of(data, b)))?;
+    let tier = lowest.point.first_tier()?;
+    let outside = lowest.point.client.response_time_s - tier.view.response_time_s;
+    let links = lowest.point.client_link_round_trip_s;
+    Some(format!(
+        "Before the first run a round trip over loopback took {} (99th percentile {}), and a stream \
+         carried {} MB/s. With the links' stated delay the network's part of a request is {} at least; \
+         at the lowest load ({}) {} lie outside the tier, which the models take for its delay.",
+        number::time(median),
+        number::time(p99),
+        number::significant(of("bytes_per_s")? / 1e6, 3),
+        number::time(median + links),
+        data.name_of(lowest),
+        number::time(outside.max(0.0)),
+    ))
+}
+
+/// A quantity of the first tier, drawn against the load for every curve.
+struct View {
+    id: &'static str,
+    title: &'static str,
+    /// The label of what is no time.
+    label: &'static str,
+    value: fn(&TierView) -> Option<f64>,
+}
+
+const VIEWS: [View; 6] = [
+    View {
+        id: "throughput",
+        title: "Throughput at the tier",
+        label: "throughput (1/s)",
+        value: |tier| Some(tier.view.throughput_per_s),
+    },
+    View {
+        id: "response",
+        title: "Response time at the tier",
+        label: "",
+        value: |tier| Some(tier.view.response_time_s),
+    },
+    View {
+        id: "queue",
+        title: "Queue length",
+        label: "requests that wait",
+        value: |tier| Some(tier.queue_length),
+    },
+    View {
+        id: "waiting",
+        title: "Waiting time in the queue",
+        label: "",
+        value: |tier| Some(tier.waiting_time_s),
+    },
+    View {
+        id: "service",
+        title: "Service time",
+        label: "",
+        value: |tier| Some(tier.service_time_s),
+    },
+    View {
+        id: "backend",
+        title: "Time for backends",
+        label: "",
+        value: |tier| tier.backend_time_s,
+    },
+];
+
+impl View {
+    fn of(&self, repetition: &Repetition) -> Option<f64> {
+        repetition.point.first_tier().and_then(self.value)
+    }
+
+    fn plot(&self, data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
+        let all = data.configurations.iter().filter_map(|c| c.point.first_tier());
+        let (label, factor) = if self.label.is_empty() {
+            time_axis(&self.title.to_lowercase(), all.filter_map(self.value))
+        } else {
+            (self.label.to_owned(), 1.0)
+        };
+        Plot {
+            id: format!("plot-tier-{}{}", self.id, group.key),
+            title: format!("{}{}", self.title, group.of),
+            description: "As the tier itself says, all its instances together.".to_owned(),
+            x: Axis::from_zero(load),
+            y: Axis::from_zero(label),
+            series: curves(data, group, |c| Some((c.estimate(|r| self.of(r))?, factor))),
+        }
+    }
+}
+
+/// Each instance of a tier that has several, by itself: means over the runs.
+fn instances(data: &Observations) -> Table {
+    let mut table = factor_columns(Table::new("instances", "Each instance of a tier apart"), data)
+        .column("tier", "Tier", Unit::Text)
+        .column("instance", "Instance", Unit::Count)
+        .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
+        .column("response_time_s", "R (ms)", Unit::Milliseconds)
+        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
+        .column("service_time_s", "Service (ms)", Unit::Milliseconds)
+        .column("queue_length", "Queue length", Unit::Plain(3))
+        .column("utilization", "U of its workers (%)", Unit::Percent)
+        .folded();
+    for configuration in &data.configurations {
+        let Some(first) = configuration.repetitions.first() else { continue };
+        for one in &first.instances {
+            let alike = first.instances.iter().filter(|other| other.tier == one.tier).count();
+            if alike < 2 {
+                continue;
+            }
+            let mean = |value: fn(&kendall_observations::Instance) -> Option<f64>| {
+                configuration.estimate(|r| {
+                    let same = |i: &&kendall_observations::Instance| {
+                        i.tier == one.tier && i.instance == one.instance
+                    };
+                    r.instances.iter().find(same).and_then(value)
+                })
+            };
+            let none = "not measured";
+            let mut row = levels(data, configuration);
+            row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
+            row.extend([
+                Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
+                Cell::number_or(mean(|i| i.response_time_s).map(|e| e.center), none),
+                Cell::number_or(mean(|i| i.waiting_time_s).map(|e| e.center), none),
+                Cell::number_or(mean(|i| i.service_time_s).map(|e| e.center), none),
+                Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
+                Cell::number_or(
+                    mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
+                        .map(|e| e.center),
+                    "no worker limit",
+                ),
+            ]);
+            table.push(row);
+        }
+    }
+    table
 }
 
 /// Mean times in each stage by request type, where there are several types.
@@ -46,7 +197,11 @@ fn by_type(data: &Observations) -> Table {
     for name in &names {
         let words = name.trim_end_matches("_time").replace('_', " ");
         let label = format!("{} (ms)", super::capitalized(&words));
-        table = table.column(format!("{name}_s"), label, Unit::Milliseconds);
+        table = table.column(format!("{name}_s"), label, Unit::Milliseconds).column(
+            format!("{name}_standard_deviation_s"),
+            "s.d.",
+            Unit::Milliseconds,
+        );
     }
     for configuration in data.configurations.iter().filter(several) {
         for (request, stages) in &configuration.stages {
@@ -56,8 +211,11 @@ fn by_type(data: &Observations) -> Table {
             row.push(kendall_units::exact_f64(response.count).into());
             row.push(response.mean_s.into());
             row.push(super::load::percentile(response, PERCENTILES.len() - 1));
-            let mean = |name: &&str| stages.get(*name).map(|times| times.mean_s);
-            row.extend(names.iter().map(|name| Cell::number_or(mean(name), "none")));
+            for name in &names {
+                let times = stages.get(*name);
+                row.push(Cell::number_or(times.map(|t| t.mean_s), "none"));
+                row.push(Cell::number_or(times.map(|t| t.standard_deviation_s), "none"));
+            }
             table.push(row);
         }
     }
@@ -157,10 +315,11 @@ fn stages(data: &Observations, curve: &Curve, load: &str) -> Plot {
     Plot {
         id: "plot-stages".to_owned(),
         title: format!("Where a request spends its time: {}", curve.name),
-        description: "The four parts add up to the clients' response time.".to_owned(),
+        description: "The parts lie on each other and add up to the clients' response time."
+            .to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
-        series: series.filter(|series: &Series| !series.points.is_empty()).collect(),
+        series: stacked(series.filter(|series: &Series| !series.points.is_empty()).collect()),
     }
 }
 

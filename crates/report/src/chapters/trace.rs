@@ -2,10 +2,10 @@
 
 use kendall_stats::steady::drift;
 
-use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Point, Series};
-use kendall_observations::{Observations, TracePeriod};
+use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use kendall_observations::{Configuration, Observations, Trace, TracePeriod};
 
 use super::{density, time_axis};
 
@@ -45,6 +45,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         section.plot(plot);
     }
     section.table(table(data));
+    section.fold("Every configuration over time", every(data));
     Some(section)
 }
 
@@ -178,13 +179,107 @@ fn stages(data: &Observations) -> Option<Plot> {
     Some(Plot {
         id: "plot-trace-stages".to_owned(),
         title: "Where a request spends its time, over time".to_owned(),
-        description: "Repetition 1 of the same runs; the parts add up to the clients' response \
-                      time."
-            .to_owned(),
+        description:
+            "Repetition 1 of the same runs; the parts lie on each other and add up to the \
+                      clients' response time."
+                .to_owned(),
         x: time(data),
         y: Axis::from_zero(label),
-        series: series.filter(|series| !series.points.is_empty()).collect(),
+        series: stacked(series.filter(|series| !series.points.is_empty()).collect()),
     })
+}
+
+/// Configurations whose first run is drawn over time, at most; the table holds all.
+const MOST_OVER_TIME: usize = 24;
+
+/// The first run of every configuration over time: drawings, and a table of all.
+fn every(data: &Observations) -> Vec<Block> {
+    let all = || data.configurations.iter().zip(&data.first_runs);
+    let told = |trace: &Trace| trace.periods.len() > 1;
+    if data.configurations.len() < 2 || !all().any(|(_, trace)| told(trace)) {
+        return Vec::new();
+    }
+    let drawn = all().filter(|(_, trace)| told(trace)).take(MOST_OVER_TIME);
+    let mut blocks: Vec<Block> = drawn
+        .map(|(configuration, trace)| {
+            Block::PlotPair(Box::new(over_time(data, configuration, trace)))
+        })
+        .collect();
+    if data.configurations.len() > MOST_OVER_TIME {
+        blocks.push(Block::Text(format!(
+            "Drawn are {MOST_OVER_TIME} of {} configurations; the table holds all.",
+            data.configurations.len()
+        )));
+    }
+    blocks.push(Block::Table(every_table(data)));
+    blocks
+}
+
+fn over_time(data: &Observations, configuration: &Configuration, trace: &Trace) -> (Plot, Plot) {
+    let name = data.name_of(configuration);
+    let (unit, per_unit) =
+        if trace.width_s >= 30 { ("time (min)", 60.0) } else { ("time (s)", 1.0) };
+    let series = |name: &str, color, value: Of, factor: f64| Series {
+        name: name.to_owned(),
+        mark: Mark::Line,
+        color,
+        points: trace
+            .periods
+            .iter()
+            .filter_map(|p| Some(Point::new(p.from_s / per_unit, value(p)? * factor)))
+            .collect(),
+    };
+    let (label, factor) = time_axis("response time", trace.periods.iter().filter_map(|p| p.p99_s));
+    let plot = |what: &str, title: &str, label: String, series: Vec<Series>| Plot {
+        id: format!("plot-over-time-{what}-{}", configuration.number),
+        title: format!("{title}: {name}"),
+        description: "Repetition 1.".to_owned(),
+        x: Axis::from_zero(unit),
+        y: Axis::from_zero(label),
+        series,
+    };
+    (
+        plot(
+            "throughput",
+            "Throughput",
+            "throughput (1/s)".to_owned(),
+            vec![series("throughput", 0, |p| Some(p.throughput_per_s), 1.0)],
+        ),
+        plot(
+            "response",
+            "Response time",
+            label,
+            vec![
+                series("mean", 0, |p| p.response_time_s, factor),
+                series("99th percentile", 1, |p| p.p99_s, factor),
+            ],
+        ),
+    )
+}
+
+fn every_table(data: &Observations) -> Table {
+    let mut table =
+        Table::new("over-time", "The first run of every configuration, period by period")
+            .column("configuration", "Configuration", Unit::Text)
+            .column("from_s", "From (s)", Unit::Count)
+            .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+            .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+            .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
+            .column("errors", "Errors", Unit::Count)
+            .folded();
+    for (configuration, trace) in data.configurations.iter().zip(&data.first_runs) {
+        for period in &trace.periods {
+            table.push(vec![
+                data.name_of(configuration).into(),
+                period.from_s.into(),
+                period.throughput_per_s.into(),
+                Cell::number_or(period.response_time_s, "no request"),
+                Cell::number_or(period.p99_s, "no request"),
+                kendall_units::exact_f64(period.errors).into(),
+            ]);
+        }
+    }
+    table
 }
 
 fn table(data: &Observations) -> Table {

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use kendall_observations::{Configuration, Curve, Observations};
-use kendall_predict::measured::ProcessView;
+use kendall_predict::measured::{OperatingPoint, ProcessView};
 use kendall_protocols::topology::Part;
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
 use super::load::{factor_columns, levels};
-use super::load_of;
+use super::{Drawn, drawn, load_of};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let parts = parts(data);
@@ -29,6 +29,13 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if let Some((curve, load)) = best_curve(data).zip(data.load.as_ref()) {
         section.plot(cores(data, curve, &parts, &load.label));
         section.plot(bytes(data, curve, &load.label));
+        section.heading("Every curve");
+        for group in &drawn(data).0 {
+            section.plot(host_of_every(data, group, &load.label));
+            for (place, part) in parts.iter().enumerate() {
+                section.plot(part_of_every(data, group, (place, part), &load.label));
+            }
+        }
     }
     section.table(processors(data, &parts));
     section.table(network(data));
@@ -110,6 +117,58 @@ fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot
         y: Axis::from_zero("cores in use"),
         series,
     }
+}
+
+/// Utilization of the host along every curve.
+fn host_of_every(data: &Observations, group: &Drawn<'_>, load: &str) -> Plot {
+    Plot {
+        id: format!("plot-host{}", group.key),
+        title: format!("Utilization of the host's cores{}", group.of),
+        description: "All programs together, as the operating system counts.".to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("busy (%)"),
+        series: of_every(data, group, &|point| {
+            let cores = Some(point.host_cores).filter(|cores| *cores > 0.0)?;
+            Some(100.0 * point.host_busy_cores? / cores)
+        }),
+    }
+}
+
+/// Cores that one part uses along every curve.
+fn part_of_every(
+    data: &Observations,
+    group: &Drawn<'_>,
+    (place, part): (usize, &Part),
+    load: &str,
+) -> Plot {
+    Plot {
+        id: format!("plot-cores-{place}{}", group.key),
+        title: format!("Cores in use: {part}{}", group.of),
+        description: "All its instances together.".to_owned(),
+        x: Axis::from_zero(load),
+        y: Axis::from_zero("cores in use"),
+        series: of_every(data, group, &|point| Some(point.process(part)?.cpu_cores)),
+    }
+}
+
+fn of_every(
+    data: &Observations,
+    group: &Drawn<'_>,
+    value: &dyn Fn(&OperatingPoint) -> Option<f64>,
+) -> Vec<Series> {
+    let line = |(color, curve): &(usize, &Curve)| Series {
+        name: curve.name.clone(),
+        mark: Mark::Line,
+        color: *color,
+        points: data
+            .along(curve)
+            .filter_map(|c| {
+                let estimate = c.estimate(|r| value(&r.point))?;
+                Some(super::point(load_of(data, c), &estimate, 1.0))
+            })
+            .collect(),
+    };
+    group.curves.iter().map(line).collect()
 }
 
 fn bytes(data: &Observations, curve: &Curve, load: &str) -> Plot {

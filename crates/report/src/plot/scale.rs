@@ -15,23 +15,25 @@ pub(super) struct Fitted {
 impl Fitted {
     /// Fits `kind` to values; values that it cannot show are ignored.
     pub(super) fn new(kind: &Scale, values: impl Iterator<Item = f64>) -> Self {
-        let log = *kind == Scale::Log;
+        let log = kind.is_log();
         let usable = values.filter(|value| value.is_finite() && (!log || *value > 0.0));
         let (low, high) = usable
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low > high { (if log { 1.0 } else { 0.0 }, 1.0) } else { (low, high) };
         let (low, high) = match kind {
             Scale::Categories(names) => (-0.5, kendall_units::exact_f64(names.len().max(1)) - 0.5),
-            Scale::Log if low >= high => (low / 2.0, high * 2.0),
-            Scale::Log => (low / 1.08, high * 1.08),
-            Scale::FromZero => widened(low.min(0.0), high.max(0.0), low < 0.0, high > 0.0),
+            kind if kind.is_log() && low >= high => (low / 2.0, high * 2.0),
+            kind if kind.is_log() => (low / 1.08, high * 1.08),
+            Scale::Log | Scale::Levels { .. } | Scale::FromZero => {
+                widened(low.min(0.0), high.max(0.0), low < 0.0, high > 0.0)
+            }
             Scale::AroundData => widened(low, high, true, true),
         };
         Self { low, high, kind: kind.clone() }
     }
 
     pub(super) fn is_log(&self) -> bool {
-        self.kind == Scale::Log
+        self.kind.is_log()
     }
 
     /// From 0 at the low end to 1 at the high end; `None` for what the axis cannot show.
@@ -53,6 +55,9 @@ impl Fitted {
             Scale::Categories(names) => {
                 let places = (0..names.len()).map(kendall_units::exact_f64);
                 places.zip(names.iter().cloned()).collect()
+            }
+            Scale::Levels { ticks, .. } => {
+                ticks.iter().map(|&level| (level, number::plain(level))).collect()
             }
             Scale::Log => self.log_ticks(),
             Scale::FromZero | Scale::AroundData => self.even_ticks(most),

@@ -68,6 +68,9 @@ impl Frame {
         let left = 34.0 + CHARACTER * longest(&y_ticks);
         let top = 14.0;
         let area_width = total_width - left - 14.0;
+        if matches!(plot.x.scale, Scale::Levels { .. }) {
+            with_room(&mut x_ticks, |value| x.place(value).map(|share| share * area_width));
+        }
         let room = area_width / kendall_units::exact_f64(x_ticks.len().max(1));
         let slanted = matches!(plot.x.scale, Scale::Categories(_))
             && longest(&x_ticks) * CHARACTER > room * 0.95;
@@ -121,7 +124,10 @@ fn bounds(plot: &Plot) -> (f64, f64) {
     if plot.y.scale != Scale::FromZero {
         return (f64::NEG_INFINITY, f64::INFINITY);
     }
-    let values = || points(plot).map(|point| point.y).filter(|y| y.is_finite());
+    let top = |area: bool, point: &Point| point.interval.filter(|_| area).map_or(point.y, |i| i.1);
+    let of = |series: &'_ Series| series.mark == Mark::Area;
+    let each = || plot.series.iter().flat_map(|s| s.points.iter().map(move |p| (of(s), p)));
+    let values = || each().map(|(area, point)| top(area, point)).filter(|y| y.is_finite());
     let (low, high) = values().fold((0.0_f64, 0.0_f64), |(l, h), y| (l.min(y), h.max(y)));
     let room = 0.75 * (high - low);
     (if low < 0.0 { low - room } else { 0.0 }, high + room)
@@ -130,6 +136,49 @@ fn bounds(plot: &Plot) -> (f64, f64) {
 fn extent(point: &Point, (least, most): (f64, f64)) -> [f64; 3] {
     let (low, high) = point.interval.unwrap_or((point.y, point.y));
     [point.y, low.max(least.min(point.y)), high.min(most.max(point.y))]
+}
+
+/// Leaves out labels that would lie on one another; the last stays.
+fn with_room(ticks: &mut Vec<(f64, String)>, place: impl Fn(f64) -> Option<f64>) {
+    let half =
+        |label: &str| (CHARACTER * kendall_units::exact_f64(label.chars().count()) + 8.0) / 2.0;
+    let mut from = f64::INFINITY;
+    let mut kept = Vec::new();
+    for (value, label) in std::mem::take(ticks).into_iter().rev() {
+        let Some(across) = place(value) else { continue };
+        if across + half(&label) <= from {
+            from = across - half(&label);
+            kept.push((value, label));
+        }
+    }
+    kept.reverse();
+    *ticks = kept;
+}
+
+/// How far series with intervals are moved aside, in units of the drawing, so that their bars do not
+/// lie on one another; not at all where no bar is tall enough to hide another.
+pub(crate) fn dodges(plot: &Plot) -> Vec<f64> {
+    const TALL: f64 = 0.03;
+    let (low, high) = bounds(plot);
+    let range = points(plot).map(|p| p.y.abs()).filter(|y| y.is_finite()).fold(0.0, f64::max);
+    let tall = points(plot)
+        .filter_map(|point| point.interval)
+        .any(|(from, to)| to.min(high) - from.max(low) > TALL * range);
+    let dodged = |series: &Series| {
+        tall && matches!(series.mark, Mark::Line | Mark::Points)
+            && series.points.iter().any(|point| point.interval.is_some())
+    };
+    let all = kendall_units::exact_f64(plot.series.iter().filter(|series| dodged(series)).count());
+    let step = (24.0 / all.max(1.0)).min(4.0);
+    let mut place = 0.0;
+    let aside = |series: &Series| {
+        if !dodged(series) {
+            return 0.0;
+        }
+        place += 1.0;
+        (place - (all + 1.0) / 2.0) * step
+    };
+    plot.series.iter().map(aside).collect()
 }
 
 fn longest(ticks: &[(f64, String)]) -> f64 {
@@ -180,8 +229,10 @@ pub fn draw(plot: &Plot, width: Width) -> String {
         ),
     );
     let bars = bar_offsets(plot);
+    let aside = dodges(plot);
     for (index, series) in plot.series.iter().enumerate() {
-        draw_series(&mut out, &frame, series, index, bars[index]);
+        let bar = Bar { offset: bars[index].0, width: bars[index].1, aside: aside[index] };
+        draw_series(&mut out, &frame, series, index, bar);
     }
     out.push_str("</g></svg>");
     if frame.cut {
@@ -191,7 +242,7 @@ pub fn draw(plot: &Plot, width: Width) -> String {
                 "<text class=\"cut\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">some intervals reach \
                  beyond the drawing</text>",
                 frame.left + frame.area_width,
-                frame.top + 2.0
+                frame.top - 4.0
             ),
         );
     }
@@ -257,7 +308,7 @@ fn legend(plot: &Plot, width: f64) -> (String, f64) {
         match series.mark {
             Mark::Line => stroke(&mut out, "line", &sample),
             Mark::Dashed => stroke(&mut out, "line dashed", &sample),
-            Mark::Bars | Mark::Steps => {
+            Mark::Bars | Mark::Steps | Mark::Area => {
                 stroke(&mut out, "bar", &format!("M{x:.1} {:.1}h24v10h-24z", y - 5.0));
             }
             Mark::Cells(shade) => {
@@ -369,7 +420,16 @@ pub(crate) fn bar_offsets(plot: &Plot) -> Vec<(f64, f64)> {
     plot.series.iter().map(offset).collect()
 }
 
-fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, bar: (f64, f64)) {
+/// Where a series is drawn beside its abscissa: bars in the units of the axis, lines in those of the
+/// drawing.
+#[derive(Clone, Copy)]
+struct Bar {
+    offset: f64,
+    width: f64,
+    aside: f64,
+}
+
+fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, bar: Bar) {
     let shape = SHAPES[series.color % SHAPES.len()];
     put(
         out,
@@ -381,22 +441,23 @@ fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, b
     );
     match series.mark {
         Mark::Line => {
-            stroke(out, "line", &line(frame, series));
-            stroke(out, "error", &errors(frame, series, bar.0));
-            marks(out, frame, series, shape);
+            stroke(out, "line", &line(frame, series, bar.aside));
+            stroke(out, "error", &errors(frame, series, bar));
+            marks(out, frame, series, (shape, bar.aside));
         }
         Mark::Points => {
-            stroke(out, "error", &errors(frame, series, bar.0));
-            marks(out, frame, series, shape);
+            stroke(out, "error", &errors(frame, series, bar));
+            marks(out, frame, series, (shape, bar.aside));
         }
-        Mark::Dashed => stroke(out, "line dashed", &line(frame, series)),
+        Mark::Area => stroke(out, "part", &band(frame, series)),
+        Mark::Dashed => stroke(out, "line dashed", &line(frame, series, 0.0)),
         Mark::Bars => {
-            stroke(out, "bar", &bars(frame, series, bar));
-            stroke(out, "error dark", &errors(frame, series, bar.0));
+            stroke(out, "bar", &bars(frame, series, (bar.offset, bar.width)));
+            stroke(out, "error dark", &errors(frame, series, bar));
         }
         Mark::Steps => stroke(out, "steps", &steps(frame, series)),
         Mark::Cells(shade) => {
-            stroke(out, &format!("cell k{shade}"), &heat::cells(frame, series, bar.1));
+            stroke(out, &format!("cell k{shade}"), &heat::cells(frame, series, bar.width));
         }
     }
     out.push_str("</g>");
@@ -409,11 +470,12 @@ fn stroke(out: &mut String, class: &str, path: &str) {
 }
 
 /// Joined points; a gap where a point cannot be shown.
-fn line(frame: &Frame, series: &Series) -> String {
+fn line(frame: &Frame, series: &Series, aside: f64) -> String {
     let mut path = String::new();
     let mut pen_down = false;
     for point in &series.points {
         if let Some((x, y)) = frame.place(point.x, point.y) {
+            let x = x + aside;
             put(&mut path, format_args!("{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" }));
             pen_down = true;
         } else {
@@ -423,11 +485,32 @@ fn line(frame: &Frame, series: &Series) -> String {
     path
 }
 
-fn marks(out: &mut String, frame: &Frame, series: &Series, shape: &str) {
+/// From end to end of the intervals, along the abscissa and back.
+fn band(frame: &Frame, series: &Series) -> String {
+    let ends = |upper: bool| {
+        series.points.iter().filter_map(move |point| {
+            let (low, high) = point.interval?;
+            frame.place(point.x, if upper { high } else { low })
+        })
+    };
+    let mut back: Vec<(f64, f64)> = ends(false).collect();
+    back.reverse();
+    let mut path = String::new();
+    for (x, y) in ends(true).chain(back) {
+        let pen = if path.is_empty() { "M" } else { "L" };
+        put(&mut path, format_args!("{pen}{x:.1} {y:.1}"));
+    }
+    if !path.is_empty() {
+        path.push('Z');
+    }
+    path
+}
+
+fn marks(out: &mut String, frame: &Frame, series: &Series, (shape, aside): (&str, f64)) {
     let mut path = String::new();
     for point in &series.points {
         if let Some((x, y)) = frame.place(point.x, point.y) {
-            put(&mut path, format_args!("M{x:.1} {y:.1}h.01"));
+            put(&mut path, format_args!("M{:.1} {y:.1}h.01", x + aside));
         }
     }
     stroke(out, &format!("mark {shape}"), &path);
@@ -437,12 +520,12 @@ fn marks(out: &mut String, frame: &Frame, series: &Series, shape: &str) {
 }
 
 /// Vertical lines with caps, one an interval.
-fn errors(frame: &Frame, series: &Series, offset: f64) -> String {
+fn errors(frame: &Frame, series: &Series, bar: Bar) -> String {
     const CAP: f64 = 4.0;
     let mut path = String::new();
     for point in &series.points {
         let Some((low, high)) = point.interval else { continue };
-        let Some(x) = frame.across(point.x + offset) else { continue };
+        let Some(x) = frame.across(point.x + bar.offset).map(|x| x + bar.aside) else { continue };
         // An interval that reaches below a logarithmic axis ends at the axis.
         let bottom = frame.down(low).unwrap_or(frame.area_height);
         let Some(top) = frame.down(high) else { continue };
@@ -555,7 +638,9 @@ mod tests {
             vec![Point::new(f64::NAN, 1.0), Point::new(1.0, f64::INFINITY)],
             vec![Point { x: 1.0, y: 1.0, interval: Some((f64::NAN, f64::NAN)) }],
         ] {
-            for mark in [Mark::Line, Mark::Dashed, Mark::Points, Mark::Bars, Mark::Steps] {
+            for mark in
+                [Mark::Line, Mark::Dashed, Mark::Points, Mark::Bars, Mark::Steps, Mark::Area]
+            {
                 for width in [Width::Wide, Width::Narrow] {
                     let svg = draw(&plot(mark, points.clone()), width);
                     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

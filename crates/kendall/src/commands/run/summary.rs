@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use kendall_observations::{Configuration, Observations};
 use kendall_report::answer::Answer;
 use kendall_stats::estimate::{Caveat, Estimate};
@@ -69,6 +69,7 @@ pub(super) fn text(
         "± or (from to) is the {confidence} % interval over repetitions, ± ? where they differ too \
          much\nto carry one; the report has more\n"
     ));
+    text.push_str(&doubts(&observations));
     text.push_str(&searched(&observations.searches));
     text.push_str(&format!("{} runs done", summary.done));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
@@ -99,7 +100,7 @@ pub(super) fn text(
 }
 
 /// A table as wide as a terminal was for forty years.
-fn narrow_table() -> Table {
+pub(crate) fn narrow_table() -> Table {
     const COLUMNS: u16 = 80;
     let mut table = Table::new();
     table
@@ -148,6 +149,17 @@ fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
         }
         table.add_row(cells);
     }
+    let numeric = |place: usize| {
+        let factor = study.factors.get(place);
+        let of = |row: &Row| {
+            let level = factor.and_then(|f| row.factors.iter().find(|level| level.factor == f.key));
+            level.is_none_or(|level| level.number.is_some())
+        };
+        factor.is_none() || rows.iter().all(of)
+    };
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(place, _)| numeric(*place)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
     table
 }
 
@@ -164,6 +176,26 @@ fn last(key: &str) -> &str {
 }
 
 /// What an adaptive design found; nothing for other designs.
+/// What is doubted, in words, most frequent first: a kind a line, with the figures of its first run.
+fn doubts(observations: &Observations) -> String {
+    const MOST: usize = 4;
+    let runs: Vec<_> = observations.configurations.iter().flat_map(|c| &c.repetitions).collect();
+    let mut kinds =
+        Caveat::by_kind(runs.iter().map(|repetition| repetition.run.caveats.as_slice()));
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut text = String::new();
+    for (caveat, count) in kinds.iter().take(MOST) {
+        text.push_str(&wrapped(&format!("* doubt, in {count} of {} runs: {caveat}", runs.len())));
+    }
+    if kinds.len() > MOST {
+        text.push_str(&format!(
+            "* and {} further doubts; the report has all\n",
+            kinds.len() - MOST
+        ));
+    }
+    text
+}
+
 fn searched(lines: &[SearchLine]) -> String {
     let Some(first) = lines.first() else { return String::new() };
     let searched = last(&first.factor);
