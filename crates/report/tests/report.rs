@@ -502,3 +502,22 @@ fn what_stands_in_backquotes_is_code_and_nothing_else_is() {
         html.contains("Run <code>kendall run a&lt;b.toml</code> and &lt;b&gt;see&lt;/b&gt; `what")
     );
 }
+
+#[test]
+fn histograms_say_their_load_and_every_configuration_has_one() {
+    let (folder, _guard) = folder("histograms");
+    Synthetic::writes().store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let html = std::fs::read_to_string(&written.html).unwrap();
+    assert!(html.contains("workers 8, clients 150, at the clients"));
+    let section = report.sections.iter().find(|section| section.id == "histograms").unwrap();
+    let table = section.tables().find(|table| table.id == "histograms").unwrap();
+    let json = serde_json::to_value(table).unwrap();
+    let named: std::collections::BTreeSet<&str> = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["configuration"].as_str())
+        .collect();
+    assert_eq!(named.len(), 36);
+}

@@ -203,9 +203,10 @@ fn percentiles(factor: &Factor, group: &Group<'_>, number: usize) -> Plot {
         points: group
             .members
             .iter()
-            .filter_map(|(x, c)| {
-                let estimate = c.percentile_estimate(PERCENTILES[*place]).ok()?;
-                Some(super::point(*x, &estimate, scale))
+            // Where a configuration has too few requests for it, the line breaks.
+            .map(|(x, c)| {
+                let estimate = c.percentile_estimate(PERCENTILES[*place]).ok();
+                estimate.map_or(Point::new(*x, f64::NAN), |e| super::point(*x, &e, scale))
             })
             .collect(),
     });

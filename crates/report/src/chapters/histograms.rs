@@ -31,19 +31,27 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         .column("from_s", "From (ms)", Unit::Milliseconds)
         .column("requests", "Requests", Unit::Count)
         .folded();
-    for (place, (name, configuration)) in shown.iter().enumerate() {
-        if place < MOST_PAIRS {
-            add(&mut section, place, name, configuration);
-        }
-        rows(&mut table, name, "clients", &configuration.client);
-        if let Some(tier) = &configuration.tier {
-            rows(&mut table, name, "tier", tier);
-        }
+    for (name, configuration) in shown.iter().take(MOST_PAIRS) {
+        section.blocks.push(drawn(name, configuration));
     }
-    if shown.len() > MOST_PAIRS {
+    let others: Vec<&Configuration> = data
+        .configurations
+        .iter()
+        .filter(|c| c.client.count > 0 && shown.iter().all(|(_, known)| known.number != c.number))
+        .collect();
+    for (name, configuration) in &shown {
+        of_both(&mut table, name, configuration);
+    }
+    for configuration in &others {
+        of_both(&mut table, &data.name_of(configuration), configuration);
+    }
+    let drawn_of_others = others.iter().take(MOST_PAIRS).map(|c| drawn(&data.name_of(c), c));
+    section.fold("Every other configuration", drawn_of_others.collect());
+    let left_out = shown.len().saturating_sub(MOST_PAIRS) + others.len().saturating_sub(MOST_PAIRS);
+    if left_out > 0 {
         section.text(format!(
-            "Drawn are {MOST_PAIRS} of {}; the table holds all.",
-            number::count(shown.len(), "histogram")
+            "{} not drawn; the table holds all.",
+            number::count(left_out, "configuration")
         ));
     }
     section.table(table);
@@ -91,16 +99,18 @@ fn within(data: &Observations) -> Table {
 
 /// The maximum of each curve; without curves, each configuration.
 fn shown(data: &Observations) -> Vec<(String, &Configuration)> {
-    let mut shown = if data.curves.is_empty() {
+    let mut shown: Vec<(String, &Configuration)> = if data.curves.is_empty() {
         data.configurations.iter().map(|c| (data.name_of(c), c)).collect()
     } else {
-        interesting(data)
+        interesting(data).into_iter().map(|(_, c)| (data.name_of(c), c)).collect()
     };
     shown.retain(|(_, c)| c.client.count > 0);
     shown
 }
 
-fn add(section: &mut Section, place: usize, name: &str, configuration: &Configuration) {
+/// The histogram of the clients, beside that of the tier where there is one.
+fn drawn(name: &str, configuration: &Configuration) -> Block {
+    let place = configuration.number;
     let last = configuration.client.step_of_p99().max(4);
     let together = last / MOST_STEPS + 1;
     let client = bins(&configuration.client, last, together);
@@ -138,9 +148,17 @@ fn add(section: &mut Section, place: usize, name: &str, configuration: &Configur
     match (&configuration.tier, tier) {
         (Some(distribution), Some(points)) => {
             let second = plot("tier", distribution, points, 1);
-            section.blocks.push(Block::PlotPair(Box::new((first, second))));
+            Block::PlotPair(Box::new((first, second)))
         }
-        _ => section.plot(first),
+        _ => Block::Plot(first),
+    }
+}
+
+/// Rows of the clients' histogram and of the tier's.
+fn of_both(table: &mut Table, name: &str, configuration: &Configuration) {
+    rows(table, name, "clients", &configuration.client);
+    if let Some(tier) = &configuration.tier {
+        rows(table, name, "tier", tier);
     }
 }
 
