@@ -252,3 +252,123 @@ fn ways_to_call_that_cannot_be_are_refused() {
         assert!(text.contains(said), "{text}");
     }
 }
+
+const ADMIN: &str = "an-administrators-token-0123456789";
+
+/// A certificate for `localhost`, its key, and a file of tokens.
+fn secrets(folder: &Path) {
+    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=CA:FALSE \
+        -keyout key.pem -out certificate.pem";
+    let done = std::process::Command::new("openssl")
+        .args(arguments.split(' '))
+        .current_dir(folder)
+        .output();
+    assert!(done.expect("openssl: install it with `make packages-test`").status.success());
+    let tokens = format!("a-clients-token-0123456789abcdef client one\n{ADMIN} admin\n");
+    std::fs::write(folder.join("tokens"), tokens).unwrap();
+}
+
+#[test]
+fn a_load_with_a_token_and_over_tls_counts_the_same_and_without_them_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    secrets(folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let postgres = start_postgres(&folder.path().join("queue"));
+    let (tokens, certificate, key) = (file("tokens"), file("certificate.pem"), file("key.pem"));
+    let middleware = Middleware::start(&[
+        "--database",
+        postgres.url(),
+        "--tokens",
+        &tokens,
+        "--tls-certificate",
+        &certificate,
+        "--tls-key",
+        &key,
+    ])
+    .unwrap();
+    let trusted = ["--tls-name", "localhost", "--tls-root", &certificate];
+    for calls in ["single", "stream"] {
+        for token in [["--token", ADMIN], ["--token-file", &tokens]] {
+            let arguments =
+                [&trusted[..], &token, &["--calls", calls, "--format", "json"]].concat();
+            let output = load(&middleware, &arguments);
+            assert!(output.status.success(), "{output:?}");
+            let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+            for name in ["send", "receive"] {
+                let operation = &result["operations"][name];
+                assert!(
+                    operation["completed"].as_u64().unwrap() > 0,
+                    "{calls} {name}: {operation}"
+                );
+                assert_eq!(operation["errors"], serde_json::json!({}), "{calls} {name}");
+            }
+            assert!(!String::from_utf8_lossy(&output.stdout).contains(ADMIN));
+        }
+        // Who may not, or is not who it is taken for.
+        let other = ["--tls-name", "example.org", "--tls-root", &certificate];
+        for (way, token) in [
+            (&trusted[..], "not-the-right-token-0123456789"),
+            (&trusted[..], "a-clients-token-0123456789abcdef"),
+            (&other[..], ADMIN),
+            (&[], ADMIN),
+        ] {
+            let arguments = [way, &["--token", token, "--calls", calls]].concat();
+            let output = load(&middleware, &arguments);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{way:?} {token}: {said}");
+            assert!(!said.contains(token), "{said}");
+        }
+    }
+    for wrong in
+        [["--token-file", "/nowhere"], ["--token-file", &certificate], ["--token", "a\u{e9}\n"]]
+    {
+        let output = load(&middleware, &wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
+    }
+    middleware.stop();
+    postgres.stop();
+}
+
+#[test]
+fn a_study_measures_a_queue_with_tokens_and_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    secrets(folder.path());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let study = format!(
+        "name = \"secured\"\n[system]\nkind = \"message-queue\"\ntokens = {:?}\ntls_certificate = {:?}\n\
+         tls_key = {:?}\n[workload]\nclients = 4\nthink_time = \"20ms\"\ntoken_file = {0:?}\n\
+         tls_name = \"localhost\"\ntls_root = {1:?}\n[measure]\nduration = \"1s\"\nwarm_up = \"0s\"\n\
+         cool_down = \"0s\"\nrepetitions = 1\n[factors]\n\"workload.calls\" = [\"single\", \"stream\"]\n",
+        file("tokens"),
+        file("certificate.pem"),
+        file("key.pem"),
+    );
+    let path = folder.path().join("study.toml");
+    std::fs::write(&path, &study).unwrap();
+    let output = support::kendall()
+        .args(["run", "--no-report", "--out"])
+        .arg(folder.path().join("results"))
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
+    let results = kendall_store::Results::open(&folder.path().join("results")).unwrap();
+    let runs = results.runs().unwrap();
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|run| run.status != kendall_store::Status::Failed), "{output:?}");
+    for (cut, says) in [
+        (format!("tls_key = {:?}\n", file("key.pem")), "go together"),
+        ("tls_name = \"localhost\"\n".to_owned(), "says nothing without `tls_name`"),
+    ] {
+        std::fs::write(&path, study.replace(&cut, "")).unwrap();
+        let output = support::kendall().arg("run").arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}

@@ -8,6 +8,7 @@
 //!
 //! Left out: whether a message was lost, which only the queue's own counters tell.
 
+mod access;
 mod call;
 mod client;
 mod content;
@@ -30,6 +31,7 @@ use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks;
+pub use access::{Access, AccessError};
 use call::Connection;
 pub use call::Refusal;
 pub use conversation::Conversation;
@@ -113,6 +115,8 @@ impl Calls {
 /// What a load of the message queue sends.
 #[derive(Debug, Clone)]
 pub struct QueuePlan {
+    /// How middlewares are reached. A token is an administrator's: the load has clients of many names.
+    pub access: Access,
     /// How clients call.
     pub calls: Calls,
     /// Operations and their weights.
@@ -338,7 +342,7 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
         .map_err(LoadError::Thread)?;
     let target = plan.targets[0];
     let work = async {
-        let connection = Rc::new(Connection::new(target));
+        let connection = Rc::new(Connection::new(target, queue.access.clone()));
         let limit = Duration::from_nanos(plan.timeout_ns);
         open(&connection, limit).await?;
         let name = |role: &str, number: usize| format!("load {} {role} {number}", plan.seed);
@@ -549,6 +553,7 @@ mod tests {
     pub(super) fn crowd(peers: Peers) -> Crowd {
         Crowd {
             plan: QueuePlan {
+                access: Access::default(),
                 calls: Calls::Single,
                 mix: QueuePlan::parse_mix("send=2,receive=1").unwrap(),
                 queue: "load".into(),

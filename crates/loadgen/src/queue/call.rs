@@ -8,15 +8,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
 use kendall_protocols::queue::SERVICE;
 
+use super::access::{Access, Reached};
 use crate::driver::ErrorKind;
 use crate::tasks::SameThread;
 
@@ -78,14 +79,15 @@ pub(super) fn write(message: &impl Message, out: &mut Vec<u8>) {
 /// One connection, open or not, that any number of clients may share.
 pub(super) struct Connection {
     target: SocketAddr,
+    access: Access,
     sender: RefCell<Option<SendRequest<Full<Bytes>>>>,
     /// Held by whoever opens it, so that nobody else does.
     opening: Mutex<()>,
 }
 
 impl Connection {
-    pub(super) fn new(target: SocketAddr) -> Self {
-        Self { target, sender: RefCell::new(None), opening: Mutex::new(()) }
+    pub(super) fn new(target: SocketAddr, access: Access) -> Self {
+        Self { target, access, sender: RefCell::new(None), opening: Mutex::new(()) }
     }
 
     pub(super) fn target(&self) -> SocketAddr {
@@ -93,10 +95,10 @@ impl Connection {
     }
 
     pub(super) async fn open(&self) -> Result<(), std::io::Error> {
-        let stream = connect(self.target).await?;
-        let (sender, driver) =
-            handshake(SameThread, stream).await.map_err(std::io::Error::other)?;
-        drop(tokio::task::spawn_local(driver));
+        let sender = match self.access.connect(self.target).await? {
+            Reached::Plain(stream) => greet(stream).await?,
+            Reached::Encrypted(stream) => greet(stream).await?,
+        };
         *self.sender.borrow_mut() = Some(sender);
         Ok(())
     }
@@ -125,7 +127,7 @@ impl Connection {
     /// Calls a method with a message and its prefix; the answer's message, without its prefix.
     pub(super) async fn call(&self, method: &str, body: Vec<u8>) -> Result<Bytes, Refusal> {
         let mut sender = self.sender().await?;
-        let request = request(self.target, method, Full::new(Bytes::from(body)))?;
+        let request = request(self.target, &self.access, method, Full::new(Bytes::from(body)))?;
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         read(response).await
     }
@@ -143,15 +145,25 @@ impl Connection {
     }
 }
 
-pub(super) async fn connect(target: SocketAddr) -> Result<TokioIo<TcpStream>, std::io::Error> {
-    let stream = TcpStream::connect(target).await?;
-    stream.set_nodelay(true)?;
-    Ok(TokioIo::new(stream))
+/// HTTP/2 over a connection, driven by this thread.
+async fn greet<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, std::io::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let io = TokioIo::new(stream);
+    let (sender, driver) = handshake(SameThread, io).await.map_err(std::io::Error::other)?;
+    drop(tokio::task::spawn_local(driver));
+    Ok(sender)
 }
 
 /// A call of a method, as HTTP/2 carries it.
-pub(super) fn request<B>(target: SocketAddr, method: &str, body: B) -> Result<Request<B>, Refusal> {
-    let uri = format!("http://{target}/{SERVICE}/{method}");
+pub(super) fn request<B>(
+    target: SocketAddr,
+    access: &Access,
+    method: &str,
+    body: B,
+) -> Result<Request<B>, Refusal> {
+    let uri = format!("{}://{target}/{SERVICE}/{method}", access.scheme());
     let uri = Uri::try_from(uri).map_err(|_| Refusal::Broken(ErrorKind::ClientError))?;
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
@@ -159,6 +171,9 @@ pub(super) fn request<B>(target: SocketAddr, method: &str, body: B) -> Result<Re
     let headers = request.headers_mut();
     headers.insert(TE, HeaderValue::from_static("trailers"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    if let Some(token) = access.token() {
+        headers.insert(AUTHORIZATION, token.clone());
+    }
     Ok(request)
 }
 

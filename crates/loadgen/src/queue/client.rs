@@ -86,7 +86,7 @@ pub(super) async fn connect_all(
     let limit = Duration::from_nanos(place.plan.timeout_ns);
     let mut ways = Vec::with_capacity(of_this_thread);
     for target in &targets[..of_this_thread] {
-        ways.push(connect(crowd.plan.calls, *target, limit).await?);
+        ways.push(connect(&crowd.plan, *target, limit).await?);
     }
     let random = Rc::new(RefCell::new(random));
     let nothing = || Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()]));
@@ -109,15 +109,16 @@ fn streams(plan: &LoadPlan) -> usize {
     plan.targets.len().max(plan.threads).max(plan.clients.div_ceil(CLIENTS_A_STREAM))
 }
 
-async fn connect(calls: Calls, target: SocketAddr, limit: Duration) -> Result<Way, LoadError> {
-    match calls {
+async fn connect(plan: &QueuePlan, target: SocketAddr, limit: Duration) -> Result<Way, LoadError> {
+    let access = plan.access.clone();
+    match plan.calls {
         Calls::Single => {
-            let connection = Rc::new(Connection::new(target));
+            let connection = Rc::new(Connection::new(target, access));
             super::open(&connection, limit).await?;
             Ok(Way::Single(connection))
         }
         Calls::Stream => {
-            let conversation = Rc::new(Conversation::new(target));
+            let conversation = Rc::new(Conversation::reached(target, access));
             let source = match tokio::time::timeout(limit, conversation.open()).await {
                 Ok(Ok(())) => return Ok(Way::Stream(conversation)),
                 Ok(Err(Refusal::Connect(error))) => std::io::Error::new(error.kind(), error),
@@ -331,6 +332,7 @@ mod tests {
     use super::super::Peers;
     use super::super::tests::crowd;
     use super::*;
+    use crate::queue::Access;
     use crate::random::{Purpose, stream};
 
     fn client() -> QueueClient {
@@ -338,7 +340,7 @@ mod tests {
         QueueClient {
             owed: Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()])),
             crowd,
-            way: Way::Single(Rc::new(Connection::new(([127, 0, 0, 1], 1).into()))),
+            way: Way::Single(Rc::new(Connection::new(([127, 0, 0, 1], 1).into(), Access::default()))),
             random: Rc::new(RefCell::new(stream(1, Purpose::Requests, 0))),
             number: 0,
             held: None,

@@ -18,15 +18,17 @@ use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kendall_protocols::queue as wire;
 use kendall_protocols::queue::OPEN_CALLS;
 use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::reply::Answer;
 use prost::Message as _;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
+use super::access::{Access, Reached};
 use super::call::{self, Refusal};
 use crate::driver::ErrorKind;
 /// Bytes of calls that may wait to be sent; further callers wait. A larger call goes alone.
@@ -41,6 +43,7 @@ const REPLIES_BYTES: usize = 32 << 20;
 /// When the stream breaks, its calls fail with what broke it, and the next call opens another.
 pub struct Conversation {
     target: SocketAddr,
+    access: Access,
     line: Mutex<Option<Line>>,
     /// Held by whoever opens it, so that nobody else does.
     opening: tokio::sync::Mutex<()>,
@@ -50,7 +53,13 @@ impl Conversation {
     /// With this middleware; connects at the first call.
     #[must_use]
     pub fn new(target: SocketAddr) -> Self {
-        Self { target, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
+        Self::reached(target, Access::default())
+    }
+
+    /// As [`new`](Self::new), with one that is reached so.
+    #[must_use]
+    pub fn reached(target: SocketAddr, access: Access) -> Self {
+        Self { target, access, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
     }
 
     /// The middleware.
@@ -105,7 +114,7 @@ impl Conversation {
         if let Some(gathering) = present() {
             return Ok(gathering);
         }
-        let line = Line::open(self.target).await?;
+        let line = Line::open(self.target, &self.access).await?;
         let gathering = Arc::clone(&line.gathering);
         *lock(&self.line) = Some(line);
         Ok(gathering)
@@ -131,18 +140,29 @@ struct Line {
     _tasks: JoinSet<()>,
 }
 
+/// HTTP/2 over a connection, driven by a task of its own.
+async fn greet<S>(stream: S, tasks: &mut JoinSet<()>) -> Result<SendRequest<Outgoing>, hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(stream);
+    let (sender, connection) = handshake(TokioExecutor::new(), io).await?;
+    // What breaks it is told to who reads.
+    tasks.spawn(async move { connection.await.unwrap_or_default() });
+    Ok(sender)
+}
+
 impl Line {
-    async fn open(target: SocketAddr) -> Result<Self, Refusal> {
+    async fn open(target: SocketAddr, access: &Access) -> Result<Self, Refusal> {
         let unreachable = |error| Refusal::Connect(Arc::new(error));
-        let stream = call::connect(target).await.map_err(unreachable)?;
-        let (mut sender, connection) = handshake(TokioExecutor::new(), stream)
-            .await
-            .map_err(|error| unreachable(std::io::Error::other(error)))?;
         let mut tasks = JoinSet::new();
-        // What breaks it is told to who reads.
-        tasks.spawn(async move { connection.await.unwrap_or_default() });
+        let greeted = match access.connect(target).await.map_err(unreachable)? {
+            Reached::Plain(stream) => greet(stream, &mut tasks).await,
+            Reached::Encrypted(stream) => greet(stream, &mut tasks).await,
+        };
+        let mut sender = greeted.map_err(|error| unreachable(std::io::Error::other(error)))?;
         let gathering = Arc::new(Gathering::default());
-        let request = call::request(target, "Converse", Outgoing(Arc::clone(&gathering)))?;
+        let request = call::request(target, access, "Converse", Outgoing(Arc::clone(&gathering)))?;
         let response = sender.send_request(request).await.map_err(|error| call::broken(&error))?;
         if response.status() != StatusCode::OK {
             return Err(Refusal::Broken(ErrorKind::Garbage));

@@ -24,6 +24,10 @@ const KEYS: &[Key] = &[
     )
     .or("'all'"),
     Key::text("database_cores", "likewise for the database").or("'all'"),
+    Key::text("tokens", "file of tokens that clients need").optional(),
+    Key::text("tls_certificate", "file (PEM) of the brokers' certificate: they speak TLS")
+        .optional(),
+    Key::text("tls_key", "file (PEM) of its private key").optional(),
     Key::texts("middleware_options", "further arguments of `kendall serve queue`"),
     Key::texts("database_settings", "settings of PostgreSQL such as `fsync=off`"),
 ];
@@ -45,6 +49,17 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         "queue --listen {{host}}:0 --workers {workers} --connections {connections} --batch {batch}"
     );
     let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    for (key, flag) in
+        [("tokens", "--tokens"), ("tls_certificate", "--tls-certificate"), ("tls_key", "--tls-key")]
+    {
+        if let Some(value) = section.opt_text(key)? {
+            arguments.extend([flag.to_owned(), value]);
+        }
+    }
+    if section.has("tls_certificate") != section.has("tls_key") {
+        let what = "`tls_certificate` and `tls_key` go together: write both, or neither";
+        return Err(section.problem("tls_certificate", what));
+    }
     arguments.extend(section.words("middleware_options")?);
     let mut started = Started::kendall(instances, arguments);
     started.command.splice(0..0, middleware_cores);

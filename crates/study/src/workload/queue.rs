@@ -44,6 +44,14 @@ const KEYS: &[Key] = &[
          middleware and thread",
     )
     .optional(),
+    Key::text(
+        "token_file",
+        "file with an administrator's token, or the middlewares' file of tokens",
+    )
+    .optional(),
+    Key::text("tls_name", "uses TLS, with middlewares whose certificate stands for this name")
+        .optional(),
+    Key::text("tls_root", "file (PEM) of the certificate that theirs must come from").optional(),
     Key::texts("options", "further arguments of `kendall load queue`"),
 ];
 
@@ -76,6 +84,17 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
             room(section, connections)?;
         }
         options.extend(["--connections".to_owned(), connections.to_string()]);
+    }
+    for (key, flag) in
+        [("token_file", "--token-file"), ("tls_name", "--tls-name"), ("tls_root", "--tls-root")]
+    {
+        if let Some(value) = section.opt_text(key)? {
+            options.extend([flag.to_owned(), value]);
+        }
+    }
+    if section.has("tls_root") && !section.has("tls_name") {
+        let what = "says nothing without `tls_name`, with which the load uses TLS";
+        return Err(section.problem("tls_root", what));
     }
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })

@@ -1,6 +1,8 @@
 //! `kendall load queue`.
 
-use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
+use std::path::PathBuf;
+
+use kendall_loadgen::queue::{self, Access, QueueLoadError, QueuePlan};
 use kendall_units::{Seconds, parse_seconds};
 
 use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
@@ -17,7 +19,8 @@ use crate::exit::{Exit, exit_with};
                   kendall load queue 127.0.0.1:7070 127.0.0.1:7072 --clients 600 --think-time 50ms \
                   --message-size 2000B --peers random\n  \
                   kendall load queue 127.0.0.1:7070 --rate 2000/s --mix send=1,lease=1\n  \
-                  kendall load queue 127.0.0.1:7070 --clients 64 --calls stream --connections 2"
+                  kendall load queue 127.0.0.1:7070 --clients 64 --calls stream --connections 2\n  \
+                  KENDALL_QUEUE_TOKEN=… kendall load queue queue.example:7070 --tls-name queue.example"
 )]
 pub(crate) struct LoadQueue {
     /// Middlewares; the clients are spread over them in turn
@@ -63,6 +66,24 @@ pub(crate) struct LoadQueue {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
+    /// An administrator's token, where the middlewares want one
+    #[arg(long, value_name = "TOKEN", env = "KENDALL_QUEUE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// File with that token alone, or the middlewares' file of tokens, of which the first administrator's is
+    /// taken
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+
+    /// Use TLS, with middlewares whose certificate stands for this name
+    #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME")]
+    tls_name: Option<String>,
+
+    /// PEM file with the certificate that the middlewares' must come from; without it the system's are
+    /// trusted
+    #[arg(long, value_name = "FILE", env = "KENDALL_QUEUE_TLS_ROOT", requires = "tls_name")]
+    tls_root: Option<PathBuf>,
+
     /// Messages that wait when the load begins
     #[arg(long, default_value_t = 0, value_name = "N")]
     prefill: u64,
@@ -73,7 +94,14 @@ pub(crate) struct LoadQueue {
 
 impl LoadQueue {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let tls = self.tls_name.as_deref().map(|name| (name, self.tls_root.as_deref()));
+        let token = match &self.token_file {
+            Some(path) => Some(Access::token_of(path).map_err(refuse)?),
+            None => self.token.clone(),
+        };
+        let access = Access::new(token.as_deref(), tls).map_err(refuse)?;
         let content = QueuePlan {
+            access,
             calls: QueuePlan::parse_calls(&self.calls).map_err(refuse)?,
             mix: QueuePlan::parse_mix(&self.mix).map_err(refuse)?,
             queue: self.queue.clone(),
