@@ -22,6 +22,7 @@ use kendall_protocols::queue::{
     CreateQueueRequest, HelloRequest, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest,
     SendRequest,
 };
+use kendall_protocols::snapshot::{TierSnapshot, stage};
 use kendall_stats::histogram::Histogram;
 use kendall_tier::Clock;
 use kendall_units::{Seconds, exact_f64};
@@ -37,19 +38,21 @@ const CHURN: u64 = 300_000;
 /// Connections that all clients share.
 const CHANNELS: u64 = 2;
 
+/// What was best when the defaults were others.
+const BEFORE: &[&str] = &["--workers", "2", "--connections", "3", "--threads", "1"];
+
 /// What one round runs.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     clients: u64,
     calls: Calls,
-    /// Of the middleware.
-    workers: &'static str,
-    batch: &'static str,
+    /// Arguments of the middleware beside its defaults.
+    flags: &'static [&'static str],
 }
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { clients: CLIENTS, calls: Calls::Stream, workers: "2", batch: "128" }
+        Self { clients: CLIENTS, calls: Calls::Stream, flags: &[] }
     }
 }
 
@@ -86,20 +89,24 @@ fn main() {
     println!("{CLIENTS} clients, {CONTENT}-byte messages, {SECONDS} s a round, {ROUNDS} rounds");
     println!("a message is one send and one receive; CPU time in µs per message\n");
     let (mut yard, mut queue, mut one_worker, mut single) = (vec![], vec![], vec![], vec![]);
+    let mut before = vec![];
     let (mut lone, mut lone_unbatched) = (vec![], vec![]);
     let plain = Setting::default();
     for _ in 0..ROUNDS {
         yard.push(bench.yardstick(CLIENTS));
         queue.push(bench.queue(plain));
-        one_worker.push(bench.queue(Setting { workers: "1", ..plain }));
+        before.push(bench.queue(Setting { flags: BEFORE, ..plain }));
+        one_worker.push(bench.queue(Setting { flags: &["--workers", "1"], ..plain }));
         single.push(bench.queue(Setting { calls: Calls::Single, ..plain }));
         lone.push(bench.queue(Setting { clients: 1, ..plain }));
-        lone_unbatched.push(bench.queue(Setting { clients: 1, batch: "1", ..plain }));
+        let flags: &[&str] = &["--batch", "1"];
+        lone_unbatched.push(bench.queue(Setting { clients: 1, flags, ..plain }));
     }
     let yard = median(&yard);
     print("yardstick, 64 clients", &yard, &yard);
     let queue = median(&queue);
     print("queue, 64 clients", &queue, &yard);
+    print("queue, 64, two workers", &median(&before), &yard);
     print("queue, 64, one worker", &median(&one_worker), &yard);
     print("queue, 64, a call each", &median(&single), &yard);
     let lone = median(&lone);
@@ -128,6 +135,7 @@ fn main() {
         "\nmessages/s with 1,000,000 waiting / with none: {:.2}",
         full.messages_per_s / queue.messages_per_s
     );
+    bench.stages(plain);
     let many = bench.queue(Setting { clients: 600, ..plain });
     print("queue, 600 clients", &many, &yard);
     println!("memory of the middleware at 600 clients: {:.0} MiB", many.memory_mib);
@@ -249,6 +257,42 @@ impl Bench {
             response_ms: times.mean().unwrap_or(0.0) / 1e6,
             memory_mib: memory_mib(middleware.process.id()),
         }
+    }
+
+    /// Where an operation's time goes: what the middleware says of its stages, and what is left of the
+    /// client's response time. Clients that never think obey N = X·R.
+    fn stages(&self, setting: Setting) {
+        let middleware = Middleware::start(self.postgres.url(), setting);
+        let start_ns = self.clock.now_ns();
+        let (messages, times) =
+            self.runtime.block_on(load(middleware.address, setting, &self.clock));
+        let seconds = Seconds::from_nanos(self.clock.now_ns() - start_ns).get();
+        let page = kendall_testing::page(middleware.metrics, "/snapshot").unwrap();
+        let snapshot: TierSnapshot = serde_json::from_str(&page.body).unwrap();
+        println!("\nstages of an operation at {} clients, means in ms", setting.clients);
+        println!("| operation | waits | served | of that PostgreSQL | in the middleware |");
+        println!("| --- | ---: | ---: | ---: | ---: |");
+        for (name, request) in &snapshot.requests {
+            let mean = |stage: &str| {
+                let encoded = request.stages.get(stage).map(|stage| stage.0.as_str());
+                let histogram = encoded.and_then(|text| Histogram::decode(text).ok());
+                histogram.and_then(|histogram| histogram.mean()).unwrap_or(0.0) / 1e6
+            };
+            if request.completions > 1000 {
+                let [waits, served, backend, response] = [
+                    stage::WAITING_TIME,
+                    stage::SERVICE_TIME,
+                    stage::BACKEND_TIME,
+                    stage::RESPONSE_TIME,
+                ]
+                .map(mean);
+                println!("| {name} | {waits:.3} | {served:.3} | {backend:.3} | {response:.3} |");
+            }
+        }
+        let response_ms = times.mean().unwrap_or(0.0) / 1e6;
+        let operations = 2.0 * exact_f64(messages) / seconds;
+        println!("response time of the client: {response_ms:.3} ms");
+        println!("operations/s × response time: {:.1}", operations * response_ms / 1e3);
     }
 
     /// Messages that come and go, in batches of the protocol.
@@ -382,23 +426,25 @@ async fn enter(client: &mut MessageQueueClient<Channel>, name: &str) -> (u64, u6
 struct Middleware {
     process: Child,
     address: SocketAddr,
+    metrics: SocketAddr,
 }
 
 impl Middleware {
     fn start(database: &str, setting: Setting) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
             .args(["serve", "queue", "--listen", "127.0.0.1:0", "--database", database])
-            .args(["--batch", setting.batch, "--workers", setting.workers])
-            .args(["--connections", "3", "--threads", "1"])
+            .args(["--metrics", "127.0.0.1:0"])
+            .args(setting.flags)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let said = BufReader::new(process.stderr.take().unwrap());
         for line in said.lines().map_while(Result::ok) {
-            if let Some(at) = line.find("listen=").filter(|_| line.starts_with("ready ")) {
-                let address = line[at + 7..].split(' ').next().unwrap().parse().unwrap();
-                return Self { process, address };
+            if line.starts_with("ready ") {
+                let ready = kendall_testing::Ready(line);
+                let (address, metrics) = (ready.address("listen"), ready.address("metrics"));
+                return Self { process, address, metrics };
             }
         }
         panic!("the middleware did not start: {}", process.wait().unwrap());

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
 };
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -306,6 +306,9 @@ impl Databases {
             .wait_timeout(Some(timeout))
             .create_timeout(Some(timeout))
             .post_create(hold)
+            // Those that were used last have in mind what they did: PostgreSQL's processes and this
+            // one's core are spared as many as are not needed.
+            .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(DatabaseError::Pool)?;
         Ok(Self { pool, limits: Arc::new(limits), patience, full: Arc::default() })

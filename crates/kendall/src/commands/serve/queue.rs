@@ -69,7 +69,7 @@ pub(crate) struct QueueFlags {
     operation_timeout: Seconds,
 
     /// Threads of the network side
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
     /// Serves the management console, and prints the address to open, with an access token. The console
