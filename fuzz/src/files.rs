@@ -36,6 +36,33 @@ pub(crate) fn study(bytes: &[u8]) {
     });
 }
 
+/// A proxy's file. Names of hosts are not resolved, and no file that it names is read: both would be the
+/// machine's.
+pub(crate) fn proxy(bytes: &[u8]) {
+    fn stays_here(value: &toml::Value) -> bool {
+        let plain = |c: char| c.is_ascii_digit() || ".:[]".contains(c);
+        match value {
+            toml::Value::String(text) => !text.contains(':') || text.chars().all(plain),
+            toml::Value::Array(items) => items.iter().all(stays_here),
+            toml::Value::Table(table) => table.iter().all(|(key, value)| {
+                let names_a_file = ["authority", "certificate", "key"].contains(&key.as_str());
+                !names_a_file && stays_here(value)
+            }),
+            _ => true,
+        }
+    }
+    as_text(bytes, |text| {
+        let table = text.parse::<toml::Table>().map(toml::Value::Table);
+        if table.is_ok_and(|table| !stays_here(&table)) {
+            return;
+        }
+        match kendall_memcached_proxy::Config::parse(text, Path::new("proxy.toml")) {
+            Ok(config) => assert!(!config.options.pools.is_empty()),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    });
+}
+
 /// A model file. It is not solved: how long that takes is the solvers' matter.
 pub(crate) fn model(bytes: &[u8]) {
     as_text(bytes, |text| {

@@ -23,6 +23,12 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
         ("model.routes", keys::ROUTE),
         ("model.pools", keys::POOL),
         ("model.simulation", keys::SIMULATION),
+        ("proxy", kendall_memcached_proxy::CONFIG),
+        ("proxy.tls", kendall_memcached_proxy::TLS),
+        ("proxy.pools", kendall_memcached_proxy::POOL),
+        ("proxy.pools.warm_up", kendall_memcached_proxy::WARM_UP),
+        ("proxy.pools.shadow", kendall_memcached_proxy::SHADOW),
+        ("proxy.routes", kendall_memcached_proxy::ROUTE),
     ] {
         tables.push((name.to_owned(), vec![keys]));
     }
@@ -33,7 +39,7 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
 fn documents_list_the_keys_that_are_read() {
     let tables = tables();
     let mut found = Vec::new();
-    for file in ["docs/models.md", "docs/study-files.md"] {
+    for file in ["docs/models.md", "docs/study-files.md", "docs/proxy.md"] {
         let path = root().join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut changed = String::new();

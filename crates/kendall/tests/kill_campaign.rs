@@ -68,13 +68,53 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap_or_default();
 }
 
-fn proxy(listen: &str, servers: &[String], flags: &[&str]) -> Process {
+/// The proxy's file. Every other one is of the same servers in another pool, with a warm pool and a shadow,
+/// so that connections are made anew and keys of some clients move to another pool.
+fn configure(file: &Path, (top, pool): (&str, &str), servers: &[String], other: bool) {
+    let all = format!("{servers:?}");
+    let quick = "timeout = \"200ms\"\nprobe_every = \"100ms\"";
+    let main = format!("{top}\npool = \"main\"\n[pools.main]\nservers = {all}\n{quick}\n{pool}\n");
+    let more = format!(
+        "eject_after = 4\nwarm_up = {{ from = \"warm\" }}\nshadow = {{ pool = \"shadow\", share = \"30%\" }}\n\
+         [pools.warm]\nservers = {:?}\n{quick}\n[pools.shadow]\nservers = {:?}\n{quick}\n\
+         [pools.moved]\nservers = {:?}\n{quick}\n[[routes]]\nprefix = \"c1\"\npool = \"moved\"\n",
+        &servers[..1],
+        &servers[1..2],
+        &servers[1..],
+    );
+    let text = if other { main + &more } else { main };
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(&new, file).unwrap();
+}
+
+/// A relay to a server: where it listens, and where it is told to cut.
+fn link(to: &str) -> (Process, String, SocketAddr) {
     let mut command = kendall();
-    command.args(["serve", "proxy", "--listen", listen, "--timeout", "200ms"]);
-    command.args(["--probe-every", "100ms"]).args(flags).stdout(Stdio::null());
-    for server in servers {
-        command.args(["--server", server]);
-    }
+    command.args(["serve", "link", "--listen", "127.0.0.1:0", "--to", to, "--delay", "0.1ms"]);
+    command.args(["--metrics", "127.0.0.1:0"]).stdout(Stdio::null());
+    let (process, ready) = Process::ready(&mut command);
+    (process, ready.address("listen").to_string(), ready.address("metrics"))
+}
+
+/// Has a link cut its connections, or stand still, or work again.
+fn fault(control: SocketAddr, fault: &str) {
+    let body = format!("{{\"fault\": \"{fault}\"}}");
+    let request = format!(
+        "PUT /control HTTP/1.1\r\nhost: link\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(control).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn proxy(listen: &str, config: &Path) -> Process {
+    let mut command = kendall();
+    command.args(["serve", "proxy", "--listen", listen, "--config"]).arg(config);
+    command.stdout(Stdio::null());
     let mut started = None;
     // The port of one that was killed may be taken for another moment.
     wait_until("the proxy to listen", || {
@@ -210,21 +250,27 @@ fn answer(
 #[ignore = "minutes; `make kill` runs it"]
 fn campaign_over_the_proxy() {
     let most = number("KENDALL_KILLS_PROXY", 350);
-    let modes: [&[&str]; 4] = [
-        &["--mode", "worker", "--workers", "8"],
-        &["--mode", "pipelined"],
-        &["--mode", "worker", "--workers", "4", "--threads", "2", "--shard-multigets"],
-        &["--mode", "pipelined", "--placement", "hash"],
+    let modes = [
+        ("workers = 8", ""),
+        ("mode = \"pipelined\"", ""),
+        ("workers = 4\nthreads = 2", "shard_multigets = true"),
+        ("mode = \"pipelined\"", "placement = \"hash\""),
     ];
     let mut campaign = Campaign::new();
-    let mut counts = [0_u64; 4];
-    for mode in modes {
+    let mut counts = [0_u64; 7];
+    let folder = tempfile::tempdir().unwrap();
+    for (round, mode) in modes.into_iter().enumerate() {
         let addresses: Vec<SocketAddr> = (0..3).map(|_| free_address()).collect();
         let servers: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         let start = |address: &SocketAddr| Process::memcached(*address, &[]);
         let mut caches: Vec<Process> = addresses.iter().map(start).collect();
         let listen = free_address().to_string();
-        let mut front = proxy(&listen, &servers, mode);
+        let (_link, between, control) = link(&servers[0]);
+        let servers = [between, servers[1].clone(), servers[2].clone()];
+        let config = folder.path().join(format!("proxy-{round}.toml"));
+        let mut other = false;
+        configure(&config, mode, &servers, other);
+        let mut front = proxy(&listen, &config);
         let shared = Arc::new(Shared { proxy: listen.clone(), ..Shared::default() });
         let seed = campaign.seed;
         let clients: Vec<_> = (0..CLIENTS)
@@ -239,11 +285,21 @@ fn campaign_over_the_proxy() {
             }
             campaign.pause(150);
             let victim = campaign.rng.random_range(0..caches.len());
-            let strike = campaign.rng.random_range(0..4);
+            let strike = campaign.rng.random_range(0..counts.len());
             match strike {
                 0 => {
                     drop(front);
-                    front = proxy(&listen, &servers, mode);
+                    front = proxy(&listen, &config);
+                }
+                4 | 5 => {
+                    fault(control, if strike == 4 { "cut" } else { "stop" });
+                    campaign.pause(400);
+                    fault(control, "none");
+                }
+                6 => {
+                    other = !other;
+                    configure(&config, mode, &servers, other);
+                    signal(&front.0, Signal::HUP);
                 }
                 1 => campaign.freeze(&front.0),
                 2 => {
@@ -269,10 +325,10 @@ fn campaign_over_the_proxy() {
             shared.breaks.load(Ordering::Relaxed)
         );
     }
-    let [killed, frozen, caches_killed, caches_frozen] = counts;
+    let [killed, frozen, caches_killed, caches_frozen, cut, stopped, reloads] = counts;
     println!(
-        "proxy: {killed} killed, {frozen} frozen; memcached: {caches_killed} killed, {caches_frozen} frozen; \
-         seed {}",
+        "proxy: {killed} killed, {frozen} frozen, {reloads} reloaded; memcached: {caches_killed} killed, \
+         {caches_frozen} frozen; link: {cut} cut, {stopped} stood still; seed {}",
         campaign.seed
     );
 }

@@ -229,6 +229,88 @@ fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
     }
 }
 
+/// What a process says on standard error, line by line, in a file.
+fn says(file: &std::path::Path, what: &str) -> String {
+    let mut found = String::new();
+    kendall_testing::wait_until(what, || {
+        let text = std::fs::read_to_string(file).unwrap();
+        found = text.lines().rfind(|line| line.contains(what)).unwrap_or_default().to_owned();
+        !found.is_empty()
+    });
+    found
+}
+
+#[test]
+fn a_file_is_read_again_at_a_hangup_and_one_that_is_wrong_changes_nothing() {
+    let (_main, main) = memcached();
+    let (_other, other) = memcached();
+    let folder = tempfile::tempdir().unwrap();
+    let (config, log) = (folder.path().join("proxy.toml"), folder.path().join("log"));
+    let one = format!("workers = 4\n[pools.main]\nservers = [\"{main}\"]\n");
+    let two = format!(
+        "pool = \"main\"\n{one}[pools.other]\nservers = [\"{other}\"]\n[[routes]]\nprefix = \"o:\"\npool = \"other\"\n"
+    );
+    std::fs::write(&config, &one).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.args(["serve", "proxy", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let process = Process(command.spawn().unwrap());
+    let listen = Ready(says(&log, "ready tier=memcached-proxy")).address("listen");
+    let hangup = || {
+        let id = process.0.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    };
+    let set = |key: &str| {
+        let mut stream = TcpStream::connect(listen).unwrap();
+        write!(stream, "set {key} 0 0 1\r\nv\r\nquit\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "STORED\r\n");
+    };
+    set("o:1");
+    assert!(is_stored(main, "o:1") && !is_stored(other, "o:1"));
+    // Each is refused in words that say where it is and what to write, and nothing changes.
+    for (text, wanted) in [
+        (
+            two.replace("[pools.other]", "[pools.others]"),
+            "the route of `o:` names the pool `other`",
+        ),
+        (two.replace("prefix", "prefx"), "routes.0.prefix: is missing"),
+        (two.replace("workers = 4", "workers = 5"), "start it anew for that"),
+        (two.replace("workers = 4", "workers = \"4\""), "proxy.toml:2: workers: "),
+        ("pools = [".to_owned(), "proxy.toml:1: "),
+        (two.replace("pool = \"main\"\n", ""), "there are several pools"),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        hangup();
+        let said = says(&log, wanted);
+        assert!(said.contains("not reloaded, and all goes on as before"), "{said}");
+        set("o:2");
+        assert!(is_stored(main, "o:2") && !is_stored(other, "o:2"), "{wanted}");
+    }
+    std::fs::remove_file(&config).unwrap();
+    hangup();
+    says(&log, "cannot read");
+    std::fs::write(&config, &two).unwrap();
+    hangup();
+    let reloaded = format!("reloaded {}", config.display());
+    kendall_testing::wait_until("the reload", || says(&log, "reloaded").ends_with(&reloaded));
+    kendall_testing::wait_until("the route", || {
+        set("o:3");
+        is_stored(other, "o:3")
+    });
+    set("m:3");
+    assert!(is_stored(main, "m:3") && !is_stored(other, "m:3"));
+    // A file that cannot be carried out is no start.
+    std::fs::write(&config, one.replace(&main.to_string(), "")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--config"])
+        .arg(&config)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// The status of a page.
 fn status(address: SocketAddr, path: &str) -> u16 {
     kendall_testing::page(address, path).map_or(0, |answer| answer.status)

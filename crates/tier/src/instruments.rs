@@ -29,7 +29,8 @@ pub struct Layout {
     pub outcomes: &'static [&'static str],
     /// Bounds that can be hit; [`Limit`] counts them from 0.
     pub limits: &'static [&'static str],
-    /// `host:port` of each backend, in the order of the command line.
+    /// `host:port` of each backend, in the order of the command line. More may come later
+    /// ([`Instruments::backend`]).
     pub backends: Vec<String>,
 }
 
@@ -86,6 +87,8 @@ struct Shared {
     clock: Clock,
     started_ns: u64,
     workers: AtomicU32,
+    /// Those of the layout, and those that came later.
+    backends: Mutex<Vec<String>>,
     blocks: Mutex<Blocks>,
 }
 
@@ -106,7 +109,8 @@ struct Block {
     stages: Box<[SharedHistogram]>,
     outcomes: Box<[AtomicU64]>,
     limits: Box<[AtomicU64]>,
-    backends: Box<[BackendCell]>,
+    /// As many as its recorder was told of.
+    backends: Mutex<Vec<Arc<BackendCell>>>,
     held_time: SharedHistogram,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
@@ -132,6 +136,7 @@ pub struct Recorder {
     /// Client connections that are open.
     pub connections: LevelWriter,
     block: Arc<Block>,
+    backends: Vec<Arc<BackendCell>>,
     shared: Arc<Shared>,
     stages: usize,
 }
@@ -178,7 +183,9 @@ impl Instruments {
         let started_ns = clock.now_ns();
         let blocks = Mutex::new(Blocks::default());
         let workers = AtomicU32::new(0);
-        Self { shared: Arc::new(Shared { layout, clock, started_ns, workers, blocks }) }
+        let backends = Mutex::new(layout.backends.clone());
+        let shared = Shared { layout, clock, started_ns, workers, backends, blocks };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The clock that the tier stamps with.
@@ -197,14 +204,28 @@ impl Instruments {
             blocks.all.push(Arc::clone(&block));
             block
         });
+        let backends = block.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Recorder {
             queue_length: LevelWriter::new(Arc::clone(&block.queue_length)),
             workers_busy: LevelWriter::new(Arc::clone(&block.workers_busy)),
             connections: LevelWriter::new(Arc::clone(&block.connections)),
+            backends,
             block,
             shared: Arc::clone(&self.shared),
             stages: COMMON_STAGES.len() + self.shared.layout.stages.len(),
         }
+    }
+
+    /// The number of a backend that is called so, by which recorders count it once they are told of it
+    /// ([`Recorder::knows_backends`]). A name keeps its number, and what was counted stays.
+    #[must_use]
+    pub fn backend(&self, name: &str) -> usize {
+        let mut backends = self.shared.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = backends.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            backends.push(name.to_owned());
+            backends.len() - 1
+        })
     }
 
     /// States how many workers there are; 0 where there is no worker limit.
@@ -350,7 +371,7 @@ impl Recorder {
     /// Counts a request sent to a backend, and its keys.
     #[inline]
     pub fn backend_sent(&mut self, backend: usize, keys: u64) {
-        let cell = &self.block.backends[backend];
+        let cell = &self.backends[backend];
         increase(&cell.requests, 1);
         increase(&cell.keys, keys);
     }
@@ -358,13 +379,22 @@ impl Recorder {
     /// Records what a backend took to answer: `received − sent`.
     #[inline]
     pub fn backend_answered(&mut self, backend: usize, nanoseconds: u64) {
-        self.block.backends[backend].backend_time.record(nanoseconds);
+        self.backends[backend].backend_time.record(nanoseconds);
     }
 
     /// Counts a request that a backend failed.
     #[inline]
     pub fn backend_failed(&mut self, backend: usize) {
-        increase(&self.block.backends[backend].errors, 1);
+        increase(&self.backends[backend].errors, 1);
+    }
+
+    /// Makes room for so many backends: call it before one with a new number is counted.
+    pub fn knows_backends(&mut self, count: usize) {
+        let mut cells = self.block.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        while cells.len() < count {
+            cells.push(Arc::new(BackendCell::new()));
+        }
+        self.backends.clone_from(&cells);
     }
 }
 
@@ -397,7 +427,9 @@ impl Block {
             stages: (0..stages).map(|_| SharedHistogram::new()).collect(),
             outcomes: counters(layout.outcomes.len()),
             limits: counters(layout.limits.len()),
-            backends: layout.backends.iter().map(|_| BackendCell::new()).collect(),
+            backends: Mutex::new(
+                layout.backends.iter().map(|_| Arc::new(BackendCell::new())).collect(),
+            ),
             held_time: SharedHistogram::new(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -430,6 +462,7 @@ fn sum(counters: &[AtomicU64]) -> u64 {
 impl Totals {
     fn new(shared: &Shared) -> Self {
         let layout = &shared.layout;
+        let names = shared.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stages = || COMMON_STAGES.iter().chain(layout.stages).map(|s| (*s, Histogram::new()));
         let named = |names: &[&'static str]| names.iter().map(|name| (*name, 0)).collect();
         let request = || RequestTotals { arrivals: 0, completions: 0, stages: stages().collect() };
@@ -450,7 +483,7 @@ impl Totals {
             workers_busy: LevelSnapshot::default(),
             held_time: Histogram::new(),
             connections: LevelSnapshot::default(),
-            backends: layout.backends.iter().map(backend).collect(),
+            backends: names.iter().map(backend).collect(),
             outcomes: named(layout.outcomes),
             limits: named(layout.limits),
             bytes_in: 0,
@@ -469,7 +502,8 @@ impl Totals {
                 cell.add_to(histogram);
             }
         }
-        for (backend, cell) in self.backends.iter_mut().zip(&block.backends) {
+        let backends = block.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (backend, cell) in self.backends.iter_mut().zip(&backends) {
             backend.requests += cell.requests.load(Ordering::Relaxed);
             backend.keys += cell.keys.load(Ordering::Relaxed);
             backend.errors += cell.errors.load(Ordering::Relaxed);

@@ -74,5 +74,5 @@ pub use readiness::{
     ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,
 };
 pub use second_log::SecondLog;
-pub use stop::{Stop, Waker};
+pub use stop::{Hangups, Stop, Waker};
 pub use timer::{Waits, precise_waits, time_left};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Status of a process that a second signal ended, as shells count: 128 + SIGINT.
@@ -58,6 +58,28 @@ impl Waker {
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+/// SIGHUP, which asks a tier to read its configuration again.
+#[derive(Debug)]
+pub struct Hangups {
+    signals: Signals,
+}
+
+impl Hangups {
+    /// From now on the signal does not end the process.
+    ///
+    /// # Errors
+    /// When the handler cannot be installed.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { signals: Signals::new([SIGHUP])? })
+    }
+
+    /// Waits for the signal. Several that came meanwhile count as one.
+    pub fn wait(&mut self) {
+        // What came is taken, so that the next wait is for another one.
+        self.signals.wait().for_each(drop);
     }
 }
 

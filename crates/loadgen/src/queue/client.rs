@@ -340,7 +340,10 @@ mod tests {
         QueueClient {
             owed: Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()])),
             crowd,
-            way: Way::Single(Rc::new(Connection::new(([127, 0, 0, 1], 1).into(), Access::default()))),
+            way: Way::Single(Rc::new(Connection::new(
+                ([127, 0, 0, 1], 1).into(),
+                Access::default(),
+            ))),
             random: Rc::new(RefCell::new(stream(1, Purpose::Requests, 0))),
             number: 0,
             held: None,

@@ -161,14 +161,21 @@ impl Engine {
             }
             Parsed::Refusal(_) => None,
             Parsed::Request(request) => {
-                let exclusive = is_exclusive(self, &request);
+                let exclusive = is_exclusive(self, &request, bytes);
                 self.must_wait(index, is_read(&request), exclusive)
                     .or_else(|| self.has_no_window(index, &request))
             }
         };
-        if let Some(waits) = waits {
-            self.clients.get_mut(index)?.waits = waits;
-            return None;
+        match waits {
+            Some(Waits::Bulk) => {
+                self.clients.wait_for_bulk(index);
+                return None;
+            }
+            Some(waits) => {
+                self.clients.get_mut(index)?.waits = waits;
+                return None;
+            }
+            None => {}
         }
         self.tools.progress += 1;
         match parsed {
@@ -177,7 +184,7 @@ impl Engine {
                 Some(refusal.consumed)
             }
             Parsed::Request(request) => {
-                let exclusive = is_exclusive(self, &request);
+                let exclusive = is_exclusive(self, &request, bytes);
                 self.take(index, request, &bytes[..request.consumed], exclusive);
                 Some(request.consumed)
             }
@@ -186,15 +193,19 @@ impl Engine {
     }
 
     /// Whether a request must wait for the client's earlier ones: workers would let it overtake
-    /// them, so reads wait for writes and writes for all. Shared connections keep the order by
-    /// themselves, but for requests that go to several servers one after the other.
+    /// them, and so would what is brought over from a warm pool, so reads wait for writes and writes for
+    /// all. Shared connections keep the order by themselves, but for requests that go to several servers
+    /// one after the other.
     fn must_wait(&self, index: usize, reads: bool, exclusive: bool) -> Option<Waits> {
         let client = self.clients.get(index)?;
         let may_start = if client.exclusive {
             false
         } else if exclusive {
             client.reads + client.writes == 0
-        } else if !self.requests.have_workers() {
+        } else if client.plan != self.pools.number() && !client.pending.is_empty() {
+            // Under another plan a key may be on another server, or the same over another connection.
+            false
+        } else if !self.requests.have_workers() && !self.pools.warm_up() {
             true
         } else if reads {
             client.writes == 0
@@ -211,7 +222,18 @@ impl Engine {
         if full {
             self.tools.recorder.limit_hit(report::CLIENT_ANSWERS);
         }
-        full.then_some(Waits::Room)
+        if full {
+            return Some(Waits::Room);
+        }
+        let bulk = self.bulk(index, request);
+        (bulk > 0 && !self.clients.has_bulk_room(bulk)).then_some(Waits::Bulk)
+    }
+
+    /// Bytes of a request's answer, where its client's answers are large.
+    fn bulk(&self, index: usize, request: &Request) -> usize {
+        let Some(client) = self.clients.get(index) else { return 0 };
+        let is_bulk = client.usual_answer() >= BULK_BYTES && has_values(request);
+        if is_bulk { client.expects(request.keys) } else { 0 }
     }
 
     fn take(&mut self, index: usize, request: Request, bytes: &[u8], exclusive: bool) {
@@ -226,7 +248,12 @@ impl Engine {
             _ => {}
         }
         self.tools.recorder.arrived(kind);
+        let bulk = self.bulk(index, &request);
+        self.clients.take_bulk(bulk);
+        let Some(client) = self.clients.get_mut(index) else { return };
+        client.plan = self.pools.number();
         let mut entry = Entry::new(index, client.generation, kind, client.read_ns);
+        entry.bulk = bulk;
         entry.is_read = is_read(&request);
         entry.parsed = Some(request);
         if has_values(&request) {
@@ -252,7 +279,7 @@ impl Engine {
     fn start(&mut self, index: usize, id: usize, bytes: &[u8]) {
         let is_bulk = self.clients.get(index).is_some_and(|client| client.is_bulk);
         let shared = match self.options.mode {
-            Mode::Pipelined { .. } => self.servers.shared_lane(index, is_bulk),
+            Mode::Pipelined { .. } => self.pools.shared_lane(index, is_bulk),
             Mode::Workers(_) => 0,
         };
         match self.requests.place(id, shared, bytes, &mut self.tools) {
@@ -299,6 +326,7 @@ impl Engine {
         entry.parsed = Some(request);
         entry.instead = Some(refusal.answer);
         client.writes += 1;
+        client.plan = self.pools.number();
         let id = self.requests.insert(entry);
         client.pending.push_back(id);
         self.start(index, id, &delete);

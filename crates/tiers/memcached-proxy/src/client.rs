@@ -18,6 +18,8 @@ pub(crate) enum Waits {
     Order,
     /// Fewer unanswered requests, or answers that the client takes.
     Room,
+    /// Fewer large answers on their way from the servers.
+    Bulk,
     /// The next turn: it had its share of this one.
     Turn,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Client {
     is_known: bool,
     /// Its requests go over connections of their own, as their answers are large.
     pub(crate) is_bulk: bool,
+    /// The plan under which its last request was taken.
+    pub(crate) plan: u64,
     /// A request that goes to one server first and then to the others is under way.
     pub(crate) exclusive: bool,
     /// It sent a byte.
@@ -66,6 +70,8 @@ pub(crate) struct Client {
     /// It is closed once it has its answers.
     pub(crate) closing: bool,
     pub(crate) waits: Waits,
+    /// It waits in the queue of those that want a large answer.
+    pub(crate) queues_for_bulk: bool,
     /// It waits in the list of those that are looked at.
     pub(crate) dirty: bool,
     /// It waits in the list of those whose input is looked at again.
@@ -98,12 +104,14 @@ impl Client {
             expected: value_bytes,
             is_known: false,
             is_bulk: false,
+            plan: 0,
             exclusive: false,
             greeted: false,
             ended: false,
             gone: false,
             closing: false,
             waits: Waits::Bytes,
+            queues_for_bulk: false,
             dirty: false,
             resuming: false,
             interest: Interest { read: false, write: false },

@@ -1,8 +1,10 @@
 //! All clients of one network thread: their sockets, what they sent and have to get, and who of
 //! them is looked at next.
 
+use std::collections::VecDeque;
+
 use crate::client::{Client, Waits};
-use crate::options::{TURN_WRITE_BYTES, TURN_WRITES};
+use crate::options::{BULK_AT_ONCE, TURN_WRITE_BYTES, TURN_WRITES};
 use crate::poller::{Interest, Source};
 use crate::request::Done;
 use crate::slab::Slab;
@@ -25,6 +27,10 @@ pub(crate) struct Clients {
     now: Work,
     /// For the next turn: they had their share of this one.
     next: Work,
+    /// Bytes of large answers that servers were asked for, and who waits for fewer, first come first
+    /// served.
+    bulk: usize,
+    bulk_waiting: VecDeque<(usize, u64)>,
     /// Bytes of answers and of unfinished requests that all clients leave with the proxy.
     answer_bytes: usize,
     request_bytes: usize,
@@ -39,6 +45,8 @@ impl Clients {
             generation: 0,
             now: Work { dirty: Vec::new(), resuming: Vec::new() },
             next: Work { dirty: Vec::new(), resuming: Vec::new() },
+            bulk: 0,
+            bulk_waiting: VecDeque::new(),
             answer_bytes: 0,
             request_bytes: 0,
             peak: 0,
@@ -196,13 +204,59 @@ impl Clients {
     pub(crate) fn may_go_on(&mut self, index: usize) {
         let Some(client) = self.slab.get_mut(index) else { return };
         let may = match client.waits {
-            Waits::Bytes | Waits::Turn => false,
+            Waits::Bytes | Waits::Bulk | Waits::Turn => false,
             Waits::Order => true,
             Waits::Room => !client.is_full(),
         };
         if may && !client.resuming {
             client.resuming = true;
             self.now.resuming.push(index);
+        }
+    }
+
+    /// Whether servers may be asked for so many bytes of large answers besides; one answer they may always
+    /// be asked for.
+    pub(crate) fn has_bulk_room(&self, bytes: usize) -> bool {
+        self.bulk == 0 || self.bulk + bytes <= BULK_AT_ONCE
+    }
+
+    /// Servers are asked for so many bytes of a large answer.
+    pub(crate) fn take_bulk(&mut self, bytes: usize) {
+        self.bulk += bytes;
+    }
+
+    /// A client waits until fewer are on their way.
+    pub(crate) fn wait_for_bulk(&mut self, index: usize) {
+        let Some(client) = self.slab.get_mut(index) else { return };
+        client.waits = Waits::Bulk;
+        if !client.queues_for_bulk {
+            client.queues_for_bulk = true;
+            self.bulk_waiting.push_back((index, client.generation));
+        }
+    }
+
+    /// A large answer is there, or does not come: who waits for that goes on.
+    pub(crate) fn give_bulk(&mut self, bytes: usize) {
+        self.bulk -= bytes;
+        while self.bulk < BULK_AT_ONCE
+            && let Some((index, generation)) = self.bulk_waiting.pop_front()
+        {
+            let Some(client) = self.slab.get_mut(index) else { continue };
+            if client.generation != generation {
+                continue;
+            }
+            client.queues_for_bulk = false;
+            if client.waits != Waits::Bulk {
+                continue;
+            }
+            if !client.resuming {
+                client.resuming = true;
+                self.now.resuming.push(index);
+            }
+            // The next one goes on when this one's answer is there, or did not have to wait.
+            if self.bulk > 0 {
+                break;
+            }
         }
     }
 

@@ -30,6 +30,10 @@ pub(crate) enum Role {
     Gather(usize),
     /// It shows that the server lives.
     Probe,
+    /// It is an item of the warm pool, the so-manieth that the request has brought over.
+    Fetch(usize),
+    /// It is dropped: nobody waits for it.
+    Shadow,
 }
 
 /// A request whose reply is awaited.
@@ -127,6 +131,11 @@ impl Conn {
         self.sent = self.sent.saturating_sub(1);
         self.data_left = 0;
         self.ends_with_data = false;
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.out.len() - self.out_start
     }
 
     #[inline]

@@ -4,11 +4,13 @@ use kendall_protocols::memcached::{
     Command, Framing, LINE_BYTES, Request, Span, Store, keys, tokens, unsigned,
 };
 
+use crate::company::is_warmed;
 use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
 use crate::options::Placement;
+use crate::pools::Target;
 use crate::report;
-use crate::request::{Gather, Part, Stage, again};
+use crate::request::{Part, Stage, again};
 use crate::unique::Origin;
 
 const NO_SERVER: &[u8] = b"SERVER_ERROR no server is available\r\n";
@@ -17,15 +19,24 @@ const GAT_KEYS_BYTES: usize = LINE_BYTES - 64;
 
 /// Whether a request goes to the server that decides first and to the others when it agreed:
 /// uniques differ between servers, so only one of them can compare.
-pub(crate) fn is_exclusive(engine: &Engine, request: &Request) -> bool {
-    request.unique.is_some()
-        && engine.options.placement == Placement::Replicate
-        && engine.servers.live().len() > 1
-        && request.command != Command::MetaGet
+pub(crate) fn is_exclusive(engine: &Engine, request: &Request, bytes: &[u8]) -> bool {
+    if request.unique.is_none() || request.command == Command::MetaGet {
+        return false;
+    }
+    let servers = &engine.pools[engine.pools.of_key(request.key.of(bytes))];
+    servers.policy.placement == Placement::Replicate && servers.live().len() > 1
+}
+
+/// A server, and the connections that go there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct To {
+    pub(crate) lane: usize,
+    pub(crate) pool: usize,
+    pub(crate) server: usize,
 }
 
 /// How the reply to a request ends.
-fn framing(request: &Request) -> Framing {
+pub(crate) fn framing(request: &Request) -> Framing {
     match request.command {
         Command::Get | Command::Gets | Command::Gat | Command::Gats => Framing::Values,
         Command::Stats => Framing::Stats,
@@ -43,170 +54,247 @@ fn framing(request: &Request) -> Framing {
 impl Engine {
     /// Sends a request to the servers that must see it.
     pub(crate) fn dispatch(&mut self, id: usize, lane: usize, bytes: &[u8]) {
+        let plan = self.pools.begin();
         let Some(entry) = self.requests.get_mut(id) else { return };
         entry.lane = Some(lane);
+        entry.plan = Some(plan);
         let Some(request) = entry.parsed else { return };
-        if self.servers.live().is_empty() {
-            self.tools.recorder.outcome(report::NO_BACKEND, 1);
-            return self.finish_with(id, NO_SERVER);
+        let pool = match self.pools.of(&request, bytes) {
+            Target::One(pool) => pool,
+            Target::Several => return self.dispatch_parts(id, lane, &request, bytes, None),
+            Target::All => return self.dispatch_to_all(id, lane, &request, bytes),
+        };
+        entry.pool = pool;
+        if self.pools[pool].live().is_empty() {
+            return self.without_server(id);
         }
-        match self.options.placement {
-            Placement::Replicate => self.dispatch_replicated(id, lane, &request, bytes),
-            Placement::Hash => self.dispatch_hashed(id, lane, &request, bytes),
+        if self.pools.have_company() {
+            self.accompany(id, lane, &request, bytes);
+            if self.pools.warm(pool).is_some() && is_warmed(&request, bytes) {
+                return self.dispatch_warmed(id, To { lane, pool, server: 0 }, &request, bytes);
+            }
+        }
+        match self.pools[pool].policy.placement {
+            Placement::Replicate => self.dispatch_replicated(id, lane, pool, &request, bytes),
+            Placement::Hash => self.dispatch_hashed(id, lane, pool, &request, bytes),
         }
     }
 
-    fn dispatch_replicated(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let first = self.servers.live()[0];
-        let alone = self.servers.live().len() == 1;
+    fn without_server(&mut self, id: usize) {
+        self.tools.recorder.outcome(report::NO_BACKEND, 1);
+        self.finish_with(id, NO_SERVER);
+    }
+
+    fn dispatch_replicated(
+        &mut self,
+        id: usize,
+        lane: usize,
+        pool: usize,
+        request: &Request,
+        bytes: &[u8],
+    ) {
+        let live = self.pools[pool].live();
+        let (server, alone) = (live[0], live.len() == 1);
+        let shards = self.pools[pool].policy.shard_multigets && !alone;
+        let first = To { lane, pool, server };
         match request.command {
-            Command::Get if self.options.shard_multigets && request.keys > 1 && !alone => {
-                let parts = self.servers.shards(request.keys);
+            Command::Get if shards && request.keys > 1 => {
+                let parts = self.pools[pool].shards(request.keys);
                 self.send_parts(id, lane, request, bytes, parts);
             }
             Command::Get | Command::Version => {
-                let server = self.servers.next_in_turn();
-                self.send_read(id, lane, server, request, bytes);
+                let server = self.pools[pool].next_in_turn();
+                self.send_read(id, To { server, ..first }, request, bytes);
             }
             Command::MetaGet if !request.writes && !request.shows_unique => {
-                let server = self.servers.next_in_turn();
-                self.send_read(id, lane, server, request, bytes);
+                let server = self.pools[pool].next_in_turn();
+                self.send_read(id, To { server, ..first }, request, bytes);
             }
             Command::Gets | Command::Stats | Command::MetaDebug => {
-                self.send_read(id, lane, first, request, bytes);
+                self.send_read(id, first, request, bytes);
             }
             Command::Gat | Command::Gats if bytes.len() > LINE_BYTES => {
-                self.send_long_gat(id, lane, request, bytes);
+                self.dispatch_parts(id, lane, request, bytes, Some(pool));
             }
             Command::MetaGet if !request.writes => {
-                self.send_read(id, lane, first, request, bytes);
+                self.send_read(id, first, request, bytes);
             }
-            _ if alone => self.send(id, lane, first, Role::Relay, request, bytes),
+            _ if alone => self.send(id, first, Role::Relay, request, bytes),
             Command::Gat | Command::Gats | Command::MetaGet => {
-                for server in self.servers.live().to_vec() {
-                    let role = if server == first { Role::Relay } else { Role::Discard };
-                    self.send(id, lane, server, role, request, bytes);
+                for other in self.pools[pool].live().to_vec() {
+                    let role = if other == server { Role::Relay } else { Role::Discard };
+                    self.send(id, To { server: other, ..first }, role, request, bytes);
                 }
             }
-            _ if is_exclusive(self, request) => {
+            _ if is_exclusive(self, request, bytes) => {
                 if let Some(entry) = self.requests.get_mut(id) {
                     entry.stage = Stage::First;
                     entry.bytes.clear();
                     entry.bytes.extend_from_slice(bytes);
                 }
-                self.send(id, lane, first, Role::Collect, request, bytes);
+                self.send(id, first, Role::Collect, request, bytes);
             }
             _ => {
-                let servers = self.servers.live().to_vec();
-                self.send_to_all(id, lane, &servers, request, bytes);
+                let all =
+                    self.pools[pool].live().iter().map(|server| To { server: *server, ..first });
+                let all: Vec<To> = all.collect();
+                self.send_to_all(id, &all, request, bytes);
             }
         }
     }
 
-    fn dispatch_hashed(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let first = self.servers.live()[0];
+    fn dispatch_hashed(
+        &mut self,
+        id: usize,
+        lane: usize,
+        pool: usize,
+        request: &Request,
+        bytes: &[u8],
+    ) {
+        let servers = &self.pools[pool];
+        let first = To { lane, pool, server: servers.live()[0] };
         match request.command {
-            Command::Get | Command::Gets | Command::Gat | Command::Gats
-                if request.keys > 1 || bytes.len() > LINE_BYTES =>
-            {
-                let parts = self.servers.placed(request, bytes);
-                if let [only] = parts.as_slice()
-                    && bytes.len() <= LINE_BYTES
-                {
-                    let server = only.server;
-                    return self.send(id, lane, server, Role::Relay, request, bytes);
+            Command::Gat | Command::Gats if bytes.len() > LINE_BYTES => {
+                self.dispatch_parts(id, lane, request, bytes, Some(pool));
+            }
+            Command::Get | Command::Gets | Command::Gat | Command::Gats if request.keys > 1 => {
+                let parts = servers.placed(request, bytes, None);
+                if let [only] = parts.as_slice() {
+                    let to = To { server: only.server, ..first };
+                    return self.send(id, to, Role::Relay, request, bytes);
                 }
                 self.send_parts(id, lane, request, bytes, parts);
             }
             Command::FlushAll | Command::Verbosity | Command::Admin => {
-                let servers = self.servers.live().to_vec();
-                self.send_to_all(id, lane, &servers, request, bytes);
+                let all = servers.live().iter().map(|server| To { server: *server, ..first });
+                let all: Vec<To> = all.collect();
+                self.send_to_all(id, &all, request, bytes);
             }
             Command::Stats | Command::Version => {
-                self.send(id, lane, first, Role::Relay, request, bytes);
+                self.send(id, first, Role::Relay, request, bytes);
             }
             _ => {
-                let server = self.servers.of_key(request.key.of(bytes));
-                self.send(id, lane, server, Role::Relay, request, bytes);
+                let server = servers.of_key(request.key.of(bytes));
+                self.send(id, To { server, ..first }, Role::Relay, request, bytes);
             }
         }
     }
 
-    fn send_read(
+    /// A request without a key, which is for every server of every pool.
+    fn dispatch_to_all(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
+        let mut all: Vec<To> = Vec::new();
+        for pool in self.pools.asked() {
+            let live = self.pools[pool].live().iter();
+            all.extend(live.map(|server| To { lane, pool, server: *server }));
+        }
+        if all.is_empty() {
+            return self.without_server(id);
+        }
+        self.send_to_all(id, &all, request, bytes);
+    }
+
+    /// A request for values that goes in parts to servers of one pool, or of all that have its keys.
+    pub(crate) fn dispatch_parts(
         &mut self,
         id: usize,
         lane: usize,
-        server: usize,
         request: &Request,
         bytes: &[u8],
+        pool: Option<usize>,
     ) {
-        if self.servers.live().len() > 1
+        if pool.is_none() && self.pools.have_company() {
+            self.accompany(id, lane, request, bytes);
+        }
+        let groups = match pool {
+            Some(pool) => vec![(pool, (0..request.keys).collect())],
+            None => self.by_pool(keys(request, bytes).enumerate()),
+        };
+        match self.parts(request, bytes, groups) {
+            Some(parts) => self.send_parts(id, lane, request, bytes, parts),
+            None => self.without_server(id),
+        }
+    }
+
+    /// Numbers of keys by their pool.
+    pub(crate) fn by_pool<'a>(
+        &self,
+        keys: impl Iterator<Item = (usize, &'a [u8])>,
+    ) -> Vec<(usize, Vec<usize>)> {
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (number, key) in keys {
+            let pool = self.pools.of_key(key);
+            match groups.iter_mut().find(|group| group.0 == pool) {
+                Some(group) => group.1.push(number),
+                None => groups.push((pool, vec![number])),
+            }
+        }
+        groups
+    }
+
+    /// Who is asked for which keys. `None` when nobody can be.
+    pub(crate) fn parts(
+        &mut self,
+        request: &Request,
+        bytes: &[u8],
+        groups: Vec<(usize, Vec<usize>)>,
+    ) -> Option<Vec<Part>> {
+        let mut parts = Vec::new();
+        for (pool, numbers) in groups {
+            let servers = &mut self.pools[pool];
+            let first = servers.live().first().copied()?;
+            let policy = servers.policy;
+            if policy.placement == Placement::Hash {
+                parts.extend(servers.placed(request, bytes, Some(&numbers)));
+                continue;
+            }
+            if request.command != Command::Get {
+                parts.push(Part { pool, server: first, keys: numbers, ..Part::default() });
+            } else if policy.shard_multigets && numbers.len() > 1 {
+                let shards = servers.shards(numbers.len()).into_iter().map(|part| Part {
+                    keys: part.keys.iter().map(|number| numbers[*number]).collect(),
+                    ..part
+                });
+                parts.extend(shards);
+            } else {
+                let server = servers.next_in_turn();
+                parts.push(Part { pool, server, keys: numbers, ..Part::default() });
+            }
+        }
+        if matches!(request.command, Command::Gat | Command::Gats) {
+            parts = short(parts, request, bytes);
+        }
+        Some(parts)
+    }
+
+    fn send_read(&mut self, id: usize, to: To, request: &Request, bytes: &[u8]) {
+        if self.pools[to.pool].live().len() > 1
             && let Some(entry) = self.requests.get_mut(id)
         {
             // Kept, so that it can be asked elsewhere.
             entry.bytes.clear();
             entry.bytes.extend_from_slice(bytes);
         }
-        self.send(id, lane, server, Role::Relay, request, bytes);
+        self.send(id, to, Role::Relay, request, bytes);
     }
 
-    pub(crate) fn send_to_all(
-        &mut self,
-        id: usize,
-        lane: usize,
-        servers: &[usize],
-        request: &Request,
-        bytes: &[u8],
-    ) {
-        let role = if servers.len() == 1 { Role::Relay } else { Role::Collect };
+    fn send_to_all(&mut self, id: usize, all: &[To], request: &Request, bytes: &[u8]) {
+        let role = if all.len() == 1 { Role::Relay } else { Role::Collect };
         if let Some(entry) = self.requests.get_mut(id) {
             // All at once, so that a server that fails at once does not end the request.
-            entry.waiting += servers.len();
+            entry.waiting += all.len();
         }
-        for server in servers {
-            self.send_counted(id, lane, *server, role, request, bytes);
+        for to in all {
+            self.send_counted(id, *to, role, request, bytes);
         }
     }
 
     /// Sends a request to a server that follows the one that decided.
-    pub(crate) fn send_follow(
-        &mut self,
-        id: usize,
-        lane: usize,
-        server: usize,
-        request: &Request,
-        bytes: &[u8],
-    ) {
-        self.send_counted(id, lane, server, Role::Follow, request, bytes);
-    }
-
-    /// A `gat` line that a server would not take in one piece: several, one after the other.
-    fn send_long_gat(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let server = self.servers.live()[0];
-        let mut parts = vec![Part { server, ..Part::default() }];
-        let mut length = 0;
-        for (number, key) in keys(request, bytes).enumerate() {
-            if length + key.len() + 1 > GAT_KEYS_BYTES {
-                parts.push(Part { server, ..Part::default() });
-                length = 0;
-            }
-            length += key.len() + 1;
-            if let Some(part) = parts.last_mut() {
-                part.keys.push(number);
-            }
-        }
-        let others: Vec<usize> = self.servers.live()[1..].to_vec();
-        for server in others {
-            for part in &parts {
-                let line = part_line(request, bytes, &part.keys);
-                self.send(id, lane, server, Role::Discard, request, &line);
-            }
-        }
-        self.send_parts(id, lane, request, bytes, parts);
+    pub(crate) fn send_follow(&mut self, id: usize, to: To, request: &Request, bytes: &[u8]) {
+        self.send_counted(id, to, Role::Follow, request, bytes);
     }
 
     /// Sends the parts of a multi-get, whose values are put together in the order of its keys.
-    fn send_parts(
+    pub(crate) fn send_parts(
         &mut self,
         id: usize,
         lane: usize,
@@ -214,20 +302,54 @@ impl Engine {
         bytes: &[u8],
         parts: Vec<Part>,
     ) {
-        let lines: Vec<(usize, Line)> = parts
-            .iter()
-            .map(|part| {
-                let bytes = part_line(request, bytes, &part.keys);
-                (part.server, Line { keys: part.keys.len(), bytes })
-            })
-            .collect();
         let Some(entry) = self.requests.get_mut(id) else { return };
         entry.bytes.clear();
         entry.bytes.extend_from_slice(bytes);
-        entry.gather = Some(Box::new(Gather { parts, ..Gather::default() }));
+        entry.gather.get_or_insert_default();
+        self.send_more_parts(id, lane, request, bytes, parts);
+    }
+
+    /// Sends parts beside those that a request has already.
+    pub(crate) fn send_more_parts(
+        &mut self,
+        id: usize,
+        lane: usize,
+        request: &Request,
+        bytes: &[u8],
+        parts: Vec<Part>,
+    ) {
+        let lines: Vec<(To, Line)> = parts
+            .iter()
+            .map(|part| {
+                let bytes = part_line(request, bytes, &part.keys);
+                let to = To { lane, pool: part.pool, server: part.server };
+                (to, Line { keys: part.keys.len(), bytes })
+            })
+            .collect();
+        let Some(entry) = self.requests.get_mut(id) else { return };
+        let Some(gather) = &mut entry.gather else { return };
+        let first = gather.parts.len();
+        gather.parts.extend(parts);
         entry.waiting += lines.len();
-        for (number, (server, line)) in lines.into_iter().enumerate() {
-            self.send_line(id, lane, server, number, &line);
+        for (number, (to, line)) in lines.into_iter().enumerate() {
+            if matches!(request.command, Command::Gat | Command::Gats) {
+                self.send_to_replicas(id, to, request, &line.bytes);
+            }
+            self.send_line(id, to, first + number, &line);
+        }
+    }
+
+    /// Has the others that hold the same keys touch them as well.
+    fn send_to_replicas(&mut self, id: usize, to: To, request: &Request, line: &[u8]) {
+        let servers = &self.pools[to.pool];
+        if servers.policy.placement == Placement::Hash {
+            return;
+        }
+        for server in servers.live().to_vec() {
+            if server != to.server {
+                let to = To { server, ..to };
+                self.send_raw(id, to, Role::Discard, (framing(request), line));
+            }
         }
     }
 
@@ -237,54 +359,78 @@ impl Engine {
         let (Some(lane), Some(gather)) = (entry.lane, entry.gather.as_mut()) else { return };
         let part = &mut gather.parts[number];
         part.server = server;
-        let request = again(&entry.bytes, &self.limits);
+        let request = again(&entry.bytes);
         let bytes = part_line(&request, &entry.bytes, &part.keys);
         let line = Line { keys: part.keys.len(), bytes };
-        self.send_line(id, lane, server, number, &line);
+        let to = To { lane, pool: part.pool, server };
+        self.send_line(id, to, number, &line);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
-    pub(crate) fn send(
+    pub(crate) fn send(&mut self, id: usize, to: To, role: Role, request: &Request, bytes: &[u8]) {
+        if let Some(entry) = self.requests.get_mut(id) {
+            entry.waiting += 1;
+        }
+        self.send_counted(id, to, role, request, bytes);
+    }
+
+    /// Writes a request as one server shall see it.
+    fn send_counted(&mut self, id: usize, to: To, role: Role, request: &Request, bytes: &[u8]) {
+        let servers = &mut self.pools[to.pool];
+        let origin = servers.origin(to.server);
+        let stage = self.requests.get(id).map_or(Stage::Only, |entry| entry.stage);
+        let conn = servers.number(to.lane, to.server);
+        let flight = InFlight::new(id, role, framing(request));
+        let write = |out: &mut Vec<u8>| write_request(out, request, bytes, origin, stage);
+        servers.send(conn, flight, request.keys.max(1), write, &mut self.tools);
+    }
+
+    /// Sends one part of a multi-get.
+    fn send_line(&mut self, id: usize, to: To, part: usize, line: &Line) {
+        let servers = &mut self.pools[to.pool];
+        let conn = servers.number(to.lane, to.server);
+        let flight = InFlight::new(id, Role::Gather(part), Framing::Values);
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(&line.bytes);
+        servers.send(conn, flight, line.keys, write, &mut self.tools);
+    }
+
+    /// Sends a command of the proxy's own that a request waits for.
+    pub(crate) fn send_raw(
         &mut self,
         id: usize,
-        lane: usize,
-        server: usize,
+        to: To,
         role: Role,
-        request: &Request,
-        bytes: &[u8],
+        (framing, command): (Framing, &[u8]),
     ) {
         if let Some(entry) = self.requests.get_mut(id) {
             entry.waiting += 1;
         }
-        self.send_counted(id, lane, server, role, request, bytes);
+        let servers = &mut self.pools[to.pool];
+        let conn = servers.number(to.lane, to.server);
+        let flight = InFlight::new(id, role, framing);
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(command);
+        servers.send(conn, flight, 1, write, &mut self.tools);
     }
+}
 
-    /// Writes a request as one server shall see it.
-    #[expect(clippy::too_many_arguments, reason = "each says something else of where it goes")]
-    fn send_counted(
-        &mut self,
-        id: usize,
-        lane: usize,
-        server: usize,
-        role: Role,
-        request: &Request,
-        bytes: &[u8],
-    ) {
-        let origin = self.servers.origin(server);
-        let stage = self.requests.get(id).map_or(Stage::Only, |entry| entry.stage);
-        let conn = self.servers.number(lane, server);
-        let flight = InFlight::new(id, role, framing(request));
-        let write = |out: &mut Vec<u8>| write_request(out, request, bytes, origin, stage);
-        self.servers.send(conn, flight, request.keys.max(1), write, &mut self.tools);
+/// Parts whose lines a server takes in one piece.
+fn short(parts: Vec<Part>, request: &Request, bytes: &[u8]) -> Vec<Part> {
+    let lengths: Vec<usize> = keys(request, bytes).map(<[u8]>::len).collect();
+    let mut short: Vec<Part> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (pool, server) = (part.pool, part.server);
+        let mut length = usize::MAX / 2;
+        for number in part.keys {
+            if length + lengths[number] + 1 > GAT_KEYS_BYTES {
+                short.push(Part { pool, server, ..Part::default() });
+                length = 0;
+            }
+            length += lengths[number] + 1;
+            if let Some(part) = short.last_mut() {
+                part.keys.push(number);
+            }
+        }
     }
-
-    /// Sends one part of a multi-get.
-    fn send_line(&mut self, id: usize, lane: usize, server: usize, part: usize, line: &Line) {
-        let conn = self.servers.number(lane, server);
-        let flight = InFlight::new(id, Role::Gather(part), Framing::Values);
-        let write = |out: &mut Vec<u8>| out.extend_from_slice(&line.bytes);
-        self.servers.send(conn, flight, line.keys, write, &mut self.tools);
-    }
+    short
 }
 
 /// A part of a multi-get as a server shall see it.
@@ -294,7 +440,7 @@ struct Line {
 }
 
 /// The line of a part of a multi-get.
-fn part_line(request: &Request, bytes: &[u8], numbers: &[usize]) -> Vec<u8> {
+pub(crate) fn part_line(request: &Request, bytes: &[u8], numbers: &[usize]) -> Vec<u8> {
     let line = request.line.of(bytes);
     let mut words = tokens(line);
     let mut part = Vec::with_capacity(line.len());
@@ -317,7 +463,13 @@ fn part_line(request: &Request, bytes: &[u8], numbers: &[usize]) -> Vec<u8> {
 /// Writes a request as a server shall see it: every server answers it, so `noreply` is left out
 /// and an `mn` marks the end of a quiet command; numbers are plain, so that proxy and server
 /// agree on where the value ends.
-fn write_request(out: &mut Vec<u8>, request: &Request, bytes: &[u8], origin: Origin, stage: Stage) {
+pub(crate) fn write_request(
+    out: &mut Vec<u8>,
+    request: &Request,
+    bytes: &[u8],
+    origin: Origin,
+    stage: Stage,
+) {
     let line = request.line.of(bytes);
     let compares = request.unique.filter(|_| origin.is_mapped() || stage != Stage::Only);
     let plain_end = bytes[request.line.end..].starts_with(b"\r\n");

@@ -17,12 +17,13 @@ use crate::conn::ConnState;
 use crate::listener::{Door, Listener};
 use crate::memory;
 use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS, TRIM_BYTES};
+use crate::plan::{Inbox, Plan};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};
+use crate::pools::Pools;
 use crate::pulse::Pulse;
+use crate::report;
 use crate::requests::Requests;
-use crate::servers::Servers;
 use crate::tools::Tools;
-use crate::unique::Incarnations;
 
 /// Time that clients have at a stop to take their last answers.
 const DRAIN_NS: u64 = 5_000_000_000;
@@ -42,7 +43,12 @@ pub(crate) struct Engine {
     pub(crate) door: Door,
     pub(crate) clients: Clients,
     pub(crate) requests: Requests,
-    pub(crate) servers: Servers,
+    pub(crate) pools: Pools,
+    /// Which of the network threads it is.
+    number: usize,
+    inbox: Inbox,
+    /// A plan for which there is no room yet.
+    later: Option<Arc<Plan>>,
     waker: Waker,
     pulse: Pulse,
     next_tick_ns: u64,
@@ -66,29 +72,30 @@ impl Room {
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) listeners: Vec<Listener>,
-    pub(crate) incarnations: Incarnations,
+    pub(crate) plan: Arc<Plan>,
 }
 
 impl Engine {
-    pub(crate) fn new(
-        options: Arc<Options>,
-        shared: &Shared,
-        recorder: Recorder,
-    ) -> Result<Self, Errno> {
+    pub(crate) fn new(number: usize, shared: &Shared, recorder: Recorder) -> Result<Self, Errno> {
+        let options = Arc::clone(&shared.plan.shares[number]);
         let poller = Poller::new()?;
         let waker = Waker::new().map_err(|_| Errno::MFILE)?;
         poller.add_waker(&waker)?;
         let at_once = if options.threads > 1 { ACCEPT_SHARED } else { EVENTS };
         let door = Door::new(shared.listeners.clone(), at_once, &poller)?;
         let mut tools = Tools::new(shared.clock.clone(), recorder, poller);
-        let servers = Servers::new(&options, shared.incarnations.clone(), &mut tools);
+        let pools = Pools::new(&shared.plan, number, &mut tools);
+        shared.plan.is_adopted();
         Ok(Self {
             limits: Limits { value_bytes: options.value_bytes, get_line_bytes: GET_LINE_BYTES },
             tools,
             door,
             clients: Clients::new(),
             requests: Requests::new(options.mode, options.queue_length),
-            servers,
+            pools,
+            number,
+            inbox: Inbox::new(waker.clone()),
+            later: None,
             waker,
             pulse: Pulse::default(),
             next_tick_ns: 0,
@@ -99,6 +106,11 @@ impl Engine {
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    /// Where a new plan is put for it.
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.inbox.clone()
     }
 
     pub(crate) fn pulse(&self) -> Pulse {
@@ -155,8 +167,11 @@ impl Engine {
         if self.has_work() || self.clients.have_work_later() {
             return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
-        let quiet = self.servers.in_flight() == 0 && self.servers.all_live();
-        let waits = self.door.waits() || self.clients.have_shrunk(TRIM_BYTES);
+        let quiet = self.pools.in_flight() == 0 && self.pools.all_live();
+        let waits = self.door.waits()
+            || self.clients.have_shrunk(TRIM_BYTES)
+            || self.later.is_some()
+            || self.pools.has_retired();
         if quiet && !waits && !self.stopping {
             return None;
         }
@@ -165,7 +180,7 @@ impl Engine {
 
     /// Whether something can be done in this turn without another event.
     fn has_work(&self) -> bool {
-        self.requests.have_work() || self.clients.have_work() || self.servers.have_work()
+        self.requests.have_work() || self.clients.have_work() || self.pools.have_work()
     }
 
     /// Whether the next turn has something to do without an event.
@@ -179,7 +194,8 @@ impl Engine {
     pub(crate) fn is_at_rest(&self) -> bool {
         self.clients.len() == 0
             && self.requests.are_at_rest()
-            && (self.servers.in_flight() == 0 || !self.servers.all_live())
+            && (self.pools.in_flight() == 0 || !self.pools.all_live())
+            && !self.pools.has_retired()
             && self.clients.answer_bytes() == 0
             && self.clients.request_bytes() == 0
             && !self.has_work_later()
@@ -191,6 +207,9 @@ impl Engine {
             Source::Waker => {
                 self.tools.progress += 1;
                 self.waker.clear();
+                if let Some(plan) = self.inbox.take() {
+                    self.adopt(plan);
+                }
             }
             Source::Client { generation, index } => {
                 if !self.clients.get(index).is_some_and(|c| is_of(c.generation, generation)) {
@@ -203,19 +222,23 @@ impl Engine {
                     self.client_readable(index, scratch);
                 }
             }
-            Source::Conn { generation, index } => {
-                let conn = self.servers.conn(index);
+            Source::Conn { generation, pool, index } => {
+                if pool >= self.pools.len() {
+                    return;
+                }
+                let servers = &mut self.pools[pool];
+                let Some(conn) = servers.known_conn(index) else { return };
                 if !is_of(conn.generation, generation) {
                     return;
                 }
                 if conn.state == ConnState::Connecting {
-                    return self.servers.connected(index, &mut self.tools);
+                    return servers.connected(index, &mut self.tools);
                 }
                 if event.writable || event.failed {
-                    self.servers.mark_dirty(index);
+                    servers.mark_dirty(index);
                 }
                 if event.readable {
-                    self.conn_readable(index, scratch);
+                    self.conn_readable(pool, index, scratch);
                 }
             }
         }
@@ -233,8 +256,11 @@ impl Engine {
             for client in self.clients.take_resuming() {
                 self.client_resumed(client);
             }
-            while let Some(conn) = self.servers.next_dirty() {
-                self.servers.write(conn, &mut self.tools);
+            for pool in 0..self.pools.len() {
+                let servers = &mut self.pools[pool];
+                while let Some(conn) = servers.next_dirty() {
+                    servers.write(conn, &mut self.tools);
+                }
             }
             while let Some(client) = self.clients.next_dirty() {
                 if self.clients.write(client, &mut self.tools) {
@@ -246,6 +272,33 @@ impl Engine {
                 return;
             }
         }
+    }
+
+    /// Goes by a new plan. What was dispatched before is finished as it was begun; what waits, and what
+    /// comes, is dispatched by the new one.
+    pub(crate) fn adopt(&mut self, plan: Arc<Plan>) {
+        if plan.number <= self.pools.number() {
+            // A later one came before there was room for it.
+            return;
+        }
+        self.tools.look();
+        if !self.pools.adopt(&plan, self.number, &mut self.tools) {
+            self.later = Some(plan);
+            return;
+        }
+        self.tools.progress += 1;
+        self.options = Arc::clone(&plan.shares[self.number]);
+        self.limits.value_bytes = self.options.value_bytes;
+        self.requests.bound(self.options.queue_length);
+        self.door.set_tls(self.options.client_tls.as_ref());
+        if !self.stopping {
+            // There may be room for more clients.
+            self.door.open(&mut self.tools);
+        }
+        if self.number == 0 {
+            self.tools.recorder.outcome(report::RELOADS, 1);
+        }
+        plan.is_adopted();
     }
 
     fn accept(&mut self) {
@@ -270,7 +323,11 @@ impl Engine {
 
     fn tick(&mut self) {
         self.next_tick_ns = self.tools.look() + TICK_NS;
-        self.servers.check(&mut self.tools);
+        self.pools.check(&mut self.tools);
+        self.pools.let_go();
+        if let Some(plan) = self.later.take() {
+            self.adopt(plan);
+        }
         self.door.tick(&mut self.tools);
         if self.clients.have_shrunk(TRIM_BYTES) {
             memory::give_back();

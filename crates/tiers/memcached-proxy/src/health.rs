@@ -32,7 +32,9 @@ impl Servers {
         backend.is_live = false;
         backend.probe_at_ns = probe_at_ns;
         tracing::warn!(server = %backend.address, failures = backend.failures, "ejected");
-        tools.recorder.outcome(report::EJECTIONS, 1);
+        if !self.policy.is_shadow {
+            tools.recorder.outcome(report::EJECTIONS, 1);
+        }
         self.changed();
         for lane in 0..self.lanes() {
             let index = self.number(lane, server);
@@ -52,7 +54,9 @@ impl Servers {
         backend.is_live = true;
         backend.failures = 0;
         tracing::info!(server = %backend.address, "readmitted");
-        tools.recorder.outcome(report::READMISSIONS, 1);
+        if !self.policy.is_shadow {
+            tools.recorder.outcome(report::READMISSIONS, 1);
+        }
         self.changed();
         if self.policy.keeps_open {
             self.open_all(server, tools);

@@ -11,6 +11,8 @@
 mod accept;
 mod client;
 mod clients;
+mod company;
+mod config;
 mod conn;
 mod dispatch;
 mod engine;
@@ -20,13 +22,16 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod options;
+mod plan;
 mod poller;
+mod pools;
 mod proxy;
 mod pulse;
 mod replies;
 mod report;
 mod request;
 mod requests;
+mod routes;
 mod servers;
 mod slab;
 mod socket;
@@ -34,7 +39,11 @@ mod tls;
 mod tools;
 mod unique;
 
-pub use options::{Address, Mode, Options, Placement, Server};
+pub use config::{
+    CONFIG, Config, ConfigError, POOL, ROUTE, SHADOW, TLS, WARM_UP, hash_tag, server, size, time,
+};
+pub use options::{Address, Mode, Options, Placement, Pool, Route, Server, Shadow, WarmUp};
+pub use plan::{PlanError, ReloadError, Reloader};
 pub use proxy::{Proxy, StartError};
 pub use pulse::Pulse;
 pub use tls::{ClientTls, ServerTls, TlsError};

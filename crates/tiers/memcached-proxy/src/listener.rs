@@ -54,6 +54,15 @@ impl Door {
         Ok(Self { listeners, is_open: true, opens_ns: 0, at_once })
     }
 
+    /// New clients speak TLS so. Who did not, never does.
+    pub(crate) fn set_tls(&mut self, tls: Option<&ClientTls>) {
+        for listener in &mut self.listeners {
+            if listener.tls.is_some() {
+                listener.tls = tls.cloned();
+            }
+        }
+    }
+
     /// The connections that wait, as many as there is room for.
     pub(crate) fn accept(&mut self, room: usize, tools: &mut Tools) -> Vec<Stream> {
         let mut accepted = Vec::new();

@@ -1,6 +1,9 @@
 //! The engine among clients and servers that do as they please: they cut their streams anywhere,
 //! close, half-close, reset, pipeline, leave answers unread, stall, and break off.
 //!
+//! With company, some keys have a route to another pool, the main pool is filled from a warm one and has
+//! a shadow, and other configurations come at any moment.
+//!
 //! All are sockets of this one thread, and the clock is the test's, so that a seed gives the same
 //! order of events again. What is checked: a turn that has something to do comes closer to its end
 //! (nothing spins), after the last client everything is at rest (nothing stalls, nothing leaks), and
@@ -19,10 +22,13 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::engine::{Engine, Room, Shared};
 use crate::listener::Listener;
-use crate::options::{ANSWERS_ADMIT, Mode, Options, Placement, READ_BYTES};
+use crate::options::{
+    ANSWERS_ADMIT, Mode, Options, Placement, Pool, READ_BYTES, Route, Server as Address, Shadow,
+    WarmUp,
+};
+use crate::plan::Planner;
 use crate::report;
 use crate::socket;
-use crate::unique::Incarnations;
 
 /// Turns that may have something to do and do nothing, one after the other: an event may be of a
 /// socket that an earlier event of the same turn closed.
@@ -152,6 +158,7 @@ impl Server {
                 out.extend_from_slice(match (store, held) {
                     (Store::Cas, None) => b"NOT_FOUND\r\n",
                     (Store::Cas, held) if held != wanted => b"EXISTS\r\n",
+                    (Store::Add, Some(_)) => b"NOT_STORED\r\n",
                     _ => {
                         self.unique += 1;
                         let value = request.value.unwrap().of(bytes);
@@ -163,7 +170,15 @@ impl Server {
             }
             Command::Version => out.extend(b"VERSION model\r\n"),
             Command::MetaNoop => out.extend(b"MN\r\n"),
-            Command::MetaGet => out.extend(b"EN\r\n"),
+            Command::MetaGet => match self.store.get(&key) {
+                Some((value, _)) if !request.quiet => {
+                    out.extend(format!("VA {} f0 t-1\r\n", value.len()).bytes());
+                    out.extend(value);
+                    out.extend(b"\r\n");
+                }
+                _ => out.extend(b"EN\r\n"),
+            },
+            Command::Delete if self.store.remove(&key).is_some() => out.extend(b"DELETED\r\n"),
             _ => out.extend(b"NOT_FOUND\r\n"),
         }
         if request.quiet {
@@ -201,7 +216,7 @@ fn script(chance: &mut Chance, name: usize, silent: bool) -> (Vec<u8>, Vec<(Stri
     let most = *[3, 30, 400].get(chance.below(3)).unwrap();
     for number in 0..1 + chance.below(most) {
         let key = format!("c{name}-{number}");
-        let kind = if silent { 0 } else { chance.below(16) };
+        let kind = if silent { 0 } else { chance.below(20) };
         match kind {
             0..=4 => {
                 let value = "y".repeat(if chance.one_in(50) { 100_000 } else { chance.below(20) });
@@ -220,6 +235,10 @@ fn script(chance: &mut Chance, name: usize, silent: bool) -> (Vec<u8>, Vec<(Stri
             12 => script.extend(b"mn\r\n"),
             13 => script.extend(b"no such\r\n"),
             14 => script.extend(b"version\r\n"),
+            15 => script.extend(format!("get warm{} k none\r\n", chance.below(40)).bytes()),
+            16 => script.extend(format!("mg warm{} v\r\n", chance.below(40)).bytes()),
+            17 => script.extend(format!("delete warm{}\r\n", chance.below(40)).bytes()),
+            18 => script.extend(b"gat 0 k none warm1 warm2\r\n"),
             _ => script.extend(b"mg none q\r\n"),
         }
     }
@@ -276,6 +295,11 @@ struct World {
     clock: ManualClock,
     engine: Engine,
     instruments: Instruments,
+    planner: Planner,
+    /// Servers of the main pool; with company, those of the others stand behind them.
+    count: usize,
+    company: bool,
+    plain: Options,
     room: Room,
     proxy: SocketAddr,
     servers: Vec<Server>,
@@ -290,30 +314,41 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, mode: Mode, count: usize, placement: Placement) -> Self {
-        let servers: Vec<Server> = (0..count).map(|_| Server::new()).collect();
+    fn new(seed: u64, mode: Mode, (count, company): (usize, bool), placement: Placement) -> Self {
+        let others = if company { 3 } else { 0 };
+        let mut servers: Vec<Server> = (0..count + others).map(|_| Server::new()).collect();
+        if company {
+            let item = |number: i32| (format!("warm{number}").into_bytes(), (vec![b'w'; 100], 1));
+            servers[count + 1].store.extend((0..20).map(item));
+        }
         let clock = ManualClock::default();
         clock.advance(MILLISECOND);
         let (listener, proxy) = socket::listener("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut chance = Chance(seed);
-        let options = Options {
-            mode,
+        let addresses = servers[..count].iter().map(|server| Address::from(server.address()));
+        let main = Pool {
             placement,
             shard_multigets: chance.one_in(2),
-            queue_length: if chance.one_in(4) { 3 } else { 1000 },
-            ..Options::new(proxy, servers.iter().map(Server::address).collect())
+            ..Pool::new("main", addresses.collect())
         };
-        let names = servers.iter().map(|server| server.address().to_string()).collect();
-        let instruments = Instruments::new(report::layout(names), Clock::manual(&clock));
+        let options = Options {
+            mode,
+            queue_length: if chance.one_in(4) { 3 } else { 1000 },
+            pools: vec![main],
+            ..Options::new(proxy, Vec::new())
+        };
+        let instruments = Instruments::new(report::layout(), Clock::manual(&clock));
         // Requests that the queue refuses are not carried out, and say so.
         let faults = chance.one_in(2) || options.queue_length == 3;
+        let planner = Planner::new(options.clone(), instruments.clone()).unwrap();
         let shared = Shared {
             clock: Clock::manual(&clock),
             listeners: vec![Listener { socket: Arc::new(listener), tls: None }],
-            incarnations: Incarnations::new(count),
+            plan: planner.plan(),
         };
-        let engine = Engine::new(Arc::new(options), &shared, instruments.recorder()).unwrap();
-        let story = format!("seed {seed}, {mode:?}, {count} servers, {placement:?}\n");
+        let engine = Engine::new(0, &shared, instruments.recorder()).unwrap();
+        let story =
+            format!("seed {seed}, {mode:?}, {count} servers, {placement:?}, company: {company}\n");
         let (actors, promised) = (Vec::new(), Vec::new());
         let (room, barren, born) = (Room::new(), 0, 0);
         Self {
@@ -321,6 +356,10 @@ impl World {
             clock,
             engine,
             instruments,
+            planner,
+            count,
+            company,
+            plain: options,
             room,
             proxy,
             servers,
@@ -376,9 +415,48 @@ impl World {
                 }
             }
             15 if self.faults && self.chance.one_in(8) => self.fault(),
+            17 if self.company && self.chance.one_in(4) => {
+                let choice = self.chance.below(32);
+                self.reload(choice);
+            }
             16 => self.clock.advance(MILLISECOND * (1 + self.chance.next() % 40)),
             _ => {}
         }
+    }
+
+    /// Another configuration comes: each bit of the choice is one difference.
+    fn reload(&mut self, choice: usize) {
+        let has = |bit: usize| choice & (1 << bit) != 0;
+        let behind = |place: usize| vec![Address::from(self.servers[place].address())];
+        let mut options = self.plain.clone();
+        let main = &mut options.pools[0];
+        if !self.faults {
+            main.timeout = Duration::from_secs(1000);
+        }
+        // Its connections are made anew.
+        main.eject_after += u32::from(has(3));
+        if has(4) && self.count > 1 {
+            main.servers.pop();
+        }
+        if has(1) {
+            main.warm_up = Some(WarmUp { from: "warm".into(), longest: None });
+        }
+        if has(2) {
+            main.shadow = Some(Shadow { pool: "shadow".into(), millionths: 500_000 });
+        }
+        let others = [("routed", 0), ("warm", 1), ("shadow", 2)];
+        for (name, bit) in others.into_iter().filter(|(_, bit)| has(*bit)) {
+            let pool = Pool::new(name, behind(self.count + bit));
+            options.pools.push(Pool { timeout: Duration::from_secs(1000), ..pool });
+        }
+        if has(0) {
+            for prefix in ["c1", "n", "warm1"] {
+                options.routes.push(Route { prefix: prefix.into(), pool: "routed".into() });
+            }
+        }
+        let plan = self.planner.follow(options).unwrap();
+        self.engine.adopt(plan);
+        self.story.push_str(&format!("reload {choice}\n"));
     }
 
     /// A server breaks a connection off, or sends noise.
@@ -477,12 +555,17 @@ impl World {
 
     fn check(&self) {
         for key in &self.promised {
-            let held = self.servers.iter().filter(|s| s.store.contains_key(key.as_bytes()));
-            let wanted = match self.engine.options.placement {
-                Placement::Replicate => self.servers.len(),
+            // Behind those of the main pool is the one to which some keys have a route; the last one has
+            // copies.
+            let asked = &self.servers[..self.count + usize::from(self.company)];
+            let held = asked.iter().filter(|s| s.store.contains_key(key.as_bytes())).count();
+            let wanted = match self.plain.pools[0].placement {
+                // Which pool it was, and how many servers that had, changed with the configurations.
+                _ if self.company => held.max(1),
+                Placement::Replicate => self.count,
                 Placement::Hash => 1,
             };
-            assert_eq!(held.count(), wanted, "{key} was sent and is not stored: {}", self.story);
+            assert_eq!(held, wanted, "{key} was sent and is not stored: {}", self.story);
         }
     }
 }
@@ -491,8 +574,12 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-fn live(seed: u64, mode: Mode, servers: usize, placement: Placement, steps: usize) {
+fn live(seed: u64, mode: Mode, servers: (usize, bool), placement: Placement, steps: usize) {
     let mut world = World::new(seed, mode, servers, placement);
+    if world.company {
+        let choice = world.chance.below(32);
+        world.reload(choice);
+    }
     for _ in 0..steps {
         world.act();
         world.turn();
@@ -510,7 +597,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn what_a_client_sent_is_done_though_it_closes_before_its_answers_come() {
     for mode in [Mode::Workers(1), Mode::Pipelined { connections: 1 }] {
-        let mut world = World::new(1, mode, 1, Placement::Replicate);
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
         world.faults = false;
         let mut actor = Actor::new(&mut Chance(1), 0, world.proxy);
         actor.stores = (0..20).map(|number| (format!("k{number}"), 0)).collect();
@@ -549,7 +636,7 @@ fn clients_that_read_slowly_hold_nobody_up() {
     let pipelined = Mode::Pipelined { connections: 1 };
     let cases = [(Mode::Workers(64), 63), (Mode::Workers(4), 20), (pipelined, 20), (pipelined, 63)];
     for (mode, hogs) in cases {
-        let mut world = World::new(1, mode, 1, Placement::Replicate);
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
         world.servers[0].store.insert(b"large".to_vec(), (vec![b'x'; LARGE], 3));
         let story = format!("{mode:?}, {hogs} hogs");
         // With fewer workers than such clients it waits its turn behind one read of each.
@@ -606,7 +693,21 @@ fn no_order_of_events_spins_stalls_or_loses_what_a_client_sent_before_it_closed(
             for (servers, placement) in
                 [(1, Placement::Replicate), (2, Placement::Replicate), (3, Placement::Hash)]
             {
-                live(seed, mode, servers, placement, 1000);
+                live(seed, mode, (servers, false), placement, 1000);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_configuration_that_comes_at_whatever_moment_spins_stalls_or_loses_a_request() {
+    let modes = [Mode::Workers(2), Mode::Pipelined { connections: 1 }];
+    for seed in seeds() {
+        for mode in modes {
+            for (servers, placement) in
+                [(1, Placement::Replicate), (3, Placement::Replicate), (3, Placement::Hash)]
+            {
+                live(seed, mode, (servers, true), placement, 1500);
             }
         }
     }

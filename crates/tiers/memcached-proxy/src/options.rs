@@ -75,6 +75,92 @@ impl From<SocketAddr> for Server {
     }
 }
 
+/// Servers that hold the same keys, and how they are used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// What routes and other pools call it.
+    pub name: String,
+    /// The servers, one at least.
+    pub servers: Vec<Server>,
+    /// Servers that stand in: with [`Placement::Hash`] for those that are ejected, else when all are.
+    pub failover: Vec<Server>,
+    /// Where keys are.
+    pub placement: Placement,
+    /// With [`Placement::Hash`], the marks around the part of a key that places it.
+    pub hash_tag: Option<[u8; 2]>,
+    /// Whether a `get` of several keys is split over all servers (with [`Placement::Replicate`]).
+    pub shard_multigets: bool,
+    /// TLS to servers that have a port.
+    pub tls: Option<ServerTls>,
+    /// Longest wait for a server that gives no byte.
+    pub timeout: Duration,
+    /// Failures in a row after which a server is no longer asked.
+    pub eject_after: u32,
+    /// How often a server that is not asked is probed.
+    pub probe_every: Duration,
+    /// Another pool, whose items are brought over when they are asked for and not here.
+    pub warm_up: Option<WarmUp>,
+    /// Another pool, which gets a copy of the requests.
+    pub shadow: Option<Shadow>,
+}
+
+/// Where a cold pool has its items from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmUp {
+    /// The name of the pool that has them.
+    pub from: String,
+    /// Longest time that an item stays which was brought over; else as long as it has left there.
+    pub longest: Option<Duration>,
+}
+
+/// Who gets copies of a pool's requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadow {
+    /// The name of the pool that gets them.
+    pub pool: String,
+    /// Keys of which requests are copied, in millionths: always the same keys.
+    pub millionths: u32,
+}
+
+/// All keys.
+pub(crate) const MILLION: u32 = 1_000_000;
+
+impl Pool {
+    /// The defaults for those servers.
+    #[must_use]
+    pub fn new(name: &str, servers: Vec<Server>) -> Self {
+        Self {
+            name: name.to_owned(),
+            servers,
+            failover: Vec::new(),
+            placement: Placement::Replicate,
+            hash_tag: None,
+            shard_multigets: false,
+            tls: None,
+            timeout: Duration::from_secs(1),
+            eject_after: 3,
+            probe_every: Duration::from_secs(1),
+            warm_up: None,
+            shadow: None,
+        }
+    }
+
+    /// Whether connections that were made for the one are right for the other.
+    pub(crate) fn has_same_servers(&self, other: &Self) -> bool {
+        let bare = |pool: &Self| Self { warm_up: None, shadow: None, ..pool.clone() };
+        bare(self) == bare(other)
+    }
+}
+
+/// Keys that go to a pool of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// What they begin with. The longest prefix counts.
+    pub prefix: Vec<u8>,
+    /// The name of the pool.
+    pub pool: String,
+}
+
 /// All choices, with the bounds that protect the proxy and its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -82,60 +168,50 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where clients of this machine connect besides: a socket in the file system.
     pub listen_unix: Option<PathBuf>,
-    /// The servers, one at least.
-    pub servers: Vec<Server>,
-    /// Servers that stand in: with [`Placement::Hash`] for those that are ejected, else when all are.
-    pub failover: Vec<Server>,
-    /// With [`Placement::Hash`], the marks around the part of a key that places it.
-    pub hash_tag: Option<[u8; 2]>,
     /// TLS for clients that connect to `listen`.
     pub client_tls: Option<ClientTls>,
-    /// TLS to servers that have a port.
-    pub server_tls: Option<ServerTls>,
     /// Network threads. Workers, the queue and clients are divided among them.
     pub threads: u32,
     /// Workers or pipelining.
     pub mode: Mode,
-    /// Where keys are.
-    pub placement: Placement,
-    /// Whether a `get` of several keys is split over all servers (with [`Placement::Replicate`]).
-    pub shard_multigets: bool,
-    /// Longest wait for a server that gives no byte.
-    pub timeout: Duration,
-    /// Failures in a row after which a server is no longer asked.
-    pub eject_after: u32,
-    /// How often a server that is not asked is probed.
-    pub probe_every: Duration,
     /// Longest value; as the servers' `-I`.
     pub value_bytes: usize,
     /// Requests that may wait for a worker.
     pub queue_length: usize,
     /// Clients that may be connected.
     pub connections: usize,
+    /// The pools. The first has the keys for which there is no route.
+    pub pools: Vec<Pool>,
+    /// Keys that go to another pool than the first.
+    pub routes: Vec<Route>,
 }
 
 impl Options {
-    /// The defaults for those servers.
+    /// The defaults for one pool of those servers.
     #[must_use]
     pub fn new(listen: SocketAddr, servers: Vec<SocketAddr>) -> Self {
         Self {
             listen,
             listen_unix: None,
-            servers: servers.into_iter().map(Server::from).collect(),
-            failover: Vec::new(),
-            hash_tag: None,
             client_tls: None,
-            server_tls: None,
             threads: 1,
             mode: Mode::Workers(64),
-            placement: Placement::Replicate,
-            shard_multigets: false,
-            timeout: Duration::from_secs(1),
-            eject_after: 3,
-            probe_every: Duration::from_secs(1),
             value_bytes: 1 << 20,
             queue_length: 100_000,
             connections: 16_384,
+            pools: vec![Pool::new("main", servers.into_iter().map(Server::from).collect())],
+            routes: Vec::new(),
+        }
+    }
+
+    /// Connections to each server of a pool that clients' requests go over, of one network thread; and
+    /// how many of them are for large answers alone.
+    pub(crate) fn lanes(&self) -> (usize, usize) {
+        match self.mode {
+            Mode::Workers(workers) => (workers.max(1) as usize, 0),
+            Mode::Pipelined { connections } => {
+                (2 * connections.max(1) as usize, connections.max(1) as usize)
+            }
         }
     }
 }
@@ -152,6 +228,9 @@ pub(crate) const EXPECTED_LEAST: usize = 16 << 10;
 /// A client whose answers have so many bytes a key has its requests on connections for large
 /// answers, where requests share connections.
 pub(crate) const BULK_BYTES: usize = 32 << 10;
+/// Bytes of large answers, as far as is known, that servers are asked for at once; further such requests
+/// wait. A server that has to send twenty large values answers nobody else meanwhile.
+pub(crate) const BULK_AT_ONCE: usize = 4 << 20;
 /// Bytes of answers that one client may leave unread, beside eight times the longest value.
 pub(crate) const ANSWERS_CLIENT: usize = 64 << 20;
 /// Bytes of answers that all clients together may leave unread, beside sixteen times the longest
@@ -177,3 +256,16 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 pub(crate) const KEEP_BYTES: usize = 16 << 10;
 /// How often time-outs are looked for while something is under way.
 pub(crate) const TICK_NS: u64 = 10_000_000;
+/// Pools of one configuration, servers of one pool, routes, and bytes of a prefix.
+pub(crate) const POOLS: usize = 64;
+pub(crate) const POOL_SERVERS: usize = 1024;
+pub(crate) const ROUTES: usize = 10_000;
+pub(crate) const PREFIX_BYTES: usize = 250;
+/// Connections of one network thread to the servers of one pool.
+pub(crate) const POOL_CONNECTIONS: usize = 1 << 19;
+/// Copies that a shadow server owes an answer to, and bytes of those that wait to be written; further
+/// ones are dropped.
+pub(crate) const SHADOW_REQUESTS: usize = 1024;
+pub(crate) const SHADOW_BYTES: usize = 4 << 20;
+/// Items that one request has brought over from the warm pool at once.
+pub(crate) const WARM_WINDOW: usize = 16;

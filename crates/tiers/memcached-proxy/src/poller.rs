@@ -14,6 +14,9 @@ const KIND_SHIFT: u32 = 60;
 const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MASK: u64 = (1 << (KIND_SHIFT - GENERATION_SHIFT)) - 1;
 const INDEX_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
+/// Of a server's connection, the index says the pool as well.
+const POOL_SHIFT: u32 = 22;
+const CONN_MASK: u64 = (1 << POOL_SHIFT) - 1;
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
 const CLIENT: u64 = 2;
@@ -25,7 +28,7 @@ pub(crate) enum Source {
     Listener,
     Waker,
     Client { generation: u64, index: usize },
-    Conn { generation: u64, index: usize },
+    Conn { generation: u64, pool: usize, index: usize },
 }
 
 /// What happened to a socket.
@@ -137,7 +140,9 @@ impl Source {
             Self::Listener => (LISTENER, 0, 0),
             Self::Waker => (WAKER, 0, 0),
             Self::Client { generation, index } => (CLIENT, generation, index),
-            Self::Conn { generation, index } => (CONN, generation, index),
+            Self::Conn { generation, pool, index } => {
+                (CONN, generation, (pool << POOL_SHIFT) | index)
+            }
         };
         let generation = (generation & GENERATION_MASK) << GENERATION_SHIFT;
         epoll::EventData::new_u64((kind << KIND_SHIFT) | generation | index as u64)
@@ -150,7 +155,10 @@ impl Source {
             LISTENER => Self::Listener,
             WAKER => Self::Waker,
             CLIENT => Self::Client { generation, index },
-            _ => Self::Conn { generation, index },
+            _ => {
+                let conn = (number & CONN_MASK) as usize;
+                Self::Conn { generation, pool: index >> POOL_SHIFT, index: conn }
+            }
         }
     }
 }

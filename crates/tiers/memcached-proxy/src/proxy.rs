@@ -3,17 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use kendall_tier::{Clock, Instruments, Stop};
 
 use crate::engine::{Engine, Shared};
 use crate::listener::Listener;
 use crate::options::{Mode, Options};
+use crate::plan::{PlanError, Planner, Reloader};
 use crate::pulse::Pulse;
 use crate::report;
 use crate::socket;
-use crate::unique::Incarnations;
 
 /// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,9 @@ pub enum StartError {
     /// The system gives no descriptor.
     #[error("cannot make the event queue")]
     Events(#[source] io::Error),
+    /// The options cannot be carried out.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
 }
 
 /// A proxy that listens.
@@ -47,6 +50,7 @@ pub struct Proxy {
     engines: Vec<Engine>,
     address: SocketAddr,
     instruments: Instruments,
+    reloader: Reloader,
     path: Option<socket::Path>,
 }
 
@@ -70,20 +74,19 @@ impl Proxy {
             listeners.push(Listener { socket: Arc::new(listener), tls: None });
             path = Some(made);
         }
-        let all = options.servers.iter().chain(&options.failover);
-        let backends: Vec<String> = all.map(|server| server.address.to_string()).collect();
-        let incarnations = Incarnations::new(backends.len());
-        let instruments = Instruments::new(report::layout(backends), clock.clone());
+        let instruments = Instruments::new(report::layout(), clock.clone());
         if let Mode::Workers(workers) = options.mode {
             instruments.set_workers(workers);
         }
-        let shared = Shared { clock, listeners, incarnations };
-        let engines = shares(&options)
-            .into_iter()
-            .map(|share| Engine::new(Arc::new(share), &shared, instruments.recorder()))
+        let planner = Planner::new(options, instruments.clone())?;
+        let shared = Shared { clock, listeners, plan: planner.plan() };
+        let engines = (0..shared.plan.shares.len())
+            .map(|number| Engine::new(number, &shared, instruments.recorder()))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| StartError::Events(error.into()))?;
-        Ok(Self { engines, address, instruments, path })
+        let inboxes = engines.iter().map(Engine::inbox).collect();
+        let reloader = Reloader { planner: Arc::new(Mutex::new(planner)), inboxes };
+        Ok(Self { engines, address, instruments, reloader, path })
     }
 
     /// Where clients connect, with the real port.
@@ -96,6 +99,12 @@ impl Proxy {
     #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
+    }
+
+    /// Gives it other options while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Shows of each network thread whether it works on something and does not come to an end of
@@ -141,29 +150,4 @@ impl Proxy {
         drop(self.path.take());
         ended
     }
-}
-
-/// The options of each network thread: workers, queue and clients are divided among them, and none
-/// goes without.
-fn shares(options: &Options) -> Vec<Options> {
-    let threads = options.threads.max(1);
-    let share = |total: usize, number: u32| {
-        let (total, threads, number) = (total as u64, u64::from(threads), u64::from(number));
-        let share = total / threads + u64::from(number < total % threads);
-        usize::try_from(share).unwrap_or(usize::MAX)
-    };
-    (0..threads)
-        .map(|number| Options {
-            mode: match options.mode {
-                Mode::Workers(workers) => {
-                    let workers = share(workers as usize, number).max(1);
-                    Mode::Workers(u32::try_from(workers).unwrap_or(u32::MAX))
-                }
-                pipelined @ Mode::Pipelined { .. } => pipelined,
-            },
-            queue_length: share(options.queue_length, number),
-            connections: share(options.connections, number).max(1),
-            ..options.clone()
-        })
-        .collect()
 }

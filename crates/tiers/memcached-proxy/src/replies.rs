@@ -3,6 +3,7 @@
 use kendall_protocols::memcached::{Command, Element, Framing, Span, Status, element, whole};
 
 use crate::conn::{InFlight, Role};
+use crate::dispatch::To;
 use crate::engine::Engine;
 use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, GATHER_BYTES, Placement};
 use crate::report;
@@ -21,49 +22,65 @@ struct Seen {
     ended: Option<Status>,
 }
 
+/// A connection to a server.
+#[derive(Debug, Clone, Copy)]
+struct At {
+    pool: usize,
+    index: usize,
+}
+
+/// Where a server stands among those that vote.
+fn order(pool: usize, server: usize) -> usize {
+    (pool << 32) | server
+}
+
 impl Engine {
-    pub(crate) fn conn_readable(&mut self, index: usize, scratch: &mut [u8]) {
-        let Some(count) = self.servers.read(index, scratch, &mut self.tools) else { return };
-        let conn = self.servers.conn_mut(index);
+    pub(crate) fn conn_readable(&mut self, pool: usize, index: usize, scratch: &mut [u8]) {
+        let servers = &mut self.pools[pool];
+        let Some(count) = servers.read(index, scratch, &mut self.tools) else { return };
+        let conn = servers.conn_mut(index);
+        let at = At { pool, index };
         if conn.input.is_empty() {
-            self.read_replies(index, &scratch[..count]);
+            self.read_replies(at, &scratch[..count]);
         } else {
             let mut input = std::mem::take(&mut conn.input);
             input.extend_from_slice(&scratch[..count]);
-            self.read_replies(index, &input);
+            self.read_replies(at, &input);
         }
     }
 
     /// Takes the replies that `bytes` begins with, and keeps what is no whole element yet.
-    fn read_replies(&mut self, index: usize, bytes: &[u8]) {
-        let generation = self.servers.conn(index).generation;
+    fn read_replies(&mut self, from: At, bytes: &[u8]) {
+        let At { pool, index } = from;
+        let generation = self.pools[pool].conn(index).generation;
         let mut at = 0;
         while at < bytes.len() {
-            let Some(head) = self.servers.conn(index).queue.front().copied() else {
-                return self.servers.fail(index, NOISE, &mut self.tools);
+            let Some(head) = self.pools[pool].conn(index).queue.front().copied() else {
+                return self.pools[pool].fail(index, NOISE, &mut self.tools);
             };
-            let Some(seen) = self.read_reply(index, &head, &bytes[at..]) else {
-                return self.servers.fail(index, NOISE, &mut self.tools);
+            let Some(seen) = self.read_reply(from, &head, &bytes[at..]) else {
+                return self.pools[pool].fail(index, NOISE, &mut self.tools);
             };
             at += seen.bytes;
-            if self.servers.conn(index).generation != generation {
+            if self.pools[pool].conn(index).generation != generation {
                 return;
             }
             match seen.ended {
-                Some(status) => self.reply_ended(index, &head, status),
+                Some(status) => self.reply_ended(from, &head, status),
                 None if seen.bytes == 0 => break,
                 None => {}
             }
-            if self.servers.conn(index).generation != generation {
+            if self.pools[pool].conn(index).generation != generation {
                 return;
             }
         }
-        self.servers.conn_mut(index).input.extend_from_slice(&bytes[at..]);
+        self.pools[pool].conn_mut(index).input.extend_from_slice(&bytes[at..]);
     }
 
     /// Takes as much of one reply as there is. `None` when it is no reply.
-    fn read_reply(&mut self, index: usize, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
-        let origin = self.servers.origin(self.servers.conn(index).server);
+    fn read_reply(&mut self, here: At, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
+        let At { pool, index } = here;
+        let origin = self.pools[pool].origin(self.pools[pool].conn(index).server);
         let shows_unique = self.requests.get(head.request).is_some_and(|entry| {
             entry.parsed.is_some_and(|request| {
                 request.shows_unique || matches!(request.command, Command::Gets | Command::Gats)
@@ -74,7 +91,7 @@ impl Engine {
         let mut at = 0;
         let mut ended = None;
         while at < bytes.len() && ended.is_none() {
-            let conn = self.servers.conn_mut(index);
+            let conn = self.pools[pool].conn_mut(index);
             if conn.data_left > 0 {
                 let taken = conn.data_left.min(bytes.len() - at);
                 conn.data_left -= taken;
@@ -92,7 +109,7 @@ impl Engine {
                     conn.data_left = data;
                     conn.ends_with_data = last;
                     if let Role::Gather(part) = head.role {
-                        self.deliver(index, head, &bytes[from..at]);
+                        self.deliver(here, head, &bytes[from..at]);
                         from = at;
                         self.begin_block(head.request, part, key.of(rest));
                     }
@@ -102,7 +119,7 @@ impl Engine {
                 Element::Last { line, status } => {
                     ended = Some(status);
                     if self.ends_unseen(head, status, &rest[..line]) {
-                        self.deliver(index, head, &bytes[from..at]);
+                        self.deliver(here, head, &bytes[from..at]);
                         from = at + line;
                     }
                     let is_meta = matches!(head.framing, Framing::Meta | Framing::Quiet);
@@ -110,16 +127,16 @@ impl Engine {
                 }
             };
             if let (true, Some(unique)) = (mapped, unique) {
-                self.deliver(index, head, &bytes[from..at + unique.start]);
+                self.deliver(here, head, &bytes[from..at + unique.start]);
                 let shown = whole(unique.of(rest)).map(|number| origin.shown(number));
                 let shown = shown.unwrap_or(crate::unique::NEVER).to_string();
-                self.deliver(index, head, shown.as_bytes());
+                self.deliver(here, head, shown.as_bytes());
                 from = at + unique.end;
             }
             at += length;
         }
         if from < at {
-            self.deliver(index, head, &bytes[from..at]);
+            self.deliver(here, head, &bytes[from..at]);
         }
         Some(Seen { bytes: at, ended })
     }
@@ -140,16 +157,16 @@ impl Engine {
         true
     }
 
-    fn deliver(&mut self, index: usize, head: &InFlight, bytes: &[u8]) {
+    fn deliver(&mut self, from: At, head: &InFlight, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         match head.role {
             Role::Relay => self.emit(head.request, bytes),
-            Role::Collect | Role::Follow => {
-                self.servers.conn_mut(index).reply.extend_from_slice(bytes)
+            Role::Collect | Role::Follow | Role::Fetch(_) => {
+                self.pools[from.pool].conn_mut(from.index).reply.extend_from_slice(bytes)
             }
-            Role::Discard | Role::Probe => {}
+            Role::Discard | Role::Probe | Role::Shadow => {}
             Role::Gather(number) => {
                 let Some(entry) = self.requests.get_mut(head.request) else { return };
                 let Some(gather) = &mut entry.gather else { return };
@@ -239,34 +256,41 @@ impl Engine {
         }
     }
 
-    fn reply_ended(&mut self, index: usize, head: &InFlight, status: Status) {
-        let conn = self.servers.conn_mut(index);
+    fn reply_ended(&mut self, from: At, head: &InFlight, status: Status) {
+        let At { pool, index } = from;
+        let conn = self.pools[pool].conn_mut(index);
         let server = conn.server;
         let found = std::mem::take(&mut conn.found);
         let reply = std::mem::take(&mut conn.reply);
-        self.servers.replied(index);
+        let counter = self.pools[pool].replied(index);
         // A quiet command ends with its mark; what stands before it is the answer.
         let quiet_answer = head.framing == Framing::Quiet && !reply.is_empty();
         let status = if quiet_answer { Status::of(&reply) } else { status };
         if head.role == Role::Probe {
-            return self.servers.readmit(server, &mut self.tools);
+            return self.pools[pool].readmit(server, &mut self.tools);
         }
         let now_ns = self.tools.now_ns;
         let sent_ns = if head.sent_ns == 0 { now_ns } else { head.sent_ns };
-        self.tools.recorder.backend_answered(server, now_ns.saturating_sub(sent_ns));
+        self.tools.recorder.backend_answered(counter, now_ns.saturating_sub(sent_ns));
+        if head.role == Role::Shadow {
+            return;
+        }
         if status == Status::ServerError {
             self.tools.recorder.outcome(report::SERVER_ERRORS, 1);
         }
         let Some(entry) = self.requests.get_mut(head.request) else { return };
         entry.sent_ns = entry.sent_ns.max(sent_ns);
-        if matches!(head.role, Role::Relay | Role::Gather(_)) {
+        if matches!(head.role, Role::Relay | Role::Gather(_) | Role::Collect) {
             self.count_keys(head, status, found);
+        }
+        if let Role::Fetch(number) = head.role {
+            self.fetched(head.request, number, &reply);
         }
         let follows = head.role == Role::Follow && status == Status::ServerError;
         if head.role == Role::Collect || follows {
-            self.vote(head.request, server, status, &reply);
+            self.vote(head.request, order(pool, server), status, &reply);
             // Its memory is of use for the next reply.
-            let conn = self.servers.conn_mut(index);
+            let conn = self.pools[pool].conn_mut(index);
             conn.reply = reply;
             conn.reply.clear();
         }
@@ -276,6 +300,10 @@ impl Engine {
     fn count_keys(&mut self, head: &InFlight, status: Status, found: u64) {
         let Some(entry) = self.requests.get(head.request) else { return };
         let Some(request) = entry.parsed else { return };
+        if entry.fill.is_some() {
+            // It was a miss when it was asked for first, and is counted as brought over.
+            return;
+        }
         match (request.command, status) {
             (Command::Get | Command::Gets | Command::Gat | Command::Gats, Status::End) => {
                 let keys = match (head.role, &entry.gather) {
@@ -318,21 +346,24 @@ impl Engine {
 
     /// Deals with requests that servers did not answer.
     pub(crate) fn take_losses(&mut self) {
-        while let Some(lost) = self.servers.next_lost() {
-            self.tools.progress += 1;
-            self.part_failed(&lost);
+        for pool in 0..self.pools.len() {
+            while let Some(lost) = self.pools[pool].next_lost() {
+                self.tools.progress += 1;
+                self.part_failed(pool, &lost);
+            }
         }
     }
 
     /// A server did not answer its part of a request.
-    fn part_failed(&mut self, lost: &Lost) {
+    fn part_failed(&mut self, pool: usize, lost: &Lost) {
         let Lost { request: id, role, server, torn, why } = *lost;
         if role == Role::Probe {
             return;
         }
-        self.tools.recorder.backend_failed(server);
-        let elsewhere = self.servers.live().iter().copied().find(|other| *other != server);
-        let replicated = self.options.placement == Placement::Replicate;
+        let servers = &self.pools[pool];
+        self.tools.recorder.backend_failed(servers.backends[server].counter);
+        let elsewhere = servers.live().iter().copied().find(|other| *other != server);
+        let replicated = servers.policy.placement == Placement::Replicate;
         let Some(entry) = self.requests.get_mut(id) else { return };
         match role {
             Role::Relay => {
@@ -343,8 +374,9 @@ impl Engine {
                     entry.waiting -= 1;
                     let bytes = std::mem::take(&mut entry.bytes);
                     self.tools.recorder.outcome(report::RETRIES, 1);
-                    let request = again(&bytes, &self.limits);
-                    return self.send(id, lane, other, Role::Relay, &request, &bytes);
+                    let request = again(&bytes);
+                    let to = To { lane, pool, server: other };
+                    return self.send(id, to, Role::Relay, &request, &bytes);
                 }
                 if torn {
                     let (index, generation) = (entry.client, entry.generation);
@@ -355,7 +387,9 @@ impl Engine {
                     self.emit(id, why);
                 }
             }
-            Role::Collect | Role::Follow => self.vote(id, server, Status::ServerError, why),
+            Role::Collect | Role::Follow => {
+                self.vote(id, order(pool, server), Status::ServerError, why);
+            }
             Role::Gather(number) => {
                 let Some(gather) = &mut entry.gather else { return };
                 let part = &mut gather.parts[number];
@@ -370,7 +404,9 @@ impl Engine {
                 }
                 gather.error.get_or_insert_with(|| why.to_vec());
             }
-            Role::Discard | Role::Probe => {}
+            Role::Shadow => return,
+            // The key is missing then.
+            Role::Fetch(_) | Role::Discard | Role::Probe => {}
         }
         self.part_ended(id);
     }
@@ -386,6 +422,10 @@ impl Engine {
         if entry.stage == Stage::First && entry.verdict.rank.is_some_and(|rank| rank.0 == 4) {
             return self.second_stage(id);
         }
+        if self.pools.warm_up() && self.fills(id) {
+            return;
+        }
+        let Some(entry) = self.requests.get_mut(id) else { return };
         if entry.gather.is_some() {
             self.put_together(id);
         } else if entry.verdict.rank.is_some() {
@@ -403,15 +443,16 @@ impl Engine {
 
     /// The server that decides agreed: the others follow.
     fn second_stage(&mut self, id: usize) {
-        let others: Vec<usize> = self.servers.live().iter().skip(1).copied().collect();
         let Some(entry) = self.requests.get_mut(id) else { return };
         let Some(lane) = entry.lane else { return };
+        let pool = entry.pool;
+        let others = self.pools[pool].live().iter().skip(1).copied();
         entry.stage = Stage::Second;
         let bytes = std::mem::take(&mut entry.bytes);
         let decided = entry.verdict.rank.map(|rank| rank.1);
-        let request = again(&bytes, &self.limits);
+        let request = again(&bytes);
         let others: Vec<usize> =
-            others.into_iter().filter(|server| Some(*server) != decided).collect();
+            others.filter(|server| Some(order(pool, *server)) != decided).collect();
         if others.is_empty() {
             let vote = std::mem::take(&mut entry.vote);
             self.emit(id, &vote);
@@ -419,7 +460,7 @@ impl Engine {
         }
         entry.waiting = others.len();
         for server in others {
-            self.send_follow(id, lane, server, &request, &bytes);
+            self.send_follow(id, To { lane, pool, server }, &request, &bytes);
         }
     }
 
@@ -459,6 +500,12 @@ impl Engine {
         self.tools.progress += 1;
         self.requests.ends(id);
         let Some(entry) = self.requests.get(id) else { return };
+        if let Some(plan) = entry.plan {
+            self.pools.end(plan);
+        }
+        if entry.bulk > 0 {
+            self.clients.give_bulk(entry.bulk);
+        }
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
         let (reserved, answered) = (entry.reserved, entry.answered_a_key());
         match self.clients.of(index, generation) {

@@ -40,6 +40,10 @@ const OUTCOMES: &[&str] = &[
     "retries",
     "ejections",
     "readmissions",
+    "warmed",
+    "shadow_copies",
+    "shadow_failures",
+    "reloads",
 ];
 
 pub(crate) const HITS: Outcome = Outcome(0);
@@ -53,6 +57,10 @@ pub(crate) const SERVERS_DISAGREE: Outcome = Outcome(7);
 pub(crate) const RETRIES: Outcome = Outcome(8);
 pub(crate) const EJECTIONS: Outcome = Outcome(9);
 pub(crate) const READMISSIONS: Outcome = Outcome(10);
+pub(crate) const WARMED: Outcome = Outcome(11);
+pub(crate) const SHADOW_COPIES: Outcome = Outcome(12);
+pub(crate) const SHADOW_FAILURES: Outcome = Outcome(13);
+pub(crate) const RELOADS: Outcome = Outcome(14);
 
 const LIMITS: &[&str] = &[
     "request_queue",
@@ -62,6 +70,7 @@ const LIMITS: &[&str] = &[
     "connections",
     "request_memory",
     "gathered_answer",
+    "shadow",
 ];
 
 pub(crate) const REQUEST_QUEUE: Limit = Limit(0);
@@ -71,15 +80,17 @@ pub(crate) const CLIENT_STALLED: Limit = Limit(3);
 pub(crate) const CONNECTIONS: Limit = Limit(4);
 pub(crate) const REQUEST_MEMORY: Limit = Limit(5);
 pub(crate) const GATHERED_ANSWER: Limit = Limit(6);
+pub(crate) const SHADOW: Limit = Limit(7);
 
-pub(crate) fn layout(backends: Vec<String>) -> Layout {
+/// Backends come with the pools.
+pub(crate) fn layout() -> Layout {
     Layout {
         tier: "memcached-proxy",
         request_types: REQUEST_TYPES,
         stages: &[],
         outcomes: OUTCOMES,
         limits: LIMITS,
-        backends,
+        backends: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A request between its client and the servers.
 
-use kendall_protocols::memcached::{Command, Parsed, Request, Status};
+use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Span, Status, parse};
 use kendall_tier::{Exchange, Moments, RequestType};
 
 /// A request that is not answered yet.
@@ -19,6 +19,9 @@ pub(crate) struct Entry {
     pub(crate) received_ns: u64,
     /// The worker that serves it.
     pub(crate) lane: Option<usize>,
+    /// The plan under which it was dispatched, and the pool where all its keys are.
+    pub(crate) plan: Option<u64>,
+    pub(crate) pool: usize,
     /// Replies that are awaited.
     pub(crate) waiting: usize,
     pub(crate) stage: Stage,
@@ -30,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) answered: usize,
     /// Bytes that its answer was thought to have when it was taken.
     pub(crate) reserved: usize,
+    /// Of these, those that count as large answers.
+    pub(crate) bulk: usize,
     pub(crate) retried: bool,
     pub(crate) done: bool,
     pub(crate) is_read: bool,
@@ -37,6 +42,8 @@ pub(crate) struct Entry {
     pub(crate) verdict: Verdict,
     pub(crate) vote: Vec<u8>,
     pub(crate) gather: Option<Box<Gather>>,
+    /// What is brought over from a warm pool for it.
+    pub(crate) fill: Option<Box<Fill>>,
     /// An answer that takes the place of the servers'.
     pub(crate) instead: Option<&'static [u8]>,
 }
@@ -71,9 +78,23 @@ pub(crate) struct Gather {
     pub(crate) error: Option<Vec<u8>>,
 }
 
+/// Keys that a cold pool did not have, and what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct Fill {
+    /// The key's number, where it stands in the request, and its pool.
+    pub(crate) missing: Vec<(usize, Span, usize)>,
+    /// How many of them the warm pool was asked for.
+    pub(crate) asked: usize,
+    /// Which of them it had.
+    pub(crate) found: Vec<usize>,
+    /// They are asked for once more, for the answer.
+    pub(crate) is_over: bool,
+}
+
 /// What one server was asked for and gave.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
+    pub(crate) pool: usize,
     pub(crate) server: usize,
     pub(crate) retried: bool,
     /// Which of the client's keys.
@@ -98,18 +119,22 @@ impl Entry {
             sent_ns: 0,
             received_ns: 0,
             lane: None,
+            plan: None,
+            pool: 0,
             waiting: 0,
             stage: Stage::Only,
             reply: Vec::new(),
             begun: false,
             answered: 0,
             reserved: 0,
+            bulk: 0,
             retried: false,
             done: false,
             is_read: false,
             verdict: Verdict::default(),
             vote: Vec::new(),
             gather: None,
+            fill: None,
             instead: None,
         }
     }
@@ -176,9 +201,10 @@ pub(crate) fn rank(status: Status) -> u8 {
     }
 }
 
-/// The request that `bytes` is; it was one before.
-pub(crate) fn again(bytes: &[u8], limits: &kendall_protocols::memcached::Limits) -> Request {
-    match kendall_protocols::memcached::parse(bytes, limits) {
+/// The request that `bytes` is; it was one before, whatever may be longest now.
+pub(crate) fn again(bytes: &[u8]) -> Request {
+    let limits = Limits { value_bytes: usize::MAX, get_line_bytes: usize::MAX };
+    match parse(bytes, &limits) {
         Parsed::Request(request) => request,
         other => unreachable!("a kept request is a request still: {other:?}"),
     }

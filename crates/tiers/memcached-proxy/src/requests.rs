@@ -50,6 +50,11 @@ impl Requests {
         }
     }
 
+    /// How many may wait from now on; those that do stay.
+    pub(crate) fn bound(&mut self, queue_length: usize) {
+        self.queue_length = queue_length;
+    }
+
     pub(crate) fn insert(&mut self, entry: Entry) -> usize {
         self.entries.insert(entry)
     }

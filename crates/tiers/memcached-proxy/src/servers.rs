@@ -1,10 +1,13 @@
 //! The servers, the connections to them, and which of them a key is asked of.
 
+use std::sync::Arc;
+
 use kendall_protocols::memcached::{Framing, Request, Ring, keys};
 use rustls::pki_types::ServerName;
 
 use crate::conn::{Conn, ConnState, InFlight, Role};
-use crate::options::{Address, Mode, Options, Placement};
+use crate::options::{Address, Mode, Options, Placement, SHADOW_BYTES, SHADOW_REQUESTS};
+use crate::plan::Planned;
 use crate::poller::{Interest, Source};
 use crate::report;
 use crate::request::Part;
@@ -25,6 +28,8 @@ pub(crate) const EJECTED: &[u8] = b"SERVER_ERROR backend was ejected\r\n";
 pub(crate) struct Backend {
     pub(crate) address: Address,
     weight: u32,
+    /// The number under which it is counted.
+    pub(crate) counter: usize,
     /// It is asked only for what the others cannot be asked for.
     is_failover: bool,
     pub(crate) is_live: bool,
@@ -48,16 +53,21 @@ pub(crate) struct Lost {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) placement: Placement,
+    pub(crate) shard_multigets: bool,
     pub(crate) hash_tag: Option<[u8; 2]>,
     pub(crate) timeout_ns: u64,
     pub(crate) eject_after: u32,
     pub(crate) probe_every_ns: u64,
     /// Connections that were closed are opened before they are needed.
     pub(crate) keeps_open: bool,
+    /// They get copies of requests, and nobody waits for what they answer.
+    pub(crate) is_shadow: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Servers {
+    /// Their number among the pools.
+    place: usize,
     /// By lane, then by server; behind them one a server for probes.
     conns: Vec<Conn>,
     lanes: usize,
@@ -78,58 +88,94 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Those of the options, and begins to connect.
-    pub(crate) fn new(options: &Options, incarnations: Incarnations, tools: &mut Tools) -> Self {
-        let main = options.servers.iter().map(|server| (server, false));
-        let failover = options.failover.iter().map(|server| (server, true));
+    /// Those of a pool, and begins to connect.
+    pub(crate) fn new(
+        planned: &Planned,
+        options: &Options,
+        place: usize,
+        tools: &mut Tools,
+    ) -> Self {
+        let pool = &planned.pool;
+        let main = pool.servers.iter().map(|server| (server, false));
+        let failover = pool.failover.iter().map(|server| (server, true));
         let backends: Vec<Backend> = main
             .chain(failover)
-            .map(|(server, is_failover)| Backend {
+            .zip(planned.counters.iter())
+            .map(|((server, is_failover), counter)| Backend {
                 address: server.address.clone(),
                 weight: server.weight,
+                counter: *counter,
                 is_failover,
                 is_live: true,
                 failures: 0,
                 probe_at_ns: 0,
             })
             .collect();
-        let (lanes, bulk_lanes) = match options.mode {
-            Mode::Workers(workers) => (workers.max(1) as usize, 0),
-            Mode::Pipelined { connections } => {
-                (2 * connections.max(1) as usize, connections.max(1) as usize)
-            }
-        };
+        let (lanes, bulk_lanes) = if planned.is_shadow { (1, 0) } else { options.lanes() };
         let nanoseconds =
             |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let count = backends.len();
+        let policy = Policy {
+            placement: pool.placement,
+            shard_multigets: pool.shard_multigets,
+            hash_tag: pool.hash_tag,
+            timeout_ns: nanoseconds(pool.timeout),
+            eject_after: pool.eject_after,
+            probe_every_ns: nanoseconds(pool.probe_every),
+            keeps_open: matches!(options.mode, Mode::Workers(_)),
+            is_shadow: planned.is_shadow,
+        };
+        let conns = (0..(lanes + 1) * count).map(|conn| Conn::new(conn % count)).collect();
+        let incarnations = planned.incarnations.clone();
         let mut servers = Self {
-            conns: (0..(lanes + 1) * count).map(|conn| Conn::new(conn % count)).collect(),
+            place,
+            conns,
             lanes,
             bulk_lanes,
             backends,
-            live: Vec::new(),
-            ring: Ring::empty(),
-            failover_ring: Ring::empty(),
-            policy: Policy {
-                placement: options.placement,
-                hash_tag: options.hash_tag,
-                timeout_ns: nanoseconds(options.timeout),
-                eject_after: options.eject_after,
-                probe_every_ns: nanoseconds(options.probe_every),
-                keeps_open: matches!(options.mode, Mode::Workers(_)),
-            },
-            incarnations,
-            tls: options.server_tls.clone(),
-            turn: 0,
-            dirty: Vec::new(),
-            lost: Vec::new(),
-            in_flight: 0,
+            tls: pool.tls.clone(),
+            ..Self::unused(policy, incarnations)
         };
         servers.changed();
         for conn in 0..(lanes - bulk_lanes) * count {
             servers.open(conn, tools);
         }
         servers
+    }
+
+    /// No server at all.
+    pub(crate) fn none() -> Self {
+        let policy = Policy {
+            placement: Placement::Replicate,
+            shard_multigets: false,
+            hash_tag: None,
+            timeout_ns: 0,
+            eject_after: 1,
+            probe_every_ns: 0,
+            keeps_open: false,
+            is_shadow: false,
+        };
+        Self::unused(policy, Incarnations::new(0, 0, Arc::default()))
+    }
+
+    fn unused(policy: Policy, incarnations: Incarnations) -> Self {
+        Self {
+            place: 0,
+            conns: Vec::new(),
+            lanes: 0,
+            bulk_lanes: 0,
+            backends: Vec::new(),
+            live: Vec::new(),
+            ring: Ring::empty(),
+            failover_ring: Ring::empty(),
+            policy,
+            incarnations,
+            tls: None,
+            turn: 0,
+            dirty: Vec::new(),
+            lost: Vec::new(),
+            in_flight: 0,
+        }
     }
 
     /// Takes note of which servers are asked.
@@ -196,6 +242,24 @@ impl Servers {
         self.live[self.turn % self.live.len()]
     }
 
+    /// The only server that the options allow for the keys of a request, or the next in turn.
+    pub(crate) fn any_for(&mut self, key: &[u8], in_turn: bool) -> usize {
+        match self.policy.placement {
+            Placement::Hash => self.of_key(key),
+            Placement::Replicate if in_turn => self.next_in_turn(),
+            Placement::Replicate => self.live[0],
+        }
+    }
+
+    /// The servers that a change of a key goes to.
+    pub(crate) fn all_for(&self, key: &[u8]) -> Vec<usize> {
+        match self.policy.placement {
+            Placement::Hash if self.live.is_empty() => Vec::new(),
+            Placement::Hash => vec![self.of_key(key)],
+            Placement::Replicate => self.live.clone(),
+        }
+    }
+
     /// Splits keys as evenly as can be over the servers, each a run of the client's keys. Which
     /// server gets the first run changes from request to request.
     pub(crate) fn shards(&mut self, keys: usize) -> Vec<Part> {
@@ -207,7 +271,7 @@ impl Servers {
             let count = keys / servers + usize::from(shard < keys % servers);
             let server = self.live[(self.turn + shard) % self.live.len()];
             let keys = (from..from + count).collect();
-            parts.push(Part { server, keys, ..Part::default() });
+            parts.push(Part { pool: self.place, server, keys, ..Part::default() });
             from += count;
         }
         parts
@@ -224,14 +288,31 @@ impl Servers {
         self.failover_ring.server(key).unwrap_or(first)
     }
 
-    /// The keys of a request by the server that holds them.
-    pub(crate) fn placed(&self, request: &Request, bytes: &[u8]) -> Vec<Part> {
+    /// The keys of a request by the server that holds them; of those with the numbers of `wanted`,
+    /// where there are such.
+    pub(crate) fn placed(
+        &self,
+        request: &Request,
+        bytes: &[u8],
+        wanted: Option<&[usize]>,
+    ) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
+        let mut wanted = wanted.map(|wanted| wanted.iter().peekable());
         for (number, key) in keys(request, bytes).enumerate() {
+            if let Some(wanted) = &mut wanted
+                && wanted.next_if(|next| **next == number).is_none()
+            {
+                continue;
+            }
             let server = self.of_key(key);
             match parts.iter_mut().find(|part| part.server == server) {
                 Some(part) => part.keys.push(number),
-                None => parts.push(Part { server, keys: vec![number], ..Part::default() }),
+                None => parts.push(Part {
+                    pool: self.place,
+                    server,
+                    keys: vec![number],
+                    ..Part::default()
+                }),
             }
         }
         parts
@@ -251,6 +332,11 @@ impl Servers {
 
     pub(crate) fn conn(&self, index: usize) -> &Conn {
         &self.conns[index]
+    }
+
+    /// The connection of an event, unless it went with its pool.
+    pub(crate) fn known_conn(&self, index: usize) -> Option<&Conn> {
+        self.conns.get(index)
     }
 
     pub(crate) fn conn_mut(&mut self, index: usize) -> &mut Conn {
@@ -328,9 +414,31 @@ impl Servers {
         conn.push(flight, bytes, tools.now_ns);
         self.in_flight += 1;
         if flight.role != Role::Probe {
-            tools.recorder.backend_sent(conn.server, keys as u64);
+            let counter = self.backends[conn.server].counter;
+            tools.recorder.backend_sent(counter, keys as u64);
         }
         self.mark_dirty(index);
+    }
+
+    /// As [`send`](Self::send), of a copy that nobody waits for. `false` when the server is not asked, or
+    /// owes so much already that the copy is dropped.
+    pub(crate) fn send_copy(
+        &mut self,
+        server: usize,
+        flight: InFlight,
+        (keys, bytes): (usize, usize),
+        write: impl FnOnce(&mut Vec<u8>),
+        tools: &mut Tools,
+    ) -> bool {
+        let index = self.number(0, server);
+        let conn = &self.conns[index];
+        let owes = conn.queue.len() >= SHADOW_REQUESTS;
+        let is_full = conn.unwritten() > 0 && conn.unwritten() + bytes > SHADOW_BYTES;
+        if !self.backends[server].is_live || owes || is_full {
+            return false;
+        }
+        self.send(index, flight, keys, write, tools);
+        true
     }
 
     /// Writes what a server has to get.
@@ -395,12 +503,14 @@ impl Servers {
         }
     }
 
-    /// A reply is whole.
-    pub(crate) fn replied(&mut self, index: usize) {
+    /// A reply is whole; says under which number its server is counted.
+    pub(crate) fn replied(&mut self, index: usize) -> usize {
         let conn = &mut self.conns[index];
         conn.pop();
         self.in_flight -= 1;
-        self.backends[conn.server].failures = 0;
+        let backend = &mut self.backends[conn.server];
+        backend.failures = 0;
+        backend.counter
     }
 
     fn watch(&mut self, index: usize, wanted: Interest, tools: &mut Tools) -> bool {
@@ -408,7 +518,7 @@ impl Servers {
         tools.progress += 1;
         conn.interest = wanted;
         let Some(stream) = &conn.stream else { return false };
-        let source = Source::Conn { generation: conn.generation, index };
+        let source = Source::Conn { generation: conn.generation, pool: self.place, index };
         tools.poller.watch(stream, &mut conn.watched, source, wanted).is_ok()
     }
 
@@ -451,7 +561,9 @@ impl Servers {
             self.backends[server].probe_at_ns = tools.now_ns + self.policy.probe_every_ns;
             return;
         }
-        if why == TIMED_OUT {
+        if self.policy.is_shadow {
+            tools.recorder.outcome(report::SHADOW_FAILURES, queue.len() as u64);
+        } else if why == TIMED_OUT {
             tools.recorder.outcome(report::BACKEND_TIMEOUTS, 1);
         } else if !queue.is_empty() {
             tools.recorder.outcome(report::BACKEND_FAILURES, 1);

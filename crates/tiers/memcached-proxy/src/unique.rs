@@ -1,8 +1,8 @@
 //! `cas` uniques of several servers.
 //!
 //! Each server counts its own uniques, so a number says nothing without the server that gave it.
-//! A client sees a number that holds both, and the incarnation of the server: the number of times
-//! that its connection broke. A number from another server, or from before a restart, never
+//! A client sees a number that holds both, and the incarnation of the server, which is another each
+//! time that its connection broke. A number from another server, or from before a restart, never
 //! matches: the client is told `EXISTS`, never a wrong `STORED`. One server that never failed
 //! shows its uniques unchanged.
 
@@ -16,23 +16,30 @@ const NUMBERS: u64 = 1 << NUMBER_BITS;
 /// A unique that no item has.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// How often a connection to each server broke. Network threads share it, so that a unique that one
-/// of them showed is known to the others.
+/// Of each server of a pool, the number of its incarnation. Each break of a connection, and each pool
+/// that a reload brings, takes the next number of all, so that a number that one server had is never
+/// another's. Network threads share them, so that a unique that one of them showed is known to the
+/// others.
 #[derive(Debug, Clone)]
-pub(crate) struct Incarnations(Arc<[AtomicU64]>);
+pub(crate) struct Incarnations {
+    servers: Arc<[AtomicU64]>,
+    latest: Arc<AtomicU64>,
+}
 
 impl Incarnations {
-    pub(crate) fn new(servers: usize) -> Self {
-        Self((0..servers).map(|_| AtomicU64::new(0)).collect())
+    /// All servers begin with the same.
+    pub(crate) fn new(servers: usize, first: u64, latest: Arc<AtomicU64>) -> Self {
+        Self { servers: (0..servers).map(|_| AtomicU64::new(first)).collect(), latest }
     }
 
     #[inline]
     pub(crate) fn of(&self, server: usize) -> u64 {
-        self.0[server].load(Ordering::Relaxed)
+        self.servers[server].load(Ordering::Relaxed)
     }
 
     pub(crate) fn next(&self, server: usize) {
-        self.0[server].fetch_add(1, Ordering::Relaxed);
+        let next = self.latest.fetch_add(1, Ordering::Relaxed) + 1;
+        self.servers[server].fetch_max(next, Ordering::Relaxed);
     }
 }
 

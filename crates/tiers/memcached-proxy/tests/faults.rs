@@ -13,15 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Client, MODES, Memcached, Running, options};
+use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{Mode, Options};
 
 fn quick(servers: &[&Memcached], mode: Mode) -> Options {
-    Options {
-        timeout: Duration::from_millis(200),
-        probe_every: Duration::from_millis(50),
-        ..options(servers, mode)
-    }
+    with(options(servers, mode), |pool| {
+        pool.timeout = Duration::from_millis(200);
+        pool.probe_every = Duration::from_millis(50);
+    })
 }
 
 #[test]
@@ -165,7 +164,7 @@ fn tagged_round(client: &mut Client, number: usize, round: usize) -> bool {
 fn no_answer_goes_astray_while_servers_die_stop_and_return() {
     for mode in [Mode::Workers(4), Mode::Pipelined { connections: 2 }] {
         let (mut dies, stops) = (Memcached::start(), Memcached::start());
-        let options = Options { shard_multigets: true, ..quick(&[&dies, &stops], mode) };
+        let options = with(quick(&[&dies, &stops], mode), |pool| pool.shard_multigets = true);
         let proxy = Running::start(options);
         let load = Load::start(&proxy);
         for _ in 0..3 {
@@ -192,8 +191,8 @@ fn no_answer_goes_astray_while_servers_die_stop_and_return() {
 fn at_a_stop_every_request_that_was_read_is_answered() {
     for mode in MODES {
         let server = Memcached::start();
-        let timeout = common::DEADLINE;
-        let mut proxy = Running::start(Options { timeout, ..options(&[&server], mode) });
+        let options = with(options(&[&server], mode), |pool| pool.timeout = common::DEADLINE);
+        let mut proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         assert_eq!(client.set("k", "v"), "STORED");
         server.signal("STOP");

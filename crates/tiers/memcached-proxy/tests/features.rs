@@ -14,8 +14,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Client, MODES, Memcached, Running, free_address, options};
-use kendall_memcached_proxy::{Address, Options, Placement, Server};
+use common::{Client, MODES, Memcached, Running, free_address, options, with};
+use kendall_memcached_proxy::{Address, Options, Placement, Pool, Server};
 
 fn unique(values: &str) -> String {
     values.lines().next().unwrap().split(' ').nth(4).unwrap().to_owned()
@@ -75,7 +75,7 @@ fn clients_and_servers_are_reached_by_sockets_in_the_file_system() {
         let address = Address::Unix(behind.clone());
         let mut proxy = Running::start(Options {
             mode,
-            servers: vec![Server { address, weight: 1 }],
+            pools: vec![Pool::new("main", vec![Server { address, weight: 1 }])],
             listen_unix: Some(before.clone()),
             ..Options::new("127.0.0.1:0".parse().unwrap(), Vec::new())
         });
@@ -138,10 +138,13 @@ fn weighted_keys_are_where_nutcracker_puts_them() {
             address: Address::Tcp(server.address),
             weight,
         };
+        let pool = Pool {
+            placement: Placement::Hash,
+            ..Pool::new("main", servers.iter().zip(weights).map(server).collect())
+        };
         let proxy = Running::start(Options {
             mode,
-            placement: Placement::Hash,
-            servers: servers.iter().zip(weights).map(server).collect(),
+            pools: vec![pool],
             ..Options::new("127.0.0.1:0".parse().unwrap(), Vec::new())
         });
         let mut client = Client::connect(proxy.address);
@@ -163,8 +166,10 @@ fn keys_with_one_tag_are_on_one_server() {
     for mode in MODES {
         let servers = three();
         let all: Vec<&Memcached> = servers.iter().collect();
-        let (placement, hash_tag) = (Placement::Hash, Some(*b"{}"));
-        let proxy = Running::start(Options { placement, hash_tag, ..options(&all, mode) });
+        let proxy = Running::start(with(options(&all, mode), |pool| {
+            pool.placement = Placement::Hash;
+            pool.hash_tag = Some(*b"{}");
+        }));
         let mut client = Client::connect(proxy.address);
         for number in 0..30 {
             assert_eq!(client.set(&format!("{{user}}:{number}"), "v"), "STORED");
@@ -192,13 +197,12 @@ fn a_server_stands_in_for_one_that_is_ejected_and_only_for_its_keys() {
     for mode in MODES {
         let (mut dies, stays, standby) =
             (Memcached::start(), Memcached::start(), Memcached::start());
-        let options = Options {
-            placement: Placement::Hash,
-            failover: vec![Server::from(standby.address)],
-            timeout: Duration::from_millis(200),
-            probe_every: Duration::from_millis(50),
-            ..options(&[&dies, &stays], mode)
-        };
+        let options = with(options(&[&dies, &stays], mode), |pool| {
+            pool.placement = Placement::Hash;
+            pool.failover = vec![Server::from(standby.address)];
+            pool.timeout = Duration::from_millis(200);
+            pool.probe_every = Duration::from_millis(50);
+        });
         let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         for number in 0..40 {

@@ -12,7 +12,7 @@ mod common;
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use common::{Chance, Client, MODES, Memcached, Running, options};
+use common::{Chance, Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::Options;
 
 /// Resident memory of this process, in which the proxy runs.
@@ -127,8 +127,8 @@ fn binary_noise_harms_nobody() {
 fn clients_that_read_nothing_are_bounded_and_then_closed() {
     for mode in MODES {
         let server = Memcached::start_with(&["-I", "16m", "-m", "256"]);
-        let timeout = common::DEADLINE;
-        let options = Options { value_bytes: 16 << 20, timeout, ..options(&[&server], mode) };
+        let options = with(options(&[&server], mode), |pool| pool.timeout = common::DEADLINE);
+        let options = Options { value_bytes: 16 << 20, ..options };
         let proxy = Running::start(options);
         assert_eq!(Client::connect(proxy.address).set("big", &"x".repeat(8 << 20)), "STORED");
         let before = resident_bytes();

@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{Client, MODES, Memcached, Running, options};
+use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{Mode, Options, Placement};
 
 fn three() -> [Memcached; 3] {
@@ -67,7 +67,10 @@ fn sharded_multigets_come_in_the_order_of_the_keys() {
     for mode in MODES {
         for placement in [Placement::Replicate, Placement::Hash] {
             let servers = three();
-            let options = Options { shard_multigets: true, placement, ..before(&servers, mode) };
+            let options = with(before(&servers, mode), |pool| {
+                pool.shard_multigets = true;
+                pool.placement = placement;
+            });
             let proxy = Running::start(options);
             let mut client = Client::connect(proxy.address);
             let keys: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
@@ -93,8 +96,9 @@ fn sharded_multigets_come_in_the_order_of_the_keys() {
 #[test]
 fn keys_are_split_as_evenly_as_can_be() {
     let servers = three();
-    let options =
-        Options { shard_multigets: true, ..before(&servers, Mode::Pipelined { connections: 1 }) };
+    let options = with(before(&servers, Mode::Pipelined { connections: 1 }), |pool| {
+        pool.shard_multigets = true;
+    });
     let proxy = Running::start(options);
     let mut client = Client::connect(proxy.address);
     for _ in 0..3 {
@@ -122,7 +126,8 @@ fn a_unique_compares_on_the_server_that_gave_it_and_the_others_follow() {
                     direct.set("noise", &number.to_string());
                 }
             }
-            let proxy = Running::start(Options { placement, ..before(&servers, mode) });
+            let options = with(before(&servers, mode), |pool| pool.placement = placement);
+            let proxy = Running::start(options);
             let (mut one, mut two) =
                 (Client::connect(proxy.address), Client::connect(proxy.address));
             one.set("k", "first");
@@ -174,7 +179,7 @@ fn a_unique_from_before_a_restart_never_matches() {
 fn one_clients_pipelined_requests_are_answered_and_done_in_order() {
     for mode in MODES {
         let servers = three();
-        let options = Options { shard_multigets: true, ..before(&servers, mode) };
+        let options = with(before(&servers, mode), |pool| pool.shard_multigets = true);
         let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         let mut stream = String::new();
@@ -203,8 +208,9 @@ fn one_clients_pipelined_requests_are_answered_and_done_in_order() {
 #[test]
 fn workers_bound_what_is_in_service_and_the_rest_waits() {
     let server = Memcached::start();
-    let timeout = common::DEADLINE;
-    let proxy = Running::start(Options { timeout, ..options(&[&server], Mode::Workers(2)) });
+    let options =
+        with(options(&[&server], Mode::Workers(2)), |pool| pool.timeout = common::DEADLINE);
+    let proxy = Running::start(options);
     let mut clients: Vec<Client> = (0..10).map(|_| Client::connect(proxy.address)).collect();
     // Each has been served once, so all are connected and all connections are open.
     for client in &mut clients {

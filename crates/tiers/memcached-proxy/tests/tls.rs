@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{Client, MODES, Memcached, Running, options};
+use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{ClientTls, Options, ServerTls};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -95,11 +95,13 @@ fn clients_and_servers_are_spoken_to_with_tls() {
     let private = format!("ssl_key={}", key.display());
     let server = Memcached::start_with(&["-Z", "-o", &chain, "-o", &private]);
     for mode in MODES {
+        let options = with(options(&[&server], mode), |pool| {
+            pool.tls = Some(ServerTls::from_files(&certificate, Some("localhost")).unwrap());
+            pool.timeout = common::DEADLINE;
+        });
         let proxy = Running::start(Options {
             client_tls: Some(ClientTls::from_files(&certificate, &key, None).unwrap()),
-            server_tls: Some(ServerTls::from_files(&certificate, Some("localhost")).unwrap()),
-            timeout: common::DEADLINE,
-            ..options(&[&server], mode)
+            ..options
         });
         let mut clients: Vec<_> = (0..8).map(|_| call(proxy.address, &certificate)).collect();
         for (number, client) in clients.iter_mut().enumerate() {
@@ -221,8 +223,8 @@ fn a_server_with_another_certificate_is_not_asked() {
     let server = Memcached::start_with(&["-Z", "-o", &chain, "-o", &private]);
     for mode in MODES {
         let trust = ServerTls::from_files(&others.certificate(), Some("localhost")).unwrap();
-        let proxy =
-            Running::start(Options { server_tls: Some(trust), ..options(&[&server], mode) });
+        let options = with(options(&[&server], mode), |pool| pool.tls = Some(trust));
+        let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         for _ in 0..5 {
             let answer = client.line("get k\r\n");

@@ -1,19 +1,20 @@
 //! `kendall serve proxy`: the memcached middleware.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use kendall_memcached_proxy::{
-    Address, ClientTls, Mode, Options, Placement, Proxy as Middleware, Server, ServerTls, TlsError,
+    ClientTls, Config, Mode, Options, Placement, Pool, Proxy as Middleware, Reloader, Server,
+    ServerTls, StartError, hash_tag, server, size as bytes, time as duration,
 };
-use kendall_tier::{Clock, Routes, Stop};
-use kendall_units::{parse_bytes, parse_seconds};
+use kendall_tier::{Clock, Hangups, Routes, Stop};
 
 use super::{Running, TierFlags, address};
 use crate::exit::{Exit, exit_with};
-use crate::output;
+use crate::output::{self, Format};
 
 /// A network thread that did not come to the end of a turn in this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
@@ -23,15 +24,34 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// Runs the memcached middleware: clients do not know that it is there
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall serve proxy --listen 127.0.0.1:11211 --server \
-    127.0.0.1:11212 --server 127.0.0.1:11213 --workers 64 --shard-multigets")]
+    127.0.0.1:11212 --server 127.0.0.1:11213 --workers 64 --shard-multigets\n  \
+    kendall serve proxy --config proxy.toml --metrics 127.0.0.1:9100")]
 pub(crate) struct Proxy {
-    #[command(flatten)]
-    tier: TierFlags,
+    /// Address for clients; port 0 takes a free one, which the line `ready …` names
+    #[arg(long, value_name = "HOST:PORT", value_parser = address, required_unless_present = "config")]
+    listen: Option<SocketAddr>,
+
+    /// Address of the metrics page: /metrics, /snapshot, /health
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
+    /// Logs one line a second
+    #[arg(long)]
+    log_seconds: bool,
+
+    /// How the summary at the stop is printed; json is the message of GET /snapshot
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+
+    /// A file (TOML) with pools, routes and all that the flags below say; SIGHUP has it read again, and
+    /// no request is lost
+    #[arg(long, value_name = "FILE", conflicts_with_all = FILE_SAYS)]
+    config: Option<PathBuf>,
 
     /// A server; repeat it for each. With a weight, it holds so many times as many keys as one
     /// without (--placement hash)
-    #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]", required = true,
-        value_parser = server)]
+    #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]",
+        required_unless_present = "config", value_parser = server)]
     servers: Vec<Server>,
 
     /// A server that stands in for those that are ejected, instead of the ones left
@@ -115,6 +135,31 @@ pub(crate) struct Proxy {
     max_clients: usize,
 }
 
+/// Flags that cannot stand beside a file, which says the same.
+const FILE_SAYS: [&str; 21] = [
+    "servers",
+    "failover",
+    "listen_unix",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
+    "server_ca",
+    "server_name",
+    "threads",
+    "hash_tag",
+    "workers",
+    "mode",
+    "connections",
+    "placement",
+    "shard_multigets",
+    "timeout",
+    "eject_after",
+    "probe_every",
+    "max_value",
+    "queue",
+    "max_clients",
+];
+
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 enum ModeName {
     /// At most --workers requests in service, the others wait in a queue
@@ -136,15 +181,25 @@ enum PlacementName {
 impl Proxy {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
+        let hangups = Hangups::new()?;
         let options = self.options().map_err(|error| exit_with(Exit::Refused, error))?;
-        let middleware = Middleware::bind(options, Clock::monotonic())
-            .map_err(|error| exit_with(Exit::NotReady, error))?;
+        let middleware = Middleware::bind(options, Clock::monotonic()).map_err(|error| {
+            let refused = matches!(error, StartError::Plan(_));
+            exit_with(if refused { Exit::Refused } else { Exit::NotReady }, error)
+        })?;
         let instruments = middleware.instruments().clone();
         let listen = vec![middleware.address()];
         let pulses = middleware.pulses();
         let beats = move || pulses.iter().all(|pulse| pulse.beats_within(STUCK_AFTER));
         let routes = Routes::new().healthy_while(beats);
-        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        let flags = TierFlags {
+            listen: middleware.address(),
+            metrics: self.metrics,
+            log_seconds: self.log_seconds,
+            format: self.format,
+        };
+        let running = Running::start(&flags, &instruments, routes, &stop, listen)?;
+        let reloader = middleware.reloader();
         let asked = stop.clone();
         let (ended, end) = sync_channel(1);
         std::thread::Builder::new().name("network".into()).spawn(move || {
@@ -154,6 +209,9 @@ impl Proxy {
             // Nobody listens when it came too late.
             ended.send(outcome).unwrap_or_default();
         })?;
+        std::thread::Builder::new()
+            .name("reload".into())
+            .spawn(move || self.reload_at_hangups(hangups, &reloader))?;
         running.wait();
         let exit = match end.recv_timeout(STOP_WITHIN) {
             Ok(Ok(outcome)) => outcome.map(|()| Exit::Done)?,
@@ -166,92 +224,75 @@ impl Proxy {
         running.finish().map(|done| if exit == Exit::Done { done } else { exit })
     }
 
-    fn options(&self) -> Result<Options, TlsError> {
+    /// Reads the file, or what the flags name, at each SIGHUP, for as long as the process lives.
+    fn reload_at_hangups(self, mut hangups: Hangups, reloader: &Reloader) {
+        let from =
+            self.config.as_ref().map_or("the flags".into(), |path| path.display().to_string());
+        loop {
+            hangups.wait();
+            let reloaded = self
+                .options()
+                .and_then(|options| reloader.reload(options).map_err(anyhow::Error::new));
+            match reloaded {
+                Ok(()) => output::note(&format!("reloaded {from}")),
+                Err(error) => {
+                    output::note(&format!("not reloaded, and all goes on as before: {error:#}"));
+                }
+            }
+        }
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let Some(path) = &self.config else { return self.options_of_flags() };
+        let config = Config::from_file(path)?;
+        let listen = self.listen.or(config.listen).ok_or_else(|| {
+            anyhow::anyhow!(
+                "{}: no address to listen on; write listen = \"127.0.0.1:11211\", or --listen",
+                path.display()
+            )
+        })?;
+        Ok(Options { listen, ..config.options })
+    }
+
+    fn options_of_flags(&self) -> anyhow::Result<Options> {
         let client_tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
                 Some(ClientTls::from_files(certificate, key, self.tls_client_ca.as_deref())?)
             }
             _ => None,
         };
-        let server_tls = match &self.server_ca {
+        let tls = match &self.server_ca {
             Some(authority) => Some(ServerTls::from_files(authority, self.server_name.as_deref())?),
             None => None,
         };
-        Ok(Options {
-            client_tls,
-            server_tls,
-            mode: match self.mode {
-                ModeName::Worker => Mode::Workers(self.workers),
-                ModeName::Pipelined => Mode::Pipelined { connections: self.connections },
-            },
+        let pool = Pool {
+            tls,
+            failover: self.failover.clone(),
             placement: match self.placement {
                 PlacementName::Replicate => Placement::Replicate,
                 PlacementName::Hash => Placement::Hash,
             },
+            hash_tag: self.hash_tag,
             shard_multigets: self.shard_multigets,
             timeout: self.timeout,
             eject_after: self.eject_after,
             probe_every: self.probe_every,
+            ..Pool::new("main", self.servers.clone())
+        };
+        let listen = self.listen.ok_or_else(|| anyhow::anyhow!("--listen is missing"))?;
+        Ok(Options {
+            client_tls,
+            mode: match self.mode {
+                ModeName::Worker => Mode::Workers(self.workers),
+                ModeName::Pipelined => Mode::Pipelined { connections: self.connections },
+            },
             value_bytes: self.max_value,
             queue_length: self.queue,
             connections: self.max_clients,
-            listen: self.tier.listen,
             listen_unix: self.listen_unix.clone(),
-            servers: self.servers.clone(),
-            failover: self.failover.clone(),
-            hash_tag: self.hash_tag,
             threads: self.threads,
+            pools: vec![pool],
+            ..Options::new(listen, Vec::new())
         })
     }
-}
-
-/// `HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without.
-fn server(text: &str) -> Result<Server, String> {
-    let (place, weight) = match text.rsplit_once(':') {
-        Some((place, weight)) if has_port(place) => {
-            let weight = weight.parse::<u32>().ok().filter(|weight| (1..=10_000).contains(weight));
-            (place, weight.ok_or_else(|| "a weight is a number from 1 to 10000".to_owned())?)
-        }
-        _ => (text, 1),
-    };
-    let address = match place.strip_prefix("unix:") {
-        Some("") => return Err("a path is missing; write it as unix:/run/memcached.sock".into()),
-        Some(path) => Address::Unix(path.into()),
-        None => Address::Tcp(address(place)?),
-    };
-    Ok(Server { address, weight })
-}
-
-/// Whether what stands before the last colon is whole by itself, so that a weight follows.
-fn has_port(place: &str) -> bool {
-    if let Some(path) = place.strip_prefix("unix:") {
-        return !path.is_empty();
-    }
-    // The colons of an IPv6 address stand in brackets.
-    let behind_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
-    behind_host.contains(':')
-}
-
-fn hash_tag(text: &str) -> Result<[u8; 2], String> {
-    let marks: Option<[u8; 2]> = text.as_bytes().try_into().ok();
-    marks
-        .filter(u8_pair_is_plain)
-        .ok_or_else(|| format!("`{text}` is not two marks; write them like `{{}}`"))
-}
-
-fn u8_pair_is_plain(marks: &[u8; 2]) -> bool {
-    marks.iter().all(u8::is_ascii_graphic)
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = parse_seconds(text).map_err(|error| error.to_string())?;
-    if seconds.get() <= 0.0 {
-        return Err(format!("`{text}` is no time to wait; write it like `500ms`"));
-    }
-    Ok(seconds.as_duration())
-}
-
-fn bytes(text: &str) -> Result<usize, String> {
-    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
-    usize::try_from(bytes).map_err(|_| format!("`{text}` is more than this machine can hold"))
 }

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::thread::JoinHandle;
 
-use kendall_memcached_proxy::{Mode, Options, Proxy};
+use kendall_memcached_proxy::{Mode, Options, Pool, Proxy, Reloader};
 use kendall_testing::Process;
 pub(crate) use kendall_testing::{DEADLINE, free_address, wait_until as wait_for};
 use kendall_tier::{Clock, Instruments, Stop};
@@ -71,6 +71,7 @@ impl Memcached {
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) instruments: Instruments,
+    pub(crate) reloader: Reloader,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,10 +80,11 @@ impl Running {
     pub(crate) fn start(options: Options) -> Self {
         let proxy = Proxy::bind(options, Clock::monotonic()).unwrap();
         let (address, instruments) = (proxy.address(), proxy.instruments().clone());
+        let reloader = proxy.reloader();
         let stop = Stop::new();
         let asked = stop.clone();
         let thread = Some(std::thread::spawn(move || proxy.run(&asked).unwrap()));
-        Self { address, instruments, stop, thread }
+        Self { address, instruments, reloader, stop, thread }
     }
 
     /// Stops it and waits for its end.
@@ -116,6 +118,12 @@ impl Drop for Running {
 pub(crate) fn options(servers: &[&Memcached], mode: Mode) -> Options {
     let listen = "127.0.0.1:0".parse().unwrap();
     Options { mode, ..Options::new(listen, servers.iter().map(|server| server.address).collect()) }
+}
+
+/// With the first pool used in another way.
+pub(crate) fn with(mut options: Options, change: impl FnOnce(&mut Pool)) -> Options {
+    change(&mut options.pools[0]);
+    options
 }
 
 /// Both ways of working.

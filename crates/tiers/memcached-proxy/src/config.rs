@@ -1,0 +1,435 @@
+//! The file of which the flags of `kendall serve proxy` are a short form.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kendall_keys::{Form, Key, Lines, Problem, Quantity, Section, join};
+use kendall_units::{parse_bytes, parse_seconds, parse_share};
+use toml::{Table, Value};
+
+use crate::options::{
+    Address, MILLION, Mode, Options, Placement, Pool, Route, Server, Shadow, WarmUp,
+};
+use crate::tls::{ClientTls, ServerTls, TlsError};
+
+/// A file that says nothing that can be carried out. The proxy goes on as it was, if it runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no TOML.
+    #[error("{}:{line}: {what}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// A key, or its value.
+    #[error("{}:{line}: {problem}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// The files of certificates and keys.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+static TIME: Quantity =
+    Quantity { name: "a time", example: "`500ms` or `1h`", check: |text| time(text).map(drop) };
+static SIZE: Quantity =
+    Quantity { name: "a size", example: "`1MiB`", check: |text| size(text).map(drop) };
+static SHARE: Quantity =
+    Quantity { name: "a share", example: "`10%`", check: |text| share(text).map(drop) };
+
+/// Keys of the whole file.
+pub const CONFIG: &[Key] = &[
+    Key::text("listen", "address for clients; --listen stands before it").optional(),
+    Key::text("listen_unix", "socket in the file system for clients of this machine").optional(),
+    Key::new("tls", Form::Table(&[TLS]), "TLS for clients of `listen`").optional(),
+    Key::count(
+        "threads",
+        1,
+        64,
+        "network threads; workers, queue and clients are divided among them",
+    )
+    .or("1"),
+    Key::choice("mode", &["worker", "pipelined"], "how requests reach the servers")
+        .or("\"worker\""),
+    Key::count("workers", 1, 4096, "requests in service at once, in mode `worker`").or("64"),
+    Key::count("connections", 1, 64, "connections to each server, in mode `pipelined`").or("1"),
+    Key::count("queue", 0, 100_000_000, "requests that may wait for a worker").or("100000"),
+    Key::count("max_clients", 1, 10_000_000, "clients that may be connected").or("16384"),
+    Key::quantity("max_value", &SIZE, "longest value; as memcached's -I").or("\"1MiB\""),
+    Key::text("pool", "pool of the keys for which there is no route, if there are several pools")
+        .optional(),
+    Key::new(
+        "pools",
+        Form::Named(&Form::Table(&[POOL])),
+        "servers that hold the same keys, by name",
+    ),
+    Key::new("routes", Form::Tables(&[ROUTE]), "keys that go to a pool of their own").optional(),
+];
+
+/// Keys of `[tls]`.
+pub const TLS: &[Key] = &[
+    Key::text("certificate", "file of the certificate chain (PEM)"),
+    Key::text("key", "file of its private key (PEM)"),
+    Key::text("client_authority", "authority (PEM) whose certificate every client must show")
+        .optional(),
+];
+
+/// Keys of `[pools.NAME]`.
+pub const POOL: &[Key] = &[
+    Key::new(
+        "servers",
+        Form::Texts,
+        "`HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without",
+    ),
+    Key::texts("failover", "servers that stand in for those that are ejected"),
+    Key::choice("placement", &["replicate", "hash"], "writes to all and reads in turn, or ketama")
+        .or("\"replicate\""),
+    Key::text("hash_tag", "the two marks around the part of a key that places it").optional(),
+    Key::flag("shard_multigets", "splits a get of several keys over all servers").optional(),
+    Key::text(
+        "authority",
+        "authority (PEM) of the servers' certificates: they are spoken to with TLS",
+    )
+    .optional(),
+    Key::text("server_name", "name in those certificates; the servers' address without it")
+        .optional(),
+    Key::quantity("timeout", &TIME, "longest wait for a server that gives no byte").or("\"1s\""),
+    Key::count("eject_after", 1, 1_000_000, "failures in a row after which a server is ejected")
+        .or("3"),
+    Key::quantity("probe_every", &TIME, "how often one that is ejected is probed").or("\"1s\""),
+    Key::new("warm_up", Form::Table(&[WARM_UP]), "where items come from that are not here yet")
+        .optional(),
+    Key::new("shadow", Form::Table(&[SHADOW]), "who gets copies of the requests").optional(),
+];
+
+/// Keys of a pool's `warm_up`.
+pub const WARM_UP: &[Key] = &[
+    Key::text("from", "the pool that has the items"),
+    Key::quantity("longest", &TIME, "longest that an item stays which was brought over").optional(),
+];
+
+/// Keys of a pool's `shadow`.
+pub const SHADOW: &[Key] = &[
+    Key::text("pool", "the pool that gets copies"),
+    Key::quantity("share", &SHARE, "of how many keys").or("\"100%\""),
+];
+
+/// Keys of `[[routes]]`.
+pub const ROUTE: &[Key] = &[
+    Key::text("prefix", "what the keys begin with; the longest counts"),
+    Key::text("pool", "their pool"),
+];
+
+/// What a file says; the address to listen on may be said elsewhere.
+#[derive(Debug)]
+pub struct Config {
+    /// Where clients connect, if the file says so.
+    pub listen: Option<SocketAddr>,
+    /// All else. `listen` of it says nothing.
+    pub options: Options,
+}
+
+impl Config {
+    /// Reads a file, and those of certificates and keys that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which says where and what to write instead.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`from_file`](Self::from_file), of its text.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
+            ConfigError::Syntax { path: path.to_owned(), line, what: error.message().to_owned() }
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        read(&table, folder).map_err(|wrong| match wrong {
+            Wrong::Tls(error) => ConfigError::Tls(error),
+            Wrong::Problem(problem) => {
+                let line = Lines::of(text).line(&problem.key);
+                ConfigError::Key { path: path.to_owned(), line, problem }
+            }
+        })
+    }
+}
+
+enum Wrong {
+    Problem(Problem),
+    Tls(TlsError),
+}
+
+impl From<Problem> for Wrong {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl From<TlsError> for Wrong {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
+}
+
+fn read(table: &Table, folder: &Path) -> Result<Config, Wrong> {
+    let mut file = Section::new("", table, &[CONFIG]);
+    let listen = match file.opt_text("listen")? {
+        Some(text) => Some(address(&text).map_err(|what| file.problem("listen", what))?),
+        None => None,
+    };
+    let mode = match file.choice("mode", &[("worker", true), ("pipelined", false)])? {
+        true => Mode::Workers(file.small("workers")?),
+        false => Mode::Pipelined { connections: file.small("connections")? },
+    };
+    let client_tls = if file.has("tls") { Some(client_tls(&mut file, folder)?) } else { None };
+    let main = file.opt_text("pool")?;
+    let mut pools = pools(&mut file, folder)?;
+    main_first(&file, &mut pools, main.as_deref())?;
+    let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
+    let options = Options {
+        listen: unspecified,
+        listen_unix: file.opt_text("listen_unix")?.map(PathBuf::from),
+        client_tls,
+        threads: file.small("threads")?,
+        mode,
+        value_bytes: file.quantity("max_value", size)?.1,
+        queue_length: whole(file.count("queue")?),
+        connections: whole(file.count("max_clients")?),
+        pools,
+        routes: routes(&mut file)?,
+    };
+    file.known()?;
+    Ok(Config { listen, options })
+}
+
+fn whole(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Puts the pool that has the keys without a route before the others.
+fn main_first(file: &Section<'_>, pools: &mut [Pool], main: Option<&str>) -> Result<(), Problem> {
+    let place = match main {
+        Some(name) => pools.iter().position(|pool| pool.name == name).ok_or_else(|| {
+            let known: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+            let known = known.join(", ");
+            file.problem("pool", format!("there is no pool `{name}` (there are: {known})"))
+        })?,
+        None if pools.len() == 1 => 0,
+        None => {
+            let what = "is missing: there are several pools; name the one that has the keys for which \
+                        there is no route";
+            return Err(file.problem("pool", what));
+        }
+    };
+    pools[..=place].rotate_right(1);
+    Ok(())
+}
+
+fn client_tls(file: &mut Section<'_>, folder: &Path) -> Result<ClientTls, Wrong> {
+    let mut tls = file.section("tls")?;
+    let certificate = folder.join(tls.text("certificate")?);
+    let key = folder.join(tls.text("key")?);
+    let authority = tls.opt_text("client_authority")?.map(|path| folder.join(path));
+    tls.known()?;
+    Ok(ClientTls::from_files(&certificate, &key, authority.as_deref())?)
+}
+
+fn pools(file: &mut Section<'_>, folder: &Path) -> Result<Vec<Pool>, Wrong> {
+    let named = file.section("pools")?;
+    let mut pools = Vec::new();
+    for (name, value) in named.entries() {
+        let path = join("pools", name);
+        let Value::Table(table) = value else {
+            let what = format!("`{value}` is not a table; write `[{path}]`");
+            return Err(named.problem(name, what).into());
+        };
+        pools.push(pool(name, Section::new(&path, table, &[POOL]), folder)?);
+    }
+    if pools.is_empty() {
+        return Err(file
+            .problem("pools", "there is none; write `[pools.main]` with its servers")
+            .into());
+    }
+    Ok(pools)
+}
+
+fn pool(name: &str, mut keys: Section<'_>, folder: &Path) -> Result<Pool, Wrong> {
+    let mut all = |key: &str| -> Result<Vec<Server>, Problem> {
+        let mut servers = Vec::new();
+        for text in keys.words(key)? {
+            servers.push(
+                server(&text).map_err(|what| keys.problem(key, format!("`{text}`: {what}")))?,
+            );
+        }
+        Ok(servers)
+    };
+    let (servers, failover) = (all("servers")?, all("failover")?);
+    if servers.is_empty() {
+        return Err(keys.problem("servers", "is missing; write like [\"127.0.0.1:11212\"]").into());
+    }
+    let placements = [("replicate", Placement::Replicate), ("hash", Placement::Hash)];
+    let marks = keys.opt_text("hash_tag")?.map(|text| hash_tag(&text)).transpose();
+    let server_name = keys.opt_text("server_name")?;
+    let authority = keys.opt_text("authority")?.map(|path| folder.join(path));
+    if server_name.is_some() && authority.is_none() {
+        let what = "says nothing without `authority`, with which servers are spoken to with TLS";
+        return Err(keys.problem("server_name", what).into());
+    }
+    let tls = match authority {
+        Some(path) => Some(ServerTls::from_files(&path, server_name.as_deref())?),
+        None => None,
+    };
+    let pool = Pool {
+        servers,
+        failover,
+        placement: keys.choice("placement", &placements)?,
+        hash_tag: marks.map_err(|what| keys.problem("hash_tag", what))?,
+        shard_multigets: keys.flag("shard_multigets")?,
+        tls,
+        timeout: keys.quantity("timeout", time)?.1,
+        eject_after: keys.small("eject_after")?,
+        probe_every: keys.quantity("probe_every", time)?.1,
+        warm_up: if keys.has("warm_up") { Some(warm_up(&mut keys)?) } else { None },
+        shadow: if keys.has("shadow") { Some(shadow(&mut keys)?) } else { None },
+        ..Pool::new(name, Vec::new())
+    };
+    keys.known()?;
+    Ok(pool)
+}
+
+fn warm_up(pool: &mut Section<'_>) -> Result<WarmUp, Problem> {
+    let mut keys = pool.section("warm_up")?;
+    let from = keys.text("from")?;
+    let longest = if keys.has("longest") { Some(keys.quantity("longest", time)?.1) } else { None };
+    keys.known()?;
+    Ok(WarmUp { from, longest })
+}
+
+fn shadow(pool: &mut Section<'_>) -> Result<Shadow, Problem> {
+    let mut keys = pool.section("shadow")?;
+    let (pool, millionths) = (keys.text("pool")?, keys.quantity("share", share)?.1);
+    keys.known()?;
+    Ok(Shadow { pool, millionths })
+}
+
+fn routes(file: &mut Section<'_>) -> Result<Vec<Route>, Problem> {
+    let mut routes = Vec::new();
+    for mut route in file.sections("routes")? {
+        let prefix = route.text("prefix")?.into_bytes();
+        let pool = route.text("pool")?;
+        route.known()?;
+        routes.push(Route { prefix, pool });
+    }
+    Ok(routes)
+}
+
+/// A `HOST:PORT`, its name resolved.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let form = "write it as HOST:PORT, such as 127.0.0.1:11211";
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; {form}"))?;
+    found.next().ok_or_else(|| format!("the name has no address; {form}"))
+}
+
+/// `HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn server(text: &str) -> Result<Server, String> {
+    let (place, weight) = match text.rsplit_once(':') {
+        Some((place, weight)) if has_port(place) => {
+            let weight = weight.parse::<u32>().ok().filter(|weight| (1..=10_000).contains(weight));
+            (place, weight.ok_or_else(|| "a weight is a number from 1 to 10000".to_owned())?)
+        }
+        _ => (text, 1),
+    };
+    let address = match place.strip_prefix("unix:") {
+        Some("") => return Err("a path is missing; write it as unix:/run/memcached.sock".into()),
+        Some(path) => Address::Unix(path.into()),
+        None => Address::Tcp(address(place)?),
+    };
+    Ok(Server { address, weight })
+}
+
+/// Whether what stands before the last colon is whole by itself, so that a weight follows.
+fn has_port(place: &str) -> bool {
+    if let Some(path) = place.strip_prefix("unix:") {
+        return !path.is_empty();
+    }
+    // The colons of an IPv6 address stand in brackets.
+    let behind_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+    behind_host.contains(':')
+}
+
+/// Two marks, such as `{}`.
+///
+/// # Errors
+/// What to write.
+pub fn hash_tag(text: &str) -> Result<[u8; 2], String> {
+    let marks: Option<[u8; 2]> = text.as_bytes().try_into().ok();
+    marks
+        .filter(|marks| marks.iter().all(u8::is_ascii_graphic))
+        .ok_or_else(|| format!("`{text}` is not two marks; write them like `{{}}`"))
+}
+
+/// A time above 0.
+///
+/// # Errors
+/// What to write.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let seconds = parse_seconds(text).map_err(|error| error.to_string())?;
+    if seconds.get() <= 0.0 {
+        return Err(format!("`{text}` is no time to wait; write it like `500ms`"));
+    }
+    Ok(seconds.as_duration())
+}
+
+/// A size that this machine can count.
+///
+/// # Errors
+/// What to write.
+pub fn size(text: &str) -> Result<usize, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
+    usize::try_from(bytes).map_err(|_| format!("`{text}` is more than this machine can hold"))
+}
+
+/// Millionths, above 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share is from 0 to 1"
+)]
+fn share(text: &str) -> Result<u32, String> {
+    let share = parse_share(text).map_err(|error| error.to_string())?;
+    let millionths = (share * f64::from(MILLION)).round() as u32;
+    if millionths == 0 || millionths > MILLION {
+        return Err(format!("`{text}` is not from 0.0001% to 100%"));
+    }
+    Ok(millionths)
+}
