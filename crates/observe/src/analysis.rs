@@ -7,6 +7,7 @@ use kendall_units::exact_f64;
 
 use crate::fetch::Observed;
 use crate::growth::{Growth, Saturation, growth};
+use crate::mixes::ClassNetwork;
 use crate::network::Network;
 use crate::system::{Quantity, System};
 use crate::windows::{TierMeans, Window, Windows};
@@ -57,6 +58,8 @@ pub struct Analysis {
     pub bottleneck: Result<usize, Vec<usize>>,
     /// The open network, or why there is none.
     pub network: Result<Network, String>,
+    /// The same with the classes of the entry, or why there is none; `None` where it has no classes.
+    pub class_network: Option<Result<ClassNetwork, String>>,
     /// How the load grows from day to day, where whole days were seen.
     pub growth: Result<Growth, String>,
 }
@@ -167,7 +170,14 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
     }
     let network = Network::fit(system, &tiers, &used);
+    let places: Vec<(usize, &Window)> =
+        windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none()).collect();
+    let class_network = network
+        .as_ref()
+        .ok()
+        .and_then(|network| ClassNetwork::fit(system, observed, &tiers, network, &places));
     Ok(Analysis {
+        class_network,
         laws: [laws(system, &used), forced_flow(system, observed)].concat(),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (

@@ -44,6 +44,29 @@ pub(crate) struct Heat {
     pub(crate) bounds: Vec<f64>,
     /// Share of the requests of a row in each bin; `None` without requests.
     pub(crate) rows: Vec<Vec<Option<f64>>>,
+    /// Requests of each row over the step: times the length of a step, how many there were.
+    pub(crate) requests: Vec<f64>,
+}
+
+impl Heat {
+    /// Ends of each bin for a logarithmic axis: the lowest begins at 0 and a last without a bound never
+    /// ends, so both are drawn as wide as their neighbour.
+    pub(crate) fn ends(&self) -> Vec<(f64, f64)> {
+        let ratio = |at: usize| match (self.bounds.get(at), self.bounds.get(at + 1)) {
+            (Some(low), Some(high)) if *low > 0.0 && high.is_finite() => high / low,
+            _ => 2.0,
+        };
+        let bin = |(at, bound): (usize, &f64)| {
+            let low = if at == 0 { None } else { self.bounds.get(at - 1) };
+            match (low, bound.is_finite()) {
+                (None, true) => (bound / ratio(0), *bound),
+                (Some(low), true) => (*low, *bound),
+                (Some(low), false) => (*low, low * ratio(at.saturating_sub(2))),
+                (None, false) => (1e-3, 1.0),
+            }
+        };
+        self.bounds.iter().enumerate().map(bin).collect()
+    }
 }
 
 /// Shares by bin of `windows` windows of `steps` steps each, `together` of them in a row, in at most
@@ -85,13 +108,13 @@ pub(crate) fn heat(
         columns[at].iter_mut().zip(right).for_each(|(a, b)| *a += b);
         bounds.remove(at);
     }
-    let rows = (0..rows)
-        .map(|row| {
-            let all: f64 = columns.iter().map(|column| column[row]).sum();
-            columns.iter().map(|column| (all > 0.0).then(|| column[row] / all)).collect()
-        })
-        .collect();
-    Some(Heat { bounds, rows })
+    let requests: Vec<f64> =
+        (0..rows).map(|row| columns.iter().map(|column| column[row]).sum()).collect();
+    let shares = |(row, all): (usize, &f64)| {
+        columns.iter().map(|column| (*all > 0.0).then(|| column[row] / all)).collect()
+    };
+    let rows = requests.iter().enumerate().map(shares).collect();
+    Some(Heat { bounds, rows, requests })
 }
 
 #[cfg(test)]
@@ -115,6 +138,12 @@ mod tests {
         assert_eq!(found.bounds, [0.001, 0.01, 0.1, 1.0]);
         let expected = [[0.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.25, 0.75]];
         assert_eq!(found.rows, expected.map(|row| row.map(Some).to_vec()));
+        assert_eq!(found.requests, [16.0, 4.0]);
+        let ends = found.ends();
+        assert_eq!(ends[0], (0.001 / 10.0, 0.001));
+        assert_eq!(ends[3], (0.1, 1.0));
+        let open = Heat { bounds: vec![0.1, 0.4, f64::INFINITY], rows: vec![], requests: vec![] };
+        assert_eq!(open.ends(), [(0.1 / 4.0, 0.1), (0.1, 0.4), (0.4, 1.6)]);
         // Put together, no request is lost and bounds are those that remain.
         let narrow = heat(&tier, 2, 2, 2, 2).unwrap();
         assert_eq!(narrow.rows.len(), 1);

@@ -10,13 +10,13 @@ use crate::fetch::{Observed, TierSeries};
 use crate::system::{Quantity, System};
 
 /// Classes with a smaller share of a tier's requests have no demand of their own.
-const NOTABLE: f64 = 0.01;
+pub(crate) const NOTABLE: f64 = 0.01;
 
 /// Mixes that differ this little do not tell demands of classes apart.
 ///
 /// # Source
 /// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
-const HIGH_CONDITION: f64 = 30.0;
+pub(crate) const HIGH_CONDITION: f64 = 30.0;
 
 /// Share of the steps of a window that must be there.
 const PRESENT: f64 = 0.75;
@@ -136,7 +136,7 @@ fn class(
 }
 
 /// Mean of the steps that are there, if enough are.
-fn present(values: &[f64]) -> Option<f64> {
+pub(crate) fn present(values: &[f64]) -> Option<f64> {
     let there: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let enough = exact_f64(there.len() as u64) >= PRESENT * exact_f64(values.len() as u64);
     (enough && !there.is_empty()).then(|| mean(&there))

@@ -17,6 +17,7 @@ mod classes;
 mod fetch;
 mod grid;
 mod growth;
+mod mixes;
 mod network;
 mod preset;
 mod prometheus;
@@ -38,12 +39,13 @@ pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
 pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
 pub use grid::{Grid, GridError};
 pub use growth::{Growth, Saturation, growth};
+pub use mixes::{ClassNetwork, NetworkClass};
 pub use network::{Network, Score};
 pub use preset::{PRESETS, Preset};
 pub use prometheus::{Authentication, Prometheus};
 pub use recording::{Recorder, Recording};
 pub use samples::{SampleError, Samples};
-pub use system::{Quantity, System, SystemError, Tier};
+pub use system::{Quantity, Queues, System, SystemError, Tier};
 pub use table::CsvTable;
 pub use what_if::{Answer, Change, ChangeError, answer};
 pub use windows::{Window, Windows};
@@ -85,6 +87,18 @@ pub enum SourceError {
         /// Why.
         #[source]
         source: Box<ureq::Error>,
+    },
+    /// What answers is no Prometheus, or does not answer us.
+    #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
+    Status {
+        /// Which.
+        url: String,
+        /// HTTP status.
+        status: u16,
+        /// How the answer begins.
+        begin: String,
+        /// What to do.
+        remedy: String,
     },
     /// The server refused the query.
     #[error("the query `{query}` was refused: {reason}")]

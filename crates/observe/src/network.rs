@@ -8,7 +8,7 @@ use kendall_stats::sample;
 use kendall_units::exact_f64;
 
 use crate::analysis::{CONFIDENCE, TierAnalysis, rate};
-use crate::system::System;
+use crate::system::{Queues, System};
 use crate::windows::Window;
 
 /// Share of the windows that the fit may see.
@@ -19,6 +19,9 @@ const FEWEST_SCORED: usize = 2;
 
 /// Waiting below this share of the service time says nothing about its variability.
 const NOTABLE_WAITING: f64 = 0.05;
+
+/// Most servers with a queue of their own; of more, so many are modelled.
+const MOST_STATIONS: u64 = 1_000;
 
 /// A number and its standard error.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -46,8 +49,17 @@ pub struct Center {
     pub waiting_assumed: bool,
     /// A server is held while the tiers below work.
     pub held: bool,
+    /// Each server has a queue of its own, and its share of the requests.
+    pub queue_each: bool,
     /// Itself and all tiers below it.
     pub below: Vec<usize>,
+}
+
+impl Center {
+    /// How many stations stand for it, and how many servers each has.
+    fn stations(&self) -> (u64, u64) {
+        if self.queue_each { (self.servers.clamp(1, MOST_STATIONS), 1) } else { (1, self.servers) }
+    }
 }
 
 /// How the network did where it was not fitted.
@@ -129,26 +141,11 @@ impl Network {
     }
 
     fn scored(&self, system: &System, kept: &[&Window]) -> Option<Score> {
-        let ratios: Vec<f64> = kept
-            .iter()
-            .filter_map(|window| {
-                let measured = window.tiers[system.entry].response_time_s?;
-                let predicted = self.at(rate(system, window)?).ok()?.response_time_s;
-                (measured > 0.0).then(|| predicted / measured)
-            })
-            .collect();
-        if ratios.len() < FEWEST_SCORED {
-            return None;
-        }
-        let mut errors: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
-        errors.sort_by(f64::total_cmp);
-        let squares: Vec<f64> = ratios.iter().map(|ratio| ratio.ln().powi(2)).collect();
-        Some(Score {
-            windows: ratios.len(),
-            median_error: sample::sorted_quantile(&errors, 0.5),
-            worst_error: errors.last().copied().unwrap_or(0.0),
-            log_error: sample::mean(&squares).sqrt(),
-        })
+        let pairs = kept.iter().filter_map(|window| {
+            let measured = window.tiers[system.entry].response_time_s?;
+            Some((self.at(rate(system, window)?).ok()?.response_time_s, measured))
+        });
+        score_of(&pairs.collect::<Vec<(f64, f64)>>())
     }
 
     /// The model at a load, as every solver takes it.
@@ -162,17 +159,20 @@ impl Network {
         for (index, center) in self.centers.iter().enumerate() {
             let pooled = center.held && self.owns(index);
             let service = center.service_time_s.value;
-            let station = if pooled {
-                Station::delay(&center.name)
-            } else {
-                Station::queue(&center.name, center.servers)
-            };
-            stations.push(station.with_service_time(0, service).with_visits(0, center.visits));
+            let (parts, servers) = center.stations();
+            let visits = center.visits / exact_f64(parts);
+            for part in 1..=parts {
+                let name =
+                    if parts > 1 { format!("{} {part}", center.name) } else { center.name.clone() };
+                let station =
+                    if pooled { Station::delay(&name) } else { Station::queue(&name, servers) };
+                stations.push(station.with_service_time(0, service).with_visits(0, visits));
+            }
             if pooled {
                 pools.push(Pool {
                     name: format!("{} (held)", center.name),
                     tokens: center.servers,
-                    stations: center.below.clone(),
+                    stations: center.below.iter().flat_map(|below| self.places(*below)).collect(),
                     classes: vec![0],
                     queue_capacity: None,
                 });
@@ -184,6 +184,13 @@ impl Network {
         }
         let model = Model::new(&self.name, vec![class], stations).map_err(|e| e.to_string())?;
         model.with_pools(pools).map_err(|error| error.to_string())
+    }
+
+    /// The stations of a center in the model.
+    fn places(&self, index: usize) -> std::ops::Range<usize> {
+        let count = |center: &Center| usize::try_from(center.stations().0).unwrap_or(usize::MAX);
+        let from: usize = self.centers[..index].iter().map(count).sum();
+        from..from + count(&self.centers[index])
     }
 
     /// Whether a tier is the only way to all that is below it, so that its servers are held for
@@ -210,7 +217,9 @@ impl Network {
     fn point(&self, solution: &Solution) -> NetworkPoint {
         let mut response_time_s = solution.classes[0].system_response;
         let mut utilizations = Vec::with_capacity(self.centers.len());
-        for (center, station) in self.centers.iter().zip(&solution.stations) {
+        for (index, center) in self.centers.iter().enumerate() {
+            // Stations of one center are alike.
+            let Some(station) = solution.stations.get(self.places(index).start) else { continue };
             let waiting = station.waiting_time.first().copied().unwrap_or(0.0);
             response_time_s += (center.waiting_factor.value - 1.0) * center.visits * waiting;
             let name = format!("{} (held)", center.name);
@@ -276,8 +285,11 @@ fn center(
         value: service,
         standard_error: (variance / exact_f64(services.len() as u64)).sqrt(),
     };
-    let (waiting_factor, waiting_assumed) = waiting(system, tier, seen, index, held, service);
+    let (waiting_factor, waiting_assumed) =
+        waiting(system, tier, seen, index, held, &vec![service; seen.len()]);
+    let queue_each = system.tiers[index].queues == Queues::Each;
     Ok(Center {
+        queue_each,
         name: name.clone(),
         servers: tier.servers,
         visits,
@@ -287,6 +299,39 @@ fn center(
         held,
         below: below(system, index),
     })
+}
+
+/// How predicted response times do beside measured ones; `None` with fewer than two.
+pub(crate) fn score_of(pairs: &[(f64, f64)]) -> Option<Score> {
+    let ratios: Vec<f64> = pairs
+        .iter()
+        .filter(|(_, measured)| *measured > 0.0)
+        .map(|(predicted, measured)| predicted / measured)
+        .collect();
+    if ratios.len() < FEWEST_SCORED {
+        return None;
+    }
+    let mut errors: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let squares: Vec<f64> = ratios.iter().map(|ratio| ratio.ln().powi(2)).collect();
+    Some(Score {
+        windows: ratios.len(),
+        median_error: sample::sorted_quantile(&errors, 0.5),
+        worst_error: errors.last().copied().unwrap_or(0.0),
+        log_error: sample::mean(&squares).sqrt(),
+    })
+}
+
+/// Busy servers of a tier in one window, less those that are held while the tiers below work.
+pub(crate) fn own_busy(system: &System, window: &Window, index: usize, held: bool) -> Option<f64> {
+    let mut busy = window.tiers[index].busy?;
+    if held {
+        for called in &system.tiers[index].calls {
+            let other = &window.tiers[*called];
+            busy -= other.throughput_per_s? * other.response_time_s?;
+        }
+    }
+    Some(busy)
 }
 
 /// S of one visit in one window: busy servers over throughput, less what those below take.
@@ -299,25 +344,21 @@ fn own_service(
 ) -> Option<f64> {
     let means = &window.tiers[index];
     let here = means.throughput_per_s.or_else(|| Some(rate(system, window)? * visits))?;
-    let mut busy = means.busy?;
-    if held {
-        for called in &system.tiers[index].calls {
-            let other = &window.tiers[*called];
-            busy -= other.throughput_per_s? * other.response_time_s?;
-        }
-    }
+    let busy = own_busy(system, window, index, held)?;
     (here > 0.0).then(|| busy / here)
 }
 
 /// How much longer requests wait than M/M/m says, where they wait at all: least squares through
 /// the origin of measured on modelled waiting times.
-fn waiting(
+///
+/// `services` is what a visit takes in each window.
+pub(crate) fn waiting(
     system: &System,
     tier: &TierAnalysis,
     seen: &[&Window],
     index: usize,
     held: bool,
-    service: f64,
+    services: &[f64],
 ) -> (Fitted, bool) {
     let assumed = (Fitted { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 }, true);
     if held || !system.tiers[index].calls.is_empty() {
@@ -325,13 +366,17 @@ fn waiting(
     }
     let pairs: Vec<(f64, f64)> = seen
         .iter()
-        .filter_map(|window| {
+        .zip(services)
+        .filter_map(|(window, service)| {
             let means = &window.tiers[index];
             let arrivals = means.throughput_per_s?;
+            let each = system.tiers[index].queues == Queues::Each;
+            let (share, servers) =
+                if each { (exact_f64(tier.servers), 1) } else { (1.0, tier.servers) };
             let model = Model::new(
                 "waiting",
-                vec![Class::open("requests", arrivals)],
-                vec![Station::queue("tier", tier.servers).with_service_time(0, service)],
+                vec![Class::open("requests", arrivals / share)],
+                vec![Station::queue("tier", servers).with_service_time(0, *service)],
             );
             let solution = solve(&model.ok()?, Solver::Auto).ok()?;
             let modelled = solution.stations[0].waiting_time.first().copied()?;
@@ -340,6 +385,7 @@ fn waiting(
         .collect();
     let square: f64 = pairs.iter().map(|(x, _)| x * x).sum();
     let largest = pairs.iter().map(|(x, _)| *x).fold(0.0, f64::max);
+    let service = sample::mean(services);
     if pairs.len() < 3 || largest < NOTABLE_WAITING * service {
         return assumed;
     }

@@ -14,8 +14,14 @@ const TIME_OUT: Duration = Duration::from_secs(30);
 /// Largest answer that is read.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// How often a query is tried that failed on the way.
+/// How often a query is tried that failed on the way, or that the server had no time for.
 const TRIES: u32 = 3;
+
+/// How long is waited before the second try; twice as long before the third.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Begin of an answer that is shown where it is none of a Prometheus.
+const SHOWN: usize = 60;
 
 /// How the server is told who asks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,13 +69,47 @@ impl Prometheus {
         Self { url: url.trim_end_matches('/').to_owned(), authorization, agent }
     }
 
+    /// Believes servers whose certificates these authorities signed (PEM), and no others.
+    ///
+    /// # Errors
+    /// In words, where there is no certificate in it.
+    pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, String> {
+        let items = ureq::tls::parse_pem(pem).collect::<Result<Vec<_>, _>>();
+        let items = items.map_err(|error| error.to_string())?;
+        let certificates: Vec<ureq::tls::Certificate<'static>> = items
+            .into_iter()
+            .filter_map(|item| match item {
+                ureq::tls::PemItem::Certificate(certificate) => Some(certificate),
+                _ => None,
+            })
+            .collect();
+        if certificates.is_empty() {
+            return Err("there is no certificate in it".to_owned());
+        }
+        let roots = ureq::tls::RootCerts::new_with_certs(&certificates);
+        let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
+        self.agent = ureq::Agent::config_builder()
+            .timeout_global(Some(TIME_OUT))
+            .http_status_as_error(false)
+            .tls_config(tls)
+            .build()
+            .into();
+        Ok(self)
+    }
+
     /// `GET` or, with a form, `POST` of an API path; tried again when it fails on the way.
     fn ask(&self, path: &str, form: &[(&str, String)], what: &str) -> Result<String, SourceError> {
         let mut tried = 0;
         loop {
             tried += 1;
+            if tried > 1 {
+                std::thread::sleep(PAUSE * (tried - 1));
+            }
             match self.ask_once(path, form) {
-                Ok(text) => return Ok(text),
+                // What the API says, errors of a query included, is an object.
+                Ok((_, text)) if text.trim_start().starts_with('{') => return Ok(text),
+                Ok((429 | 500..=599, _)) if tried < TRIES => {}
+                Ok((status, text)) => return Err(self.no_api(status, &text)),
                 Err(ureq::Error::BodyExceedsLimit(limit)) => {
                     return Err(SourceError::Unreadable {
                         query: what.to_owned(),
@@ -85,7 +125,21 @@ impl Prometheus {
         }
     }
 
-    fn ask_once(&self, path: &str, form: &[(&str, String)]) -> Result<String, ureq::Error> {
+    /// An answer that no Prometheus gives to a question.
+    fn no_api(&self, status: u16, text: &str) -> SourceError {
+        let remedy = match status {
+            401 | 403 => "say who asks with --basic-file or --bearer-file".to_owned(),
+            400 if text.contains("HTTPS") => "it speaks TLS: write https://".to_owned(),
+            429 | 500..=599 => format!("it was asked {TRIES} times; try again later"),
+            _ => {
+                "the address is that of the server itself, such as http://127.0.0.1:9090".to_owned()
+            }
+        };
+        let begin: String = text.trim().chars().take(SHOWN).collect();
+        SourceError::Status { url: self.url.clone(), status, begin, remedy }
+    }
+
+    fn ask_once(&self, path: &str, form: &[(&str, String)]) -> Result<(u16, String), ureq::Error> {
         let url = format!("{}{path}", self.url);
         let mut answer = if form.is_empty() {
             let mut request = self.agent.get(&url);
@@ -100,7 +154,8 @@ impl Prometheus {
             }
             request.send_form(form.iter().map(|(key, value)| (*key, value.as_str())))?
         };
-        answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()
+        let status = answer.status().as_u16();
+        Ok((status, answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()?))
     }
 }
 

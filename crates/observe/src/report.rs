@@ -1,10 +1,11 @@
 //! The analysis as a report: chapters of text, tables and plots, answer first.
 
+mod card;
 mod load;
 
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
-use kendall_report::{REPORT_VERSION, Report};
+use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, exact_f64};
 
@@ -53,7 +54,6 @@ pub fn report(
     Report {
         version: REPORT_VERSION,
         name: system.name.clone(),
-        title,
         byline: format!(
             "{} tiers, {} windows of {}, {used} used",
             system.tiers.len(),
@@ -61,11 +61,24 @@ pub fn report(
             Seconds::new(exact_f64(system.step_s * system.block_steps as u64)),
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
-        answer: None,
-        models: Vec::new(),
+        answer: Some(card::card(system, analysis, answers, &title)),
+        title,
+        models: models(analysis),
         summary,
         sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
     }
+}
+
+/// The network as a file that `kendall solve` takes.
+fn models(analysis: &Analysis) -> Vec<ModelFile> {
+    let text = model_file(analysis);
+    let model = ModelFile {
+        file: "network.toml".to_owned(),
+        curve: "at the load of now".to_owned(),
+        model: "open network".to_owned(),
+        text,
+    };
+    if analysis.network.is_ok() { vec![model] } else { Vec::new() }
 }
 
 /// Points that a page can carry: beyond some, means of so many neighbours.
@@ -270,6 +283,19 @@ fn monitoring(system: &System, analysis: &Analysis) -> Section {
     section
 }
 
+/// Label of an axis of time, and the seconds of its unit.
+fn time_axis(system: &System, analysis: &Analysis) -> (&'static str, f64) {
+    let length_s = analysis.windows.all.last().map_or(0.0, |window| window.to_s);
+    match length_s {
+        // A day that was compressed has other hours.
+        _ if system.day_s != 86_400 => ("Time (s)", 1.0),
+        long if long > 3.0 * 86_400.0 => ("Time (days)", 86_400.0),
+        long if long > 3.0 * 3_600.0 => ("Time (h)", 3_600.0),
+        long if long > 10.0 * 60.0 => ("Time (min)", 60.0),
+        _ => ("Time (s)", 1.0),
+    }
+}
+
 fn over_time(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("time", "Load over time");
     let series = |pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| -> Vec<Series> {
@@ -393,6 +419,17 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
         color: 0,
         points: measured(system.entry, &|means| means.response_time_s.map(|time| time * 1e3)),
     }];
+    let left_out = analysis.windows.all.iter().filter(|window| window.left_out.is_some());
+    let outside = left_out.filter_map(|window| {
+        let time = window.tiers[system.entry].response_time_s?;
+        Some(Point::new(rate(system, window)?, time * 1e3))
+    });
+    response.push(Series {
+        name: "windows left out".to_owned(),
+        mark: Mark::Points,
+        color: 2,
+        points: thinned(outside.collect()),
+    });
     if let Ok(network) = &analysis.network {
         let most = analysis.rates_seen_per_s.1 * 1.2;
         let points = (1..=CURVE)
@@ -407,10 +444,13 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "response-load".to_owned(),
         title: "Response time at the entry against load".to_owned(),
-        description: "Points are windows, the dashed line is what the network says.".to_owned(),
+        description:
+            "Points are windows, those left out in another color (the chapter on the monitoring \
+                      says why each is); the dashed line is what the network says."
+                .to_owned(),
         x: Axis::from_zero("Load (1/s)"),
         y: Axis::from_zero("Response time (ms)"),
-        series: response,
+        series: response.into_iter().filter(|series| !series.points.is_empty()).collect(),
     });
     section
 }
@@ -473,6 +513,12 @@ fn network(analysis: &Analysis) -> Section {
     for center in &network.centers {
         let rests = match (center.held, center.waiting_assumed) {
             (true, _) => "servers are held while those below work",
+            (false, true) if center.queue_each => {
+                "each server has its own queue; waiting taken as M/M/1: too little of it, or it calls others"
+            }
+            (false, false) if center.queue_each => {
+                "each server has its own queue; waiting fitted to the windows"
+            }
             (false, true) => "waiting taken as M/M/m: too little of it, or it calls others",
             (false, false) => "waiting fitted to the windows",
         };
@@ -487,6 +533,9 @@ fn network(analysis: &Analysis) -> Section {
         ]);
     }
     section.table(table);
+    if let Some(found) = &analysis.class_network {
+        load::class_network(&mut section, network, found);
+    }
     section.heading("The model to take along");
     section
         .text("At the load of now; `kendall solve` takes it as it is (waiting factors left out).");

@@ -76,6 +76,17 @@ impl Quantity {
     }
 }
 
+/// Where the requests of a tier wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Queues {
+    /// One queue for all servers.
+    #[default]
+    One,
+    /// A queue for each server: requests are divided before they wait, say by a hash of their key.
+    Each,
+}
+
 /// A tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tier {
@@ -85,6 +96,8 @@ pub struct Tier {
     pub servers: Option<u64>,
     /// A worker is held while the tiers below serve its request.
     pub held: bool,
+    /// Where its requests wait.
+    pub queues: Queues,
     /// Tiers that it calls, as indices.
     pub calls: Vec<usize>,
     /// Queries, placeholders filled in.
@@ -162,6 +175,8 @@ struct WireTier {
     servers: Option<u64>,
     #[serde(default)]
     held: bool,
+    #[serde(default)]
+    queues: Queues,
     #[serde(default)]
     calls: Vec<String>,
     preset: Option<String>,
@@ -329,9 +344,14 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     if wire.servers == Some(0) {
         return Err(refused(format!("tiers.{name}.servers"), "0", "1 or more"));
     }
+    if wire.held && wire.queues == Queues::Each {
+        let expected = "`one` for a tier whose servers are held";
+        return Err(refused(format!("tiers.{name}.queues"), "`each`", expected));
+    }
     let calls =
         wire.calls.iter().filter_map(|called| order.iter().position(|n| n == called)).collect();
-    Ok(Tier { name: name.to_owned(), servers: wire.servers, held: wire.held, calls, queries })
+    let (servers, held, queues) = (wire.servers, wire.held, wire.queues);
+    Ok(Tier { name: name.to_owned(), servers, held, queues, calls, queries })
 }
 
 fn find_preset(tier: &str, name: &str) -> Result<&'static Preset, SystemError> {
@@ -377,6 +397,10 @@ mod tests {
             (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),
             (TWO.replace("'5s'", "'0.5s'"), "step: `0.5s`"),
             (TWO.replace("selector", "selektor"), "unknown field `selektor`"),
+            (
+                TWO.replace("held = true", "held = true\nqueues = 'each'"),
+                "tiers.zfront.queues: `each`",
+            ),
             (
                 TWO.replace("[tiers.aback]\n", "[tiers.aback]\ncalls = ['zfront']\n"),
                 "do not call back",

@@ -44,6 +44,13 @@ pub enum Change {
         /// How many times.
         factor: f64,
     },
+    /// How many times as many requests of a class of the entry there are.
+    Class {
+        /// Its name.
+        class: String,
+        /// How many times.
+        times: f64,
+    },
     /// Hits of hits and misses at a tier: what it calls is called for misses only.
     HitRatio {
         /// Which.
@@ -64,7 +71,8 @@ pub struct ChangeError {
 }
 
 impl Change {
-    /// Reads `load=2`, `rate=500/s`, `TIER.servers=6`, `TIER.speed=1.5` or `TIER.hit_ratio=0.9`.
+    /// Reads `load=2`, `rate=500/s`, `class.NAME=2`, `TIER.servers=6`, `TIER.speed=1.5` or
+    /// `TIER.hit_ratio=0.9`.
     ///
     /// # Errors
     /// [`ChangeError`] says what is accepted.
@@ -80,6 +88,11 @@ impl Change {
                 .ok_or_else(|| fail(format!("`{value}` is refused; expected {expected}")))
         };
         let positive = |number: f64| number > 0.0;
+        let is_tier = |name: &str| system.tiers.iter().any(|tier| tier.name == name);
+        if let Some(class) = key.strip_prefix("class.").filter(|_| !is_tier("class")) {
+            let times = number("how many times as many requests", &|n| n >= 0.0)?;
+            return Ok(Self::Class { class: class.to_owned(), times });
+        }
         match key.rsplit_once('.') {
             None if key == "load" => Ok(Self::Load(number("how many times now's", &positive)?)),
             None if key == "rate" => parse_rate(value)
@@ -111,7 +124,9 @@ impl Change {
                     ))),
                 }
             }
-            None => Err(fail(format!("`{key}` is none of `load`, `rate`, `TIER.servers`, …"))),
+            None => Err(fail(format!(
+                "`{key}` is none of `load`, `rate`, `class.NAME`, `TIER.servers`, …"
+            ))),
         }
     }
 }
@@ -144,12 +159,14 @@ pub fn answer(
 ) -> Result<Answer, ChangeError> {
     let fail = |reason: String| ChangeError { text: text.to_owned(), reason };
     let fitted = analysis.network.as_ref().map_err(|reason| fail(reason.clone()))?;
-    let mut network = fitted.clone();
-    let mut rate = analysis.rate_now_per_s;
+    let (mut network, now) = at_the_mix(analysis, fitted, changes).map_err(&fail)?;
+    let mut rate = now;
     for change in changes {
         match change {
             Change::Rate(asked) => rate = *asked,
-            Change::Load(times) => rate = analysis.rate_now_per_s * times,
+            Change::Load(times) => rate = now * times,
+            // What is asked of the mix is in the network already.
+            Change::Class { .. } => {}
             Change::Servers { tier, count } => network.centers[*tier].servers = *count,
             Change::Speed { tier, factor } => {
                 let service = &mut network.centers[*tier].service_time_s;
@@ -172,6 +189,45 @@ pub fn answer(
         utilizations,
         caveats,
     })
+}
+
+/// The network and the load of now at the mix that is asked: as it was seen, unless classes are asked
+/// about.
+fn at_the_mix(
+    analysis: &Analysis,
+    fitted: &Network,
+    changes: &[Change],
+) -> Result<(Network, f64), String> {
+    let of_class = |change: &Change| match change {
+        Change::Class { class, times } => Some((class.clone(), *times)),
+        _ => None,
+    };
+    let asked: Vec<(String, f64)> = changes.iter().filter_map(of_class).collect();
+    if asked.is_empty() {
+        return Ok((fitted.clone(), analysis.rate_now_per_s));
+    }
+    let classes = match &analysis.class_network {
+        Some(Ok(classes)) => classes,
+        Some(Err(reason)) => return Err(format!("nothing tells the classes apart: {reason}")),
+        None => {
+            return Err("no query gives the classes of the entry: give it `classes`".to_owned());
+        }
+    };
+    let mut rates = classes.rates_now_per_s();
+    for (name, times) in &asked {
+        let place = classes.classes.iter().position(|class| class.name == *name);
+        let place = place.ok_or_else(|| {
+            let known: Vec<&str> =
+                classes.classes.iter().map(|class| class.name.as_str()).collect();
+            format!("no class `{name}`; there are {}", known.join(", "))
+        })?;
+        rates[place] *= times;
+    }
+    let all: f64 = rates.iter().sum();
+    if all <= 0.0 {
+        return Err("no request is left".to_owned());
+    }
+    Ok((classes.network_at(fitted, &rates), all))
 }
 
 /// Visits below a cache go with its misses.

@@ -167,3 +167,36 @@ fn a_load_that_does_not_vary_separates_nothing() {
     assert!(fit.background.is_none(), "{fit:?}");
     assert!((fit.demands[0].estimate.center / (DB_VISITS * DB_S) - 1.0).abs() < 0.01, "{fit:?}");
 }
+
+/// Two databases with a queue each, which a hash divides the requests over: what a third would do is what three
+/// M/M/1 do, and not M/M/3.
+#[test]
+fn servers_with_a_queue_each_are_no_common_queue() {
+    let text = SYSTEM.replace("servers = 2\n", "servers = 2\nqueues = 'each'\n");
+    let system = System::parse(&text).unwrap();
+    let (_, mut observed) = observed(120, 140.0, 1.0);
+    let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+    let of = |rate: f64, servers: f64| mmm(rate * DB_VISITS / servers, 1, DB_S);
+    for (at, rate) in rates.iter().enumerate() {
+        let mut put = |tier: usize, quantity: Quantity, value: f64| {
+            observed.tiers[tier].series.get_mut(&quantity).unwrap()[at] = value;
+        };
+        let db_r = of(*rate, 2.0);
+        let web_r = mmm(*rate, 4, WEB_S) + DB_VISITS * db_r;
+        put(0, Quantity::ResponseTime, web_r);
+        put(0, Quantity::Number, rate * web_r);
+        put(1, Quantity::ResponseTime, db_r);
+        put(1, Quantity::Number, rate * DB_VISITS * db_r);
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let network = analysis.network.as_ref().unwrap();
+    assert!((network.centers[1].waiting_factor.value - 1.0).abs() < 0.1, "{network:?}");
+    let text = "rate=130/s,db.servers=3";
+    let changes: Vec<Change> =
+        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
+    let said = answer(&system, &analysis, &changes, text, 7).unwrap().response_time.unwrap();
+    let truth = mmm(130.0, 4, WEB_S) + DB_VISITS * of(130.0, 3.0);
+    assert!((said.center / truth - 1.0).abs() < 0.05, "{said:?} for {truth}");
+    let file = report::model_file(&analysis);
+    assert!(file.contains("name = \"db 1\"") && file.contains("name = \"db 2\""), "{file}");
+}

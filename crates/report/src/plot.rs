@@ -3,9 +3,11 @@
 //! The drawing is plain SVG that needs no script: it prints, it can be read without a mouse, and
 //! its colors follow the page. `docs/decisions/0005-report-plots.md` says why it is made here.
 
-pub(crate) mod heat;
+mod heat;
 mod scale;
 pub mod svg;
+
+pub use heat::{Cell, density};
 
 use serde::Serialize;
 

@@ -51,8 +51,8 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<String>,
 
-    /// A question: `load=2` (times now's), `rate=500/s`, `TIER.servers=6`, `TIER.speed=1.5`,
-    /// `TIER.hit_ratio=0.9`; several with commas are one question; repeated
+    /// A question: `load=2` (times now's), `rate=500/s`, `class.NAME=2` (times as many requests of
+    /// a class), `TIER.servers=6`, `TIER.speed=1.5`, `TIER.hit_ratio=0.9`; several with commas are one question; repeated
     #[arg(long, value_name = "QUESTION")]
     what_if: Vec<String>,
 
@@ -80,6 +80,15 @@ pub(crate) struct Observe {
     /// File with a bearer token
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
+
+    /// Certificates of the authorities that sign the server's (PEM); those that browsers know unless
+    /// given
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// Distance of the moments that are looked at [default: the file's `step`]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["recorded", "csv", "watch"])]
+    step: Option<String>,
 
     /// Write report.html, report.json and tables/*.csv into this folder
     #[arg(long, value_name = "DIR")]
@@ -132,8 +141,9 @@ impl Observe {
         let path = self.system.clone().unwrap_or_default();
         let text = std::fs::read_to_string(&path)
             .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
-        let system =
-            System::parse(&text).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let step = self.step.as_ref().map(|step| watch::whole_seconds("--step", step));
+        let system = System::parse_at(&text, step.transpose()?)
+            .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
         if let Some(every) = &self.watch {
             return self.watch(&system, &text, every);
         }
@@ -176,7 +186,15 @@ impl Observe {
         let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
             refuse("which server? say --prometheus URL, or `prometheus = \"URL\"` in the file")
         })?;
-        Ok(Prometheus::new(url, &self.authentication()?))
+        self.server_at(url)
+    }
+
+    fn server_at(&self, url: &str) -> anyhow::Result<Prometheus> {
+        let server = Prometheus::new(url, &self.authentication()?);
+        let Some(path) = &self.ca_file else { return Ok(server) };
+        let refused = |why: String| refuse(format!("--ca-file {}: {why}", path.display()));
+        let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        server.with_authorities(&pem).map_err(refused)
     }
 
     fn questions(&self, system: &System) -> anyhow::Result<Vec<(String, Vec<Change>)>> {
@@ -268,7 +286,7 @@ impl Observe {
     }
 
     fn discovered(&self, url: &str) -> anyhow::Result<String> {
-        let mut server = Prometheus::new(url, &self.authentication()?);
+        let mut server = self.server_at(url)?;
         let names = server.metric_names().map_err(|error| exit_with(Exit::NotReady, error))?;
         let found: Vec<_> =
             PRESETS.iter().filter(|preset| names.iter().any(|name| name == preset.sign)).collect();
@@ -313,7 +331,8 @@ fn now_s() -> anyhow::Result<u64> {
 fn not_ready(error: kendall_observe::FetchError) -> anyhow::Error {
     match error {
         kendall_observe::FetchError::Source(
-            source @ kendall_observe::SourceError::Unreachable { .. },
+            source @ (kendall_observe::SourceError::Unreachable { .. }
+            | kendall_observe::SourceError::Status { .. }),
         ) => exit_with(Exit::NotReady, source),
         other => refuse(other),
     }

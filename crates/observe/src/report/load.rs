@@ -2,20 +2,27 @@
 //! of requests in each tier.
 
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
-use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
+use kendall_report::plot::{Axis, Cell as HeatCell, Mark, Plot, Point, Series, density};
+use kendall_stats::estimate::{Estimate, Interval};
 use kendall_units::exact_f64;
 
 use super::{percent, seconds, thinned};
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, CONFIDENCE};
 use crate::arrivals::{Arrivals, arrivals};
 use crate::bins::heat;
 use crate::classes::{ClassPoint, Classes, classes, stages};
-use crate::fetch::Observed;
+use crate::fetch::{Observed, TierSeries};
+use crate::mixes::ClassNetwork;
+use crate::network::{Network, Score};
 use crate::scaling::{points, usl};
 use crate::system::System;
 
 /// Steps of a drawn curve.
 const CURVE: u32 = 60;
+
+/// Columns and bins of a heat map.
+const MOST_COLUMNS: usize = 120;
+const MOST_CELLS: usize = 40;
 
 /// Columns of a table of durations over time.
 const MOST_BINS: usize = 9;
@@ -155,6 +162,7 @@ pub(super) fn by_class(system: &System, observed: &Observed, analysis: &Analysis
         }
         plot_classes(&mut section, &system.tiers[*index].name, classes);
     }
+    section.table(hits(system, analysis));
     let mut table = Table::new("stages", "Mean time of a request in each stage")
         .column("tier", "Tier", Unit::Text)
         .column("stage", "Stage", Unit::Text)
@@ -166,6 +174,90 @@ pub(super) fn by_class(system: &System, observed: &Observed, analysis: &Analysis
     }
     section.table(table);
     section
+}
+
+/// Hit ratios: each window that is used counts as its requests do.
+fn hits(system: &System, analysis: &Analysis) -> Table {
+    let mut table = Table::new("hits", "Hit ratio over the windows that are used")
+        .column("tier", "Tier", Unit::Text)
+        .column("hit_ratio", "Hit ratio (%)", Unit::Percent)
+        .column("lowest", "Lowest window (%)", Unit::Percent)
+        .column("highest", "Highest window (%)", Unit::Percent);
+    for (index, tier) in system.tiers.iter().enumerate() {
+        let of_window = |window: &crate::windows::Window| {
+            let means = &window.tiers[index];
+            Some((means.hit_ratio?, means.throughput_per_s.unwrap_or(1.0)))
+        };
+        let found: Vec<(f64, f64)> = analysis.windows.used().filter_map(of_window).collect();
+        let weight: f64 = found.iter().map(|(_, weight)| weight).sum();
+        if weight > 0.0 {
+            let mean = found.iter().map(|(ratio, weight)| ratio * weight).sum::<f64>() / weight;
+            let ratios = || found.iter().map(|(ratio, _)| *ratio);
+            table.push(vec![
+                tier.name.clone().into(),
+                mean.into(),
+                ratios().fold(f64::INFINITY, f64::min).into(),
+                ratios().fold(0.0, f64::max).into(),
+            ]);
+        }
+    }
+    table
+}
+
+/// The network with several classes, or why there is none.
+pub(super) fn class_network(
+    section: &mut Section,
+    network: &Network,
+    found: &Result<ClassNetwork, String>,
+) {
+    let found = match found {
+        Ok(found) => found,
+        Err(why) => {
+            section.note(Level::Doubt, format!("One class only: {why}."));
+            return;
+        }
+    };
+    section.heading("By class");
+    let errs = |score: &Option<Score>| {
+        score.as_ref().map_or_else(|| "?".to_owned(), |score| percent(score.median_error))
+    };
+    section.text(format!(
+        "All classes wait alike at a tier, and each has its own service there, by regression of the busy \
+         servers on the throughputs of all classes over the first {} windows that are used. On the others, \
+         each at its own mix, it errs by {} in response time in the median; the network of one class by {}. \
+         `--what-if class.NAME=2` asks for another mix.",
+        found.fitted_windows,
+        errs(&found.score),
+        errs(&found.score_of_one_class)
+    ));
+    let mut table = Table::new("network-classes", "Classes of the network")
+        .column("class", "Class", Unit::Text)
+        .column("rate_now_per_s", "Load of now (1/s)", Unit::PerSecond);
+    for center in &network.centers {
+        let label = format!("Service at {} (ms)", center.name);
+        table = table.column(format!("demand_{}_s", center.name), label, Unit::Milliseconds);
+    }
+    table = table
+        .column("predicted_s", "Response time of now by the network (ms)", Unit::Milliseconds)
+        .column("measured_s", "Measured, in the windows fitted (ms)", Unit::Milliseconds);
+    let predicted = found.responses_s(network, &found.rates_now_per_s());
+    for (number, class) in found.classes.iter().enumerate() {
+        let mut row: Vec<Cell> = vec![class.name.clone().into(), class.rate_now_per_s.into()];
+        row.extend(class.demands_s.iter().map(|demand| {
+            let half = 1.96 * demand.standard_error;
+            let interval = Interval {
+                low: demand.value - half,
+                high: demand.value + half,
+                confidence: CONFIDENCE,
+            };
+            Cell::Estimate(Estimate::with_interval(demand.value, interval))
+        }));
+        let of_class = predicted.as_ref().ok().and_then(|all| all.get(number).copied());
+        row.push(Cell::number_or(of_class, "no steady state"));
+        row.push(Cell::number_or(class.response_time_s, "no query says it"));
+        table.push(row);
+    }
+    section.table(table);
 }
 
 fn plot_classes(section: &mut Section, tier: &str, classes: &Classes) {
@@ -211,6 +303,9 @@ pub(super) fn durations(system: &System, observed: &Observed, analysis: &Analysi
     let mut section = Section::new("durations", "Durations over time");
     let windows = &analysis.windows.all;
     for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
+        heat_map(&mut section, system, analysis, (tier.name.as_str(), series));
+    }
+    for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
         let together = windows.len().div_ceil(MOST_ROWS).max(1);
         let Some(heat) = heat(series, windows.len(), system.block_steps, together, MOST_BINS)
         else {
@@ -241,6 +336,45 @@ pub(super) fn durations(system: &System, observed: &Observed, analysis: &Analysi
         section.table(table.folded());
     }
     section
+}
+
+/// How many requests took how long, over time: bins are those of the histogram.
+fn heat_map(
+    section: &mut Section,
+    system: &System,
+    analysis: &Analysis,
+    (name, series): (&str, &TierSeries),
+) {
+    let windows = &analysis.windows.all;
+    let together = windows.len().div_ceil(MOST_COLUMNS).max(1);
+    let Some(heat) = heat(series, windows.len(), system.block_steps, together, MOST_CELLS) else {
+        return;
+    };
+    let (label, unit_s) = crate::report::time_axis(system, analysis);
+    let step_s = exact_f64(system.step_s);
+    let column_s = step_s * exact_f64((system.block_steps * together) as u64);
+    let ends = heat.ends();
+    let mut cells = Vec::new();
+    for (column, (shares, requests)) in heat.rows.iter().zip(&heat.requests).enumerate() {
+        let at = (exact_f64(column as u64) + 0.5) * column_s / unit_s;
+        for (share, (low, high)) in shares.iter().zip(&ends) {
+            let count =
+                kendall_units::whole_u64((share.unwrap_or(0.0) * requests * step_s).round());
+            cells.push(HeatCell { at, ends: (low * 1e3, high * 1e3), count });
+        }
+    }
+    section.plot(Plot {
+        id: format!("heat-{name}"),
+        title: format!("Durations of {name} over time"),
+        description: "How many requests of a time took how long: the darker, the more. Each cell is a \
+                      bin of the monitoring's histogram, whatever is within it; the lowest begins at \
+                      0 and the highest may have no end, they are drawn as wide as their \
+                      neighbours."
+            .to_owned(),
+        x: Axis::from_zero(label),
+        y: Axis::log("Response time (ms)"),
+        series: density(&cells, "requests"),
+    });
 }
 
 /// Throughput, response time and utilization against the number of requests in each tier.

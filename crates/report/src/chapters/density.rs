@@ -8,8 +8,7 @@ use kendall_protocols::snapshot::stage::WAITING_TIME;
 use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
 
-use crate::plot::heat::{counts, shade};
-use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::plot::{Axis, Cell, Plot, Series, density};
 
 use super::{time_axis, trace};
 
@@ -136,22 +135,13 @@ fn series(
 ) -> Vec<Series> {
     let width = data.traces.first().map_or(1, |trace| trace.width_s);
     let scale = if trace::minutes(data) { 60.0 } else { 1.0 };
-    let largest = cells.values().copied().max().unwrap_or(0);
-    let series = (1..=5).filter_map(|wanted| {
-        let (least, most) = counts(wanted, largest)?;
-        let points = cells.iter().filter(|(_, count)| shade(**count, largest) == wanted);
-        let points = points.map(|((from_s, bin), _)| {
-            let (low, high) = ends(*bin);
-            let x = (exact_f64(*from_s) + exact_f64(width) / 2.0) / scale;
-            let middle = if low > 0.0 { (low * high).sqrt() } else { low.midpoint(high) };
-            Point { x, y: middle, interval: Some((low, high)) }
-        });
-        let name = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        let points: Vec<Point> = points.collect();
-        let name = format!("{name} {unit}");
-        (!points.is_empty()).then_some(Series { name, mark: Mark::Cells(wanted), color: 0, points })
-    });
-    series.collect()
+    let place = |((from_s, bin), count): (&(u64, i32), &u64)| Cell {
+        at: (exact_f64(*from_s) + exact_f64(width) / 2.0) / scale,
+        ends: ends(*bin),
+        count: *count,
+    };
+    let cells: Vec<Cell> = cells.iter().map(place).collect();
+    density(&cells, unit)
 }
 
 /// The bin of a time in seconds.

@@ -1,7 +1,7 @@
 //! Heat maps: cells over two axes, shaded by how much is in each.
 
 use super::svg::{Frame, put};
-use super::{Mark, Plot, Series};
+use super::{Mark, Plot, Point, Series};
 
 /// Distance of two neighboring cells along the abscissa: the least of the plot.
 pub(super) fn cell_width(plot: &Plot) -> f64 {
@@ -28,9 +28,46 @@ pub(super) fn cells(frame: &Frame, series: &Series, width: f64) -> String {
     path
 }
 
+/// One cell: its place along the abscissa, its two ends along the ordinate, and how many it holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cell {
+    /// Middle, along the abscissa.
+    pub at: f64,
+    /// Lower and upper end.
+    pub ends: (f64, f64),
+    /// How many it holds.
+    pub count: u64,
+}
+
+/// The series of a heat map: one a shade, named by how many of `unit` it stands for; empty cells are
+/// left out.
+#[must_use]
+pub fn density(cells: &[Cell], unit: &str) -> Vec<Series> {
+    let largest = cells.iter().map(|cell| cell.count).max().unwrap_or(0);
+    let of_shade = |wanted: u8| {
+        let (least, most) = counts(wanted, largest)?;
+        let held = cells.iter().filter(|cell| cell.count > 0);
+        let points = held.filter(|cell| shade(cell.count, largest) == wanted).map(|cell| Point {
+            x: cell.at,
+            y: middle(cell.ends),
+            interval: Some(cell.ends),
+        });
+        let points: Vec<Point> = points.collect();
+        let name = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let name = format!("{name} {unit}");
+        (!points.is_empty()).then_some(Series { name, mark: Mark::Cells(wanted), color: 0, points })
+    };
+    (1..=5).filter_map(of_shade).collect()
+}
+
+/// The geometric middle, as bins are even steps of the logarithm; the arithmetic one from zero on.
+fn middle((low, high): (f64, f64)) -> f64 {
+    if low > 0.0 { (low * high).sqrt() } else { low.midpoint(high) }
+}
+
 /// The shade of a count, 1 to 5: even steps of its logarithm up to the largest count, since most cells
 /// of a density hold little.
-pub(crate) fn shade(count: u64, largest: u64) -> u8 {
+fn shade(count: u64, largest: u64) -> u8 {
     const SHADES: u8 = 5;
     if largest <= 1 || count >= largest {
         return SHADES;
@@ -41,12 +78,22 @@ pub(crate) fn shade(count: u64, largest: u64) -> u8 {
 }
 
 /// The least and the largest count of a shade.
-pub(crate) fn counts(shade_of: u8, largest: u64) -> Option<(u64, u64)> {
-    let mut counts =
-        (1..=largest.min(1_000_000)).filter(|count| shade(*count, largest) == shade_of);
-    let first = counts.next()?;
-    let last = if shade_of == 5 { largest } else { counts.next_back().unwrap_or(first) };
-    Some((first, last))
+fn counts(shade_of: u8, largest: u64) -> Option<(u64, u64)> {
+    let first = first_of(shade_of, largest)?;
+    let next = if shade_of == 5 { None } else { first_of(shade_of + 1, largest) };
+    let last = next.map_or(largest, |next| next - 1);
+    (shade(first, largest) == shade_of).then_some((first, last))
+}
+
+/// The least count of this shade or a darker one.
+fn first_of(shade_of: u8, largest: u64) -> Option<u64> {
+    let (mut below, mut at) = (0, largest);
+    while at > below + 1 {
+        let middle = below.midpoint(at);
+        let dark = shade(middle, largest) >= shade_of;
+        (below, at) = if dark { (below, middle) } else { (middle, at) };
+    }
+    (largest > 0).then_some(at)
 }
 
 #[cfg(test)]
@@ -55,6 +102,7 @@ mod tests {
 
     #[test]
     fn shades_grow_with_the_count_and_cover_all_of_them() {
+        assert_eq!(counts(5, 50_000_000).map(|(_, most)| most), Some(50_000_000));
         for largest in [1, 2, 7, 100, 5_000] {
             let shades: Vec<u8> = (1..=largest).map(|count| shade(count, largest)).collect();
             assert!(shades.is_sorted(), "{shades:?}");

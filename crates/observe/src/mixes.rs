@@ -1,0 +1,288 @@
+//! The network with several classes, where operations differ: what one request of each class costs at
+//! each tier, so that another mix is another load.
+//!
+//! Classes are those of the entry. All classes wait alike at a tier (first come, first served), and
+//! each has its own service there.
+
+use kendall_predict::demands::{self, LoadPoint};
+use kendall_stats::sample;
+use kendall_units::exact_f64;
+
+use crate::analysis::{CONFIDENCE, TierAnalysis, rate};
+use crate::classes::{HIGH_CONDITION, NOTABLE, present};
+use crate::fetch::Observed;
+use crate::network::{Fitted, Network, Score, own_busy, score_of, waiting};
+use crate::system::{Quantity, System};
+use crate::windows::Window;
+
+/// Classes whose sum differs from the throughput of the entry by more than this are not those of its
+/// requests.
+const SAME_REQUESTS: f64 = 0.05;
+
+/// Windows for each coefficient, below which a fit follows chance.
+const WINDOWS_A_CLASS: usize = 4;
+
+/// What classes that are too rare for a demand of their own are called together.
+const OTHERS: &str = "others";
+
+/// A class of requests in the network.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct NetworkClass {
+    /// Its labels' values.
+    pub name: String,
+    /// Load in the last tenth of the windows that are used, 1/s.
+    pub rate_now_per_s: f64,
+    /// Time for which one of its requests keeps a server of each tier busy, s.
+    pub demands_s: Vec<Fitted>,
+    /// Mean response time over the windows that were fitted, s, where it is known.
+    pub response_time_s: Option<f64>,
+}
+
+/// Demands of classes, with how much better a network that knows them is.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ClassNetwork {
+    /// The most frequent first.
+    pub classes: Vec<NetworkClass>,
+    /// Waiting over that of M/M/m at the mix of each window, by tier.
+    pub waiting_factors: Vec<Fitted>,
+    /// Windows that it was fitted on.
+    pub fitted_windows: usize,
+    /// How it does in the other windows, each at its own mix.
+    pub score: Option<Score>,
+    /// How the network of one class does in the same windows.
+    pub score_of_one_class: Option<Score>,
+}
+
+/// Windows that are used, with their place among all.
+type Places<'a> = [(usize, &'a Window)];
+
+impl ClassNetwork {
+    /// Fits the classes of the entry; `None` where it has fewer than two.
+    pub(crate) fn fit(
+        system: &System,
+        observed: &Observed,
+        tiers: &[TierAnalysis],
+        network: &Network,
+        used: &Places<'_>,
+    ) -> Option<Result<Self, String>> {
+        let columns = columns(system, observed, used)?;
+        Some(Self::fit_columns(system, (observed, tiers), network, used, columns))
+    }
+
+    fn fit_columns(
+        system: &System,
+        (observed, tiers): (&Observed, &[TierAnalysis]),
+        network: &Network,
+        used: &Places<'_>,
+        columns: Vec<(String, Vec<f64>)>,
+    ) -> Result<Self, String> {
+        same_requests(system, used, &columns)?;
+        let seen = network.fitted_windows.min(used.len());
+        if seen < WINDOWS_A_CLASS * columns.len() {
+            return Err(format!(
+                "{seen} windows for {} classes, {} are needed: look at a longer time",
+                columns.len(),
+                WINDOWS_A_CLASS * columns.len()
+            ));
+        }
+        let mut demands = Vec::with_capacity(tiers.len());
+        for index in 0..tiers.len() {
+            demands.push(demands_at(system, tiers, network, (&used[..seen], &columns), index)?);
+        }
+        let windows: Vec<&Window> = used[..seen].iter().map(|(_, window)| *window).collect();
+        let factor = |index: usize| {
+            let service = |(place, window): (usize, &&Window)| {
+                let pairs = columns.iter().zip(&demands[index]);
+                let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
+                busy / window.tiers[index].throughput_per_s.or(rate(system, window)).unwrap_or(1.0)
+            };
+            let services: Vec<f64> = windows.iter().enumerate().map(service).collect();
+            let held = network.centers[index].held;
+            waiting(system, &tiers[index], &windows, index, held, &services).0
+        };
+        let waiting_factors = (0..tiers.len()).map(factor).collect();
+        let recent = used.len() - used.len().div_ceil(10);
+        let class = |(number, (name, rates)): (usize, &(String, Vec<f64>))| NetworkClass {
+            name: name.clone(),
+            rate_now_per_s: sample::mean(&rates[recent..]),
+            demands_s: demands.iter().map(|of_tier: &Vec<Fitted>| of_tier[number]).collect(),
+            response_time_s: response_time(system, observed, &used[..seen], name),
+        };
+        let mut found = Self {
+            classes: columns.iter().enumerate().map(class).collect(),
+            waiting_factors,
+            fitted_windows: seen,
+            score: None,
+            score_of_one_class: None,
+        };
+        let kept = || used.iter().enumerate().skip(seen);
+        let scored = |predicted: &dyn Fn(usize, &Window) -> Option<f64>| {
+            let pairs = kept().filter_map(|(place, (_, window))| {
+                Some((predicted(place, window)?, window.tiers[system.entry].response_time_s?))
+            });
+            score_of(&pairs.collect::<Vec<(f64, f64)>>())
+        };
+        let of_window =
+            |place: usize| -> Vec<f64> { columns.iter().map(|(_, rates)| rates[place]).collect() };
+        found.score = scored(&|place, _| {
+            let rates = of_window(place);
+            let all: f64 = rates.iter().sum();
+            Some(found.network_at(network, &rates).at(all).ok()?.response_time_s)
+        });
+        found.score_of_one_class =
+            scored(&|_, window| Some(network.at(rate(system, window)?).ok()?.response_time_s));
+        Ok(found)
+    }
+
+    /// The network at a mix: what a visit to each tier takes on average.
+    #[must_use]
+    pub fn network_at(&self, network: &Network, rates_per_s: &[f64]) -> Network {
+        let all: f64 = rates_per_s.iter().sum();
+        let mut at = network.clone();
+        for (index, center) in at.centers.iter_mut().enumerate() {
+            let (mut mean, mut square) = (0.0, 0.0);
+            for (class, rate) in self.classes.iter().zip(rates_per_s) {
+                let demand = class.demands_s[index];
+                mean += rate / all * demand.value;
+                square += (rate / all * demand.standard_error).powi(2);
+            }
+            let visits = center.visits;
+            center.service_time_s =
+                Fitted { value: mean / visits, standard_error: square.sqrt() / visits };
+            center.waiting_factor = self.waiting_factors[index];
+        }
+        at
+    }
+
+    /// Mean response time of each class at a mix, s: all wait alike, each takes its own service.
+    ///
+    /// # Errors
+    /// In words, when there is no steady state.
+    pub fn responses_s(&self, network: &Network, rates_per_s: &[f64]) -> Result<Vec<f64>, String> {
+        let all: f64 = rates_per_s.iter().sum();
+        let mean_s = self.network_at(network, rates_per_s).at(all)?.response_time_s;
+        let own = |class: &NetworkClass| -> f64 { class.demands_s.iter().map(|d| d.value).sum() };
+        let usual: f64 =
+            self.classes.iter().zip(rates_per_s).map(|(class, rate)| rate / all * own(class)).sum();
+        Ok(self.classes.iter().map(|class| (mean_s + own(class) - usual).max(0.0)).collect())
+    }
+
+    /// Load of now by class, 1/s.
+    #[must_use]
+    pub fn rates_now_per_s(&self) -> Vec<f64> {
+        self.classes.iter().map(|class| class.rate_now_per_s).collect()
+    }
+}
+
+/// Throughput of each class in each window that is used, the most frequent first; rare ones together.
+/// `None` with fewer than two classes.
+fn columns(
+    system: &System,
+    observed: &Observed,
+    used: &Places<'_>,
+) -> Option<Vec<(String, Vec<f64>)>> {
+    let series = &observed.tiers[system.entry];
+    let of_window = |values: &[f64], place: usize| -> f64 {
+        let steps = place * system.block_steps..(place + 1) * system.block_steps;
+        values.get(steps).and_then(present).unwrap_or(0.0)
+    };
+    let mut found: Vec<(String, Vec<f64>)> = series
+        .parts(Quantity::Classes)
+        .map(|(name, values)| {
+            let rates = used.iter().map(|(place, _)| of_window(values, *place));
+            (name.to_owned(), rates.collect())
+        })
+        .collect();
+    let sum = |rates: &Vec<f64>| rates.iter().sum::<f64>();
+    found.sort_by(|a, b| sum(&b.1).total_cmp(&sum(&a.1)));
+    let all: f64 = found.iter().map(|(_, rates)| sum(rates)).sum();
+    let notable = found.iter().filter(|(_, rates)| sum(rates) >= NOTABLE * all).count();
+    let rare = found.split_off(notable);
+    if !rare.is_empty() {
+        let together = |place: usize| rare.iter().map(|(_, rates)| rates[place]).sum::<f64>();
+        let rates: Vec<f64> = (0..used.len()).map(together).collect();
+        // Too rare even together for a demand of their own: counted with the most frequent.
+        let too_rare = sum(&rates) < NOTABLE * all;
+        match found.first_mut().filter(|_| too_rare) {
+            Some((_, first)) => first.iter_mut().zip(&rates).for_each(|(into, more)| *into += more),
+            None => found.push((OTHERS.to_owned(), rates)),
+        }
+    }
+    (found.len() > 1).then_some(found)
+}
+
+fn same_requests(
+    system: &System,
+    used: &Places<'_>,
+    columns: &[(String, Vec<f64>)],
+) -> Result<(), String> {
+    let classes: f64 = columns.iter().flat_map(|(_, rates)| rates).sum();
+    let entry: f64 = used.iter().filter_map(|(_, window)| rate(system, window)).sum();
+    let difference = classes / entry - 1.0;
+    if difference.abs() > SAME_REQUESTS {
+        return Err(format!(
+            "the classes of the entry count {:.2} for each request of the system: they are not classes of \
+             its requests",
+            classes / entry
+        ));
+    }
+    Ok(())
+}
+
+/// Busy servers of a tier, those held for others left out, against the throughputs of all classes.
+fn demands_at(
+    system: &System,
+    tiers: &[TierAnalysis],
+    network: &Network,
+    (seen, columns): (&Places<'_>, &[(String, Vec<f64>)]),
+    index: usize,
+) -> Result<Vec<Fitted>, String> {
+    let name = &system.tiers[index].name;
+    let servers = exact_f64(tiers[index].servers);
+    let points: Vec<LoadPoint> = seen
+        .iter()
+        .enumerate()
+        .filter_map(|(place, (_, window))| {
+            let busy = own_busy(system, window, index, network.centers[index].held)?;
+            let throughputs_per_s = columns.iter().map(|(_, rates)| rates[place]).collect();
+            Some(LoadPoint { utilization: (busy / servers).clamp(0.0, 1.0), throughputs_per_s })
+        })
+        .collect();
+    let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
+    let fit = demands::regress(&points, &options).map_err(|error| format!("`{name}`: {error}"))?;
+    if fit.condition_number >= HIGH_CONDITION {
+        return Err(format!(
+            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and more \
+             do harm): their demands at `{name}` are not told apart; look at a time in which the mix varies",
+            fit.condition_number
+        ));
+    }
+    let fitted = |demand: demands::Demand| Fitted {
+        value: demand.estimate.center,
+        standard_error: demand.standard_error.unwrap_or(demand.estimate.center),
+    };
+    Ok(fit.demands.into_iter().map(fitted).collect())
+}
+
+/// Mean response time of a class at the entry: each window counts as its requests do.
+fn response_time(
+    system: &System,
+    observed: &Observed,
+    seen: &Places<'_>,
+    name: &str,
+) -> Option<f64> {
+    let series = &observed.tiers[system.entry];
+    let of = |quantity| series.split.get(&quantity).and_then(|all| all.get(name));
+    let (rates, times) = (of(Quantity::Classes)?, of(Quantity::ClassTimes)?);
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (place, _) in seen {
+        let steps = place * system.block_steps..(place + 1) * system.block_steps;
+        for (rate, time) in rates.get(steps.clone())?.iter().zip(times.get(steps)?) {
+            if rate.is_finite() && time.is_finite() && *rate > 0.0 {
+                sum += rate * time;
+                weight += rate;
+            }
+        }
+    }
+    (weight > 0.0).then(|| sum / weight)
+}

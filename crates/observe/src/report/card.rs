@@ -1,0 +1,112 @@
+//! The answer card: what saturates first and at which load, whether to believe it, and what to look at
+//! next.
+
+use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
+
+use super::{first_to_saturate, percent, when};
+use crate::analysis::Analysis;
+use crate::system::System;
+use crate::what_if::Answer;
+
+/// A network that errs by more than this in the median is used with care.
+const CAREFUL: f64 = 0.15;
+
+/// Share of the windows below which few may be used.
+const FEW_WINDOWS: f64 = 0.25;
+
+pub(super) fn card(system: &System, analysis: &Analysis, answers: &[Answer], title: &str) -> Card {
+    let told = analysis.bottleneck.is_ok();
+    let sentence = first_to_saturate(system, analysis)
+        .unwrap_or_else(|| "Cannot tell what saturates first.".to_owned());
+    Card {
+        question: title.to_owned(),
+        answer: sentence,
+        told,
+        trust: trust(analysis),
+        limits: when(system, analysis),
+        model: model(analysis),
+        next: next(system, analysis, answers),
+        plot: None,
+    }
+}
+
+fn trust(analysis: &Analysis) -> Trust {
+    let said = |level, why: String, remedy: &str| Trust { level, why, remedy: remedy.to_owned() };
+    let broken = analysis.laws.iter().filter(|law| !law.holds).count();
+    if broken > 0 {
+        return said(
+            TrustLevel::Bad,
+            format!("{broken} of {} laws do not hold in the monitoring", analysis.laws.len()),
+            "mend the monitoring first: the chapter on it says which figures contradict each other",
+        );
+    }
+    if analysis.laws.is_empty() {
+        return said(
+            TrustLevel::Doubt,
+            "no law can be checked: no tier has arrivals beside throughput, or a number of requests \
+             beside response time"
+                .to_owned(),
+            "give a tier queries for `arrivals` or `number`",
+        );
+    }
+    let (used, all) = (analysis.windows.used().count(), analysis.windows.all.len());
+    let share = kendall_units::ratio(used as u64, all as u64).unwrap_or(0.0);
+    if share < FEW_WINDOWS {
+        return said(
+            TrustLevel::Doubt,
+            format!("only {used} of {all} windows are steady enough to be used"),
+            "look at a longer time, or take shorter windows (`block`)",
+        );
+    }
+    match analysis.network.as_ref().ok().and_then(|network| network.score.as_ref()) {
+        Some(score) if score.median_error <= CAREFUL => said(
+            TrustLevel::Good,
+            format!(
+                "{} laws hold, and the network errs by {} where it was not fitted",
+                analysis.laws.len(),
+                percent(score.median_error)
+            ),
+            "",
+        ),
+        Some(score) => said(
+            TrustLevel::Doubt,
+            format!("the network errs by {} where it was not fitted", percent(score.median_error)),
+            "something that matters is not in the system file, or `busy` counts other work too",
+        ),
+        None => said(
+            TrustLevel::Doubt,
+            "there is no network of queues that could be scored".to_owned(),
+            "give the entry a query for `response_time` and each tier one for `busy`",
+        ),
+    }
+}
+
+fn model(analysis: &Analysis) -> Option<String> {
+    let score = analysis.network.as_ref().ok()?.score.as_ref()?;
+    Some(format!(
+        "the network of queues errs by {} in response time on {} windows that it has not seen (worst {})",
+        percent(score.median_error),
+        score.windows,
+        percent(score.worst_error)
+    ))
+}
+
+/// What is worth looking at next.
+fn next(system: &System, analysis: &Analysis, answers: &[Answer]) -> String {
+    match &analysis.bottleneck {
+        Err(_) => {
+            "a time in which the load varies more, or a query for `busy` where a tier has none"
+                .to_owned()
+        }
+        Ok(index) if answers.is_empty() => {
+            let tier = &system.tiers[*index].name;
+            let more = analysis.tiers[*index].servers + 1;
+            format!("ask what one more server would do: --what-if {tier}.servers={more},load=1.5")
+        }
+        Ok(_) => {
+            "hold the prediction against the system once it was changed: record a day before and \
+                  a day after (--record)"
+                .to_owned()
+        }
+    }
+}
