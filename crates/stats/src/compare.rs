@@ -19,6 +19,7 @@ use kendall_units::{exact_f64, whole_u64};
 use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 
+use crate::covariate::AtOneValue;
 use crate::distribution::{t_p_value, t_two_sided};
 use crate::estimate::{Caveat, Estimate, Interval, figures};
 use crate::histogram::Histogram;
@@ -134,6 +135,10 @@ pub struct Comparison {
     /// Second over first (of geometric means, or the median of all ratios); `None` when a response
     /// is not positive.
     pub ratio: Option<Estimate>,
+    /// The same at one speed of the machine, by the probe of each run as a covariate; `None` where that
+    /// makes the interval hardly narrower, or where there is no probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_one_speed: Option<AtOneValue>,
     /// Probability of so large a difference by chance (two-sided, by the method's test).
     pub p_value: Option<f64>,
     /// The same by relabeling the runs, without assuming a distribution.
@@ -290,6 +295,7 @@ fn single(
         after: shown(&after),
         difference: difference.0,
         p_value: log_difference.as_ref().map_or(difference.1, |(_, p)| *p),
+        at_one_speed: None,
         ratio: log_difference.map(|(estimate, _)| estimate.map(f64::exp)),
         p_permutation: judged.permutation_p(rng),
         p_adjusted: None,

@@ -6,6 +6,7 @@ pub mod adaptive;
 pub mod analysis;
 pub mod compare;
 pub mod correlated;
+pub mod covariate;
 pub mod design;
 pub mod distribution;
 pub mod estimate;

@@ -162,6 +162,7 @@ impl Compare {
         let mut comparisons = compare::compare(&samples, &options, &mut rng)
             .map_err(|error| exit_with(Exit::Refused, error))?;
         for one in &mut comparisons {
+            sets::at_one_speed(&before, &after, one);
             sets::shown(&before, &after, one);
         }
         Ok(ComparisonPage {

@@ -6,6 +6,7 @@ use std::path::Path;
 use kendall_observations::{Configuration, Observations, Variable};
 use kendall_report::comparison::{ComparedSet, Difference, DifferenceKind};
 use kendall_stats::compare::{Better, Comparison, Samples};
+use kendall_stats::covariate::{Measured, at_one_value};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use kendall_store::{FactorLevel, Results, Run, StoreError};
 use kendall_units::exact_f64;
@@ -91,6 +92,8 @@ pub(super) struct ResultSet {
     refused: BTreeMap<Key, Refused>,
     /// The keys of `responses` in the order in which they are shown.
     order: Vec<Key>,
+    /// Time of the speed probe of each run that has one, by configuration: block, seconds.
+    speeds: BTreeMap<String, Vec<(String, f64)>>,
     /// When each block was measured; `None` where that is not known.
     blocks: Option<BTreeMap<String, Span>>,
     caveats: Vec<Caveat>,
@@ -121,6 +124,32 @@ pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
 
 fn count(number: usize) -> u64 {
     kendall_units::whole_u64(exact_f64(number))
+}
+
+/// What a comparison comes to at one speed of the machine, beside what was measured.
+pub(super) fn at_one_speed(before: &ResultSet, after: &ResultSet, one: &mut Comparison) {
+    let key = (one.configuration.clone(), one.metric.clone());
+    let (Some(plain), Some(first), Some(second)) =
+        (&one.ratio, before.with_speeds(&key), after.with_speeds(&key))
+    else {
+        return;
+    };
+    let confidence = plain.interval.map_or(0.95, |interval| interval.confidence);
+    one.at_one_speed = at_one_value(&first, &second, one.paired, plain, confidence);
+    if let Some(found) = &one.at_one_speed {
+        let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
+        let Some(interval) = found.ratio.interval else { return };
+        one.caveats.push(Caveat::Note {
+            text: format!(
+                "at one speed of the machine, by the probe of each run, the change is {} [{}, {}] %: an \
+                 interval {:.1} times narrower; all other numbers are as measured",
+                percent(found.ratio.center),
+                percent(interval.low),
+                percent(interval.high),
+                found.narrower
+            ),
+        });
+    }
 }
 
 /// One level of a factor, to take out of a study.
@@ -227,6 +256,10 @@ impl ResultSet {
             configuration.levels.iter().filter(|level| !left_out(&level.factor)).collect();
         for repetition in &configuration.repetitions {
             self.describe(&repetition.run, &levels);
+            if let Some(unit_ns) = repetition.run.speed_unit_ns {
+                let speeds = self.speeds.entry(in_words(&levels)).or_default();
+                speeds.push((block(&repetition.run), unit_ns));
+            }
         }
         for variable in variables {
             let key = (in_words(&levels), variable.name());
@@ -253,6 +286,16 @@ impl ResultSet {
             let values = values.collect();
             self.responses.insert(key, Responses { better: better(*variable), values, shown });
         }
+    }
+
+    /// Runs with their responses and speeds; `None` unless all of them have one.
+    fn with_speeds(&self, key: &Key) -> Option<Vec<Measured<'_>>> {
+        let (responses, speeds) = (self.responses.get(key)?, self.speeds.get(&key.0)?);
+        let of_run = |(block, value): &(Option<String>, f64)| {
+            let speed = speeds.iter().find(|(known, _)| Some(known) == block.as_ref())?;
+            Some((Some(speed.0.as_str()), *value, speed.1))
+        };
+        responses.values.iter().map(of_run).collect()
     }
 
     /// Notes what a run was made with, and when.
