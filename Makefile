@@ -91,7 +91,7 @@ bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 
 	@echo "placed by the scheduler: with the price of waking cores"
 	scripts/bench-proxy --layout free --seconds 1 --quick
 
-bench-predict: build ## predicts four systems and holds the predictions against runs (40 minutes)
+bench-predict: build ## predicts five systems and holds the predictions against runs (35 minutes; resumable)
 	@scripts/packages bench
 	scripts/bench-predict
 

@@ -24,13 +24,13 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-message-queue", 3),
     ("kendall-synthetic", 3),
     ("kendall-textbook", 3),
-    ("kendall-whatif", 3),
     ("kendall-observations", 3),
-    ("kendall-report", 4),
-    ("kendall-observe", 5),
     ("kendall-study", 4),
-    ("kendall", 6),
-    ("kendall-fuzz", 6),
+    ("kendall-whatif", 4),
+    ("kendall-report", 5),
+    ("kendall-observe", 6),
+    ("kendall", 7),
+    ("kendall-fuzz", 7),
 ];
 
 /// Crates that must stay free of input, output, threads of control and clocks.

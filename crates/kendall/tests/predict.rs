@@ -58,6 +58,46 @@ fn longest_unqueued_s(folder: &Path) -> f64 {
     longest
 }
 
+/// The generator on one host and the station on another, both of them this machine: each has processors of its
+/// own in the model, and the station's two workers bound the throughput wherever they are.
+#[test]
+fn runs_over_two_hosts_are_answered_with_processors_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("known.toml");
+    let hosts = "[hosts]\nengine = 'command'\nprefix = ['sh', '-c']\nweb = { address = '127.0.0.1' }\n\
+                 load = { address = '127.0.0.1' }\n[place]\nsynthetic = 'web'\nclients = ['load']\n";
+    let study = STUDY
+        .replace("'system.workers' = [1, 2]\n", "")
+        .replace("service =", "workers = 2\nservice =");
+    std::fs::write(&file, format!("{study}{hosts}")).unwrap();
+    let out = folder.path().join("results");
+    let run = kendall()
+        .args(["run", file.to_str().unwrap(), "--no-report", "--out"])
+        .arg(&out)
+        .env("XDG_CACHE_HOME", folder.path().join("cache"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(matches!(run.status.code(), Some(0 | 5)), "{stderr}");
+    let asked = ["--what-if", "workload.clients=12", "--format", "json"];
+    let answer = json(&predict(folder.path(), &asked))["answers"][0]["predicted"].clone();
+    let names: Vec<&str> =
+        answer["hosts"].as_array().unwrap().iter().map(|h| h["name"].as_str().unwrap()).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, ["load", "web"], "{answer}");
+    assert!(answer["assumed"].to_string().contains("of their host and of no other"), "{answer}");
+    let throughput = answer["throughput_per_s"]["center"].as_f64().unwrap();
+    assert!(throughput > 0.0 && throughput < 1.02 * 2.0 / SERVICE_S, "{answer}");
+    // The station moves to the generator's host, which gets a single core.
+    let moved = ["--what-if", "placement.synthetic=load", "--what-if", "hosts.load.cores=1"];
+    let output = predict(folder.path(), &[&asked[..], &moved[..]].concat());
+    let answer = json(&output)["answers"][0]["predicted"].clone();
+    let web =
+        answer["hosts"].as_array().unwrap().iter().find(|h| h["name"] == "web").unwrap().clone();
+    assert!(web["share"]["center"].as_f64().unwrap() < 1e-9, "{answer}");
+}
+
 #[test]
 fn a_station_of_known_truth_is_predicted_where_it_was_never_measured() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,6 +289,20 @@ fn models_are_scored_on_other_results(folder: &Path) {
     let usable = Results::open(&other).unwrap().latest_runs().unwrap();
     let usable = usable.iter().filter(|run| run.is_usable()).count();
     assert_eq!(scores["points"].as_array().unwrap().len(), usable, "{scores}");
+    // What the calibration has seen is told apart and not counted: the light load at least.
+    let points = scores["points"].as_array().unwrap();
+    let seen: Vec<&Value> = points.iter().filter(|point| point["seen"] == true).collect();
+    assert!(!seen.is_empty() && seen.len() < points.len(), "{scores}");
+    assert!(seen.iter().all(|point| point["before"].is_array()), "{scores}");
+    // Half the processor is hardware that the other results do not say; a key of theirs is not.
+    let against = |what_if: &str| {
+        let other = other.to_str().unwrap();
+        let asked = ["--most-foreign", "1000", "--against", other, "--what-if", what_if];
+        kendall().arg("predict").arg(&out).args(asked).output().unwrap()
+    };
+    assert!(against("cores=1").status.success());
+    let refused = against("workload.clients=4");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(scores["summary"].as_array().unwrap().len(), 3);
     for metric in scores["summary"].as_array().unwrap() {
         let [median, worst] = ["median", "worst"].map(|key| metric[key].as_f64().unwrap());

@@ -29,6 +29,7 @@ pub use configuration::{Configuration, Pooled};
 pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
+pub use point::of as operating_point;
 pub use repetition::{BackendLoad, Counts, Instance, Repetition};
 pub use trace::{Trace, TracePeriod, TracedPool, TracedTier};
 

@@ -22,7 +22,8 @@ pub(crate) fn is_station(tier: &MeasuredTier) -> bool {
 }
 
 /// The operating point of one run.
-pub(crate) fn of(measured: &Measured) -> OperatingPoint {
+#[must_use]
+pub fn of(measured: &Measured) -> OperatingPoint {
     let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
     let mut names: Vec<&str> = Vec::new();
     for tier in measured.tiers.iter().filter(|tier| is_station(tier)) {
@@ -177,6 +178,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         outcomes_per_s: outcomes(&instances),
         batches: batches(&instances),
         connections: connections(measured, &instances, merged(stage::CONNECTION_WAIT_TIME)),
+        connection_wait_s: merged(stage::CONNECTION_WAIT_TIME).unwrap_or(0.0),
     }
 }
 
@@ -260,6 +262,7 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
         let view = &mut views[place];
         view.instances += 1;
         view.cpu_cores += process.cores_busy();
+        view.switches_per_s += exact_f64(process.voluntary_switches) / process.length_s;
         view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
         for group in &process.threads {
             add_threads(&mut view.threads, group);
@@ -275,8 +278,34 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
             view.working_threads().unwrap_or(cores)
         };
         view.cpu_cores_limit = threads.min(cores);
+        view.spun_cores = spun(measured, &view.part);
     }
     views
+}
+
+/// Cores that a part spent awake for its next moment.
+fn spun(measured: &Measured, part: &Part) -> f64 {
+    let share = |spun_ns: Option<u64>, length_ns: u64| {
+        spun_ns.map_or(0.0, |spun| exact_f64(spun) / exact_f64(length_ns.max(1)))
+    };
+    match part.role {
+        Role::Generator => measured
+            .generators
+            .iter()
+            .flat_map(|generator| &generator.threads)
+            .map(|thread| share(thread.spun_ns, thread.wall_ns))
+            .sum(),
+        Role::Tier | Role::Link => measured
+            .tiers
+            .iter()
+            .filter(|tier| tier.role == part.role && tier.tier == part.name)
+            .map(|tier| {
+                let length = tier.period.to_ns.saturating_sub(tier.period.from_ns);
+                share(tier.period.spun_ns, length)
+            })
+            .sum(),
+        Role::Study => 0.0,
+    }
 }
 
 /// Cores of the hosts that a part ran on, each host once: what it could have used at most.
@@ -381,6 +410,7 @@ impl Together<'_> {
                 .collect(),
             batches: first.batches.map(|_| self.batches(place)),
             connections: self.connections(place),
+            connection_wait_s: time(|t| t.connection_wait_s),
         }
     }
 
@@ -445,6 +475,8 @@ impl Together<'_> {
             cpu_cores: mean(|p| p.cpu_cores),
             run_queue_wait: Some(mean(|p| p.run_queue_wait.unwrap_or(0.0))),
             cpu_cores_limit: mean(|p| p.cpu_cores_limit),
+            switches_per_s: mean(|p| p.switches_per_s),
+            spun_cores: mean(|p| p.spun_cores),
             threads: view
                 .threads
                 .iter()

@@ -127,6 +127,9 @@ pub struct TierView {
     pub batches: Option<BatchView>,
     /// The pool of connections that workers share; `None` where each has its own, or none.
     pub connections: Option<ConnectionView>,
+    /// Mean over requests of the time until there was a connection; 0 where nothing says so.
+    #[serde(default)]
+    pub connection_wait_s: f64,
 }
 
 /// Requests that a worker serves at once.
@@ -221,6 +224,12 @@ pub struct ProcessView {
     pub run_queue_wait: Option<f64>,
     /// Their threads by name, busiest first; empty where they were not counted.
     pub threads: Vec<ThreadView>,
+    /// Times a second that one of their threads waited for something.
+    #[serde(default)]
+    pub switches_per_s: f64,
+    /// Cores that were kept awake for the next moment, which is no work.
+    #[serde(default)]
+    pub spun_cores: f64,
 }
 
 /// CPU of the threads of one name in one role.

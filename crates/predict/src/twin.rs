@@ -26,9 +26,9 @@ mod system;
 
 pub use analytic::{Curve, CurvePoint, Solved, analytic, knee, sweep};
 pub use calibrate::{
-    CalibrationError, MOST_FOREIGN_CORES, MeasuredRun, Misfit, ProcessUse, Twin, calibrate,
-    calibrate_within,
+    CalibrationError, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse, Twin,
+    calibrate, calibrate_within, most_stolen,
 };
 pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
-pub use simulate::{Length, Simulated, simulate};
+pub use simulate::{Length, Machine, Simulated, simulate};
 pub use system::{Commit, Host, Pool, Process, Spread, Step, System, SystemError, Work, Workload};

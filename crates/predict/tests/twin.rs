@@ -193,6 +193,7 @@ fn measured(
         batch: seen.batch,
         probe_s: Some(50e-6 * slowness * (0.01 * noise()).exp()),
         foreign_cores: 0.0,
+        stolen_cores: 0.0,
         measured_s: 0.6,
     }
 }

@@ -72,14 +72,24 @@ pub enum AskError {
         /// What was measured.
         measured: String,
     },
-    /// The runs were made over several hosts, whose processors the twin would take for one's.
+    /// A part whose instances ran on several hosts.
     #[error(
-        "the runs were made over several hosts ({hosts}): what-if questions are answered from runs on \
-         one machine only"
+        "the instances of {part} ran on several hosts ({hosts}), and the model has one host for all of \
+         a part: what-if questions are answered from runs in which each tier is on one host"
     )]
-    SeveralHosts {
+    SpreadOverHosts {
+        /// Its name.
+        part: String,
         /// Their names.
         hosts: String,
+    },
+    /// A host of which nothing is known.
+    #[error("{part} ran on {host}, and the runs say nothing about that host's cores")]
+    UnknownHost {
+        /// What ran there.
+        part: String,
+        /// Its name.
+        host: String,
     },
     /// The runs make no twin.
     #[error("the runs make no model: {0}")]
@@ -112,8 +122,6 @@ pub struct Fitted {
     /// What the structure takes for granted.
     pub assumptions: Vec<String>,
     common: Common,
-    /// Hosts as measured.
-    host: (String, u32),
 }
 
 /// An answer, with what it rests on.
@@ -135,6 +143,10 @@ struct Common {
     link_threads: u32,
     lanes: u32,
     bytes: Option<kendall_predict::twin::structure::Bytes>,
+    /// Hosts as measured, with their cores; the first has what is placed nowhere.
+    hosts: Vec<(String, u32)>,
+    /// Index of the host of each part, by its name.
+    places: BTreeMap<String, usize>,
 }
 
 impl Calibration {
@@ -171,12 +183,9 @@ impl Calibration {
             let asked = signature.to_string();
             return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
         };
-        if let Some(spread) = facts.iter().find(|facts| facts.ran_on.len() > 1) {
-            let hosts: Vec<&str> = spread.ran_on.iter().map(String::as_str).collect();
-            return Err(AskError::SeveralHosts { hosts: hosts.join(", ") });
-        }
         let (mut common, assumptions) = Common::of(&facts, self.most_foreign_cores);
-        let host = first.host.clone();
+        common.hosts.clone_from(&first.hosts);
+        common.places = placed(first)?;
         for tier in cached {
             let calibrated = common.misses.get(tier).copied().unwrap_or(1.0);
             let misses = Misses { share: calibrated, calibrated };
@@ -186,7 +195,7 @@ impl Calibration {
         let measured: Result<Vec<MeasuredRun>, StructureError> =
             facts.iter().map(|facts| common.measured(facts, &all)).collect();
         let twin = calibrate_within(&measured?, self.most_foreign_cores, self.seed)?;
-        Ok(Fitted { twin, signature: signature.clone(), runs, assumptions, common, host })
+        Ok(Fitted { twin, signature: signature.clone(), runs, assumptions, common })
     }
 
     /// Numeric factors, and the keys asked about.
@@ -207,14 +216,11 @@ impl Common {
     /// What the runs tell of the tiers. Times of a tier itself are read where the load is lightest:
     /// there they are its own, and not the wait for others.
     fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
-        let usable = |facts: &&&RunFacts| facts.foreign_cores <= most_foreign;
+        let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
         let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
         let lightest = runs.iter().filter(usable).min_by(by_load);
         let light: &RunFacts = lightest.unwrap_or(&runs[0]);
-        let mut assumed = vec![format!(
-            "all processes share the {} cores of {}, the load generator too",
-            light.host.1, light.host.0
-        )];
+        let mut assumed = vec![shared(light)];
         let mut facts = BTreeMap::new();
         let mut misses = BTreeMap::new();
         for node in &light.graph.tiers {
@@ -235,17 +241,24 @@ impl Common {
             .filter(|(part, _)| part.role == kendall_protocols::topology::Role::Link);
         let link_threads = links.map(|(_, used)| used.other_threads).max().unwrap_or(1);
         let lanes = small(exact_f64(light.mix.len())).max(1);
-        (Self { facts, misses, link_threads, lanes, bytes: light.bytes }, assumed)
+        let (hosts, places) = (Vec::new(), BTreeMap::new());
+        (Self { facts, misses, link_threads, lanes, bytes: light.bytes, hosts, places }, assumed)
+    }
+
+    /// The hosts as they were measured.
+    fn measured_hosts(&self) -> Vec<Host> {
+        let host =
+            |(name, cores): &(String, u32)| Host { name: name.clone(), cores: *cores, speed: 1.0 };
+        self.hosts.iter().map(host).collect()
     }
 
     fn measured(&self, facts: &RunFacts, keys: &[String]) -> Result<MeasuredRun, StructureError> {
         let batch = facts.run.setting("system.batch").and_then(number).map(small);
-        let hosts = vec![Host { name: facts.host.0.clone(), cores: facts.host.1, speed: 1.0 }];
         let system = self.system(
             &facts.graph,
             (facts.workload, facts.generator_threads),
             batch,
-            (hosts, BTreeMap::new()),
+            (self.measured_hosts(), self.places.clone()),
             &self.facts,
         )?;
         let of_part = |part| {
@@ -275,6 +288,7 @@ impl Common {
             batch: facts.tiers.values().map(|seen| seen.batch).fold(1.0, f64::max),
             probe_s: facts.probe_s,
             foreign_cores: facts.foreign_cores,
+            stolen_cores: facts.stolen_cores,
             measured_s: facts.measured_s,
         })
     }
@@ -311,6 +325,37 @@ impl Common {
             bytes: bytes.into_iter().collect(),
         })
     }
+}
+
+/// Who shares which processors.
+fn shared(light: &RunFacts) -> String {
+    let [(host, cores)] = light.hosts.as_slice() else {
+        let hosts = light.hosts.iter().map(|(host, cores)| {
+            let on = light.places.iter().filter(|(_, on)| on.contains(host));
+            let parts: Vec<&str> = on.map(|(part, _)| part.as_str()).collect();
+            format!("{} the {cores} cores of {host}", parts.join(" and "))
+        });
+        return format!("processes share the processors of their host and of no other: {}", {
+            let hosts: Vec<String> = hosts.collect();
+            hosts.join("; ")
+        });
+    };
+    format!("all processes share the {cores} cores of {host}, the load generator too")
+}
+
+/// Index of the host of each part.
+fn placed(facts: &RunFacts) -> Result<BTreeMap<String, usize>, AskError> {
+    let mut places = BTreeMap::new();
+    for (part, on) in &facts.places {
+        let (Some(host), true) = (on.first(), on.len() == 1) else {
+            let hosts: Vec<&str> = on.iter().map(String::as_str).collect();
+            return Err(AskError::SpreadOverHosts { part: part.clone(), hosts: hosts.join(", ") });
+        };
+        let place = facts.hosts.iter().position(|(known, _)| known == host);
+        let unknown = || AskError::UnknownHost { part: part.clone(), host: host.clone() };
+        places.insert(part.clone(), place.ok_or_else(unknown)?);
+    }
+    Ok(places)
 }
 
 /// A tier whose workers serve several requests at once.
@@ -436,22 +481,23 @@ impl Fitted {
     }
 
     fn hosts(&self, hardware: &Hardware) -> (Vec<Host>, BTreeMap<String, usize>) {
-        let (first, measured) = &self.host;
-        let mut names: Vec<&String> = vec![first];
-        for name in hardware.placement.values() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
+        let mut hosts = self.common.measured_hosts();
+        let mut placement = self.common.places.clone();
+        // A host that was never there has as many cores as the first that was.
+        let cores = hosts.first().map_or(1, |host| host.cores);
+        for (tier, name) in &hardware.placement {
+            let known = hosts.iter().position(|host| host.name == *name);
+            let place = known.unwrap_or_else(|| {
+                hosts.push(Host { name: name.clone(), cores, speed: 1.0 });
+                hosts.len() - 1
+            });
+            placement.insert(tier.clone(), place);
         }
-        let host = |name: &&String| Host {
-            name: (*name).clone(),
-            cores: hardware.cores.get(*name).copied().unwrap_or(*measured),
-            speed: hardware.speeds.get(*name).copied().unwrap_or(1.0),
-        };
-        let place = |name: &String| names.iter().position(|known| *known == name).unwrap_or(0);
-        let placement =
-            hardware.placement.iter().map(|(tier, host)| (tier.clone(), place(host))).collect();
-        (names.iter().map(host).collect(), placement)
+        for host in &mut hosts {
+            host.cores = hardware.cores.get(&host.name).copied().unwrap_or(host.cores);
+            host.speed = hardware.speeds.get(&host.name).copied().unwrap_or(host.speed);
+        }
+        (hosts, placement)
     }
 
     /// Time that a worker of a tier is held without a processor or another tier, in s.
@@ -460,10 +506,10 @@ impl Fitted {
         self.common.facts.get(tier).map(|facts| facts.wait_s)
     }
 
-    /// Name of the host that was measured.
+    /// Name of the first host that was measured.
     #[must_use]
     pub fn host(&self) -> &str {
-        &self.host.0
+        self.common.hosts.first().map_or("", |(name, _)| name)
     }
 
     fn assumed(&self, question: &Question) -> Vec<String> {

@@ -29,6 +29,8 @@ pub struct ModelFile {
     pub steps: Vec<String>,
     /// Time that an idle core takes to wake, in s.
     pub wake_s: f64,
+    /// Share of wake-ups that stay on the core that woke them although another is idle.
+    pub stay: f64,
     /// Time of a commit, in s; none where there is none.
     pub commit_s: Option<f64>,
     /// Spread of CPU time per request between runs, as a share.
@@ -91,6 +93,7 @@ pub fn model_file(fitted: &Fitted) -> ModelFile {
         },
         steps,
         wake_s: twin.wake_s(),
+        stay: twin.stay(),
         commit_s: (!system.commits.is_empty()).then(|| twin.commit_s()),
         drift: twin.drift,
         half_width: parameter_half_width(twin),

@@ -1,13 +1,14 @@
 //! What each stored run tells the twin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kendall_predict::measured::{OperatingPoint, ProcessView, ThreadView, TierView};
 use kendall_predict::twin::structure::Bytes;
 use kendall_predict::twin::{Spread, Workload};
 use kendall_protocols::snapshot::{WORKER_THREAD, stage};
 use kendall_protocols::topology::{End, Graph, Part, Role};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Measured, MeasuredTier, Results, Run, StoreError};
+use kendall_store::{Measured, Results, Run, StoreError};
 use kendall_units::{Seconds, exact_f64, whole_u64};
 
 use crate::signature;
@@ -55,10 +56,14 @@ pub struct RunFacts {
     pub probe_s: Option<f64>,
     /// Processors that none of the study's processes used, in cores.
     pub foreign_cores: f64,
+    /// Processors that the hosts' own host took away, in cores.
+    pub stolen_cores: f64,
     /// Name of the host, and its cores.
     pub host: (String, u32),
-    /// Hosts that tiers, links and generators ran on, each once.
-    pub ran_on: std::collections::BTreeSet<String>,
+    /// Hosts that tiers, links and generators ran on, with their cores; one where nothing says more.
+    pub hosts: Vec<(String, u32)>,
+    /// Hosts of each part, by its name; empty where there is one host only.
+    pub places: BTreeMap<String, BTreeSet<String>>,
     /// Length of the measured window, in s.
     pub measured_s: f64,
 }
@@ -119,13 +124,21 @@ impl Calibration {
         let most_foreign_cores = kendall_predict::twin::MOST_FOREIGN_CORES;
         Ok(Self { runs, structural, most_foreign_cores, seed: results.study()?.seed })
     }
+
+    /// Learns from the graphs of other results which factors the structure shows: a factor that these
+    /// runs have at one level only may change nothing but the graph.
+    pub fn learn_structure(&mut self, others: &Self) {
+        let all: Vec<RunFacts> = self.runs.iter().chain(&others.runs).cloned().collect();
+        self.structural = signature::structural(&all);
+    }
 }
 
 impl RunFacts {
     /// What a measured window tells.
     #[must_use]
     pub fn of(measured: &Measured) -> Self {
-        let x = measured.throughput_per_s;
+        let point = kendall_observations::operating_point(measured);
+        let x = point.client.throughput_per_s;
         let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
         let rate = measured.arrival_rate_per_s.unwrap_or(x);
         let workload = if closed {
@@ -150,36 +163,49 @@ impl RunFacts {
             workload,
             generator_threads: u32::try_from(threads).unwrap_or(u32::MAX).max(1),
             throughput_per_s: x,
-            response_mean_s: measured.response_time.mean().unwrap_or(0.0) / 1e9,
+            response_mean_s: Some(point.client.response_time_s)
+                .filter(|r| r.is_finite())
+                .unwrap_or(0.0),
             percentiles_s: time(0.5)
                 .zip(time(0.9))
                 .zip(time(0.99))
                 .map(|((p50, p90), p99)| [p50, p90, p99]),
-            uses: uses(measured),
-            tiers: tiers(measured),
+            uses: uses(&point),
+            tiers: tiers(measured, &point),
             mix,
             bytes: (completed > 0 && out + back > 0)
                 .then(|| Bytes { out: exact_f64(out) / all, back: exact_f64(back) / all }),
             probe_s: measured.run.speed_unit_ns.map(|unit| unit / 1e9),
-            foreign_cores: foreign_cores(measured),
+            foreign_cores: foreign_cores(measured, &point),
+            stolen_cores: stolen_cores(measured),
             host: measured
                 .hosts
                 .first()
                 .map_or_else(|| ("localhost".to_owned(), 1), |h| (h.host.clone(), h.cores)),
-            ran_on: {
-                let tiers = measured.topology.iter().map(|tier| tier.host.clone());
-                tiers.chain(measured.generators.iter().map(|one| one.host.clone())).collect()
-            },
+            hosts: hosts(measured),
+            places: places(measured),
             measured_s: measured.window.length_s(),
             run: measured.run.clone(),
         }
+    }
+
+    /// What others did to the run, if it was more than may be: in words.
+    #[must_use]
+    pub fn disturbed(&self, most_foreign_cores: f64) -> Option<String> {
+        let stolen = self.stolen_cores;
+        if self.foreign_cores > most_foreign_cores {
+            return Some(format!("other processes used {:.2} of a core", self.foreign_cores));
+        }
+        (stolen > kendall_predict::twin::most_stolen(most_foreign_cores))
+            .then(|| format!("{stolen:.2} of a core was stolen from the machine"))
     }
 
     /// Share of the host's cores that all of it kept busy.
     #[must_use]
     pub fn busy(&self) -> f64 {
         let cpu: f64 = self.uses.values().map(|used| used.cpu_s).sum();
-        cpu * self.throughput_per_s / f64::from(self.host.1)
+        let cores: u32 = self.hosts.iter().map(|(_, cores)| cores).sum();
+        cpu * self.throughput_per_s / f64::from(cores.max(1))
     }
 
     /// The tier that the clients talk to.
@@ -190,125 +216,99 @@ impl RunFacts {
     }
 }
 
+/// Processor time that was stolen from the hosts, in cores.
+fn stolen_cores(measured: &Measured) -> f64 {
+    let hosts = measured.hosts.iter().filter(|host| host.length_s > 0.0);
+    hosts.map(|host| host.cpu_steal_s / host.length_s).sum()
+}
+
+/// Hosts of each part; empty where all ran on one.
+fn places(measured: &Measured) -> BTreeMap<String, BTreeSet<String>> {
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for tier in &measured.topology {
+        places.entry(tier.tier.clone()).or_default().insert(tier.host.clone());
+    }
+    for generator in &measured.generators {
+        places.entry(Part::generator().name).or_default().insert(generator.host.clone());
+    }
+    let all: BTreeSet<&String> = places.values().flatten().collect();
+    if all.len() > 1 { places } else { BTreeMap::new() }
+}
+
+/// Hosts that something ran on, with their cores.
+fn hosts(measured: &Measured) -> Vec<(String, u32)> {
+    let places = places(measured);
+    let ran = |host: &str| places.values().flatten().any(|on| on == host);
+    let known = measured.hosts.iter().filter(|host| ran(&host.host));
+    let several: Vec<(String, u32)> = known.map(|host| (host.host.clone(), host.cores)).collect();
+    if several.len() > 1 {
+        return several;
+    }
+    let first = measured.hosts.first().map(|host| (host.host.clone(), host.cores));
+    vec![first.unwrap_or_else(|| ("localhost".to_owned(), 1))]
+}
+
 /// Processor time that nobody of the study used, in cores.
-fn foreign_cores(measured: &Measured) -> f64 {
+fn foreign_cores(measured: &Measured, point: &OperatingPoint) -> f64 {
     let busy: f64 = measured
         .hosts
         .iter()
         .filter(|host| host.length_s > 0.0)
         .map(|host| (host.cpu_user_s + host.cpu_system_s) / host.length_s)
         .sum();
-    let known: f64 = measured.processes.iter().map(kendall_store::ProcessUse::cores_busy).sum();
+    let known: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
     (busy - known).max(0.0)
 }
 
-fn uses(measured: &Measured) -> BTreeMap<Part, PartUse> {
-    struct Sum {
-        cores: f64,
-        switches: f64,
-        waited: f64,
-        threads: BTreeMap<String, (f64, u64)>,
-    }
-    let mut sums: BTreeMap<Part, Sum> = BTreeMap::new();
-    let of_the_load = |part: &Part| part.role != Role::Study;
-    for process in measured.processes.iter().filter(|p| p.length_s > 0.0 && of_the_load(&p.part)) {
-        let sum = sums.entry(process.part.clone()).or_insert_with(|| Sum {
-            cores: 0.0,
-            switches: 0.0,
-            waited: 0.0,
-            threads: BTreeMap::new(),
-        });
-        sum.cores += process.cores_busy();
-        sum.switches += exact_f64(process.voluntary_switches) / process.length_s;
-        sum.waited += process.run_queue_wait_s / process.length_s;
-        for group in &process.threads {
-            let entry = sum.threads.entry(group.name.clone()).or_default();
-            entry.0 += group.cores_busy;
-            entry.1 += group.threads;
-        }
-    }
-    let x = measured.throughput_per_s;
-    let per_request = |(part, sum): (Part, Sum)| {
-        let all: f64 = sum.threads.values().map(|(cores, _)| cores).sum();
-        let worker = sum.threads.get(WORKER_THREAD).map(|(cores, _)| cores);
-        let works = |name: &String, cores: f64| {
-            name.as_str() != WORKER_THREAD && cores >= WORKING_SHARE * all
+fn uses(point: &OperatingPoint) -> BTreeMap<Part, PartUse> {
+    let x = point.client.throughput_per_s;
+    let per_request = |process: &ProcessView| {
+        let all: f64 = process.threads.iter().map(|group| group.cpu_cores).sum();
+        let worker = process.threads.iter().find(|group| group.name == WORKER_THREAD);
+        let works = |group: &&ThreadView| {
+            group.name != WORKER_THREAD && group.cpu_cores >= WORKING_SHARE * all
         };
-        let others: u64 = sum
-            .threads
-            .iter()
-            .filter(|(name, (cores, _))| works(name, *cores))
-            .map(|(_, (_, threads))| threads)
-            .sum();
-        let cpu = (sum.cores - spun(measured, &part)).max(0.0);
+        let others: f64 = process.threads.iter().filter(works).map(|group| group.threads).sum();
         let used = PartUse {
-            cpu_s: cpu / x,
-            switches: sum.switches / x,
-            run_queue_wait_s: sum.waited / x,
-            worker_share: worker.filter(|_| all > 0.0).map(|cores| cores / all),
-            other_threads: u32::try_from(others).unwrap_or(u32::MAX).max(1),
+            cpu_s: (process.cpu_cores - process.spun_cores).max(0.0) / x,
+            switches: process.switches_per_s / x,
+            run_queue_wait_s: process.run_queue_wait.unwrap_or(0.0) / x,
+            worker_share: worker.filter(|_| all > 0.0).map(|group| group.cpu_cores / all),
+            other_threads: small(others).max(1),
         };
-        (part, used)
+        (process.part.clone(), used)
     };
-    sums.into_iter().map(per_request).collect()
+    let of_the_load = |process: &&ProcessView| process.part.role != Role::Study;
+    point.processes.iter().filter(of_the_load).map(per_request).collect()
 }
 
-/// Cores that a part spent awake for its next moment, which is no work.
-fn spun(measured: &Measured, part: &Part) -> f64 {
-    let share = |spun_ns: Option<u64>, length_ns: u64| {
-        spun_ns.map_or(0.0, |spun| exact_f64(spun) / exact_f64(length_ns.max(1)))
-    };
-    match part.role {
-        Role::Generator => measured
-            .generators
-            .iter()
-            .flat_map(|generator| &generator.threads)
-            .map(|thread| share(thread.spun_ns, thread.wall_ns))
-            .sum(),
-        Role::Tier | Role::Link => measured
-            .tiers
-            .iter()
-            .filter(|tier| tier.role == part.role && tier.tier == part.name)
-            .map(|tier| {
-                let length = tier.period.to_ns.saturating_sub(tier.period.from_ns);
-                share(tier.period.spun_ns, length)
-            })
-            .sum(),
-        Role::Study => 0.0,
-    }
-}
-
-fn tiers(measured: &Measured) -> BTreeMap<String, TierSeen> {
-    let mut names: Vec<&str> = Vec::new();
-    let says = |tier: &&MeasuredTier| tier.role == Role::Tier && !tier.period.requests.is_empty();
-    for tier in measured.tiers.iter().filter(says) {
-        if !names.contains(&tier.tier.as_str()) {
-            names.push(&tier.tier);
-        }
-    }
-    let seen = |name: &str| {
-        let of = || measured.tiers.iter().filter(says).filter(|tier| tier.tier == name);
-        let merged = |stage: &str| {
-            let mut all = Histogram::new();
-            of().for_each(|tier| all.add(&tier.period.stage(stage)));
-            all
+fn tiers(measured: &Measured, point: &OperatingPoint) -> BTreeMap<String, TierSeen> {
+    let seen = |tier: &TierView| {
+        let mut service_time = Histogram::new();
+        let of =
+            measured.tiers.iter().filter(|one| one.role == Role::Tier && one.tier == tier.name);
+        of.for_each(|one| service_time.add(&one.period.stage(stage::SERVICE_TIME)));
+        let batches = tier.batches.map_or(0.0, |batches| batches.per_s);
+        let outcome = |name: &str| {
+            let rate = tier.outcomes_per_s.get(name).copied().unwrap_or(0.0);
+            whole_u64((rate * point.duration_s).round())
         };
-        let mean = |stage: &str| merged(stage).mean().map_or(0.0, |ns| ns / 1e9);
-        let completions: u64 = of().map(|tier| tier.period.completions()).sum();
-        let held: u64 = of().map(|tier| tier.period.held_time.count()).sum();
-        let outcome =
-            |name: &str| -> u64 { of().filter_map(|tier| tier.period.outcomes.get(name)).sum() };
-        TierSeen {
-            service_s: mean(stage::SERVICE_TIME),
-            service_time: merged(stage::SERVICE_TIME),
-            backend_s: mean(stage::BACKEND_TIME),
-            connection_wait_s: mean(stage::CONNECTION_WAIT_TIME),
-            batch: if held > 0 { (exact_f64(completions) / exact_f64(held)).max(1.0) } else { 1.0 },
+        let seen = TierSeen {
+            service_s: tier.service_time_s,
+            service_time,
+            backend_s: tier.backend_time_s.unwrap_or(0.0),
+            connection_wait_s: tier.connection_wait_s,
+            batch: if batches > 0.0 {
+                (tier.view.throughput_per_s / batches).max(1.0)
+            } else {
+                1.0
+            },
             hits: outcome("hits"),
             misses: outcome("misses"),
-        }
+        };
+        (tier.name.clone(), seen)
     };
-    names.into_iter().map(|name| (name.to_owned(), seen(name))).collect()
+    point.tiers.iter().map(seen).collect()
 }
 
 /// Fewest values that tell a distribution.

@@ -70,8 +70,9 @@ pub(crate) struct Predict {
     #[arg(long, default_value = "10%", value_parser = error_bound)]
     bound: f64,
     /// Holds the model against the runs of other results of the same system, which it has not seen:
-    /// errors, intervals and noise floor
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["what_if", "objective", "verify"])]
+    /// errors, intervals and noise floor; --what-if says what hardware they were made on, where it is
+    /// another
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "keep", "csv"])]
     against: Option<PathBuf>,
     /// Keeps the answers with the results: the report shows them
     #[arg(long)]
@@ -95,7 +96,13 @@ impl Predict {
         if let Some(folder) = &self.against {
             let mut others = Calibration::read(&Results::open(folder)?)?;
             others.most_foreign_cores = self.most_foreign;
-            let scores = against::score(&calibration, &others).map_err(refused)?;
+            let scores = against::score(&mut calibration, &others, &asked).map_err(refused)?;
+            if scores.points.is_empty() {
+                let why = scores.refused.first().cloned().unwrap_or_default();
+                let none =
+                    format!("none of the runs in {} has a prediction: {why}", folder.display());
+                return Err(refused(none));
+            }
             match self.format {
                 Format::Human => output::result(&against::text(&scores)),
                 Format::Json => output::json(&scores)?,

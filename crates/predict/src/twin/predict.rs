@@ -5,9 +5,9 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Curve, Solved, analytic, sweep};
-use super::calibrate::{Fitted, Form, Twin, length, with_commit};
+use super::calibrate::{BATCHED, Fitted, Form, Twin, length, with_commit};
 use super::demand::LEAST_BATCH;
-use super::simulate::{Chance, Simulated, simulate};
+use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{System, SystemError, Workload};
 
 /// Draws from what is uncertain.
@@ -264,6 +264,18 @@ impl Twin {
         analytic(system, &|x| self.cpu_s(x)).ok()
     }
 
+    /// The same with what a request costs held constant, at its mean over the configurations: a network
+    /// of delays, pools and cores as textbooks have it.
+    #[must_use]
+    pub fn solve_constant(&self, system: &System) -> Option<Solved> {
+        let runs = exact_f64(self.configurations.len());
+        let mean = |process: usize| {
+            self.configurations.iter().map(|run| run.processes[process].cpu_s).sum::<f64>() / runs
+        };
+        let cpu_s: Vec<f64> = (0..self.configurations[0].processes.len()).map(mean).collect();
+        analytic(system, &|_| cpu_s.clone()).ok()
+    }
+
     /// CPU time of a request at throughput `x`, by process: falling with load as a power of it,
     /// fitted to the configurations, and constant beyond their ends where that is more.
     #[must_use]
@@ -420,9 +432,11 @@ impl Twin {
         }
         if !self.left_out.is_empty() {
             caveats.push(format!(
-                "{} calibration runs were left out: foreign processes used more than {} of a core",
+                "{} calibration runs were left out: foreign processes used more than {} of a core, or \
+                 more than {} was stolen from the machine",
                 self.left_out.len(),
-                self.most_foreign_cores
+                self.most_foreign_cores,
+                super::calibrate::most_stolen(self.most_foreign_cores)
             ));
         }
         caveats
@@ -451,15 +465,17 @@ impl Ask<'_> {
             .iter()
             .map(|process| fitted.demands[place(&process.name)].scaled(work))
             .collect();
-        let wake = fitted.wake_s * times;
+        let wake_s = fitted.wake_s * times;
         let run = |slowness: f64, requests: f64, throughput: f64| {
             let length = length(throughput, requests);
-            simulate(&system, &demands, (slowness, wake), length, seed)
+            let machine = Machine { slowness, wake_s, stay: fitted.stay };
+            simulate(&system, &demands, machine, length, seed)
         };
         let reference = &self.twin.reference;
         let mut slowness = self.slowness.unwrap_or(1.0);
         let mut throughput = reference.throughput;
         let rounds = match fitted.form {
+            Form::ProbeLoad => SLOWNESS_ROUNDS,
             Form::Idle | Form::Load | Form::Probe if self.slowness.is_none() => SLOWNESS_ROUNDS,
             _ => 1,
         };
@@ -469,7 +485,15 @@ impl Ask<'_> {
                 return Err(Refusal::Overloaded { most_per_s: look.throughput_per_s });
             }
             throughput = look.throughput_per_s.max(1e-3 * throughput);
-            if self.slowness.is_none() {
+            let known = match (self.slowness, fitted.form) {
+                (Some(known), Form::ProbeLoad) => {
+                    Some(known * (throughput / reference.throughput).powf(BATCHED))
+                }
+                (known, _) => known,
+            };
+            if let Some(known) = known {
+                slowness *= (known / slowness).powf(SLOWNESS_SHARE);
+            } else {
                 let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
                 let pairs = look.hosts.iter().zip(&system.hosts);
                 let busy =

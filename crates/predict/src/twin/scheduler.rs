@@ -95,6 +95,10 @@ impl Cores {
         self.waiting.pop().map(|Reverse((_, _, thread))| thread)
     }
 
+    pub(super) fn anybody_runs(&self) -> bool {
+        self.cores.iter().any(|core| core.running.is_some())
+    }
+
     pub(super) fn anybody_waits(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -67,17 +67,35 @@ impl Simulated {
     }
 }
 
-/// Simulates a system: `demands` by process at the machine's reference speed, times `slowness`; an
-/// idle core takes `wake_s` to wake. The system must have passed [`System::check`].
+/// How the machine behaves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Machine {
+    /// Of all demands, relative to the machine's reference speed.
+    pub slowness: f64,
+    /// Time that an idle core takes to wake, in s.
+    pub wake_s: f64,
+    /// Share of wake-ups that stay on the core that woke them, behind what it does, although another core is
+    /// idle: schedulers keep who talks to one another together.
+    pub stay: f64,
+}
+
+impl From<(f64, f64)> for Machine {
+    fn from((slowness, wake_s): (f64, f64)) -> Self {
+        Self { slowness, wake_s, stay: 0.0 }
+    }
+}
+
+/// Simulates a system: `demands` by process at the machine's reference speed. The system must have
+/// passed [`System::check`].
 #[must_use]
 pub fn simulate(
     system: &System,
     demands: &[Demand],
-    (slowness, wake_s): (f64, f64),
+    machine: impl Into<Machine>,
     length: Length,
     seed: u64,
 ) -> Simulated {
-    let mut run = Run::new(system, demands, (slowness, wake_s), seed);
+    let mut run = Run::new(system, demands, machine.into(), seed);
     run.start(system.workload);
     run.until(length.warm_up_s);
     run.forget();
@@ -205,6 +223,7 @@ struct Run<'a> {
     demands: &'a [Demand],
     slowness: f64,
     wake_s: f64,
+    stay: f64,
     chance: Chance,
     now: f64,
     ops: Vec<Op>,
@@ -229,7 +248,7 @@ impl<'a> Run<'a> {
     fn new(
         system: &'a System,
         demands: &'a [Demand],
-        (slowness, wake_s): (f64, f64),
+        Machine { slowness, wake_s, stay }: Machine,
         seed: u64,
     ) -> Self {
         let mut ops = Vec::new();
@@ -270,6 +289,7 @@ impl<'a> Run<'a> {
             demands,
             slowness,
             wake_s,
+            stay,
             chance: Chance::new(seed),
             now: 0.0,
             ops,
@@ -498,6 +518,13 @@ impl<'a> Run<'a> {
         let host = self.system.processes[process].host;
         self.ran[index] = self.hosts[host].lifted(self.ran[index]);
         match self.hosts[host].place(self.now, self.ran[index], &self.ran) {
+            Place::Idle(_)
+                if self.stay > 0.0
+                    && self.hosts[host].anybody_runs()
+                    && self.chance.uniform() < self.stay =>
+            {
+                self.queue_up(host, thread);
+            }
             Place::Idle(core) => {
                 let late = self.chance.lognormal(self.wake_s, WAKE_SIGMA);
                 self.run_on(host, core, thread, self.now + late);
@@ -546,7 +573,11 @@ impl<'a> Run<'a> {
         let host = host as usize;
         self.ticking[host] = false;
         for core in 0..self.hosts[host].cores.len() {
-            let Some((thread, since)) = self.hosts[host].cores[core].running else { continue };
+            let Some((thread, since)) = self.hosts[host].cores[core].running else {
+                // An idle core looks now and then for who waits elsewhere.
+                self.next_on(host, core);
+                continue;
+            };
             let had = self.now - since;
             let Some(least) = self.hosts[host].least_waiting() else { break };
             if had >= SLICE_S && least < self.ran[thread as usize] + had {

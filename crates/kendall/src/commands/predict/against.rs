@@ -1,13 +1,14 @@
 //! `--against`: the model of one folder of results held against the runs of another, which it has not
 //! seen.
 
-use kendall_predict::twin::Workload;
+use kendall_predict::twin::{Solved, Workload};
 use kendall_queueing::station::finite_population;
 use kendall_stats::estimate::figures;
 use kendall_units::exact_f64;
-use kendall_whatif::{AskError, Calibration, Question, RunFacts, Signature};
+use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts, Signature};
 use serde::Serialize;
 
+use super::question::{Asked, QuestionError, apply, is_own};
 use super::verify::{Checked, compared, levels, measured};
 use crate::commands::design::tables::{grid, note};
 
@@ -20,19 +21,42 @@ pub(super) struct Scores {
     pub(super) points: Vec<Scored>,
     /// Runs without a prediction, and why.
     pub(super) refused: Vec<String>,
-    /// Of throughput, mean response and p99.
+    /// Of throughput, mean response and p99, over runs of configurations that the calibration has not.
     pub(super) summary: Vec<Summary>,
 }
 
+/// One run, and what was predicted for it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Scored {
     pub(super) levels: String,
     pub(super) metrics: Vec<Checked>,
-    /// Throughput by the analysis, and by M/M/1 and M/M/m with the same population, over measured,
-    /// minus one.
-    pub(super) analysis: Option<f64>,
-    pub(super) mm1: Option<f64>,
-    pub(super) mmm: Option<f64>,
+    /// Whether the calibration has this configuration: its error is none of a prediction.
+    pub(super) seen: bool,
+    /// What the calibration measured there, in the order of the metrics.
+    pub(super) before: Option<[f64; 5]>,
+    /// Time of the speed probe over that of the calibration.
+    pub(super) slowness: Option<f64>,
+    pub(super) foreign_cores: f64,
+    /// The analysis, with demands that fall with load, and with constant ones.
+    pub(super) network: Option<Errors>,
+    pub(super) constant_network: Option<Errors>,
+    /// One station with the same population.
+    pub(super) mm1: Option<Errors>,
+    pub(super) mmm: Option<Errors>,
+}
+
+/// Predicted over measured, minus one, of a simpler model.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Errors {
+    pub(super) throughput: f64,
+    pub(super) response: f64,
+}
+
+impl Errors {
+    fn of((x, r): (f64, f64), facts: &RunFacts) -> Self {
+        let (throughput, response) = (x / facts.throughput_per_s, r / facts.response_mean_s);
+        Self { throughput: throughput - 1.0, response: response - 1.0 }
+    }
 }
 
 /// Errors of one metric, as shares; at the machine's measured speed where there was a probe.
@@ -48,59 +72,111 @@ pub(super) struct Summary {
     pub(super) noise_floor: Option<f64>,
 }
 
-/// Holds the model of `calibration` against `others`.
-pub(super) fn score(calibration: &Calibration, others: &Calibration) -> Result<Scores, AskError> {
-    let mut points = Vec::new();
-    let mut refused = Vec::new();
-    let mut calibrated = 0;
-    let mut twins: Vec<kendall_whatif::Fitted> = Vec::new();
+/// Holds the model of `calibration` against `others`, which were made on the hardware that is asked.
+pub(super) fn score(
+    calibration: &mut Calibration,
+    others: &Calibration,
+    asked: &Asked,
+) -> anyhow::Result<Scores> {
+    calibration.learn_structure(others);
+    let calibration: &Calibration = calibration;
+    let mut scores =
+        Scores { calibrated: 0, points: Vec::new(), refused: Vec::new(), summary: Vec::new() };
+    let mut known = Known { calibration, twins: Vec::new(), answers: Vec::new() };
     for facts in &others.runs {
         let name = levels(&facts.run);
-        if facts.foreign_cores > others.most_foreign_cores {
-            refused
-                .push(format!("{name}: other processes used {:.2} of a core", facts.foreign_cores));
+        if let Some(why) = facts.disturbed(others.most_foreign_cores) {
+            scores.refused.push(format!("{name}: {why}"));
             continue;
         }
-        let question = asked(calibration, facts);
-        if !twins.iter().any(|fitted| fitted.signature == question.signature) {
-            twins.push(calibration.twin(&question.signature, &[], &[])?);
-        }
-        let known = twins.iter().find(|fitted| fitted.signature == question.signature);
-        let Some(fitted) = known else { continue };
-        calibrated = fitted.twin.configurations().len();
-        let slowness = facts.probe_s.and_then(|probe| fitted.twin.slowness(probe));
-        let both = fitted.answer(&question, None).and_then(|before| {
-            let at = slowness.map(|s| fitted.answer(&question, Some(s))).transpose()?;
-            Ok((before, at))
-        });
-        match both {
-            Err(error) => refused.push(format!("{name}: {error}")),
-            Ok((before, at)) => {
-                let at = at.as_ref().map(|answer| &answer.prediction);
-                let analysis = before.prediction.analytic_throughput_per_s;
-                let x = facts.throughput_per_s;
-                points.push(Scored {
-                    levels: name,
-                    metrics: compared(&before.prediction, at, measured(facts)),
-                    analysis: analysis.map(|analysed| analysed / x - 1.0),
-                    mm1: textbook(calibration, facts, false).map(|found| found / x - 1.0),
-                    mmm: textbook(calibration, facts, true).map(|found| found / x - 1.0),
-                });
-            }
+        match known.scored(facts, &question(calibration, facts, asked)?) {
+            Err(error) => scores.refused.push(format!("{name}: {error}")),
+            Ok(point) => scores.points.push(point),
         }
     }
-    let summary = [("throughput", 0), ("mean response", 1), ("p99", 4)]
+    scores.calibrated = known.twins.iter().map(|twin| twin.twin.configurations().len()).sum();
+    let metrics = [("throughput", 0), ("mean response", 1), ("p99", 4)];
+    let summaries = metrics
         .into_iter()
-        .filter_map(|(name, place)| summary(name, place, &points, &others.runs))
-        .collect();
-    Ok(Scores { calibrated, points, refused, summary })
+        .filter_map(|(name, place)| summary(name, place, &scores.points, &others.runs));
+    scores.summary = summaries.collect();
+    Ok(scores)
 }
 
-fn asked(calibration: &Calibration, facts: &RunFacts) -> Question {
+/// Twins by the kind of work, and the answers that several runs share.
+struct Known<'a> {
+    calibration: &'a Calibration,
+    twins: Vec<Fitted>,
+    answers: Vec<(Question, Answer)>,
+}
+
+impl Known<'_> {
+    fn scored(&mut self, facts: &RunFacts, question: &Question) -> Result<Scored, AskError> {
+        let of_kind = |fitted: &Fitted| fitted.signature == question.signature;
+        let place = if let Some(place) = self.twins.iter().position(of_kind) {
+            place
+        } else {
+            self.twins.push(self.calibration.twin(&question.signature, &[], &[])?);
+            self.twins.len() - 1
+        };
+        let fitted = &self.twins[place];
+        let told = self.answers.iter().find(|(known, _)| known == question);
+        let before = match told {
+            Some((_, answer)) => answer.clone(),
+            None => fitted.answer(question, None)?,
+        };
+        if told.is_none() {
+            self.answers.push((question.clone(), before.clone()));
+        }
+        let slowness = facts.probe_s.and_then(|probe| fitted.twin.slowness(probe));
+        let at = slowness.map(|slow| fitted.answer(question, Some(slow))).transpose()?;
+        let at = at.as_ref().map(|answer| &answer.prediction);
+        let system = fitted.system(question)?;
+        let configurations = fitted.twin.configurations();
+        let seen = configurations.iter().any(|run| run.system == system);
+        let analysed = |solved: Option<Solved>| {
+            solved.map(|s| Errors::of((s.throughput_per_s, s.response_mean_s), facts))
+        };
+        Ok(Scored {
+            levels: levels(&facts.run),
+            metrics: compared(&before.prediction, at, measured(facts)),
+            seen,
+            before: self.measured_before(question),
+            slowness,
+            foreign_cores: facts.foreign_cores,
+            network: analysed(fitted.twin.solve(&system)),
+            constant_network: analysed(fitted.twin.solve_constant(&system)),
+            mm1: textbook(self.calibration, facts, false).map(|both| Errors::of(both, facts)),
+            mmm: textbook(self.calibration, facts, true).map(|both| Errors::of(both, facts)),
+        })
+    }
+
+    /// Means over the calibration's own runs of this configuration.
+    fn measured_before(&self, question: &Question) -> Option<[f64; 5]> {
+        let none = Asked { what_ifs: Vec::new() };
+        let usable = |facts: &&RunFacts| {
+            facts.disturbed(self.calibration.most_foreign_cores).is_none()
+                && super::against::question(self.calibration, facts, &none)
+                    .is_ok_and(|known| known == *question)
+        };
+        let runs: Vec<[f64; 5]> =
+            self.calibration.runs.iter().filter(usable).map(measured).collect();
+        let mean =
+            |place: usize| runs.iter().map(|run| run[place]).sum::<f64>() / exact_f64(runs.len());
+        (!runs.is_empty()).then(|| [0, 1, 2, 3, 4].map(mean))
+    }
+}
+
+/// The configuration of a run, on the hardware that is asked.
+fn question(
+    calibration: &Calibration,
+    facts: &RunFacts,
+    asked: &Asked,
+) -> Result<Question, QuestionError> {
     let numeric = facts.run.factors.iter().filter_map(|l| Some((l.factor.clone(), l.number?)));
     let batch = kendall_whatif::lookup(&facts.run.settings, "system.batch");
     let batch = batch.and_then(kendall_whatif::number).map(kendall_units::whole_u64);
-    Question {
+    let mut question = Question {
         graph: facts.graph.clone(),
         workload: facts.workload,
         generator_threads: facts.generator_threads,
@@ -108,12 +184,21 @@ fn asked(calibration: &Calibration, facts: &RunFacts) -> Question {
         signature: Signature::of(facts, &calibration.structural),
         hardware: kendall_whatif::Hardware::default(),
         levels: numeric.collect(),
+    };
+    let values = asked.points().into_iter().next().unwrap_or_default();
+    for (key, value) in values {
+        if !is_own(&key) {
+            return Err(QuestionError::OfTheStudy { key });
+        }
+        let (graph, hardware) = (&mut question.graph, &mut question.hardware);
+        apply(&key, &value, &facts.host.0, graph, hardware)?;
     }
+    Ok(question)
 }
 
-/// Throughput of one station whose rate is the highest that the calibration saw: M/M/1, or with as many
+/// Throughput and mean response of one station whose rate is the highest that the calibration saw: M/M/1, or with as many
 /// servers as the entry has workers; the rest of the lightest response time is thought.
-fn textbook(calibration: &Calibration, facts: &RunFacts, many: bool) -> Option<f64> {
+fn textbook(calibration: &Calibration, facts: &RunFacts, many: bool) -> Option<(f64, f64)> {
     let Workload::Closed { clients, think_time_s } = facts.workload else { return None };
     let most = calibration.runs.iter().map(|run| run.throughput_per_s).fold(0.0, f64::max);
     let least =
@@ -130,7 +215,8 @@ fn textbook(calibration: &Calibration, facts: &RunFacts, many: bool) -> Option<f
     let beside = think_time_s + (least - 1.0 / rate).max(1e-6);
     let found =
         finite_population(1.0 / beside, rate, u64::from(servers), u64::from(clients), None).ok()?;
-    Some(found.throughput)
+    let response = f64::from(clients) / found.throughput - think_time_s;
+    Some((found.throughput, response))
 }
 
 fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Option<Summary> {
@@ -142,7 +228,8 @@ fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Op
         };
         (error.abs(), held, (interval.high / interval.center - 1.0).abs())
     };
-    let all: Vec<(f64, bool, f64)> = points.iter().map(judged).collect();
+    let all: Vec<(f64, bool, f64)> =
+        points.iter().filter(|point| !point.seen).map(judged).collect();
     let sorted = |of: fn(&(f64, bool, f64)) -> f64| {
         let mut list: Vec<f64> = all.iter().map(of).filter(|value| value.is_finite()).collect();
         list.sort_by(f64::total_cmp);
@@ -195,22 +282,27 @@ pub(super) fn text(scores: &Scores) -> String {
         row
     });
     text.push_str(&grid(&header.map(str::to_owned), rows));
-    let beside = |name: &str, of: fn(&Scored) -> Option<f64>| {
-        let mut errors: Vec<f64> = scores.points.iter().filter_map(of).map(f64::abs).collect();
+    let beside = |name: &str, of: fn(&Scored) -> Option<Errors>| {
+        let unseen = scores.points.iter().filter(|point| !point.seen);
+        let mut errors: Vec<f64> =
+            unseen.filter_map(of).map(|errors| errors.throughput.abs()).collect();
         errors.sort_by(f64::total_cmp);
         let last = errors.last()?;
         Some(format!("{name} {} / {}", percent(errors[errors.len() / 2]), percent(*last)))
     };
     let others = [
-        beside("analysis", |point| point.analysis),
+        beside("network", |point| point.network),
+        beside("network with constant demands", |point| point.constant_network),
         beside("M/M/1", |point| point.mm1),
         beside("M/M/m", |point| point.mmm),
     ];
     let others: Vec<String> = others.into_iter().flatten().collect();
     note(&mut text, &format!("throughput, median / worst (%): {}", others.join(", ")));
+    let seen = scores.points.iter().filter(|point| point.seen).count();
     let rested = format!(
-        "{} runs predicted from {} configurations, {} not",
-        scores.points.len(),
+        "{} runs predicted from {} configurations, {} not; {seen} more are of those configurations and \
+         not counted",
+        scores.points.len() - seen,
         scores.calibrated,
         scores.refused.len()
     );
@@ -227,7 +319,12 @@ pub(super) fn text(scores: &Scores) -> String {
         let numbers = format!("X {} R {} p99 {}", error(0), error(1), error(4));
         note(
             &mut text,
-            &format!("- {}: {numbers}; X {}", point.levels, figures(point.metrics[0].measured, 4)),
+            &format!(
+                "- {}{}: {numbers}; X {}",
+                point.levels,
+                if point.seen { " (calibrated)" } else { "" },
+                figures(point.metrics[0].measured, 4)
+            ),
         );
     }
     text

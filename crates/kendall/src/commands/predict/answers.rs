@@ -219,12 +219,8 @@ impl<'a> Asker<'a> {
             let facts = &self.calibration.runs[fitted.runs[*place]];
             let levels: Vec<String> =
                 facts.run.factors.iter().map(|l| format!("{}={}", l.factor, l.text)).collect();
-            format!(
-                "{} (repetition {}): other processes used {:.2} of a core",
-                levels.join(" "),
-                facts.run.repetition + 1,
-                facts.foreign_cores
-            )
+            let why = facts.disturbed(self.calibration.most_foreign_cores).unwrap_or_default();
+            format!("{} (repetition {}): {why}", levels.join(" "), facts.run.repetition + 1)
         });
         Rests {
             runs: fitted.runs.len() - twin.left_out.len(),

@@ -61,6 +61,15 @@ pub(super) enum QuestionError {
     /// The study file refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// A key of the study where only hardware can be another.
+    #[error(
+        "`{key}` is a key of the study, and the other results say themselves what it was; with \
+         --against only what no study file says can be asked: cores, cpu_speed, placement, tiers.TIER.…"
+    )]
+    OfTheStudy {
+        /// The key.
+        key: String,
+    },
     /// The load ends by itself.
     #[error(
         "the load of this study is a job with an end, and what can be asked is about loads that go on; \
@@ -390,7 +399,7 @@ fn never_varied(
 }
 
 /// A key of hardware, placement, or of a tier.
-fn apply(
+pub(super) fn apply(
     key: &str,
     value: &str,
     host: &str,

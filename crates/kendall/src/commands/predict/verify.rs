@@ -181,11 +181,8 @@ impl Verification<'_> {
 
     fn doubts(&self, asked: &RunFacts) -> Vec<String> {
         let mut doubts: Vec<String> = asked.run.caveats.iter().map(ToString::to_string).collect();
-        if asked.foreign_cores > self.most_foreign {
-            doubts.push(format!(
-                "other processes used {:.2} of a core during the run: it says little about the model",
-                asked.foreign_cores
-            ));
+        if let Some(why) = asked.disturbed(self.most_foreign) {
+            doubts.push(format!("{why} during the run: it says little about the model"));
         }
         doubts
     }
