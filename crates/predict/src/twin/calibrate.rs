@@ -19,7 +19,9 @@ pub const MOST_FOREIGN_CORES: f64 = 0.15;
 /// 0.12 of a core stolen were 9 to 11 % slower than those with none, those with 0.2 and more 26 to 40 %.
 pub const MOST_STOLEN_CORES: f64 = 0.05;
 /// Shares of wake-ups that stay on the core that woke them, as they are tried.
-const STAYS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+const STAYS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+/// Relative error of response times, below which there is nothing to explain.
+const EXPLAINED: f64 = 0.03;
 /// Of the squared errors of response times, what a share may leave at most to be believed.
 const STAY_EXPLAINS: f64 = 0.7;
 /// Spread of CPU time per request between runs, where none was repeated.
@@ -555,20 +557,21 @@ fn fit_staying(
     reference: &Reference,
     seed: u64,
 ) -> Fitted {
-    let fits = STAYS.iter().map(|stay| {
-        let fitted = fit_form((form, *stay), runs, configurations, reference, seed);
+    let fit = |stay: f64| {
+        let fitted = fit_form((form, stay), runs, configurations, reference, seed);
         let errors = configurations.iter().zip(0_u64..).map(|(run, at)| {
             let modelled = model(&fitted, run, reference, seed + 300 + at).response_mean_s;
             (run.response_mean_s / modelled).ln().powi(2)
         });
-        let error: f64 = errors.sum();
+        let error = errors.sum::<f64>();
         (fitted, error)
-    });
-    let fits: Vec<(Fitted, f64)> = fits.collect();
-    let without = fits[0].1;
-    let best = fits.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(&fits[0]);
-    let told = best.1 < STAY_EXPLAINS * without;
-    if told { best.0.clone() } else { fits[0].0.clone() }
+    };
+    let without = fit(0.0);
+    if without.1 <= EXPLAINED * EXPLAINED * exact_f64(configurations.len()) {
+        return without.0;
+    }
+    let best = STAYS.iter().map(|stay| fit(*stay)).min_by(|a, b| a.1.total_cmp(&b.1));
+    best.filter(|best| best.1 < STAY_EXPLAINS * without.1).unwrap_or(without).0
 }
 
 fn fit_form(
