@@ -5,7 +5,7 @@ mod bazel_support;
 mod support;
 
 use kendall_store::{Extent, Results, Status};
-use support::{repository, run_toy};
+use support::{kendall, repository, run_toy};
 
 /// Runs a study file at toy size. Whatever else the machine does, the build passes, all tasks are
 /// counted, and none of them ran here.
