@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_protocols::snapshot::stage;
+use kendall_protocols::topology::TierId;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Extent, Measured, Results, StoreError, TierPeriod};
 use kendall_units::exact_f64;
@@ -37,6 +38,8 @@ pub struct TracedPool {
     /// By how many workers of an instance were busy, in the mean of about a second, rounded: for how
     /// many nanoseconds. Empty where there is no pool of workers.
     pub busy: BTreeMap<u32, u64>,
+    /// How many tiers are asked on the way to it, itself included.
+    pub depth: usize,
 }
 
 /// What happened in one period.
@@ -156,12 +159,14 @@ fn pools(
 ) -> Result<BTreeMap<u64, BTreeMap<String, TracedPool>>, StoreError> {
     let mut found: BTreeMap<u64, BTreeMap<String, TracedPool>> = BTreeMap::new();
     for tier in results.tiers(measured.run.id, Some(Extent::Second))? {
+        let depth = measured.graph.way_to(&TierId::stored(tier.tier.as_str())).len();
         for period in tier.periods {
             let all = || period.requests.values().flat_map(|requests| &requests.stages);
             let has_own = all().any(|(name, _)| !COMMON.contains(&name.as_str()));
             let at = place(measured, width_ns, period.from_ns, period.to_ns);
             let Some(at) = at.filter(|_| has_own || period.workers > 0) else { continue };
             let pool = found.entry(at).or_default().entry(tier.tier.clone()).or_default();
+            pool.depth = depth;
             for (name, times) in all().filter(|_| has_own) {
                 if name == stage::WAITING_TIME || !COMMON.contains(&name.as_str()) {
                     pool.stages.entry(name.clone()).or_default().add(times);

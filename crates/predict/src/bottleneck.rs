@@ -176,9 +176,9 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         )
     });
     let generator_suspected = resources.iter().any(|resource| {
-        matches!(&resource.id, ResourceId::Cpu(part) if part.role == Role::Generator)
-            && resource.utilization >= LIMITING
-            || is_of_generators(point, &resource.id) && resource.utilization >= LIMITING
+        let is_generator =
+            matches!(&resource.id, ResourceId::Cpu(part) if part.role == Role::Generator);
+        resource.utilization >= LIMITING && (is_generator || is_of_generators(point, &resource.id))
     });
     let mut evidence = Vec::new();
     match (limiting, &cannot_tell) {

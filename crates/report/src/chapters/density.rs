@@ -47,18 +47,17 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
 pub(super) fn of_stages(data: &Observations) -> Vec<Plot> {
     let Some(trace) = data.traces.first() else { return Vec::new() };
     // What waits is waiting for the workers of its own tier; other stages are told by whoever asked
-    // for them as well, and are those of who has workers.
-    let mut found: BTreeMap<(String, Option<&str>), (bool, &str, Cells)> = BTreeMap::new();
+    // for them as well, and are those of the tier furthest back.
+    let mut found: BTreeMap<(String, Option<&str>), (usize, &str, Cells)> = BTreeMap::new();
     for (from_s, tiers) in &trace.pools {
         for (tier, pool) in tiers {
             for (stage, times) in &pool.stages {
                 let of = (stage == WAITING_TIME).then_some(tier.as_str());
-                let works = !pool.busy.is_empty();
                 let known = found
                     .entry((stage.clone(), of))
-                    .or_insert_with(|| (works, tier.as_str(), Cells::new()));
-                if works && !known.0 {
-                    *known = (works, tier.as_str(), Cells::new());
+                    .or_insert_with(|| (pool.depth, tier.as_str(), Cells::new()));
+                if pool.depth > known.0 {
+                    *known = (pool.depth, tier.as_str(), Cells::new());
                 }
                 if known.1 == tier {
                     add(&mut known.2, *from_s, times);
