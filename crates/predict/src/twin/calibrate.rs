@@ -295,6 +295,9 @@ pub fn calibrate_within(
     let others = forms[1..]
         .iter()
         .map(|form| fit_form((*form, first.stay), &usable, &configurations, &reference, seed));
+    // A form that its own runs contradict says nothing about others.
+    let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
+    let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
     let fitted: Vec<Fitted> = std::iter::once(first.clone()).chain(others).collect();
     let misfit = misfit(&fitted, &configurations, &reference, drift, seed);
     Ok(Twin {
@@ -367,6 +370,11 @@ pub(super) struct SpeedOfLoad {
     /// Spread of its logarithm around that line.
     residual: f64,
 }
+
+/// What a form leaves of CPU time per request, over what the first form leaves (and at least this), from which the
+/// runs contradict it.
+const CONTRADICTED: f64 = 2.0;
+const LEAST_RESIDUAL: f64 = 0.02;
 
 /// Power of the throughput by which work of a request falls beside what switches explain.
 pub(super) const BATCHED: f64 = -0.2;
