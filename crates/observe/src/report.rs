@@ -413,11 +413,30 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
         y: Axis::from_zero("Utilization (%)"),
         series: utilization,
     });
+    let measured_s = measured(system.entry, &|means| means.response_time_s.map(|time| time * 1e3));
+    let response = responses(system, analysis, measured_s);
+    section.plot(Plot {
+        id: "response-load".to_owned(),
+        title: "Response time at the entry against load".to_owned(),
+        description:
+            "Points are windows, those left out in another color (the chapter on the monitoring \
+                      says why each is); the dashed line is what the network says."
+                .to_owned(),
+        x: Axis::from_zero("Load (1/s)"),
+        y: Axis::from_zero("Response time (ms)"),
+        series: response,
+    });
+    section
+}
+
+/// Response times against the load: as measured in the windows that are used, in those left out, and by
+/// the network.
+fn responses(system: &System, analysis: &Analysis, measured: Vec<Point>) -> Vec<Series> {
     let mut response = vec![Series {
         name: "measured".to_owned(),
         mark: Mark::Points,
         color: 0,
-        points: measured(system.entry, &|means| means.response_time_s.map(|time| time * 1e3)),
+        points: measured,
     }];
     let left_out = analysis.windows.all.iter().filter(|window| window.left_out.is_some());
     let outside = left_out.filter_map(|window| {
@@ -441,18 +460,8 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
         let name = "network of queues".to_owned();
         response.push(Series { name, mark: Mark::Dashed, color: 0, points });
     }
-    section.plot(Plot {
-        id: "response-load".to_owned(),
-        title: "Response time at the entry against load".to_owned(),
-        description:
-            "Points are windows, those left out in another color (the chapter on the monitoring \
-                      says why each is); the dashed line is what the network says."
-                .to_owned(),
-        x: Axis::from_zero("Load (1/s)"),
-        y: Axis::from_zero("Response time (ms)"),
-        series: response.into_iter().filter(|series| !series.points.is_empty()).collect(),
-    });
-    section
+    response.retain(|series| !series.points.is_empty());
+    response
 }
 
 fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
