@@ -257,14 +257,14 @@ fn the_promise_holds_on_a_machine_that_is_slow_for_a_while() {
 }
 
 /// One run in five is 30 % slow: with the three repetitions of `min` alone, 67 % held at 1 %. Bound:
-/// 95 % less two standard errors of 1,000 sessions (1.4 %).
+/// 95 % less three standard errors of 1,000 sessions (2.1 %).
 #[test]
 fn the_promise_holds_where_one_run_in_five_is_slow() {
     let rule = StoppingRule { min: 3, max: 500, relative_half_width: 0.02, confidence: 0.95 };
     for spread in [0.01, 0.03, 0.05] {
         let (coverage, repetitions, _) = sessions_of(&rule, spread, (0.0, 0.2), 1_000);
         println!("spread {spread}: coverage {coverage}, {repetitions:.1} repetitions");
-        assert!(coverage > 0.95 - 0.014, "spread {spread}: {coverage}");
+        assert!(coverage > 0.95 - 0.021, "spread {spread}: {coverage}");
     }
 }
 
