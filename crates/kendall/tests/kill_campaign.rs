@@ -246,8 +246,23 @@ fn answer(
     Ok(Some(true))
 }
 
+/// Clients have had enough: none of them saw a wrong answer.
+fn end(shared: &Shared, clients: Vec<std::thread::JoinHandle<Result<(), String>>>, what: &str) {
+    shared.enough.store(true, Ordering::SeqCst);
+    let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    let wrong: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    assert!(wrong.is_empty(), "{what}: {wrong:?}");
+    println!(
+        "proxy {what}: {} answers, {} values, {} connections broke, none wrong",
+        shared.answers.load(Ordering::Relaxed),
+        shared.values.load(Ordering::Relaxed),
+        shared.breaks.load(Ordering::Relaxed)
+    );
+}
+
 #[test]
 #[ignore = "minutes; `make kill` runs it"]
+#[expect(clippy::too_many_lines, reason = "each strike is two lines of one list")]
 fn campaign_over_the_proxy() {
     let most = number("KENDALL_KILLS_PROXY", 350);
     let modes = [
@@ -314,16 +329,7 @@ fn campaign_over_the_proxy() {
         }
         // Left alone, it serves again.
         wait_until("the proxy to serve again", || serves_again(&listen));
-        shared.enough.store(true, Ordering::SeqCst);
-        let ended: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
-        let wrong: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-        assert!(wrong.is_empty(), "{mode:?}, seed {seed}: {wrong:?}");
-        println!(
-            "proxy {mode:?}: {} answers, {} values, {} connections broke, none wrong",
-            shared.answers.load(Ordering::Relaxed),
-            shared.values.load(Ordering::Relaxed),
-            shared.breaks.load(Ordering::Relaxed)
-        );
+        end(&shared, clients, &format!("{mode:?}, seed {seed}"));
     }
     let [killed, frozen, caches_killed, caches_frozen, cut, stopped, reloads] = counts;
     println!(
