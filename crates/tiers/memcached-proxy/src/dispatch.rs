@@ -4,9 +4,9 @@ use kendall_protocols::memcached::{
     Command, Framing, LINE_BYTES, Request, Span, Store, keys, tokens, unsigned,
 };
 
-use crate::company::is_warmed;
 use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
+use crate::fills_and_copies::is_warmed;
 use crate::options::Placement;
 use crate::pools::Target;
 use crate::report;

@@ -11,11 +11,11 @@
 mod accept;
 mod client;
 mod clients;
-mod company;
 mod config;
 mod conn;
 mod dispatch;
 mod engine;
+mod fills_and_copies;
 mod health;
 mod listener;
 mod memory;

@@ -403,14 +403,16 @@ mod tests {
 
     #[test]
     fn a_share_of_the_keys_is_copied_and_always_the_same() {
-        let keys: Vec<String> = (0..20_000).map(|number| format!("key-{number}")).collect();
+        const KEYS: u32 = 20_000;
+        let keys: Vec<String> = (0..KEYS).map(|number| format!("key-{number}")).collect();
         for millionths in [1, 100_000, 500_000, MILLION] {
             let copied = keys.iter().filter(|key| is_copied(key.as_bytes(), millionths)).count();
-            let wanted = keys.len() as f64 * f64::from(millionths) / f64::from(MILLION);
+            let copied = f64::from(u32::try_from(copied).unwrap());
+            let wanted = f64::from(KEYS) * f64::from(millionths) / f64::from(MILLION);
             // Five standard deviations of a binomial count.
             let share = f64::from(millionths) / f64::from(MILLION);
-            let spread = 5.0 * (keys.len() as f64 * share * (1.0 - share)).sqrt() + 1.0;
-            assert!((copied as f64 - wanted).abs() <= spread, "{copied} of {wanted}");
+            let spread = 5.0 * (f64::from(KEYS) * share * (1.0 - share)).sqrt() + 1.0;
+            assert!((copied - wanted).abs() <= spread, "{copied} of {wanted}");
         }
     }
 }
