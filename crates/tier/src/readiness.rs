@@ -294,8 +294,8 @@ mod tests {
 
     #[test]
     fn generations_wrap_before_the_number_that_no_connection_has() {
-        let mut table = ConnectionTable::default();
-        table.next_generation = NO_CONNECTION - 1;
+        let mut table =
+            ConnectionTable { next_generation: NO_CONNECTION - 1, ..ConnectionTable::default() };
         let last = add(&mut table, ());
         let first = add(&mut table, ());
         assert_eq!((last.generation, first.generation), (NO_CONNECTION - 1, 0));
