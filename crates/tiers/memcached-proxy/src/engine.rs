@@ -2,7 +2,7 @@
 //!
 //! A turn reads what there is, hands requests to servers and answers to clients, and then writes
 //! each socket once: requests and answers of a turn share their system calls. The parts own what
-//! they hold ([`Clients`], [`Requests`], [`Servers`], [`Door`]); what is here and in `accept`,
+//! they hold ([`Clients`], [`Requests`], [`Pools`], [`Door`]); what is here and in `accept`,
 //! `dispatch` and `replies` is what passes from one to another.
 
 use std::sync::Arc;
