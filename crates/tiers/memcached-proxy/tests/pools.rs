@@ -415,9 +415,16 @@ fn no_request_is_lost_when_other_pools_and_routes_come() {
                 let line = stats.lines().find(|l| l.starts_with("STAT curr_connections ")).unwrap();
                 line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
             };
-            let alone = connections(&Memcached::start());
-            wait_for("connections to close", || connections(&all[3]) == alone);
-            assert_eq!(connections(&all[2]), alone);
+            // The least of several looks: the connection that saw it start may not be gone at the first.
+            let fresh = Memcached::start();
+            let look = |_| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                connections(&fresh)
+            };
+            let alone = (0..20).map(look).min().unwrap();
+            for server in [2, 3] {
+                wait_for("connections to close", || connections(&all[server]) == alone);
+            }
         }
     }
 }
