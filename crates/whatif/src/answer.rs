@@ -15,7 +15,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
 use serde::Serialize;
 
-use crate::rows::{Calibration, RunFacts, graph_level, lookup, number, small, spread};
+use crate::rows::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small, spread};
 use crate::signature::Signature;
 
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
@@ -363,6 +363,14 @@ fn batches(node: &TierNode) -> bool {
     node.kind == "message-queue"
 }
 
+/// Threads that work for a tier, those of the pool of workers left out where the study knows of it. Workers that
+/// it does not know of, as of a command of the user's, are threads as others are.
+fn threads(uses: &[&PartUse], has_workers: bool) -> u32 {
+    let of =
+        |used: &&PartUse| used.other_threads + if has_workers { 0 } else { used.worker_threads };
+    uses.iter().map(of).max().unwrap_or(1)
+}
+
 fn tier_facts(
     node: &TierNode,
     runs: &[&RunFacts],
@@ -384,7 +392,7 @@ fn tier_facts(
     let mut facts = TierFacts {
         inside,
         worker_threads,
-        other_threads: uses.iter().map(|used| used.other_threads).max().unwrap_or(1),
+        other_threads: threads(&uses, has_workers),
         commits: node.kind == "postgresql",
         ..TierFacts::default()
     };
@@ -541,5 +549,18 @@ impl Fitted {
             ));
         }
         assumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_no_pool_names_are_threads_of_their_tier() {
+        let used = PartUse { worker_threads: 2, other_threads: 1, ..PartUse::default() };
+        assert_eq!(threads(&[&used], true), 1);
+        assert_eq!(threads(&[&used, &PartUse { worker_threads: 1, ..used }], false), 3);
+        assert_eq!(threads(&[], false), 1);
     }
 }

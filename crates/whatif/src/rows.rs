@@ -79,6 +79,8 @@ pub struct PartUse {
     pub run_queue_wait_s: f64,
     /// Share of the processor time that threads of a worker pool used; `None` without such threads.
     pub worker_share: Option<f64>,
+    /// Threads of the worker pool.
+    pub worker_threads: u32,
     /// Other threads that do work.
     pub other_threads: u32,
 }
@@ -274,6 +276,7 @@ fn uses(point: &OperatingPoint) -> BTreeMap<Part, PartUse> {
             switches: process.switches_per_s / x,
             run_queue_wait_s: process.run_queue_wait.unwrap_or(0.0) / x,
             worker_share: worker.filter(|_| all > 0.0).map(|group| group.cpu_cores / all),
+            worker_threads: small(worker.map_or(0.0, |group| group.threads)),
             other_threads: small(others).max(1),
         };
         (process.part.clone(), used)
