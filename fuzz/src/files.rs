@@ -42,7 +42,15 @@ pub(crate) fn proxy(bytes: &[u8]) {
     fn stays_here(value: &toml::Value) -> bool {
         let plain = |c: char| c.is_ascii_digit() || ".:[]".contains(c);
         match value {
-            toml::Value::String(text) => !text.contains(':') || text.chars().all(plain),
+            // A socket is no name either, nor is an IPv6 address.
+            toml::Value::String(text) => {
+                let hex = |c: char| plain(c) || c.is_ascii_hexdigit();
+                let is_ipv6 = text.starts_with('[') && text.chars().all(hex);
+                !text.contains(':')
+                    || text.starts_with("unix:")
+                    || is_ipv6
+                    || text.chars().all(plain)
+            }
             toml::Value::Array(items) => items.iter().all(stays_here),
             toml::Value::Table(table) => table.iter().all(|(key, value)| {
                 let names_a_file = ["authority", "certificate", "key"].contains(&key.as_str());

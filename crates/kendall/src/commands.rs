@@ -77,6 +77,11 @@ impl Kendall {
         with_codes(Self::command().after_help(EXAMPLES), &format!("Exit codes:\n{codes}"))
     }
 
+    /// Whether it is a server, which others wait for.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.command, Command::Serve(_))
+    }
+
     /// Runs the command that was asked for.
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.command {

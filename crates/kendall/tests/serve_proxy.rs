@@ -10,9 +10,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kendall_testing::{DEADLINE, Process, Ready, free_address};
+use kendall_testing::{DEADLINE, Process, Ready, free_address, wait_until};
 
 fn memcached() -> (Process, SocketAddr) {
     let address = free_address();
@@ -316,17 +317,98 @@ fn status(address: SocketAddr, path: &str) -> u16 {
     kendall_testing::page(address, path).map_or(0, |answer| answer.status)
 }
 
+/// Starts the command that it is given and holds its thread `network`, and goes on with it, as it is told: another
+/// process cannot be asked to stop a single thread. The tier ends with it.
+const HOLDER: &str = "
+import ctypes, os, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+ATTACH, DETACH, DEATH_SIGNAL, KILL = 16, 17, 1, 9
+tier = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                        preexec_fn=lambda: libc.prctl(DEATH_SIGNAL, KILL))
+def network():
+    tasks = f'/proc/{tier.pid}/task'
+    return next(int(t) for t in os.listdir(tasks) if open(f'{tasks}/{t}/comm').read() == 'network\\n')
+WALL = 0x40000000
+for line in sys.stdin:
+    asked = ATTACH if line == 'hold\\n' else DETACH
+    if libc.ptrace(asked, network(), 0, 0) != 0:
+        sys.exit('ptrace: ' + os.strerror(ctypes.get_errno()))
+    if asked == ATTACH:
+        os.waitpid(network(), WALL)
+tier.kill()
+";
+
 /// The watchdog, end to end: a network thread that stands still makes the page say so, and one that goes on
-/// makes it take that back. It stands still since nobody reads what the proxy says: the pipe is full when it
-/// tells of a server that it ejects.
+/// makes it take that back.
 #[test]
 fn a_network_thread_that_stands_still_is_not_healthy() {
+    for mode in MODES {
+        let (_memcached, server) = memcached();
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", HOLDER, env!("CARGO_BIN_EXE_kendall")])
+            .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--server", &server.to_string(), "--timeout", "60s"])
+            .args(mode)
+            .stdin(Stdio::piped());
+        let (mut holder, ready) = Process::ready(&mut command);
+        let (listen, metrics) = (ready.address("listen"), ready.address("metrics"));
+        set_and_get(listen);
+        assert_eq!(status(metrics, "/health"), 200);
+        let stop = AtomicBool::new(false);
+        let mut told = holder.0.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| keep_busy(listen, &stop));
+            // Held while it waits for events it is healthy: nothing waits for it. So it is held until that
+            // happens within a turn, of which there are many.
+            let mut held = false;
+            for _ in 0..40 {
+                told.write_all(b"hold\n").unwrap();
+                let mut looks = (0..100).map(|_| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    status(metrics, "/health")
+                });
+                held = looks.any(|status| status == 503);
+                if held {
+                    break;
+                }
+                told.write_all(b"go on\n").unwrap();
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            assert!(held, "a thread that stands still is healthy");
+            told.write_all(b"go on\n").unwrap();
+            wait_until("a thread that goes on is healthy", || status(metrics, "/health") == 200);
+            stop.store(true, Ordering::Relaxed);
+        });
+        set_and_get(listen);
+    }
+}
+
+/// Pipelines reads until it is told to stop.
+fn keep_busy(address: SocketAddr, stop: &AtomicBool) {
+    const ANSWER: &[u8] = b"VALUE k 0 1\r\nv\r\nEND\r\n";
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(DEADLINE)).unwrap();
+    let requests = b"get k\r\n".repeat(500);
+    let mut answers = vec![0; 500 * ANSWER.len()];
+    while !stop.load(Ordering::Relaxed) {
+        client.write_all(&requests).unwrap();
+        client.read_exact(&mut answers).unwrap();
+        assert!(answers.starts_with(ANSWER));
+    }
+}
+
+/// Nobody reads what the proxy says, and the pipe is full when it tells of a server that it ejects: clients
+/// are answered all the same, and a stop ends it.
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     for mode in MODES {
         let (memcached, server) = memcached();
         let (mut said, pipe) = std::io::pipe().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        let child = Command::new(env!("CARGO_BIN_EXE_kendall"))
             .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .args(["--server", &server.to_string(), "--eject-after", "1"])
             .args(mode)
@@ -334,50 +416,42 @@ fn a_network_thread_that_stands_still_is_not_healthy() {
             .stderr(pipe.try_clone().unwrap())
             .spawn()
             .unwrap();
+        let mut child = Process(child);
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
             said.read_exact(&mut byte).unwrap();
             line.push(byte[0]);
         }
-        let line = String::from_utf8(line).unwrap();
-        let ready = Ready(line);
+        let ready = Ready(String::from_utf8(line).unwrap());
         let (listen, metrics) = (ready.address("listen"), ready.address("metrics"));
         set_and_get(listen);
-        assert_eq!(status(metrics, "/health"), 200);
         // A description of its own, so that only this side does not block.
         let mut filler = std::fs::OpenOptions::new()
             .write(true)
             .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
             .open(format!("/proc/self/fd/{}", pipe.as_raw_fd()))
             .unwrap();
-        let mut filled = 0;
         for piece in [4096, 1] {
-            while let Ok(count) = filler.write(&vec![b'.'; piece]) {
-                filled += count;
-            }
+            while filler.write(&vec![b'.'; piece]).is_ok() {}
         }
         drop(memcached);
         let mut client = TcpStream::connect(listen).unwrap();
-        client.write_all(b"get k\r\n").unwrap();
-        let begun = Instant::now();
-        while status(metrics, "/health") != 503 {
-            assert!(begun.elapsed() < DEADLINE, "a thread that stands still is healthy");
-            std::thread::sleep(Duration::from_millis(20));
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
+        // What is ejected is told before the second request is read.
+        for _ in 0..2 {
+            client.write_all(b"get k\r\n").unwrap();
+            let mut answer = [0; 12];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"SERVER_ERROR");
+            while answer[0] != b'\n' {
+                client.read_exact(&mut answer[..1]).unwrap();
+            }
         }
-        // It goes on when somebody reads.
-        let mut swallowed = vec![0; filled];
-        said.read_exact(&mut swallowed).unwrap();
-        let begun = Instant::now();
-        while status(metrics, "/health") != 200 {
-            assert!(begun.elapsed() < DEADLINE, "a thread that goes on is not healthy");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let mut answer = [0; 12];
-        client.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"SERVER_ERROR");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        assert_eq!(status(metrics, "/health"), 200);
+        let id = child.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        wait_until("it ends", || child.0.try_wait().unwrap().is_some());
     }
 }
 

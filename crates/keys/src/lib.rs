@@ -15,7 +15,7 @@ mod value;
 
 pub use closest::closest;
 pub use key::{Form, Key, Keys, Need, Quantity};
-pub use lines::{Lines, bracketed, join};
+pub use lines::{Lines, bracketed, join, line_of};
 pub use list::{markdown, schema};
 pub use section::{Problem, Section};
 pub use value::{from_json, text_of};

@@ -76,7 +76,8 @@ impl Lines {
 }
 
 /// Line of a byte position, from 1.
-fn line_of(text: &str, at: usize) -> usize {
+#[must_use]
+pub fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 

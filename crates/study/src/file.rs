@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kendall_keys::{Form, Lines};
+use kendall_keys::{Form, Lines, line_of};
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
@@ -267,9 +267,7 @@ impl StudyFile {
     ) -> Result<Self, Refusal> {
         let file: Table = text.parse().map_err(|error: toml::de::Error| Refusal::Toml {
             file: name.to_owned(),
-            line: error.span().map_or(1, |span| {
-                1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
-            }),
+            line: error.span().map_or(1, |span| line_of(&text, span.start)),
             what: format!("not TOML: {}", error.message().trim().replace('\n', "; ")),
         })?;
         let places = Places { file: name.to_owned(), lines: Lines::of(&text), sets: sets.to_vec() };

@@ -72,6 +72,7 @@ pub use process::raise_descriptor_limit;
 pub use queue::{Capacity, Full, RequestQueue};
 pub use readiness::{
     ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,
+    resolved,
 };
 pub use second_log::SecondLog;
 pub use stop::{Hangups, Stop, Waker};

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -205,6 +205,21 @@ pub fn accept(listener: impl AsFd) -> Accepted {
             Err(_) => return Accepted::NoRoom,
         }
     }
+}
+
+/// The address of a `HOST:PORT`, its name resolved: the first that the system gives.
+///
+/// # Errors
+/// What the system said of the name, or that there is none.
+///
+/// # Example
+/// ```
+/// assert!(kendall_tier::resolved("127.0.0.1:80").is_ok());
+/// assert!(kendall_tier::resolved("127.0.0.1").is_err());
+/// ```
+pub fn resolved(text: &str) -> io::Result<SocketAddr> {
+    let none = || io::Error::other("the name has no address");
+    text.to_socket_addrs()?.next().ok_or_else(none)
 }
 
 /// A listener for an event loop: it does not block, and has a backlog of [`BACKLOG`].

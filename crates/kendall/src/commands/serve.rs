@@ -12,7 +12,7 @@ mod summary;
 mod synthetic;
 mod worker;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 
 use kendall_tier::{Announcement, Instruments, Page, Routes, SecondLog, Stop};
 
@@ -92,9 +92,8 @@ pub(crate) struct TierFlags {
 
 /// A `HOST:PORT`, its name resolved.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let form = "write it as HOST:PORT, such as 127.0.0.1:11211";
-    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; {form}"))?;
-    found.next().ok_or_else(|| format!("the name has no address; {form}"))
+    kendall_tier::resolved(text)
+        .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
 }
 
 /// A tier that runs: its page, its log, and what they need at the end.

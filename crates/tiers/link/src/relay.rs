@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
@@ -787,9 +787,8 @@ enum Drained {
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
-    let refused = |source| LinkError::Address { address: address.to_owned(), source };
-    let mut found = address.to_socket_addrs().map_err(refused)?;
-    found.next().ok_or_else(|| refused(io::Error::other("the name has no address")))
+    kendall_tier::resolved(address)
+        .map_err(|source| LinkError::Address { address: address.to_owned(), source })
 }
 
 fn listen(address: &str) -> Result<TcpListener, LinkError> {

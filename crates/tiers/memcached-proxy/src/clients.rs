@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
+use slab::Slab;
+
 use crate::client::{Client, Waits};
 use crate::options::{BULK_AT_ONCE, TURN_WRITE_BYTES, TURN_WRITES};
 use crate::poller::{Interest, Source};
 use crate::request::Done;
-use crate::slab::Slab;
 use crate::socket::{Moved, Stream};
 use crate::tools::Tools;
 
@@ -69,7 +70,7 @@ impl Clients {
     }
 
     pub(crate) fn indices(&self) -> Vec<usize> {
-        self.slab.indices()
+        self.slab.iter().map(|(index, _)| index).collect()
     }
 
     #[inline]
@@ -117,8 +118,8 @@ impl Clients {
 
     /// Who leaves the most answers unread.
     pub(crate) fn furthest_behind(&self) -> Option<usize> {
-        let indices = self.slab.indices().into_iter();
-        indices.max_by_key(|index| self.slab.get(*index).map_or(0, |client| client.buffered))
+        let longest = self.slab.iter().max_by_key(|(_, client)| client.buffered);
+        longest.map(|(index, _)| index)
     }
 
     /// Takes a client's input out to be looked at.
@@ -391,7 +392,7 @@ impl Clients {
 
     /// Forgets a client, and gives its requests that were not answered.
     pub(crate) fn remove(&mut self, index: usize, tools: &mut Tools) -> Option<Client> {
-        let mut client = self.slab.remove(index)?;
+        let mut client = self.slab.try_remove(index)?;
         client.stream.close();
         tools.progress += 1;
         self.answer_bytes -= client.buffered;

@@ -1,10 +1,10 @@
 //! The file of which the flags of `kendall serve proxy` are a short form.
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kendall_keys::{Form, Key, Lines, Problem, Quantity, Section, join};
+use kendall_keys::{Form, Key, Lines, Problem, Quantity, Section, join, line_of};
 use kendall_units::{parse_bytes, parse_seconds, parse_share};
 use toml::{Table, Value};
 
@@ -166,9 +166,9 @@ impl Config {
     /// As [`from_file`](Self::from_file).
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let line = 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
-            ConfigError::Syntax { path: path.to_owned(), line, what: error.message().to_owned() }
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            let what = error.message().trim().replace('\n', "; ");
+            ConfigError::Syntax { path: path.to_owned(), line, what }
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         read(&table, folder).map_err(|wrong| match wrong {
@@ -352,9 +352,8 @@ fn routes(file: &mut Section<'_>) -> Result<Vec<Route>, Problem> {
 
 /// A `HOST:PORT`, its name resolved.
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let form = "write it as HOST:PORT, such as 127.0.0.1:11211";
-    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; {form}"))?;
-    found.next().ok_or_else(|| format!("the name has no address; {form}"))
+    kendall_tier::resolved(text)
+        .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
 }
 
 /// `HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without.

@@ -51,14 +51,25 @@ pub(crate) fn framing(request: &Request) -> Framing {
     }
 }
 
+/// Numbers of keys by their pool, of pairs of both.
+pub(crate) fn by_pool(keys: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, Vec<usize>)> {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (pool, number) in keys {
+        match groups.iter_mut().find(|group| group.0 == pool) {
+            Some(group) => group.1.push(number),
+            None => groups.push((pool, vec![number])),
+        }
+    }
+    groups
+}
+
 impl Engine {
     /// Sends a request to the servers that must see it.
     pub(crate) fn dispatch(&mut self, id: usize, lane: usize, bytes: &[u8]) {
-        let plan = self.pools.begin();
         let Some(entry) = self.requests.get_mut(id) else { return };
-        entry.lane = Some(lane);
-        entry.plan = Some(plan);
         let Some(request) = entry.parsed else { return };
+        entry.lane = Some(lane);
+        entry.plan = Some(self.pools.begin());
         let pool = match self.pools.of(&request, bytes) {
             Target::One(pool) => pool,
             Target::Several => return self.dispatch_parts(id, lane, &request, bytes, None),
@@ -207,28 +218,15 @@ impl Engine {
         }
         let groups = match pool {
             Some(pool) => vec![(pool, (0..request.keys).collect())],
-            None => self.by_pool(keys(request, bytes).enumerate()),
+            None => {
+                let keys = keys(request, bytes).enumerate();
+                by_pool(keys.map(|(number, key)| (self.pools.of_key(key), number)))
+            }
         };
         match self.parts(request, bytes, groups) {
             Some(parts) => self.send_parts(id, lane, request, bytes, parts),
             None => self.without_server(id),
         }
-    }
-
-    /// Numbers of keys by their pool.
-    pub(crate) fn by_pool<'a>(
-        &self,
-        keys: impl Iterator<Item = (usize, &'a [u8])>,
-    ) -> Vec<(usize, Vec<usize>)> {
-        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (number, key) in keys {
-            let pool = self.pools.of_key(key);
-            match groups.iter_mut().find(|group| group.0 == pool) {
-                Some(group) => group.1.push(number),
-                None => groups.push((pool, vec![number])),
-            }
-        }
-        groups
     }
 
     /// Who is asked for which keys. `None` when nobody can be.

@@ -4,12 +4,12 @@
 use kendall_protocols::memcached::{Command, Framing, Request, Span, Status, keys, tokens, whole};
 
 use crate::conn::{InFlight, Role};
-use crate::dispatch::{To, framing, part_line, write_request};
+use crate::dispatch::{To, by_pool, framing, part_line, write_request};
 use crate::engine::Engine;
 use crate::options::{MILLION, WARM_WINDOW};
 use crate::pools::Copies;
 use crate::report;
-use crate::request::{Fill, Stage, again, has_values, is_read, rank};
+use crate::request::{Fill, Stage, again, has_key, has_values, is_read, rank};
 
 /// Longest time of an item that servers take for a time from now; what is more is a date.
 const LONGEST_TIME: u64 = 30 * 24 * 3600;
@@ -60,15 +60,7 @@ fn is_copied(key: &[u8], millionths: u32) -> bool {
 impl Engine {
     /// Sends what goes beside a request.
     pub(crate) fn accompany(&mut self, id: usize, lane: usize, request: &Request, bytes: &[u8]) {
-        let has_no_key = matches!(
-            request.command,
-            Command::FlushAll
-                | Command::Verbosity
-                | Command::Admin
-                | Command::Stats
-                | Command::Version
-        );
-        if has_no_key || request.keys == 0 {
+        if !has_key(request) || request.keys == 0 {
             return;
         }
         if request.keys > 1 {
@@ -120,18 +112,11 @@ impl Engine {
 
     /// Copies those keys of a multi-get that are to be copied.
     fn copy_parts(&mut self, request: &Request, bytes: &[u8]) {
-        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (number, key) in keys(request, bytes).enumerate() {
-            let Some(copies) = self.pools.shadow(self.pools.of_key(key)) else { continue };
-            if !is_copied(key, copies.millionths) {
-                continue;
-            }
-            match groups.iter_mut().find(|group| group.0 == copies.pool) {
-                Some(group) => group.1.push(number),
-                None => groups.push((copies.pool, vec![number])),
-            }
-        }
-        for group in groups {
+        let copied = keys(request, bytes).enumerate().filter_map(|(number, key)| {
+            let copies = self.pools.shadow(self.pools.of_key(key))?;
+            is_copied(key, copies.millionths).then_some((copies.pool, number))
+        });
+        for group in by_pool(copied) {
             let Some(parts) = self.parts(request, bytes, vec![group]) else {
                 self.tools.recorder.limit_hit(report::SHADOW);
                 continue;
@@ -286,7 +271,7 @@ impl Engine {
         if servers.is_empty() {
             return;
         }
-        fill.found.push(ordinal);
+        fill.found.push((ordinal, pool));
         for server in servers {
             let to = To { lane, pool, server };
             self.send_raw(id, to, Role::Discard, (Framing::Line, &command));
@@ -320,10 +305,8 @@ impl Engine {
             return asked;
         }
         found.sort_unstable();
-        let mut wanted = found.iter().peekable();
-        let texts = keys(request, &bytes).enumerate();
-        let texts = texts.filter(|(number, _)| wanted.next_if(|next| *next == number).is_some());
-        let groups = self.by_pool(texts);
+        // Where they were added, and not where a newer configuration would look for them.
+        let groups = by_pool(found.into_iter().map(|(number, pool)| (pool, number)));
         let parts = self.parts(request, &bytes, groups);
         let asked = parts.is_some();
         self.send_more_parts(id, lane, request, &bytes, parts.unwrap_or_default());

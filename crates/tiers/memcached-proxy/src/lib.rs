@@ -33,7 +33,6 @@ mod request;
 mod requests;
 mod routes;
 mod servers;
-mod slab;
 mod socket;
 mod tls;
 mod tools;

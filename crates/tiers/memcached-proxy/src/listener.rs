@@ -3,16 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use kendall_tier::{ACCEPT_PAUSE_NS, Accepted};
 use rustix::io::Errno;
 
 use crate::poller::Poller;
 use crate::report;
-use crate::socket::{self, Stream};
+use crate::socket::Stream;
 use crate::tls::{ClientTls, Tls};
 use crate::tools::Tools;
-
-/// How long new connections are left alone when the system has no descriptor for them.
-const PAUSE_NS: u64 = 100_000_000;
 
 /// A socket that is listened on, and whether its clients speak TLS.
 #[derive(Debug, Clone)]
@@ -77,17 +75,13 @@ impl Door {
                     return accepted;
                 }
                 let listener = &self.listeners[number];
-                match socket::accept(&listener.socket) {
-                    Ok(socket) => accepted.extend(listener.stream(socket)),
-                    Err(Errno::AGAIN) => break,
-                    // Of that one client.
-                    Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                    Err(_) => {
-                        // No descriptor, no memory: the listener stays readable, and nobody may
-                        // ever close.
+                match kendall_tier::accept(&listener.socket) {
+                    Accepted::Connection(socket) => accepted.extend(listener.stream(socket)),
+                    Accepted::Nobody => break,
+                    Accepted::NoRoom => {
                         tools.recorder.limit_hit(report::CONNECTIONS);
                         self.close(tools);
-                        self.opens_ns = tools.look() + PAUSE_NS;
+                        self.opens_ns = tools.look() + ACCEPT_PAUSE_NS;
                         return accepted;
                     }
                 }
@@ -117,7 +111,7 @@ impl Door {
         for listener in &self.listeners {
             if tools.poller.listen(&listener.socket, true).is_err() {
                 self.is_open = false;
-                self.opens_ns = tools.now_ns + PAUSE_NS;
+                self.opens_ns = tools.now_ns + ACCEPT_PAUSE_NS;
             }
         }
     }

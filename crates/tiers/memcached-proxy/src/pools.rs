@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kendall_protocols::memcached::{Command, Request, keys};
 
 use crate::plan::{Plan, Planned};
+use crate::request::has_key;
 use crate::servers::Servers;
 use crate::tools::Tools;
 
@@ -279,12 +280,7 @@ impl Pools {
             Command::FlushAll | Command::Verbosity | Command::Admin if self.has_several => {
                 Target::All
             }
-            Command::FlushAll
-            | Command::Verbosity
-            | Command::Admin
-            | Command::Stats
-            | Command::Version => Target::One(self.main),
-            _ if !self.has_routes => Target::One(self.main),
+            _ if !self.has_routes || !has_key(request) => Target::One(self.main),
             _ => self.of_keys(request, bytes),
         }
     }

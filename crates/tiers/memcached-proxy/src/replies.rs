@@ -499,8 +499,8 @@ impl Engine {
         }
         self.tools.progress += 1;
         self.requests.ends(id);
-        let Some(entry) = self.requests.get(id) else { return };
-        if let Some(plan) = entry.plan {
+        let Some(entry) = self.requests.get_mut(id) else { return };
+        if let Some(plan) = entry.plan.take() {
             self.pools.end(plan);
         }
         if entry.bulk > 0 {

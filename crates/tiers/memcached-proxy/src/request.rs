@@ -85,8 +85,8 @@ pub(crate) struct Fill {
     pub(crate) missing: Vec<(usize, Span, usize)>,
     /// How many of them the warm pool was asked for.
     pub(crate) asked: usize,
-    /// Which of them it had.
-    pub(crate) found: Vec<usize>,
+    /// Which of them it had, and the pool that has them now.
+    pub(crate) found: Vec<(usize, usize)>,
     /// They are asked for once more, for the answer.
     pub(crate) is_over: bool,
 }
@@ -175,6 +175,14 @@ pub(crate) fn has_values(request: &Request) -> bool {
     matches!(
         request.command,
         Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::MetaGet
+    )
+}
+
+/// Whether a request is for keys: others go to the pool without a prefix, or to all.
+pub(crate) fn has_key(request: &Request) -> bool {
+    !matches!(
+        request.command,
+        Command::FlushAll | Command::Verbosity | Command::Admin | Command::Stats | Command::Version
     )
 }
 

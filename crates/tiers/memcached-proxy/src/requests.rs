@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
+use slab::Slab;
+
 use crate::options::Mode;
 use crate::request::Entry;
-use crate::slab::Slab;
 use crate::tools::Tools;
 
 /// What becomes of a new request.
@@ -70,7 +71,7 @@ impl Requests {
     }
 
     pub(crate) fn remove(&mut self, id: usize) -> Option<Entry> {
-        self.entries.remove(id)
+        self.entries.try_remove(id)
     }
 
     /// Whether requests are served by workers.
@@ -81,7 +82,7 @@ impl Requests {
     /// Whether no request is left and every worker is free.
     #[cfg(test)]
     pub(crate) fn are_at_rest(&self) -> bool {
-        self.entries.len() == 0
+        self.entries.is_empty()
             && self.queue.is_empty()
             && self.freed.is_empty()
             && self.idle.len() == self.workers

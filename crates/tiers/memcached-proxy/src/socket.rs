@@ -6,17 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path as FilePath, PathBuf};
 
+use kendall_tier::BACKLOG;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
-    bind, connect, getsockname, listen, recv, send, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+    getsockname, listen, recv, send, socket_with, sockopt,
 };
 
 use crate::options::Address;
 use crate::tls::Tls;
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
@@ -153,16 +151,6 @@ pub(crate) fn unix_listener(path: &FilePath) -> io::Result<(OwnedFd, Path)> {
     let path = Path(path.to_owned());
     listen(&socket, BACKLOG)?;
     Ok((socket, path))
-}
-
-pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let socket = accept_with(listener, FLAGS)?;
-    // A socket in the file system has no such delay.
-    sockopt::set_tcp_nodelay(&socket, true).or_else(|error| match error {
-        Errno::OPNOTSUPP | Errno::NOPROTOOPT => Ok(()),
-        error => Err(error),
-    })?;
-    Ok(socket)
 }
 
 /// A connection, and whether it is made already; if not, it is writable when it is made or has

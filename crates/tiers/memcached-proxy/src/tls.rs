@@ -83,7 +83,7 @@ impl ClientTls {
         let builder = match authority {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let roots = Arc::new(authorities(path)?);
+                let roots = Arc::new(authorities(path, &certificates(path)?)?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 builder.with_client_cert_verifier(verifier.build().map_err(unusable)?)
             }
@@ -106,13 +106,13 @@ impl ServerTls {
                     .map_err(|_| TlsError::Name { name: name.to_owned() })?,
             ),
         };
-        let trusted = certificates(authority)?.into();
+        let trusted = certificates(authority)?;
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(unusable)?
-            .with_root_certificates(authorities(authority)?)
+            .with_root_certificates(authorities(authority, &trusted)?)
             .with_no_client_auth();
-        Ok(Self { config: Arc::new(config), name, trusted })
+        Ok(Self { config: Arc::new(config), name, trusted: trusted.into() })
     }
 }
 
@@ -130,9 +130,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     read.collect::<Result<_, _>>().map_err(wrong)
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(
+    path: &Path,
+    trusted: &[CertificateDer<'static>],
+) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(path)?);
+    roots.add_parsable_certificates(trusted.iter().cloned());
     if roots.is_empty() {
         return Err(TlsError::NoAuthority { path: path.to_owned() });
     }
