@@ -282,7 +282,8 @@ struct ReapiClient {
     next: Option<Next>,
 }
 
-/// The actions that one client executes, one after the other: no other client has them.
+/// The actions that one client executes, one after the other: no other client has them, as long as there is one
+/// for each.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     next: u64,
@@ -293,7 +294,8 @@ struct Turn {
 
 impl Turn {
     fn new(client: usize, clients: usize, stock: u64) -> Self {
-        let (first, step) = (client as u64, clients as u64);
+        // Clients beyond the stock share its actions with others.
+        let (first, step) = (client as u64 % stock.max(1), clients as u64);
         Self { next: first, first, step, stock }
     }
 
@@ -564,6 +566,18 @@ mod tests {
                     assert!(action < stock, "{action} of {stock}");
                     assert_eq!(*owner.entry(action).or_insert(client), client, "{action}");
                 }
+            }
+        }
+    }
+
+    /// Asked for what is in the cache, clients share actions where there are not enough; none asks for one that
+    /// nobody stored.
+    #[test]
+    fn more_clients_than_actions_ask_for_those_that_are_there() {
+        for (clients, stock) in [(5, 3), (2_000, 1_000), (7, 1)] {
+            for client in 0..clients {
+                let mut turn = Turn::new(client, clients, stock);
+                assert!((0..5).all(|_| turn.take() < stock), "{client} of {clients}");
             }
         }
     }
