@@ -104,17 +104,7 @@ fn plot(factor: &Factor, groups: &[Group<'_>]) -> Plot {
     let all = || groups.iter().flat_map(|group| &group.members);
     let (label, scale) =
         time_axis("mean response time", all().map(|(_, c)| c.point.client.response_time_s));
-    let series = groups.iter().take(MOST_SERIES).enumerate().map(|(color, group)| Series {
-        name: if group.name.is_empty() { "measured".to_owned() } else { group.name.clone() },
-        mark: Mark::Line,
-        color,
-        points: group
-            .members
-            .iter()
-            .filter_map(|(x, c)| Some(super::point(*x, &c.response_estimate()?, scale)))
-            .collect(),
-    });
-    let mut series: Vec<Series> = series.collect();
+    let mut series = lines(groups, &|c| Some((c.response_estimate()?, scale)));
     if let [group] = groups {
         series.extend(parts(group, scale));
         series.extend(fitted(group, scale));
@@ -160,14 +150,11 @@ fn without_load(factor: &Factor, groups: &[Group<'_>]) -> Vec<Plot> {
     plots
 }
 
-/// A line a group.
-fn by_group(
-    factor: &Factor,
-    groups: &[Group<'_>],
-    (id, title): (&str, &str),
-    label: &str,
-    value: &dyn Fn(&Configuration) -> Option<(Estimate, f64)>,
-) -> Plot {
+/// What is drawn of a configuration, and what it is multiplied by.
+type Drawn<'a> = &'a dyn Fn(&Configuration) -> Option<(Estimate, f64)>;
+
+/// A line a group, of as many groups as a plot carries.
+fn lines(groups: &[Group<'_>], value: Drawn<'_>) -> Vec<Series> {
     let series = groups.iter().take(MOST_SERIES).enumerate().map(|(color, group)| Series {
         name: if group.name.is_empty() { "measured".to_owned() } else { group.name.clone() },
         mark: Mark::Line,
@@ -181,13 +168,24 @@ fn by_group(
             })
             .collect(),
     });
+    series.collect()
+}
+
+/// What a configuration shows, a line a group.
+fn by_group(
+    factor: &Factor,
+    groups: &[Group<'_>],
+    (id, title): (&str, &str),
+    label: &str,
+    value: Drawn<'_>,
+) -> Plot {
     Plot {
         id: format!("plot-factor-{id}-{}", factor.key.replace('.', "-")),
         title: format!("{title} against {}", short(&factor.key)),
         description: "Mean over the runs, each group with the other factors fixed.".to_owned(),
         x: Axis::from_zero(short(&factor.key)),
         y: Axis::from_zero(label),
-        series: series.collect(),
+        series: lines(groups, value),
     }
 }
 
