@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use kendall_testing::{Process, free_address, page};
+use kendall_testing::{Process, free_address, openssl, page};
 use support::{kendall, repository, wait_until};
 
 /// A station of two servers and 20 ms: where requests go, and its metrics page.
@@ -637,22 +637,18 @@ fn ninety_days_of_fifty_series_take_less_than_512_mb() {
 fn a_prometheus_behind_tls_and_a_password_is_asked_with_both() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let openssl = |arguments: &[&str]| {
-        let mut command = Command::new("openssl");
-        let done =
-            command.current_dir(folder.path()).args(arguments).stderr(Stdio::null()).status();
-        assert!(done.expect("openssl is missing: run `make packages-test`").success());
-    };
     std::fs::write(at("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
         .unwrap();
-    let key = ["-newkey", "rsa:2048", "-nodes"];
-    let authority = ["req", "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key"];
-    openssl(&[&authority[..], &["-out", "ca.pem"], &key].concat());
-    let asked = ["req", "-subj", "/CN=here", "-keyout", "key.pem", "-out", "cert.csr"];
-    openssl(&[&asked[..], &key].concat());
-    let signed =
-        ["x509", "-req", "-days", "2", "-in", "cert.csr", "-CA", "ca.pem", "-CAkey", "ca.key"];
-    openssl(&[&signed[..], &["-CAcreateserial", "-extfile", "names", "-out", "cert.pem"]].concat());
+    let key = "-newkey rsa:2048 -nodes";
+    for arguments in [
+        format!("req -x509 -days 2 -subj /CN=authority -keyout ca.key -out ca.pem {key}"),
+        format!("req -subj /CN=here -keyout key.pem -out cert.csr {key}"),
+        "x509 -req -days 2 -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names \
+         -out cert.pem"
+            .to_owned(),
+    ] {
+        openssl(folder.path(), &arguments);
+    }
     // `secret`, by bcrypt.
     let web = format!(
         "tls_server_config: {{ cert_file: '{}', key_file: '{}' }}\nbasic_auth_users: {{ me: \

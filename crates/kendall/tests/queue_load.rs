@@ -18,6 +18,7 @@ use kendall_protocols::queue::reply::Answer;
 use kendall_protocols::queue::{
     AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, ReceiveRequest, SendRequest,
 };
+use kendall_testing::certificate;
 use queue_support::Middleware;
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -257,14 +258,7 @@ const ADMIN: &str = "an-administrators-token-0123456789";
 
 /// A certificate for `localhost`, its key, and a file of tokens.
 fn secrets(folder: &Path) {
-    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
-        -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=CA:FALSE \
-        -keyout key.pem -out certificate.pem";
-    let done = std::process::Command::new("openssl")
-        .args(arguments.split(' '))
-        .current_dir(folder)
-        .output();
-    assert!(done.expect("openssl: install it with `make packages-test`").status.success());
+    certificate(folder, "server");
     let tokens = format!("a-clients-token-0123456789abcdef client one\n{ADMIN} admin\n");
     std::fs::write(folder.join("tokens"), tokens).unwrap();
 }
@@ -277,7 +271,7 @@ fn a_load_with_a_token_and_over_tls_counts_the_same_and_without_them_is_refused(
     secrets(folder.path());
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let postgres = start_postgres(&folder.path().join("queue"));
-    let (tokens, certificate, key) = (file("tokens"), file("certificate.pem"), file("key.pem"));
+    let (tokens, certificate, key) = (file("tokens"), file("server.pem"), file("server.key"));
     let middleware = Middleware::start(&[
         "--database",
         postgres.url(),
@@ -345,8 +339,8 @@ fn a_study_measures_a_queue_with_tokens_and_tls() {
          tls_name = \"localhost\"\ntls_root = {1:?}\n[measure]\nduration = \"1s\"\nwarm_up = \"0s\"\n\
          cool_down = \"0s\"\nrepetitions = 1\n[factors]\n\"workload.calls\" = [\"single\", \"stream\"]\n",
         file("tokens"),
-        file("certificate.pem"),
-        file("key.pem"),
+        file("server.pem"),
+        file("server.key"),
     );
     let path = folder.path().join("study.toml");
     std::fs::write(&path, &study).unwrap();
@@ -362,7 +356,7 @@ fn a_study_measures_a_queue_with_tokens_and_tls() {
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|run| run.status != kendall_store::Status::Failed), "{output:?}");
     for (cut, says) in [
-        (format!("tls_key = {:?}\n", file("key.pem")), "go together"),
+        (format!("tls_key = {:?}\n", file("server.key")), "go together"),
         ("tls_name = \"localhost\"\n".to_owned(), "says nothing without `tls_name`"),
     ] {
         std::fs::write(&path, study.replace(&cut, "")).unwrap();

@@ -8,9 +8,9 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
+use kendall_testing::certificate;
 use queue_support::Middleware;
 use rustix::process::{Pid, Signal, kill_process};
 use support::kendall;
@@ -56,21 +56,13 @@ fn postgresql_does_not_outlive_its_middleware() {
     Middleware::start(&arguments).unwrap().stop();
 }
 
-fn certificate(folder: &Path) {
-    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
-        -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=CA:FALSE \
-        -keyout key.pem -out certificate.pem";
-    let done = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
-    assert!(done.expect("openssl: install it with `make packages-test`").status.success());
-}
-
 #[test]
 fn tokens_tls_and_metrics_by_the_command() {
     let folder = folder();
     let open = Middleware::start_on(([0, 0, 0, 0], 0).into(), &["--data", "never-made"]);
     let said = open.unwrap_err();
     assert!(said.contains("--open-to-anyone") && said.contains("exit status: 2"), "{said}");
-    certificate(folder.path());
+    certificate(folder.path(), "server");
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(file("tokens"), format!("{ADMIN} admin\n")).unwrap();
     let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -80,9 +72,9 @@ fn tokens_tls_and_metrics_by_the_command() {
         "--tokens",
         &file("tokens"),
         "--tls-certificate",
-        &file("certificate.pem"),
+        &file("server.pem"),
         "--tls-key",
-        &file("key.pem"),
+        &file("server.key"),
         "--metrics",
         &metrics.to_string(),
     ])
@@ -91,7 +83,7 @@ fn tokens_tls_and_metrics_by_the_command() {
     let run = |token: &str, arguments: &[&str]| {
         kendall()
             .args(["queue", "--server", &server, "--tls-name", "localhost", "--tls-root"])
-            .arg(file("certificate.pem"))
+            .arg(file("server.pem"))
             .args(["--token", token])
             .args(arguments)
             .output()

@@ -13,7 +13,7 @@ use kendall_loadgen::http::HttpPlan;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
-use kendall_testing::free_address;
+use kendall_testing::{certificate, free_address};
 
 struct Nginx {
     process: Child,
@@ -38,7 +38,7 @@ impl Nginx {
     fn start_with(requests: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (tls, plain) = (free_address(), free_address());
-        certificate(folder.path());
+        certificate(folder.path(), "server");
         let config = folder.path().join("nginx.conf");
         std::fs::write(&config, configuration(folder.path(), tls, plain, requests)).unwrap();
         let installed = Path::new("/usr/sbin/nginx");
@@ -62,28 +62,14 @@ impl Nginx {
     }
 }
 
-fn certificate(folder: &Path) {
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
-        .arg(folder.join("key"))
-        .arg("-out")
-        .arg(folder.join("certificate"))
-        .stderr(Stdio::null())
-        .status()
-        .expect("openssl: install it with `make packages-test`");
-    assert!(made.success());
-}
-
 fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr, requests: u32) -> String {
     format!(
         "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
          events {{ worker_connections 256; }}\n\
          http {{ access_log off; keepalive_requests {requests}; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
          fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
-         server {{ listen {tls} ssl http2; ssl_certificate {0}/certificate; \
-         ssl_certificate_key {0}/key; location / {{ return 200 $server_protocol; }} \
+         server {{ listen {tls} ssl http2; ssl_certificate {0}/server.pem; \
+         ssl_certificate_key {0}/server.key; location / {{ return 200 $server_protocol; }} \
          location /missing {{ return 404; }} }}\n\
          server {{ listen {plain} http2; location / {{ return 200 ok; }} }} }}\n",
         folder.display()

@@ -8,7 +8,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 /// Looks until it is so. What counts is the time that it slept, not the time that went by, so that a
-/// machine that stands still for a while fails nothing.
+/// machine that stands still for a while fails nothing: a look must not block.
 ///
 /// # Panics
 /// When it is not so after two minutes of sleep.
@@ -45,6 +45,32 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(step);
     }
     panic!("waited too long for {what}");
+}
+
+/// Runs `openssl` with these arguments, parted by spaces, in a folder.
+///
+/// # Panics
+/// Where it is not installed or refuses, with what it said.
+pub fn openssl(folder: &Path, arguments: &str) {
+    let done = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
+    let done = done.expect("openssl: install it with `make packages-test`");
+    assert!(done.status.success(), "{arguments}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A certificate for `localhost` and 127.0.0.1 that is its own root (`NAME.pem`), and its key (`NAME.key`).
+///
+/// # Panics
+/// As [`openssl`].
+pub fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    openssl(
+        folder,
+        &format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj \
+             /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -addext \
+             basicConstraints=critical,CA:FALSE -keyout {name}.key -out {name}.pem"
+        ),
+    );
+    (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")))
 }
 
 /// A process that ends when it is dropped.

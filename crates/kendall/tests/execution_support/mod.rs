@@ -174,10 +174,9 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// `None` where there is no openssl.
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (certificate, key) = certificate(folder.path(), "cluster")?;
+        let (certificate, key) = kendall_testing::certificate(folder.path(), "cluster");
         let file = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).unwrap();
@@ -199,33 +198,8 @@ impl Secure {
         let worker = ["worker", "--scheduler", &scheduler.listen, "--cache", &cache.listen];
         let asks = ["--data", &data, "--peer-certificate", &pem, "--peer-token", &token];
         let worker = Process::start(&[&worker[..], &asks].concat());
-        Some(Self { folder, certificate, cache, scheduler, worker, people, ci, w1 })
+        Self { folder, certificate, cache, scheduler, worker, people, ci, w1 }
     }
-}
-
-/// A certificate for 127.0.0.1 that signs itself, and its key; `None` where there is no openssl.
-pub fn certificate(folder: &Path, name: &str) -> Option<(PathBuf, PathBuf)> {
-    let (certificate, key) =
-        (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=cluster"])
-        .args(["-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output();
-    let Ok(made) = made else {
-        #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-        {
-            println!("SKIPPED: there is no openssl");
-        }
-        return None;
-    };
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some((certificate, key))
 }
 
 /// A client.

@@ -1,12 +1,10 @@
 //! The listener under TLS: what is agreed on, and who is let in.
-#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod support;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,34 +15,13 @@ use kendall_build_cluster::cache::{Cache, CacheError};
 use kendall_build_cluster::listen::{ListenError, Tls};
 use kendall_build_cluster::wire::re;
 use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
+use kendall_testing::certificate;
 use kendall_tier::Clock;
 use support::{block_on, options};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
-
-/// A certificate that signs itself, for localhost; `None` where there is no openssl.
-fn certificate(folder: &Path, name: &str) -> Option<(PathBuf, PathBuf)> {
-    let (certificate, key) =
-        (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-        .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-        .args(["-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output();
-    let Ok(made) = made else {
-        println!("SKIPPED: there is no openssl");
-        return None;
-    };
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some((certificate, key))
-}
 
 /// The gRPC status of a look at the capabilities, over TLS.
 async fn ask(
@@ -97,9 +74,9 @@ async fn ask(
 #[test]
 fn a_cache_with_a_certificate_serves_those_who_trust_it_and_whom_it_trusts() {
     let folder = tempfile::tempdir().unwrap();
-    let Some((certificate_file, key)) = certificate(folder.path(), "server") else { return };
-    let own = certificate(folder.path(), "client").unwrap();
-    let other = certificate(folder.path(), "other").unwrap();
+    let (certificate_file, key) = certificate(folder.path(), "server");
+    let own = certificate(folder.path(), "client");
+    let other = certificate(folder.path(), "other");
     for client_certificate in [None, Some(own.0.clone())] {
         let mut options = options(&folder.path().join("data"));
         options.listen.tls = Some(Tls {

@@ -16,12 +16,15 @@ use std::sync::Arc;
 
 use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{ClientTls, Options, ServerTls};
+use kendall_testing::certificate;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-/// A folder with a certificate of `localhost` and 127.0.0.0/8's first addresses, and its key.
+/// A folder with a certificate of `localhost` and 127.0.0.1, and its key.
 struct Files {
     folder: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
 }
 
 impl Files {
@@ -29,29 +32,8 @@ impl Files {
         let folder =
             std::env::temp_dir().join(format!("kendall-tls-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let files = Self { folder };
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
-            .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
-            .args(["-addext", "subjectAltName=DNS:localhost"])
-            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-            .arg("-keyout")
-            .arg(files.key())
-            .arg("-out")
-            .arg(files.certificate())
-            .stderr(Stdio::null())
-            .status()
-            .expect("openssl is missing");
-        assert!(made.success());
-        files
-    }
-
-    fn certificate(&self) -> PathBuf {
-        self.folder.join("certificate.pem")
-    }
-
-    fn key(&self) -> PathBuf {
-        self.folder.join("key.pem")
+        let (certificate, key) = certificate(&folder, "certificate");
+        Self { folder, certificate, key }
     }
 }
 
@@ -90,7 +72,7 @@ fn exchange(
 #[test]
 fn clients_and_servers_are_spoken_to_with_tls() {
     let files = Files::make("both");
-    let (certificate, key) = (files.certificate(), files.key());
+    let (certificate, key) = (files.certificate.clone(), files.key.clone());
     let chain = format!("ssl_chain_cert={}", certificate.display());
     let private = format!("ssl_key={}", key.display());
     let server = Memcached::start_with(&["-Z", "-o", &chain, "-o", &private]);
@@ -142,11 +124,11 @@ fn openssl_is_a_client_as_well_and_one_without_tls_is_not() {
     let files = Files::make("openssl");
     let server = Memcached::start();
     for mode in MODES {
-        let tls = ClientTls::from_files(&files.certificate(), &files.key(), None).unwrap();
+        let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
         let proxy = Running::start(Options { client_tls: Some(tls), ..options(&[&server], mode) });
         let mut openssl = Command::new("openssl")
             .args(["s_client", "-quiet", "-verify_return_error", "-CAfile"])
-            .arg(files.certificate())
+            .arg(&files.certificate)
             .args(["-connect", &proxy.address.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -174,9 +156,9 @@ fn clients_that_stop_within_tls_harm_nobody() {
     let files = Files::make("stops");
     let server = Memcached::start_with(&["-m", "256"]);
     for mode in MODES {
-        let tls = ClientTls::from_files(&files.certificate(), &files.key(), None).unwrap();
+        let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
         let proxy = Running::start(Options { client_tls: Some(tls), ..options(&[&server], mode) });
-        let mut well = call(proxy.address, &files.certificate());
+        let mut well = call(proxy.address, &files.certificate);
         let value = "x".repeat(900_000);
         let set = format!("set large 0 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(exchange(&mut well, set.as_bytes(), b"\r\n"), b"STORED\r\n");
@@ -189,7 +171,7 @@ fn clients_that_stop_within_tls_harm_nobody() {
                 .unwrap();
             begun.push(stream);
         }
-        let mut deaf: Vec<_> = (0..8).map(|_| call(proxy.address, &files.certificate())).collect();
+        let mut deaf: Vec<_> = (0..8).map(|_| call(proxy.address, &files.certificate)).collect();
         for client in &mut deaf {
             client.write_all(&b"get large\r\n".repeat(10)).unwrap();
             client.flush().unwrap();
@@ -218,11 +200,11 @@ fn clients_that_stop_within_tls_harm_nobody() {
 #[test]
 fn a_server_with_another_certificate_is_not_asked() {
     let (files, others) = (Files::make("mine"), Files::make("others"));
-    let chain = format!("ssl_chain_cert={}", files.certificate().display());
-    let private = format!("ssl_key={}", files.key().display());
+    let chain = format!("ssl_chain_cert={}", files.certificate.display());
+    let private = format!("ssl_key={}", files.key.display());
     let server = Memcached::start_with(&["-Z", "-o", &chain, "-o", &private]);
     for mode in MODES {
-        let trust = ServerTls::from_files(&others.certificate(), Some("localhost")).unwrap();
+        let trust = ServerTls::from_files(&others.certificate, Some("localhost")).unwrap();
         let options = with(options(&[&server], mode), |pool| pool.tls = Some(trust));
         let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);

@@ -7,7 +7,6 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
@@ -17,6 +16,7 @@ use kendall_protocols::queue::{
     Call, Calls, CreateQueueRequest, HelloRequest, ListDeadLettersRequest, QueueStatisticsRequest,
     ReceiveRequest, SendBatchRequest, SendRequest,
 };
+use kendall_testing::certificate;
 use kendall_tier::Clock;
 use support::{Folder, connect, create, hello, options, private, runtime, start_with};
 use tokio_stream::wrappers::ReceiverStream;
@@ -124,17 +124,6 @@ fn file(folder: &Folder, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A certificate for `localhost` that is its own root.
-fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
-    let arguments = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
-        -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=CA:FALSE \
-        -keyout key.pem -out certificate.pem";
-    let done = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
-    let done = done.expect("openssl: install it with `make packages-test`");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    (folder.join("certificate.pem"), folder.join("key.pem"))
-}
-
 async fn encrypted(server: &Server, certificate: &Path) -> Channel {
     let root = Certificate::from_pem(std::fs::read(certificate).unwrap());
     let tls = ClientTlsConfig::new().ca_certificate(root).domain_name("localhost");
@@ -153,7 +142,7 @@ fn by<T>(token: &str, message: T) -> Request<T> {
 #[test]
 fn tokens_say_who_may_do_what() {
     let folder = Folder::new();
-    let (certificate, key) = certificate(folder.path());
+    let (certificate, key) = certificate(folder.path(), "server");
     let text = format!("{ADMIN} admin\n{WORKER} client worker\n");
     let mut options = options(private(&folder));
     options.access = Access {

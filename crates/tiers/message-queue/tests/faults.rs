@@ -6,7 +6,6 @@
 mod support;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use kendall_message_queue::{
@@ -16,7 +15,7 @@ use kendall_protocols::queue::{
     CreateQueueRequest, DeleteQueueRequest, LeaseRequest, QueueStatisticsRequest, ReceiveRequest,
     SendBatchRequest, SendRequest,
 };
-use kendall_testing::free_address;
+use kendall_testing::{free_address, openssl};
 use kendall_tier::Clock;
 use support::{
     Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, options, postgres, runtime,
@@ -383,11 +382,7 @@ fn crowds() {
 
 /// A root and a certificate for `localhost` that it signed, readable for PostgreSQL's user.
 fn certificates(folder: &Path) {
-    let openssl = |arguments: &str| {
-        let done = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output();
-        let done = done.expect("openssl: install it with `make packages-test`");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    };
+    let openssl = |arguments: &str| openssl(folder, arguments);
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     for root in ["root", "stranger"] {
         openssl(&format!(
