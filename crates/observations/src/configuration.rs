@@ -9,9 +9,11 @@ use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::{
     SampleError, enough_for, mean_interval, needed_for, positive_interval, positive_mean,
 };
+use kendall_stats::within_run::WithinRun;
 use kendall_store::{FactorLevel, Measured, Results, Run, StoreError};
 use kendall_units::exact_f64;
 
+use crate::alone;
 use crate::point;
 use crate::repetition::seconds;
 use crate::{Counts, Distribution, Repetition};
@@ -39,6 +41,7 @@ pub struct Configuration {
     pub stages: BTreeMap<String, BTreeMap<String, Distribution>>,
     mean: Pooled,
     quantiles: Vec<(f64, Pooled)>,
+    alone: Option<WithinRun>,
     confidence: f64,
 }
 
@@ -102,10 +105,14 @@ impl Configuration {
         let mut repetitions = Vec::new();
         let mut sums = Sums::default();
         let mut times: Vec<Histogram> = Vec::new();
+        let mut alone = None;
         for run in runs {
             let measured = results.measured(run.id)?;
             sums.add(&measured);
             times.push(measured.response_time.clone());
+            if runs.len() == 1 {
+                alone = alone::of(results, &measured, quantiles, confidence)?;
+            }
             repetitions.push(Repetition::new(results, measured, quantiles)?);
         }
         let whole = Histogram::merged(&times);
@@ -141,6 +148,7 @@ impl Configuration {
             stages: sums.stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),
             mean: Pooled::of(&whole, &without, |h| h.mean().map(|ns| ns / 1e9)),
             quantiles: quantiles.iter().map(quantile).collect(),
+            alone,
             repetitions,
             confidence,
         })
@@ -194,6 +202,14 @@ impl Configuration {
             || Caveat::TooFewSamples { quantile, effective: 0.0, need: needed_for(quantile) };
         let estimate = known.and_then(|(_, pooled)| pooled.estimate(self.confidence));
         estimate.and_then(Result::ok).ok_or_else(none)
+    }
+
+    /// What a run that is the only one of its configuration says of itself, with intervals from its own
+    /// seconds: what differs between runs is not in them, so they decide nothing. `None` where there are several
+    /// runs.
+    #[must_use]
+    pub fn alone(&self) -> Option<&WithinRun> {
+        self.alone.as_ref()
     }
 
     /// Every doubt that a run of it carries, once a kind, with how many runs carry it.

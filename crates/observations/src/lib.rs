@@ -13,6 +13,7 @@
 //! Start at [`Observations::read`]. What it leaves out: judging (which curve saturates, what
 //! limits, whether a model holds), which is `predict`'s, and showing, which is the report's.
 
+mod alone;
 mod compared;
 mod configuration;
 mod curve;

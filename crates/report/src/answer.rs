@@ -12,6 +12,7 @@ use kendall_predict::saturation::{Saturation, Shape};
 use kendall_stats::analysis::{Analysis, Term};
 use kendall_stats::compare::ratio;
 use kendall_stats::estimate::Estimate;
+use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
 use crate::chapters::saturation::{of_curve, short_label};
@@ -429,6 +430,20 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     }
 }
 
+/// One run, with the intervals that its own seconds carry.
+fn by_itself(run: &WithinRun, mean: &Estimate) -> String {
+    let p99 = run.response_time_quantiles_s.iter().find(|one| one.quantile > 0.985);
+    let p99 = p99.map_or_else(String::new, |one| {
+        format!(", the 99th percentile {}", with_interval(&one.value_s, number::time))
+    });
+    format!(
+        "In its one run it answers {}; a request takes {} on average{p99}. The intervals are of this run: \
+         another one may differ more.",
+        with_interval(&run.throughput_per_s, number::rate),
+        with_interval(mean, number::time)
+    )
+}
+
 /// One configuration.
 fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let mean = only
@@ -443,6 +458,7 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
         None => String::new(),
         Some(first) => format!(" It is no steady state: {first}."),
     };
+    let alone = only.alone().and_then(|run| Some((run, run.response_time_mean_s.as_ref()?)));
     let sentence = match only.makespan_estimate() {
         Some(makespan) => format!(
             "The job takes {}: {} tasks.",
@@ -450,7 +466,13 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
             rate_of(only)
         ),
         None => {
-            format!("It answers {}; a request takes {mean} on average{p99}.{steady}", rate_of(only))
+            let said = match alone {
+                None => {
+                    format!("It answers {}; a request takes {mean} on average{p99}.", rate_of(only))
+                }
+                Some((run, mean)) => by_itself(run, mean),
+            };
+            format!("{said}{steady}")
         }
     };
     Found {

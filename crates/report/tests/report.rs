@@ -521,3 +521,32 @@ fn histograms_say_their_load_and_every_configuration_has_one() {
         .collect();
     assert_eq!(named.len(), 36);
 }
+
+/// A run that is the only one of its configuration has intervals from its own seconds, in a table of their own: what
+/// compares configurations does without them.
+#[test]
+fn runs_made_once_have_intervals_of_their_own() {
+    let (folder, _guard) = folder("alone");
+    Synthetic { repetitions: 1, ..Synthetic::writes() }.store(&folder);
+    let (report, written) = kendall_report::write(&folder).unwrap();
+    let rows = |id: &str| {
+        let mut tables = report.sections.iter().flat_map(|section| section.tables());
+        let table = tables.find(|table| table.id == id)?;
+        Some(serde_json::to_value(table).unwrap()["rows"].as_array().unwrap().clone())
+    };
+    let alone = rows("within_run").unwrap();
+    assert_eq!(alone.len(), 36);
+    // Six seconds carry none, and say what would; nothing is made up.
+    assert!(alone.iter().all(|row| row["throughput_per_s"].is_null()), "{:?}", alone[0]);
+    let html = std::fs::read_to_string(&written.html).unwrap();
+    assert!(html.contains("6 windows"), "why there is none");
+    for row in rows("configurations").unwrap() {
+        assert!(row["throughput_per_s"]["interval"].is_null(), "{row}");
+    }
+
+    let (twice, _guard) = self::folder("thrice");
+    Synthetic::writes().store(&twice);
+    let (report, _) = kendall_report::write(&twice).unwrap();
+    let mut tables = report.sections.iter().flat_map(|section| section.tables());
+    assert!(tables.all(|table| table.id != "within_run"));
+}

@@ -122,7 +122,10 @@ fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<St
         doubts.push(format!("{unusable} of {all} were rejected or failed and are left out"));
     }
     if data.repetitions() < 2 {
-        doubts.push("every configuration was run once, so no number has an interval".to_owned());
+        doubts.push(
+            "every configuration was run once, so how far another run would differ is not known"
+                .to_owned(),
+        );
     }
     match about.throughput_estimate() {
         Some(estimate) if estimate.relative_half_width().is_some_and(|w| w > WIDE) => {

@@ -6,6 +6,7 @@ use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
 use kendall_observations::{Configuration, Distribution, Observations, PERCENTILES, short};
+use kendall_stats::estimate::Estimate;
 
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
@@ -30,6 +31,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         }
     }
     section.table(table(data));
+    if let Some(alone) = alone(data) {
+        section.table(alone);
+    }
     section.table(by_operation(data));
     section.table(errors(data));
     Some(section)
@@ -42,7 +46,9 @@ fn reading(data: &Observations) -> String {
             number::percent(data.study.confidence)
         )
     } else {
-        "There is one repetition, so there are no intervals.".to_owned()
+        "There is one repetition, so nothing is known of how far another would differ; what its own seconds \
+         carry stands in a table of its own."
+            .to_owned()
     };
     format!(
         "As the clients saw it, in the measured window: a request counts when it is answered, and \
@@ -238,6 +244,38 @@ fn table(data: &Observations) -> Table {
         table.push(row);
     }
     if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+/// What runs that are the only ones of their configurations say of themselves; `None` without any.
+fn alone(data: &Observations) -> Option<Table> {
+    let once: Vec<_> = data.configurations.iter().filter_map(|c| Some((c, c.alone()?))).collect();
+    let (_, first) = once.first()?;
+    let title = "Configurations with one run: intervals from its own seconds";
+    let mut table = factor_columns(Table::new("within_run", title), data)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds);
+    for one in &first.response_time_quantiles_s {
+        let percent = number::significant(one.quantile * 100.0, 2);
+        let (key, title) = (format!("response_time_p{percent}_s"), format!("p{percent} (ms)"));
+        table = table.column(key, title, Unit::Milliseconds);
+    }
+    // Where there is no interval the reason stands in its place.
+    let cell = |estimate: &Estimate| match (estimate.interval, estimate.caveats.first()) {
+        (None, Some(why)) => Cell::Empty(why.to_string()),
+        _ => Cell::Estimate(estimate.clone()),
+    };
+    for (configuration, run) in &once {
+        let mut row = levels(data, configuration);
+        row.push(cell(&run.throughput_per_s));
+        row.push(run.response_time_mean_s.as_ref().map_or(Cell::Empty("no request".into()), cell));
+        let quantiles = (0..first.response_time_quantiles_s.len()).map(|place| {
+            let one = run.response_time_quantiles_s.get(place);
+            one.map_or(Cell::Empty("no request".into()), |one| cell(&one.value_s))
+        });
+        row.extend(quantiles);
+        table.push(row);
+    }
+    Some(if table.rows.len() > 24 { table.folded() } else { table })
 }
 
 /// A percentile of all requests, or why it is refused.

@@ -236,7 +236,7 @@ fn certainty(data: &Observations) -> Option<String> {
     if widths.is_empty() {
         return Some(
             "Every configuration was run once, so nothing is known of how far a repetition would \
-             differ: no number here has an interval."
+             differ."
                 .to_owned(),
         );
     }
