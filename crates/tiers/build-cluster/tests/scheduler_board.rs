@@ -266,6 +266,57 @@ fn a_result_is_kept_for_those_who_come_back_and_then_forgotten() {
 }
 
 #[test]
+fn the_time_of_a_result_begins_when_its_last_watcher_goes() {
+    let mut board = TestBoard::new(LIMITS, 0, 0);
+    let worker = join(&mut board, "w", 1, vec![], 0);
+    let id = board.submit(submission(1, "a"), 0).unwrap();
+    let (_, lease, _) = starts(&mut board)[0];
+    board.finish(worker, lease, Arc::new("done".into()), SECOND);
+    // Beyond the time for which results are kept: somebody reads it still.
+    for now in (2..200).map(|second| second * SECOND) {
+        board.heard(worker, now);
+        board.tick(now);
+        assert_eq!(ending(&board, id), "done");
+    }
+    board.unwatch(id, 200 * SECOND);
+    board.watch(id).unwrap();
+    board.unwatch(id, 210 * SECOND);
+    board.tick(210 * SECOND + LIMITS.kept_ns - 1);
+    assert_eq!(ending(&board, id), "done");
+    board.tick(210 * SECOND + LIMITS.kept_ns);
+    assert!(board.stage(id).is_err());
+}
+
+#[test]
+fn where_there_is_no_room_the_oldest_result_goes_that_nobody_reads() {
+    let limits = Limits { operations: 3, ..LIMITS };
+    let mut board = TestBoard::new(limits, 0, 0);
+    let worker = join(&mut board, "w", 1, vec![], 0);
+    let mut ids = Vec::new();
+    for action in 0..3 {
+        let id = board.submit(submission(action, "a"), u64::from(action)).unwrap();
+        let (_, lease, _) = starts(&mut board)[0];
+        board.finish(worker, lease, Arc::new("done".into()), u64::from(action));
+        ids.push(id);
+    }
+    assert_eq!(
+        board.submit(submission(3, "a"), 10).unwrap_err(),
+        Refusal::TooManyOperations { known: 3 }
+    );
+    // The first is read still.
+    board.unwatch(ids[1], 11);
+    board.unwatch(ids[2], 12);
+    board.submit(submission(3, "a"), 13).unwrap();
+    let kept: Vec<bool> = ids.iter().map(|id| board.stage(*id).is_ok()).collect();
+    assert_eq!(kept, [true, false, true]);
+    let (_, lease, _) = starts(&mut board)[0];
+    board.finish(worker, lease, Arc::new("done".into()), 14);
+    board.submit(submission(4, "a"), 15).unwrap();
+    let kept: Vec<bool> = ids.iter().map(|id| board.stage(*id).is_ok()).collect();
+    assert_eq!(kept, [true, false, false]);
+}
+
+#[test]
 fn an_operation_that_nobody_watches_is_cancelled_after_a_while() {
     let mut board = TestBoard::new(LIMITS, 0, 0);
     let operation = board.submit(submission(1, "a"), 0).unwrap();

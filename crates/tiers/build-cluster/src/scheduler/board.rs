@@ -11,7 +11,8 @@ mod platform;
 mod shares;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 pub use listing::{InvocationLine, OperationLine, QueueLine, Totals, WorkerLine};
@@ -281,7 +282,10 @@ pub struct Board<P, R> {
     limits: Limits,
     next: u64,
     operations: HashMap<OperationId, Operation<R>>,
-    finished: VecDeque<OperationId>,
+    /// Finished operations, and open ones that somebody stopped watching, each with the moment from
+    /// which its time is counted, as far as was known: none is looked at before that time is over.
+    finished: Turns,
+    left: Turns,
     tasks: HashMap<TaskId, Task<P>>,
     in_flight: HashMap<ActionKey, TaskId>,
     queues: BTreeMap<Platform, Waiting>,
@@ -297,6 +301,9 @@ pub struct Board<P, R> {
     effects: Vec<Effect<P>>,
 }
 
+/// Operations by a moment, the earliest first.
+type Turns = BinaryHeap<Reverse<(u64, OperationId)>>;
+
 /// How long an invocation that is idle is remembered.
 const INVOCATION_NS: u64 = 60_000_000_000;
 
@@ -308,7 +315,8 @@ impl<P, R> Board<P, R> {
             limits,
             next: first,
             operations: HashMap::new(),
-            finished: VecDeque::new(),
+            finished: Turns::new(),
+            left: Turns::new(),
             tasks: HashMap::new(),
             in_flight: HashMap::new(),
             queues: BTreeMap::new(),
@@ -386,7 +394,7 @@ impl<P, R> Board<P, R> {
 
     fn make_room(&mut self, now_ns: u64) -> Result<(), Refusal> {
         if self.operations.len() >= self.limits.operations {
-            self.forget_finished(now_ns, true);
+            self.forget_one();
         }
         let known = self.operations.len();
         if known >= self.limits.operations {
@@ -527,7 +535,7 @@ impl<P, R> Board<P, R> {
         let fits = self.workers.iter().filter(|(_, worker)| {
             worker.connected && worker.free() > 0 && worker.offer.fits(platform)
         });
-        let key = |worker: &Worker| (std::cmp::Reverse(worker.free()), worker.last_start);
+        let key = |worker: &Worker| (Reverse(worker.free()), worker.last_start);
         fits.min_by_key(|(_, worker)| key(worker)).map(|(id, _)| *id)
     }
 

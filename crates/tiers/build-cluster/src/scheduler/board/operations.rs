@@ -1,5 +1,7 @@
 //! Operations: watched, cancelled, ended, forgotten.
 
+use std::cmp::Reverse;
+
 use super::{Board, Effect, Ending, INVOCATION_NS, OperationId, Stage, TaskId};
 
 /// The operation is not known: never was, or forgotten.
@@ -36,6 +38,9 @@ impl<P, R> Board<P, R> {
         if let Some(operation) = self.operations.get_mut(&id) {
             operation.watchers = operation.watchers.saturating_sub(1);
             operation.unwatched_since_ns = now_ns;
+            if operation.watchers == 0 && operation.ending.is_none() {
+                self.left.push(Reverse((now_ns, id)));
+            }
         }
     }
 
@@ -95,7 +100,7 @@ impl<P, R> Board<P, R> {
             operation.ending = Some(ending);
             operation.task = None;
             operation.unwatched_since_ns = now_ns;
-            self.finished.push_back(id);
+            self.finished.push(Reverse((now_ns, id)));
             self.effects.push(Effect::Changed(id));
         }
     }
@@ -145,45 +150,76 @@ impl<P, R> Board<P, R> {
         self.lose_workers(now_ns);
         self.end_late_leases(now_ns);
         self.end_hopeless(now_ns);
-        let unwatched = |id: &OperationId| {
-            let operation = &self.operations[id];
-            let since = now_ns.saturating_sub(operation.unwatched_since_ns);
-            operation.watchers == 0 && since >= self.limits.unwatched_ns
-        };
-        let open = self.operations.iter().filter(|(_, operation)| operation.ending.is_none());
-        let gone: Vec<OperationId> = open.map(|(id, _)| *id).filter(unwatched).collect();
-        for id in gone {
-            // It was found in the list just now.
-            self.cancel(id, now_ns).unwrap_or_default();
-        }
-        self.forget_finished(now_ns, false);
+        self.cancel_unwatched(now_ns);
+        self.forget_finished(now_ns);
         self.shares.forget(now_ns.saturating_sub(INVOCATION_NS));
         let (departed, kept) = (&mut self.departed, self.limits.no_worker_ns);
         departed.retain(|_, at| now_ns.saturating_sub(*at) < kept);
         self.dispatch(now_ns);
     }
 
-    /// Forgets finished operations that nobody watches: those kept long enough, or, when room is
-    /// needed, the oldest.
-    pub(super) fn forget_finished(&mut self, now_ns: u64, need_room: bool) {
-        let mut room = need_room;
-        let mut kept = std::collections::VecDeque::new();
-        while let Some(id) = self.finished.pop_front() {
+    /// Cancels open operations that nobody came back to. Only those are looked at that somebody left so
+    /// long ago.
+    fn cancel_unwatched(&mut self, now_ns: u64) {
+        let limit = self.limits.unwatched_ns;
+        while let Some(Reverse((since_ns, id))) = self.left.peek().copied()
+            && now_ns.saturating_sub(since_ns) >= limit
+        {
+            self.left.pop();
+            let alone = self.operations.get(&id).is_some_and(|operation| {
+                let since = now_ns.saturating_sub(operation.unwatched_since_ns);
+                operation.watchers == 0 && operation.ending.is_none() && since >= limit
+            });
+            if alone {
+                // It is known: it was looked at just now.
+                self.cancel(id, now_ns).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Forgets finished operations that nobody watched for long enough.
+    fn forget_finished(&mut self, now_ns: u64) {
+        let limit = self.limits.kept_ns;
+        while let Some(Reverse((since_ns, id))) = self.finished.peek().copied()
+            && now_ns.saturating_sub(since_ns) >= limit
+        {
+            self.finished.pop();
             let Some(operation) = self.operations.get(&id) else { continue };
-            let old = now_ns.saturating_sub(operation.unwatched_since_ns) >= self.limits.kept_ns;
-            if operation.watchers == 0 && (old || room) {
-                room = false;
-                self.operations.remove(&id);
-                self.effects.push(Effect::Forgotten(id));
+            // As long as it is watched its time does not begin.
+            let since_ns = match operation.watchers {
+                0 => operation.unwatched_since_ns,
+                _ => now_ns,
+            };
+            if now_ns.saturating_sub(since_ns) >= limit && operation.watchers == 0 {
+                self.forget(id);
             } else {
-                kept.push_back(id);
-                if need_room && !room {
+                self.finished.push(Reverse((since_ns, id)));
+                if limit == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Forgets the oldest finished operation that nobody watches, if there is one.
+    pub(super) fn forget_one(&mut self) {
+        let mut watched = Vec::new();
+        while let Some(Reverse((since_ns, id))) = self.finished.pop() {
+            match self.operations.get(&id) {
+                None => {}
+                Some(operation) if operation.watchers > 0 => watched.push(Reverse((since_ns, id))),
+                Some(_) => {
+                    self.forget(id);
                     break;
                 }
             }
         }
-        kept.append(&mut self.finished);
-        self.finished = kept;
+        self.finished.extend(watched);
+    }
+
+    fn forget(&mut self, id: OperationId) {
+        self.operations.remove(&id);
+        self.effects.push(Effect::Forgotten(id));
     }
 
     /// Ends tasks that wait for a worker that does not come.
