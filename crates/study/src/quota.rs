@@ -17,6 +17,9 @@ const PERIOD_US: f64 = 10_000.0;
 /// The least time in a period that the kernel takes.
 const LEAST_US: f64 = 1_000.0;
 
+/// End of the name of the group that a study goes to itself (version 2).
+const ASIDE: &str = "-aside";
+
 /// Tries to remove a group whose last process is just ending.
 const REMOVAL_TRIES: u32 = 50;
 
@@ -73,10 +76,7 @@ impl Quota {
         remove_left(&parent);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("kendall-{}-{number}", std::process::id()));
-        let refused = |path: &Path, error: &std::io::Error| QuotaError::NotAllowed {
-            what: format!("{}: {error}", path.display()),
-        };
-        std::fs::create_dir(&folder).map_err(|error| refused(&folder, &error))?;
+        std::fs::create_dir(&folder).map_err(|error| not_allowed(&folder, &error))?;
         let group = Self { folder };
         let files = match version {
             Version::One => vec![("cpu.cfs_period_us", period), ("cpu.cfs_quota_us", quota)],
@@ -84,7 +84,7 @@ impl Quota {
         };
         for (file, text) in files {
             let path = group.folder.join(file);
-            std::fs::write(&path, text).map_err(|error| refused(&path, &error))?;
+            std::fs::write(&path, text).map_err(|error| not_allowed(&path, &error))?;
         }
         Ok(group)
     }
@@ -136,20 +136,93 @@ fn parent() -> Result<(PathBuf, Version), QuotaError> {
         return Ok((if folder.is_dir() { folder } else { mount }, Version::One));
     }
     let path = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let folder = Path::new(ROOT).join(path);
-    let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-    let has = |text: &str| text.split_whitespace().any(|word| word == "cpu");
-    if !has(&read("cgroup.controllers")) {
+    let root = rustix::process::geteuid().is_root();
+    Ok((version_two(Path::new(ROOT), path, root)?, Version::Two))
+}
+
+/// The folder of version 2 below which this process may make groups with the controller `cpu`.
+fn version_two(mount: &Path, own: &str, root: bool) -> Result<PathBuf, QuotaError> {
+    // Only the root of the whole tree has no type; there processes and groups may lie side by side.
+    if root && !mount.join("cgroup.type").exists() && gives(mount, "cgroup.controllers") {
+        enable(mount)?;
+        return Ok(mount.to_owned());
+    }
+    let mut folder = mount.join(own);
+    if folder.file_name().is_some_and(|name| name.to_string_lossy().ends_with(ASIDE)) {
+        // This process has stepped aside before.
+        folder.pop();
+    }
+    if !gives(&folder, "cgroup.controllers") {
         let what = format!("{} has no controller `cpu`", folder.display());
         return Err(QuotaError::NotAllowed { what });
     }
-    if !has(&read("cgroup.subtree_control")) {
-        let file = folder.join("cgroup.subtree_control");
-        std::fs::write(&file, "+cpu").map_err(|error| QuotaError::NotAllowed {
-            what: format!("{}: {error}", file.display()),
-        })?;
+    if !gives(&folder, "cgroup.subtree_control") {
+        step_aside(&folder)?;
+        enable(&folder)?;
     }
-    Ok((folder, Version::Two))
+    Ok(folder)
+}
+
+/// Whether a group's file names the controller.
+fn gives(folder: &Path, file: &str) -> bool {
+    let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+    text.split_whitespace().any(|word| word == "cpu")
+}
+
+fn not_allowed(path: &Path, error: &std::io::Error) -> QuotaError {
+    QuotaError::NotAllowed { what: format!("{}: {error}", path.display()) }
+}
+
+/// Has the groups below one have the controller.
+fn enable(folder: &Path) -> Result<(), QuotaError> {
+    if gives(folder, "cgroup.subtree_control") {
+        return Ok(());
+    }
+    let file = folder.join("cgroup.subtree_control");
+    std::fs::write(&file, "+cpu").map_err(|error| {
+        if error.kind() != std::io::ErrorKind::ResourceBusy {
+            return not_allowed(&file, &error);
+        }
+        QuotaError::NotAllowed {
+            what: format!(
+                "other processes are in the control group {}: start the study in one of its own, \
+                 such as by `systemd-run --user --scope -p Delegate=yes kendall run …`",
+                folder.display()
+            ),
+        }
+    })
+}
+
+/// Goes, with all that this process started, to a group below its own: one that has processes gives no
+/// controllers on.
+fn step_aside(own: &Path) -> Result<(), QuotaError> {
+    let aside = own.join(format!("kendall-{}{ASIDE}", std::process::id()));
+    std::fs::create_dir(&aside).map_err(|error| not_allowed(&aside, &error))?;
+    let inside = std::fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
+    let procs = aside.join("cgroup.procs");
+    for pid in inside.lines().filter_map(|line| line.parse().ok()).filter(|pid| is_ours(*pid)) {
+        match std::fs::write(&procs, pid.to_string()) {
+            Ok(()) => {}
+            // It ended meanwhile.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+            Err(error) => return Err(not_allowed(&procs, &error)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a process is this one, or was started by it.
+fn is_ours(mut pid: u32) -> bool {
+    while pid > 1 {
+        if pid == std::process::id() {
+            return true;
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name may have anything in it; what follows its last parenthesis is numbers.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        pid = parent.and_then(|parent| parent.parse().ok()).unwrap_or(0);
+    }
+    false
 }
 
 /// Mount and path of the controller `cpu` of version 1, in the text of `/proc/self/cgroup`.
@@ -184,6 +257,50 @@ mod tests {
         let text = "9:name=systemd:/\n3:cpuset:/a\n1:cpu,cpuacct:/box\n0::/\n";
         assert_eq!(version_one(text), Some(("cpu,cpuacct", "/box")));
         assert_eq!(version_one("3:cpuset:/\n2:cpuacct:/\n0::/user.slice\n"), None);
+    }
+
+    /// A folder that looks like a control group of version 2, as far as files go.
+    fn group(folder: &Path, files: &[(&str, &str)]) {
+        std::fs::create_dir_all(folder).unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn in_a_tree_of_version_two_a_study_steps_aside_and_gives_the_controller_on() {
+        let mount = tempfile::tempdir().unwrap();
+        let own = mount.path().join("user.slice/run.scope");
+        let pid = std::process::id();
+        group(
+            &own,
+            &[
+                ("cgroup.controllers", "cpu memory"),
+                ("cgroup.subtree_control", ""),
+                ("cgroup.type", "domain"),
+                // Process 1 is nobody's child, and stays where it is.
+                ("cgroup.procs", &format!("1\n{pid}\n")),
+            ],
+        );
+        let folder = version_two(mount.path(), "user.slice/run.scope", false).unwrap();
+        assert_eq!(folder, own);
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+        assert_eq!(read(own.join("cgroup.subtree_control")), "+cpu");
+        let aside = format!("user.slice/run.scope/kendall-{pid}-aside");
+        assert_eq!(read(mount.path().join(&aside).join("cgroup.procs")), pid.to_string());
+        // The next group is made beside, not below, the one that it went to.
+        group(&own, &[("cgroup.subtree_control", "cpu")]);
+        assert_eq!(version_two(mount.path(), &aside, false).unwrap(), own);
+    }
+
+    #[test]
+    fn at_the_root_of_a_tree_of_version_two_nobody_steps_aside() {
+        let mount = tempfile::tempdir().unwrap();
+        group(mount.path(), &[("cgroup.controllers", "cpu"), ("cgroup.subtree_control", "cpu")]);
+        let folder = version_two(mount.path(), "user.slice/session.scope", true).unwrap();
+        assert_eq!(folder, mount.path());
+        let error = version_two(mount.path(), "user.slice/session.scope", false).unwrap_err();
+        assert!(error.to_string().contains("session.scope has no controller"), "{error}");
     }
 
     #[test]
