@@ -3,12 +3,13 @@
 
 CARGO ?= cargo
 KENDALL = target/release/kendall
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PREFIX ?= /usr/local
 
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
+.PHONY: help demo test test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -29,6 +30,8 @@ test-clients: ## real build tools against the build cluster, with parts of it ki
 	npm install --prefix target/clients --no-audit --no-fund --silent @moonrepo/cli@2.5.5
 	python3 -m venv target/clients/buildstream
 	target/clients/buildstream/bin/pip install --quiet buildstream==2.8.1
+	if command -v go >/dev/null; then GOBIN=$(CURDIR)/target/clients/go \
+	  go install github.com/bazelbuild/remote-apis-sdks/go/cmd/rexec@$(REXEC); fi
 	$(CARGO) test --locked -p kendall --test bazel_execution --test bazel_studies --test other_clients -- --include-ignored --test-threads 1
 
 fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAME…"; a C++ compiler)
@@ -45,8 +48,15 @@ test-hosts: ## studies over three hosts in namespaces, with each failure of docs
 build: ## builds the program
 	$(CARGO) build --release --locked --bin kendall
 
-install: build ## installs the program, its manual pages and completions below PREFIX
+static: build ## builds the static program that studies carry to other hosts instead of this one, whatever C library is there
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked --bin kendall --target-dir target/static \
+	  --target $(HOST)
+	install -m 755 target/static/$(HOST)/release/kendall $(KENDALL)-static
+	sha256sum < $(KENDALL) | cut -c1-64 > $(KENDALL)-static.of
+
+install: build ## installs the program, its manual pages and completions below PREFIX (with the static one if it was made)
 	install -D -m 755 $(KENDALL) $(DESTDIR)$(PREFIX)/bin/kendall
+	[ ! -e $(KENDALL)-static ] || install -m 755 $(KENDALL)-static $(KENDALL)-static.of $(DESTDIR)$(PREFIX)/bin/
 	$(KENDALL) completions man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	mkdir -p $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

@@ -142,12 +142,18 @@ impl Machines {
     }
 
     fn read_program(&self) -> Result<Program, HostError> {
-        let stated = self.hosts.program.as_ref().map(PathBuf::from);
-        let path = stated.unwrap_or_else(|| self.keeper.program().to_owned());
-        Program::read(&path).map_err(|error| HostError::Unusable {
+        let own = self.keeper.program();
+        let unusable = |path: &std::path::Path, error: std::io::Error| HostError::Unusable {
             host: HERE.to_owned(),
             what: format!("the program {} cannot be read: {error}", path.display()),
-        })
+        };
+        let path = match &self.hosts.program {
+            Some(stated) => PathBuf::from(stated),
+            None => Program::twin(own)
+                .map_err(|error| unusable(own, error))?
+                .unwrap_or_else(|| own.to_owned()),
+        };
+        Program::read(&path).map_err(|error| unusable(&path, error))
     }
 
     /// The agent of a host; an error where it is gone.

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 /// until the agent has said hello: `head` may read ahead.
 const SCRIPT: &str = r#"
 fail() { echo "failed: $*"; exit 1; }
-echo "kendall-host $(uname -s) $(uname -m)"
+echo "kendall-host $(uname -s) $(uname -m) $(getconf GNU_LIBC_VERSION 2>/dev/null)"
 base=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}
 folder=$base/kendall/HASH; file=$folder/kendall
 digest() { sha256sum < "$1" | cut -c1-64; }
@@ -31,9 +31,17 @@ head -c "$length" | gzip -dc 2>/dev/null > "$part" || fail "the program cannot b
 chmod 700 "$part" && mv -f "$part" "$file" || fail "$file cannot be put in place"
 trap - EXIT
 fi
+why=$("$file" --version 2>&1 >/dev/null) || fail "$file cannot be run there: $why"
 exec "$file" agent --lease LEASE
-fail "$file cannot be run there"
 "#;
+
+/// Name of the static build beside the program, and of the file that says of which program it is the twin.
+const TWIN: &str = "kendall-static";
+const TWIN_OF: &str = "kendall-static.of";
+
+/// What runs wherever the architecture is the same.
+const STATIC: &str =
+    "a static build runs there: `make static` makes one, which is carried from then on";
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -68,6 +76,21 @@ impl Program {
         Ok(self.packed.get_or_init(|| packed))
     }
 
+    /// The static build beside a program, if there is one and it was built with it.
+    pub(crate) fn twin(own: &Path) -> std::io::Result<Option<PathBuf>> {
+        let twin = own.with_file_name(TWIN);
+        let Ok(of) = std::fs::read_to_string(own.with_file_name(TWIN_OF)) else { return Ok(None) };
+        if !twin.is_file() {
+            return Ok(None);
+        }
+        if of.trim() != hex(&Sha256::digest(std::fs::read(own)?)) {
+            let twin = twin.display();
+            tracing::warn!(%twin, "the static build belongs to another program and is not carried");
+            return Ok(None);
+        }
+        Ok(Some(twin))
+    }
+
     /// The machine that it is for, by its ELF header; as `uname -m` says it.
     fn machine(&self) -> Option<&'static str> {
         let header = self.bytes.get(..20).filter(|bytes| bytes.starts_with(b"\x7fELF"))?;
@@ -82,11 +105,54 @@ impl Program {
     }
 }
 
+/// The newest version of the GNU C library that a program asks for, by its ELF sections; none for a
+/// static one.
+fn library(bytes: &[u8]) -> Option<(u32, u32)> {
+    const VERSIONS_NEEDED: u64 = 0x6fff_fffe;
+    let number = |at: usize, length: usize| -> Option<u64> {
+        let field = bytes.get(at..at.checked_add(length)?)?;
+        Some(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let at = |at: usize, length: usize| usize::try_from(number(at, length)?).ok();
+    // 64 bits, little-endian: others are for machines that this one cannot be.
+    bytes.starts_with(b"\x7fELF\x02\x01").then_some(())?;
+    let (sections, size, count) = (at(40, 8)?, at(58, 2)?, at(60, 2)?);
+    let section = |index: usize| sections.checked_add(size.checked_mul(index)?);
+    let needed = (0..count).find_map(|index| {
+        let start = section(index)?;
+        (number(start + 4, 4)? == VERSIONS_NEEDED).then_some(start)
+    })?;
+    let names = at(section(at(needed + 40, 4)?)? + 24, 8)?;
+    let mut newest = None;
+    let mut file = at(needed + 24, 8)?;
+    for _ in 0..at(needed + 44, 4)? {
+        let mut version = file + at(file + 8, 4)?;
+        for _ in 0..at(file + 2, 2)? {
+            let name = bytes.get(names + at(version + 8, 4)?..)?.split(|byte| *byte == 0).next();
+            newest = newest.max(name.and_then(glibc));
+            version += at(version + 12, 4)?;
+        }
+        file += at(file + 12, 4)?;
+    }
+    newest
+}
+
+/// The version that a name such as `GLIBC_2.34` says.
+fn glibc(name: &[u8]) -> Option<(u32, u32)> {
+    dotted(std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?)
+}
+
+fn dotted(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
 /// The script for one program.
 #[derive(Debug)]
 pub(crate) struct Bootstrap {
     script: String,
     machine: Option<&'static str>,
+    library: Option<(u32, u32)>,
     path: PathBuf,
 }
 
@@ -95,25 +161,45 @@ impl Bootstrap {
         // On one line: a C shell takes no other in quotes.
         let script = SCRIPT.trim().replace('\n', "; ").replace("else; ", "else ");
         let script = script.replace("HASH", &program.digest).replace("LEASE", &lease_s.to_string());
-        Self { script, machine: program.machine(), path: program.path.clone() }
+        let (machine, library) = (program.machine(), library(&program.bytes));
+        Self { script, machine, library, path: program.path.clone() }
     }
 
     /// Refuses a host that cannot run the program, by what it said of itself.
     pub(crate) fn check(&self, said: &str) -> Result<(), String> {
         let words: Vec<&str> = said.split_whitespace().collect();
-        let [_, system, machine] = words.as_slice() else {
+        let [_, system, machine, library @ ..] = words.as_slice() else {
             return Err(format!("it said `{said}` of itself"));
         };
         if *system != "Linux" {
             return Err(format!("it runs {system}; only Linux can be measured"));
         }
-        match self.machine {
-            Some(mine) if mine != *machine => Err(format!(
-                "it is a {machine}, and {} is for {mine}; state one that is built for it: `program` \
-                 in [hosts]",
-                self.path.display()
+        let path = self.path.display();
+        if let Some(mine) = self.machine.filter(|mine| mine != machine) {
+            return Err(format!(
+                "it is a {machine}, and {path} is for {mine}; state one that is built for it: `program` \
+                 in [hosts]"
+            ));
+        }
+        // What another library than GNU's says of itself is no version: then it is tried there.
+        let there = match library {
+            ["glibc", version] => dotted(version),
+            _ => None,
+        };
+        match (there, self.library) {
+            (Some(there), Some(needed)) if there < needed => Err(format!(
+                "its C library is {}.{}, and {path} needs {}.{}; {STATIC}",
+                there.0, there.1, needed.0, needed.1
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// What can be done where the program does not start there, if anything is known.
+    pub(crate) fn remedy(&self, said: &str) -> String {
+        match self.library {
+            Some(_) if said.contains("cannot be run there") => format!("{said}; {STATIC}"),
+            _ => said.to_owned(),
         }
     }
 
@@ -155,6 +241,48 @@ mod tests {
         let said = bootstrap.check("kendall-host Linux x86_64").unwrap_err();
         assert!(said.contains("x86_64") && said.contains("aarch64"), "{said}");
         assert_eq!(bootstrap.check("kendall-host Linux aarch64"), Ok(()));
+        assert_eq!(bootstrap.check("kendall-host Linux aarch64 glibc 2.17"), Ok(()));
         assert!(bootstrap.check("kendall-host Darwin arm64").unwrap_err().contains("Linux"));
+    }
+
+    #[test]
+    fn an_older_c_library_is_refused_in_words() {
+        // This test's own program: linked to the library of this machine, or static.
+        let own = std::env::current_exe().unwrap();
+        let program = Program::read(&own).unwrap();
+        let bootstrap = Bootstrap::of(&program, 10);
+        let said = |library: &str| {
+            bootstrap.check(&format!("kendall-host Linux {} {library}", std::env::consts::ARCH))
+        };
+        if cfg!(all(target_env = "gnu", not(target_feature = "crt-static"))) {
+            let (major, minor) = library(&program.bytes).unwrap();
+            assert!(major == 2 && (2..200).contains(&minor), "{major}.{minor}");
+            let older = said("glibc 2.2").unwrap_err();
+            assert!(older.contains("2.2, and") && older.contains("make static"), "{older}");
+            assert_eq!(said(&format!("glibc {major}.{minor}")), Ok(()));
+            assert!(bootstrap.remedy("x cannot be run there: y").contains("make static"));
+        }
+        assert_eq!((said("glibc 2.999"), said(""), said("musl")), (Ok(()), Ok(()), Ok(())));
+        // Whatever is cut off or changed, it is read within its bounds.
+        for length in (0..program.bytes.len()).step_by(program.bytes.len() / 50) {
+            assert_eq!(library(&program.bytes[..length]).filter(|(major, _)| *major != 2), None);
+        }
+        assert_eq!(library(b"\x7fELF\x02\x01"), None);
+    }
+
+    #[test]
+    fn a_static_build_is_carried_when_it_belongs_to_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("kendall");
+        std::fs::write(&own, "one").unwrap();
+        assert_eq!(Program::twin(&own).unwrap(), None);
+        let twin = folder.path().join("kendall-static");
+        std::fs::write(&twin, "its twin").unwrap();
+        assert_eq!(Program::twin(&own).unwrap(), None);
+        let of = hex(&Sha256::digest("one"));
+        std::fs::write(folder.path().join("kendall-static.of"), of + "\n").unwrap();
+        assert_eq!(Program::twin(&own).unwrap(), Some(twin));
+        std::fs::write(&own, "another").unwrap();
+        assert_eq!(Program::twin(&own).unwrap(), None);
     }
 }

@@ -206,7 +206,11 @@ impl Connection {
         }
         let hello =
             connection.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
-        connection.hello = hello.map_err(unusable)?;
+        let remedy = |said: String| match bootstrap {
+            Some((bootstrap, _)) => bootstrap.remedy(&said),
+            None => said,
+        };
+        connection.hello = hello.map_err(remedy).map_err(unusable)?;
         connection.beat_from_now_on().map_err(no_thread)?;
         Ok(connection)
     }
