@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod cluster_support;
+mod execution_support;
 mod support;
 
 use std::path::{Path, PathBuf};
@@ -104,6 +105,54 @@ fn buildstream_pushes_an_artifact_and_pulls_it_again() {
     let checkout = ["--no-interactive", "artifact", "checkout", "hello.bst", "--directory", "out"];
     run(&bst, &project, &checkout);
     assert_eq!(std::fs::read_to_string(project.join("out/hi.txt")).unwrap(), "hi\n");
+}
+
+/// A client of executions in Go, by a library that other build tools use: an action is run, its output
+/// fetched, and the second time it comes from the cache.
+#[test]
+#[ignore = "needs clients: make test-clients"]
+fn rexec_runs_an_action_and_then_has_it_from_the_cache() {
+    let rexec = repository().join("target/clients/go/rexec");
+    if !rexec.is_file() {
+        #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+        {
+            eprintln!(
+                "SKIPPED: rexec is not there; `make test-clients` builds it where there is Go"
+            );
+        }
+        return;
+    }
+    let cluster = execution_support::Cluster::start(1, 1, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    write(&root.join("in/text"), "hello\n");
+    let service = format!("--service={}", cluster.scheduler.listen);
+    let out = root.join("made/out");
+    let ask = |output: &str| {
+        let script = "mkdir -p made; cat in/text > made/out; date +%N >> made/out; echo said";
+        let root = root.to_str().unwrap();
+        let words = [&service, "--service_no_security", "--instance=", "--exec_root", root];
+        let more = ["--inputs", "in/text", "--output_files", output];
+        let said = run(
+            &rexec,
+            folder.path(),
+            &[&words[..], &more, &["--", "/bin/sh", "-c", script]].concat(),
+        );
+        assert!(said.contains("said"), "{said}");
+        std::fs::read_to_string(&out).unwrap()
+    };
+    let first = ask("made/out");
+    assert!(first.starts_with("hello\n") && first.len() > 6, "{first:?}");
+    std::fs::remove_file(&out).unwrap();
+    // It writes another number each time that it runs.
+    assert_eq!(ask("made/out"), first);
+    let page = cluster.scheduler.page("/metrics");
+    let of = |from: &str| {
+        let line = format!("kendall_build_operations_total{{from=\"{from}\"}} ");
+        page.lines().find_map(|one| one.strip_prefix(&line).map(str::to_owned))
+    };
+    // The client looks into the cache itself before it asks for an execution.
+    assert_eq!(of("execution").as_deref(), Some("1"), "{page}");
 }
 
 /// Ended when dropped.
