@@ -219,6 +219,26 @@ fn what_a_host_lacks_is_said_before_the_first_run() {
     place.nothing_is_left();
 }
 
+/// Stopped while a host is being connected, a study is interrupted: no run has failed, and no host.
+#[test]
+fn a_study_that_is_stopped_while_it_connects_is_interrupted() {
+    let silent = STUDY.replace("[\"sh\", \"-c\"]", "[\"sh\", \"-c\", \"sleep 300; \"]");
+    let place = Place::new(&silent);
+    for words in [&["--no-report"][..], &["--dry-run"]] {
+        let mut command = place.command(words);
+        command.arg("--out").arg(place.out()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        wait_until("the way to the hosts", || !place.with("sleep 300").is_empty());
+        signal(child.id(), "INT");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("interrupted"), "{said}");
+        place.nothing_is_left();
+    }
+    assert!(place.runs().is_empty());
+}
+
 /// Until the load is under way on its host.
 fn under_way(place: &Place) {
     wait_until("the load", || !place.with("load http").is_empty());

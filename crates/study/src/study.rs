@@ -18,7 +18,7 @@ use crate::capacity::{self, Climb};
 use crate::clock::{monotonic_ns, unix_ns};
 use crate::environment;
 use crate::file::{Refusal, StudyFile};
-use crate::hosts::{Machines, Needs, Way};
+use crate::hosts::{HostError, Machines, Needs, Way};
 use crate::instance::ProcessError;
 use crate::judge::Judgement;
 use crate::keep::Keeper;
@@ -151,6 +151,9 @@ pub enum StudyError {
         /// Which, and why.
         what: String,
     },
+    /// The user asked for the end before anything was run.
+    #[error("interrupted")]
+    Interrupted,
     /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"
@@ -186,6 +189,15 @@ pub enum StudyError {
     },
 }
 
+impl From<HostError> for StudyError {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Interrupted => Self::Interrupted,
+            other => Self::Host { what: chain(&other) },
+        }
+    }
+}
+
 /// Runs a study, or goes on with it.
 ///
 /// Call it on a thread that lives until the end of the program: the kernel ends the study's
@@ -204,7 +216,9 @@ pub fn run(
     let _lock = lock(&options.folder)?;
     let known;
     let mut session = Session::open(study, options, plan)?;
-    session.connect(interrupted)?;
+    if !session.connect(interrupted)? {
+        return Ok(session.summary(session.ended.len(), true));
+    }
     if study.wants_capacity() {
         let Some(capacity) = session.capacity(interrupted, on_event)? else {
             return Ok(session.summary(session.ended.len(), true));
@@ -345,17 +359,23 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Connects all hosts, so that one that cannot be used is said before the first run.
-    fn connect(&mut self, interrupted: &AtomicBool) -> Result<(), StudyError> {
+    /// Connects all hosts, so that one that cannot be used is said before the first run. False when
+    /// the user stopped it.
+    fn connect(&mut self, interrupted: &AtomicBool) -> Result<bool, StudyError> {
         if self.plan.next(&self.ended).is_none() {
-            return Ok(());
+            return Ok(true);
         }
         let needs = Needs::of(self.study, &self.plan)?;
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
-        self.machines
+        let connected = self
+            .machines
             .connect(&needs.hosts(), &is_interrupted)
-            .and_then(|()| needs.check(&self.machines, self.study))
-            .map_err(|error| StudyError::Host { what: chain(&error) })
+            .and_then(|()| needs.check(&self.machines, self.study));
+        match connected.map_err(StudyError::from) {
+            Ok(()) => Ok(true),
+            Err(StudyError::Interrupted) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn summary(&self, earlier: usize, interrupted: bool) -> Summary {

@@ -149,6 +149,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         | StudyError::Capacity { .. }
         | StudyError::Store(_)
         | StudyError::System { .. } => Exit::NotReady,
+        StudyError::Interrupted => Exit::Failure,
     }
 }
 

@@ -9,7 +9,7 @@ use super::{At, ClockFit, HostError, Machines, PINGS};
 use crate::file::StudyFile;
 use crate::keep::Keeper;
 use crate::plan::Plan;
-use crate::study::{StudyError, chain};
+use crate::study::StudyError;
 use crate::topology::{CLIENTS, Source};
 
 /// Room below which a host is refused: logs and results of a run have to lie somewhere.
@@ -113,7 +113,7 @@ pub struct HostReport {
 /// Connects every host that the study places something on, and looks at each.
 ///
 /// # Errors
-/// [`StudyError::Host`] for the first that cannot be used.
+/// [`StudyError::Host`] for the first that cannot be used, [`StudyError::Interrupted`].
 pub fn check_hosts(
     study: &StudyFile,
     program: &Path,
@@ -129,8 +129,7 @@ pub fn check_hosts(
         source,
     })?;
     let mut machines = Machines::new(keeper, study.base.placement.hosts.clone());
-    let looked = needs.look(&mut machines, study, &|| interrupted.load(Ordering::Relaxed));
-    looked.map_err(|error| StudyError::Host { what: chain(&error) })
+    Ok(needs.look(&mut machines, study, &|| interrupted.load(Ordering::Relaxed))?)
 }
 
 impl Needs {

@@ -178,7 +178,14 @@ impl Connection {
         bootstrap: Option<(&Bootstrap, &Program)>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Self, HostError> {
-        let unusable = |what: String| HostError::Unusable { host: name.to_owned(), what };
+        // What fails once the user wants the end, fails because of it.
+        let unusable = |what: String| {
+            if interrupted() {
+                HostError::Interrupted
+            } else {
+                HostError::Unusable { host: name.to_owned(), what }
+            }
+        };
         let shared = Arc::new(Shared::default());
         shared.state().heard_ns = monotonic_ns();
         let no_thread = |error: std::io::Error| unusable(error.to_string());
@@ -229,14 +236,7 @@ impl Connection {
                 failed.map(str::to_owned).or_else(|| state.lost.clone()).map(Err)
             }
         });
-        got.unwrap_or_else(|| {
-            let seconds = deadline.as_secs();
-            Err(if interrupted() {
-                "interrupted".into()
-            } else {
-                format!("no answer in {seconds} s")
-            })
-        })
+        got.unwrap_or_else(|| Err(format!("no answer in {} s", deadline.as_secs())))
     }
 
     /// Sends the program where it is not there yet.
@@ -419,18 +419,22 @@ impl Connection {
         self.shared.state().ended.get(&process).cloned()
     }
 
-    /// Says goodbye, and waits until nothing is left there.
+    /// Says goodbye, and waits until nothing is left there. Where no agent has said hello, nobody would
+    /// answer.
     pub(crate) fn close(&self) {
-        if self.check().is_ok() {
+        let arrived = self.shared.state().hello.is_some();
+        if arrived && self.check().is_ok() {
             let ticket = self.send(What::Bye);
             self.shared.state().closing = true;
             self.wait::<bool>(ticket, PROMPT, &|| false).map(drop).unwrap_or_default();
         }
         self.shared.state().closing = true;
-        drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // The agent ends by itself now, and removes its folder before that.
-        let ended = |state: &mut State| state.lost.is_some().then_some(());
-        self.shared.until(Duration::from_secs(3), &|| false, ended);
+        if arrived {
+            drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // The agent ends by itself now, and removes its folder before that.
+            let ended = |state: &mut State| state.lost.is_some().then_some(());
+            self.shared.until(Duration::from_secs(3), &|| false, ended);
+        }
         end_carrier(&self.carrier);
     }
 }
@@ -666,6 +670,21 @@ mod tests {
         assert!(each < 200_000, "{each} bytes for each agent");
         drop(agents);
         simulator.join().unwrap();
+    }
+
+    /// An end that the user wants is no reason against a host.
+    #[test]
+    fn a_host_that_is_waited_for_is_given_up_by_the_users_wish() {
+        let (_far, near) = UnixStream::pair().unwrap();
+        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
+        let pipe = Pipe { input: Box::new(near), output, carrier: None };
+        let looks = std::cell::Cell::new(0);
+        let interrupted = || {
+            looks.set(looks.get() + 1);
+            looks.get() > 2
+        };
+        let refused = Connection::open("h1", pipe, None, &interrupted).unwrap_err();
+        assert_eq!(refused, HostError::Interrupted);
     }
 
     /// A pipe that ends without a goodbye is a failure, and what was waited for is told so.

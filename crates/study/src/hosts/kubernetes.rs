@@ -88,8 +88,10 @@ impl Kubernetes {
         words
     }
 
-    /// Runs `kubectl` to its end, with this on its standard input.
+    /// Runs `kubectl` to its end, with this on its standard input. Ctrl-C on the terminal must not
+    /// reach it: it would fail, and the pods would stay.
     fn call(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+        use std::os::unix::process::CommandExt as _;
         let words = self.kubectl();
         let shown = format!("kubectl {}", arguments.join(" "));
         let failed = |error: std::io::Error| format!("`{shown}`: {error}");
@@ -100,6 +102,7 @@ impl Kubernetes {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
         if let Some(mut pipe) = child.stdin.take() {
