@@ -274,6 +274,37 @@ fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
     a_signal_to_an_agent_fails_the_run("KILL", "without a goodbye");
 }
 
+/// A host that a configuration does not use has no part in its runs: neither its end nor its clock.
+#[test]
+fn a_host_that_a_configuration_does_not_use_cannot_spoil_its_runs() {
+    let study = STUDY
+        .replace("[\"sh\", \"-c\"]", "[\"env\", \"KENDALL_TEST_HOST={host}\", \"sh\", \"-c\"]")
+        .replace("duration = \"2s\"", "duration = \"5s\"")
+        .replace("[place]", "spare = { address = \"127.0.0.1\" }\n[place]");
+    let factor = "[factors]\n\"place.synthetic\" = [[\"web\"], [\"spare\"]]\n";
+    let place = Place::new(&format!("{study}{factor}"));
+    let mut child = place.start();
+    under_way(&place);
+    let of_host = |words: &str, host: &str| {
+        let marked = processes_with(&format!("KENDALL_TEST_HOST={host}"));
+        place.with(words).into_iter().find(|pid| marked.contains(pid))
+    };
+    let uses_web = of_host("serve synthetic", "web").is_some();
+    let (used, unused) = if uses_web { ("web", "spare") } else { ("spare", "web") };
+    signal(of_host(" agent --lease", unused).unwrap(), "KILL");
+    child.wait().unwrap();
+    let runs = place.runs();
+    let ended: Vec<Status> = runs.iter().map(|run| run.status).collect();
+    assert_eq!(ended, [Status::Done; 2], "{:?}", runs[0].reasons);
+    // The first run knows nothing of the other host, and the second one has connected it again.
+    let hosts = |run: &Run| -> Vec<String> {
+        run.environment["hosts"].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(hosts(&runs[0]), ["load", used]);
+    assert_eq!(hosts(&runs[1]), ["load", unused]);
+    place.nothing_is_left();
+}
+
 /// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
 #[test]
 fn an_agent_that_stands_still_is_given_up() {

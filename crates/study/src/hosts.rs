@@ -74,6 +74,8 @@ pub(crate) struct Machines {
     hosts: Hosts,
     carried: Option<Program>,
     far: BTreeMap<usize, Far>,
+    /// Those that were wanted last: what becomes of the others is no matter of the run.
+    in_use: Vec<usize>,
     /// Dropped after the connections: they say goodbye before their pods are removed.
     pods: Option<Kubernetes>,
 }
@@ -84,15 +86,17 @@ impl Machines {
             Engine::Kubernetes(pods) => Some(Kubernetes::new(pods.clone())),
             Engine::Ssh | Engine::Command { .. } => None,
         };
-        Self { keeper, hosts, carried: None, far: BTreeMap::new(), pods }
+        Self { keeper, hosts, carried: None, far: BTreeMap::new(), in_use: Vec::new(), pods }
     }
 
-    /// Connects what is not connected, or no longer.
+    /// Connects what is not connected, or no longer. What is done with all agents from now on is done
+    /// with these.
     pub(crate) fn connect(
         &mut self,
         wanted: &[usize],
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), HostError> {
+        self.in_use = wanted.to_vec();
         self.far.retain(|_, far| far.connection.check().is_ok());
         let missing: Vec<usize> =
             wanted.iter().copied().filter(|host| !self.far.contains_key(host)).collect();
@@ -168,9 +172,10 @@ impl Machines {
         }
     }
 
-    /// All that are connected, by their number in the study file.
+    /// All that are in use, by their number in the study file.
     pub(crate) fn agents(&self) -> impl Iterator<Item = (usize, &Arc<Connection>)> {
-        self.far.iter().map(|(host, far)| (*host, &far.connection))
+        let in_use = self.far.iter().filter(|(host, _)| self.in_use.contains(host));
+        in_use.map(|(host, far)| (*host, &far.connection))
     }
 
     /// The error of the first host that is gone, if one is.

@@ -340,11 +340,9 @@ impl Observer<'_> {
     }
 
     fn agents(&self) -> Vec<WatchedAgent> {
-        let used = self.settings.placement.used();
-        let agents = self.machines.agents().filter(|(host, _)| used.contains(host));
         let watched =
             |agent: &Arc<Connection>| WatchedAgent { connection: Arc::clone(agent), asked: None };
-        agents.map(|(_, agent)| watched(agent)).collect()
+        self.machines.agents().map(|(_, agent)| watched(agent)).collect()
     }
 
     /// When generators start together: told where one of them is on another host.
