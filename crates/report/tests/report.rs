@@ -129,6 +129,7 @@ fn doubts_are_carried_to_the_numbers_and_rejected_runs_are_listed() {
 /// that it took beside those of a sweep; and why a line has nothing.
 #[test]
 fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
+    use kendall_stats::adaptive::Shape;
     use kendall_stats::estimate::{Caveat, Estimate, Interval};
     use kendall_store::{FactorLevel, SearchFound, SearchLine};
 
@@ -160,10 +161,10 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
         best_between: (30.0, 198.0),
         saturation_point: estimate(26.5, 0.5),
         knee_between: (6.0, 30.0),
-        shape: "saturating".to_owned(),
+        shape: Some(Shape::Saturating),
         beyond: None,
         fit: Some(kendall_store::FittedShape {
-            likely: vec![("saturating".to_owned(), 0.91), ("retrograde".to_owned(), 0.09)],
+            likely: vec![(Shape::Saturating, 0.91), (Shape::Retrograde, 0.09)],
             maximum_throughput_per_s: estimate(7_560.0, 40.0),
             level_of_maximum: estimate(198.0, 0.0),
             knee: estimate(24.0, 1.5),

@@ -194,6 +194,19 @@ pub enum Shape {
     Cliff,
 }
 
+impl Shape {
+    /// As it is written in results and sentences.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Growing => "growing",
+            Self::Saturating => "saturating",
+            Self::Retrograde => "retrograde",
+            Self::Cliff => "cliff",
+        }
+    }
+}
+
 /// The throughput beyond the maximum.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Beyond {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kendall_protocols::load_result::{Drawn, GapCheck, Stalls};
 use kendall_protocols::topology::{Graph, Part, Role};
+use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -67,10 +68,10 @@ pub struct SearchFound {
     pub saturation_point: Estimate,
     /// Neighboring measured levels between which 95 % of the maximum is first reached.
     pub knee_between: (f64, f64),
-    /// What the curve does beyond its maximum, told from chance: `growing`, `saturating`,
-    /// `retrograde`, `cliff`; empty in results of older versions.
-    #[serde(default)]
-    pub shape: String,
+    /// What the runs beyond the maximum tell from chance; `None` in results of older versions. The
+    /// fit's may be another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// The highest level that was run, and its throughput over the maximum; `None` where that is
     /// the level of the maximum.
     #[serde(default)]
@@ -85,7 +86,7 @@ pub struct SearchFound {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FittedShape {
     /// The likeliest shape and the others that are not ruled out, with their weights (of 1).
-    pub likely: Vec<(String, f64)>,
+    pub likely: Vec<(Shape, f64)>,
     /// The fitted maximum.
     pub maximum_throughput_per_s: Estimate,
     /// The level of the fitted maximum.
@@ -97,7 +98,8 @@ pub struct FittedShape {
 }
 
 impl FittedShape {
-    /// `retrograde (97 %; its maximum at 13.6, 12.4 to 15.1; 95 % of it from 9.1, 8.5 to 9.8)`.
+    /// `retrograde 97 %; its maximum lies at 13.6 (12.4 to 15.1); 95 % of its maximum is reached at
+    /// 9.10 (8.50 to 9.80)`.
     #[must_use]
     pub fn in_words(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
@@ -111,13 +113,16 @@ impl FittedShape {
         let likely: Vec<String> = self
             .likely
             .iter()
-            .map(|(shape, share)| format!("{shape} {}", percent(*share)))
+            .map(|(shape, share)| format!("{} {}", shape.as_str(), percent(*share)))
             .collect();
-        let shape = self.likely.first().map_or("", |(shape, _)| shape.as_str());
-        let top = match shape {
-            "retrograde" => format!("; its maximum lies at {}", around(&self.level_of_maximum)),
-            "cliff" => format!("; it breaks down after {}", around(&self.level_of_maximum)),
-            _ => String::new(),
+        let top = match self.likely.first() {
+            Some((Shape::Retrograde, _)) => {
+                format!("; its maximum lies at {}", around(&self.level_of_maximum))
+            }
+            Some((Shape::Cliff, _)) => {
+                format!("; it breaks down after {}", around(&self.level_of_maximum))
+            }
+            Some((Shape::Growing | Shape::Saturating, _)) | None => String::new(),
         };
         format!(
             "{}{top}; 95 % of its maximum is reached at {}",
@@ -127,23 +132,28 @@ impl FittedShape {
     }
 }
 
+/// A throughput below this share of the maximum has fallen: by more than 5 %.
+const FALLEN: f64 = 0.95;
+
 impl SearchFound {
     /// What the curve does beyond its maximum, in a sentence with its interval; `None` where nothing
     /// was stored about it.
     #[must_use]
     pub fn beyond_in_words(&self) -> Option<String> {
-        if self.shape == "growing" {
-            return Some("the maximum lies at the highest level: it may grow on".to_owned());
-        }
-        let (level, ratio) = self.beyond.as_ref()?;
+        let Some((level, ratio)) = &self.beyond else {
+            let words = "the maximum lies at the highest level: it may grow on";
+            return (self.shape == Some(Shape::Growing)).then(|| words.to_owned());
+        };
         let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
         let range = ratio.interval.map_or_else(String::new, |interval| {
             format!(" ({} to {})", percent(interval.low), percent(interval.high))
         });
-        let what = match self.shape.as_str() {
-            "cliff" => "beyond the maximum the throughput breaks down",
-            "retrograde" => "beyond the maximum the throughput falls",
-            _ => "beyond the maximum no fall of more than 5 % is told",
+        // A fall is told by the interval that is printed beside it.
+        let fallen = ratio.interval.map_or(ratio.center, |interval| interval.high) < FALLEN;
+        let what = match (self.shape, fallen) {
+            (Some(Shape::Cliff), _) => "beyond the maximum the throughput breaks down",
+            (_, true) => "beyond the maximum the throughput falls",
+            (_, false) => "beyond the maximum no fall of more than 5 % is told",
         };
         Some(format!("{what}: {}{range} at {level}", percent(ratio.center)))
     }

@@ -8,6 +8,7 @@ use kendall_protocols::load_result::{Dispersion, Drawn, GapCheck, Stalls};
 use kendall_protocols::topology::{
     Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
 };
+use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
@@ -307,10 +308,10 @@ fn searches() -> Vec<SearchLine> {
         best_between: (48.0, 64.0),
         saturation_point: Estimate::exact(40.0),
         knee_between: (32.0, 40.0),
-        shape: "saturating".to_owned(),
+        shape: Some(Shape::Saturating),
         beyond: None,
         fit: Some(FittedShape {
-            likely: vec![("saturating".to_owned(), 0.9)],
+            likely: vec![(Shape::Saturating, 0.9)],
             maximum_throughput_per_s: Estimate::with_interval(1_000.0, interval),
             level_of_maximum: Estimate::exact(64.0),
             knee: Estimate::exact(36.0),
@@ -457,7 +458,7 @@ fn files_of_every_released_version_are_brought_up_to_date() {
         let mut searches = if version < 2 { Vec::new() } else { searches() };
         // The kept files were written before a search said its shape, and before one was fitted.
         for found in searches.iter_mut().filter_map(|line| line.found.as_mut()) {
-            found.shape.clear();
+            found.shape = None;
             found.fit = None;
         }
         assert_eq!(results.searches().unwrap(), searches, "version {version}");
@@ -518,6 +519,42 @@ fn searches_read_back_as_they_were_stored_last() {
     results.store_searches(&searches()).unwrap();
     let results = Results::open(folder.path()).unwrap();
     assert_eq!(results.searches().unwrap(), searches());
+}
+
+/// The words agree with the numbers beside them. They took the shape from the fit and the numbers from
+/// the search: "no fall of more than 5 %: -8.0 % (-10.0 % to -6.0 %)".
+#[test]
+fn what_lies_beyond_a_maximum_is_said_by_its_own_interval() {
+    let said = |shape, beyond: Option<(f64, f64)>| {
+        let mut found = searches().remove(0).found.unwrap();
+        found.shape = Some(shape);
+        found.beyond = beyond.map(|(center, half)| {
+            let interval = Interval::around(center, half, 0.95);
+            (64.0, Estimate::with_interval(center, interval))
+        });
+        found.beyond_in_words()
+    };
+    let falls = "beyond the maximum the throughput falls: -8.0 % (-10.0 % to -6.0 %) at 64";
+    for shape in [Shape::Saturating, Shape::Growing, Shape::Retrograde] {
+        assert_eq!(said(shape, Some((0.92, 0.02))).unwrap(), falls);
+    }
+    let none = "no fall of more than 5 % is told: -8.0 % (-12.0 % to -4.0 %) at 64";
+    assert!(said(Shape::Retrograde, Some((0.92, 0.04))).unwrap().ends_with(none));
+    assert!(said(Shape::Cliff, Some((0.5, 0.1))).unwrap().contains("breaks down"));
+    assert!(said(Shape::Growing, None).unwrap().contains("it may grow on"));
+    assert_eq!(said(Shape::Saturating, None), None);
+}
+
+/// In results the shapes are words, as they always were.
+#[test]
+fn shapes_are_stored_as_words() {
+    let found = searches().remove(0).found.unwrap();
+    let stored = serde_json::to_value(&found).unwrap();
+    assert_eq!(stored["shape"], "saturating");
+    assert_eq!(stored["fit"]["likely"], serde_json::json!([["saturating", 0.9]]));
+    let fit = FittedShape { likely: vec![(Shape::Retrograde, 0.97)], ..found.fit.unwrap() };
+    let said = "retrograde 97 %; its maximum lies at 64.0; 95 % of its maximum is reached at 36.0";
+    assert_eq!(fit.in_words(), said);
 }
 
 /// Runs that verify predictions are kept apart from the design, and predictions with what they found.

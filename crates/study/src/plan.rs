@@ -319,9 +319,7 @@ impl Plan {
             relative_half_width: precision,
             confidence: self.confidence,
         };
-        let grid: Vec<f64> =
-            line.iter().map(|configuration| search.values[*configuration]).collect();
-        search::next(&grid, rule, search.max_runs, |index, repetition| {
+        search::next(&search.grid(line), rule, search.max_runs, |index, repetition| {
             let run = ended.iter().find(|run| {
                 run.configuration == line[index]
                     && run.repetition == repetition
@@ -346,7 +344,12 @@ impl Plan {
                 let usable =
                     |run: &&Ended| run.status == Status::Done && line.contains(&run.configuration);
                 let (found, without) = match self.step(search, line, ended) {
-                    Next::Done(found) => (Some(*found), String::new()),
+                    Next::Done(done) => {
+                        let (outcome, runs) = *done;
+                        let grid = search.grid(line);
+                        let found = search::found(&outcome, &runs, self.confidence, &grid);
+                        (Some(found), String::new())
+                    }
                     Next::Ended(why) => (None, why),
                     Next::Run { index, repetition } => {
                         (None, self.why_unfinished(line[index], repetition, ended))
@@ -384,6 +387,11 @@ impl Plan {
 }
 
 impl Search {
+    /// The numbers of a line's levels.
+    fn grid(&self, line: &[usize]) -> Vec<f64> {
+        line.iter().map(|configuration| self.values[*configuration]).collect()
+    }
+
     fn new(study: &StudyFile, plan: &Plan, searched: usize, max_runs: u32) -> Self {
         let value = |configuration: usize| -> f64 {
             let level = plan.configurations[configuration][searched].unwrap_or(0);

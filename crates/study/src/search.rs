@@ -4,8 +4,8 @@
 //! The levels are the grid, in ascending order; the search sees their numbers from 1 on. What it
 //! finds is said in the factor's own unit.
 
-use kendall_stats::adaptive::shape::{ShapeFit, fit};
-use kendall_stats::adaptive::{Outcome, Search, Settings, Shape, Step};
+use kendall_stats::adaptive::shape::fit;
+use kendall_stats::adaptive::{Outcome, Search, Settings, Step};
 use kendall_stats::stopping::StoppingRule;
 use kendall_store::{FittedShape, SearchFound};
 use kendall_units::{exact_f64, whole_u64};
@@ -20,8 +20,8 @@ pub(crate) enum Next {
         /// Repetition, from 0.
         repetition: u32,
     },
-    /// Enough is known.
-    Done(Box<SearchFound>),
+    /// Enough is known; with the runs that were used, each a level and its throughput.
+    Done(Box<(Outcome, Vec<(f64, f64)>)>),
     /// It cannot go on, or may not; why.
     Ended(String),
 }
@@ -42,13 +42,10 @@ pub(crate) fn next(
     };
     let mut used = vec![0_u32; grid.len()];
     let mut runs: Vec<(f64, f64)> = Vec::new();
-    let found = |outcome: &Outcome, runs: &[(f64, f64)]| {
-        Next::Done(Box::new(found(outcome, fit(runs, rule.confidence), grid)))
-    };
     for _ in 0..max_runs {
         let load = match search.next() {
             Step::Run { load, .. } => load,
-            Step::Done { outcome } => return found(&outcome, &runs),
+            Step::Done { outcome } => return Next::Done(Box::new((*outcome, runs))),
         };
         let index = place(load, grid);
         let repetition = used[index];
@@ -62,7 +59,7 @@ pub(crate) fn next(
         }
     }
     match search.next() {
-        Step::Done { outcome } => found(&outcome, &runs),
+        Step::Done { outcome } => Next::Done(Box::new((*outcome, runs))),
         Step::Run { .. } => Next::Ended(format!(
             "the {max_runs} runs that `design.max_runs` allows were used up before the maximum was \
              confirmed"
@@ -75,18 +72,13 @@ fn place(load: u64, grid: &[f64]) -> usize {
     usize::try_from(load.saturating_sub(1)).unwrap_or(0).min(grid.len() - 1)
 }
 
-/// As it is stored.
-const fn shape(shape: Shape) -> &'static str {
-    match shape {
-        Shape::Growing => "growing",
-        Shape::Saturating => "saturating",
-        Shape::Retrograde => "retrograde",
-        Shape::Cliff => "cliff",
-    }
-}
-
-/// The outcome in the unit of the factor.
-fn found(outcome: &Outcome, fit: Option<ShapeFit>, grid: &[f64]) -> SearchFound {
+/// The outcome in the unit of the factor, with the shape that is fitted to its runs.
+pub(crate) fn found(
+    outcome: &Outcome,
+    runs: &[(f64, f64)],
+    confidence: f64,
+    grid: &[f64],
+) -> SearchFound {
     let level = |load: u64| grid[place(load, grid)];
     SearchFound {
         maximum_throughput_per_s: outcome.maximum_throughput.clone(),
@@ -95,11 +87,10 @@ fn found(outcome: &Outcome, fit: Option<ShapeFit>, grid: &[f64]) -> SearchFound 
         // The search saw the lowest level as 1, so its N* counts in lowest levels.
         saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
         knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
-        // The search saw numbers of levels, the fit their values.
-        shape: shape(fit.as_ref().map_or(outcome.shape, ShapeFit::shape)).to_owned(),
+        shape: Some(outcome.shape),
         beyond: outcome.beyond.as_ref().map(|beyond| (level(beyond.load), beyond.ratio.clone())),
-        fit: fit.map(|fit| FittedShape {
-            likely: fit.likely.iter().map(|(of, share)| (shape(*of).to_owned(), *share)).collect(),
+        fit: fit(runs, confidence).map(|fit| FittedShape {
+            likely: fit.likely,
             maximum_throughput_per_s: fit.maximum_throughput,
             level_of_maximum: fit.load_of_maximum,
             knee: fit.knee,
@@ -123,7 +114,7 @@ mod tests {
             Some(throughput(grid[index]))
         };
         match next(grid, RULE, 100, measure) {
-            Next::Done(found) => (*found, runs.get()),
+            Next::Done(done) => (found(&done.0, &done.1, RULE.confidence, grid), runs.get()),
             other => panic!("{other:?}"),
         }
     }

@@ -525,9 +525,9 @@ impl<'a> Session<'a> {
     /// Stores how far an adaptive design has come.
     fn keep_searches(&mut self) -> Result<(), StoreError> {
         let mut lines = self.plan.searches(&self.ended);
-        let runs = if lines.is_empty() { Vec::new() } else { self.results.latest_runs()? };
-        for line in &mut lines {
-            doubt(line, &runs);
+        if lines.iter().any(|line| line.found.is_some()) {
+            let runs = self.results.latest_runs()?;
+            lines.iter_mut().for_each(|line| doubt(line, &runs));
         }
         if lines.is_empty() { Ok(()) } else { self.results.store_searches(&lines) }
     }
