@@ -78,6 +78,44 @@ pub struct Ended {
     pub throughput_per_s: Option<f64>,
 }
 
+/// What the runs that may be used have measured, gathered once for all that is decided by it.
+#[derive(Debug)]
+struct Measured {
+    rule: StoppingRule,
+    /// Repetitions and throughputs of each configuration, in the order of the repetitions: runs that
+    /// were made again come late, but what counts is the order of the blocks.
+    by_configuration: BTreeMap<usize, Vec<(u32, f64)>>,
+    evidence: Evidence,
+}
+
+impl Measured {
+    fn of(rule: StoppingRule, ended: &[Ended]) -> Self {
+        let mut by_configuration: BTreeMap<usize, Vec<(u32, f64)>> = BTreeMap::new();
+        for run in ended.iter().filter(|run| run.status == Status::Done) {
+            let Some(throughput) = run.throughput_per_s else { continue };
+            let of_it = by_configuration.entry(run.configuration).or_default();
+            of_it.push((run.repetition, throughput));
+        }
+        let all: Vec<Vec<f64>> = by_configuration
+            .values()
+            .map(|runs| runs.iter().map(|(_, throughput)| *throughput).collect())
+            .collect();
+        let evidence = Evidence::of(&rule, all.iter().map(Vec::as_slice));
+        for runs in by_configuration.values_mut() {
+            runs.sort_unstable_by_key(|(repetition, _)| *repetition);
+        }
+        Self { rule, by_configuration, evidence }
+    }
+
+    /// What the repetitions of a configuration before this one decide.
+    fn decision(&self, configuration: usize, before: u32) -> Option<Decision> {
+        let own = self.by_configuration.get(&configuration).map_or(&[][..], Vec::as_slice);
+        let earlier = own.iter().filter(|(at, _)| *at < before);
+        let values: Vec<f64> = earlier.map(|(_, value)| *value).collect();
+        self.rule.decide_among(&values, self.evidence).ok()
+    }
+}
+
 impl Plan {
     /// The plan of a study file.
     ///
@@ -210,11 +248,12 @@ impl Plan {
             Repetitions::Fixed(count) => count,
             Repetitions::Until { max, .. } => max,
         };
+        let measured = self.measured(ended);
         for repetition in 0..blocks {
             let wanted = configurations
                 .iter()
                 .copied()
-                .filter(|configuration| self.wants(*configuration, repetition, ended))
+                .filter(|configuration| self.wants(*configuration, repetition, measured.as_ref()))
                 .collect();
             for configuration in block_order(wanted, u64::from(repetition) + 1, self.seed) {
                 if let Some(attempt) = self.next_attempt(configuration, repetition, ended) {
@@ -226,9 +265,11 @@ impl Plan {
     }
 
     /// Whether a repetition is wanted, by what earlier ones have shown.
-    fn wants(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> bool {
-        let Repetitions::Until { min, .. } = self.repetitions else { return true };
-        let decision = || self.decision(configuration, repetition, ended);
+    fn wants(&self, configuration: usize, repetition: u32, measured: Option<&Measured>) -> bool {
+        let (Repetitions::Until { min, .. }, Some(measured)) = (self.repetitions, measured) else {
+            return true;
+        };
+        let decision = || measured.decision(configuration, repetition);
         repetition < min || matches!(decision(), Some(Decision::Continue { .. }))
     }
 
@@ -236,17 +277,17 @@ impl Plan {
     /// first; 0 where a number of repetitions was stated.
     #[must_use]
     pub fn short_of_precision(&self, ended: &[Ended]) -> usize {
+        let fixed_design = self.search.is_none() && self.calibration.is_none();
+        let Some(measured) = self.measured(ended).filter(|_| fixed_design) else { return 0 };
         let capped = |configuration: &usize| {
-            let decision = self.decision(*configuration, u32::MAX, ended);
+            let decision = measured.decision(*configuration, u32::MAX);
             matches!(decision, Some(Decision::CapReached { .. }))
         };
-        let fixed_design = self.search.is_none() && self.calibration.is_none();
-        (0..self.configurations.len()).filter(|at| fixed_design && capped(at)).count()
+        (0..self.configurations.len()).filter(capped).count()
     }
 
-    /// What the repetitions of a configuration before this one decide; `None` where their number is
-    /// stated.
-    fn decision(&self, configuration: usize, before: u32, ended: &[Ended]) -> Option<Decision> {
+    /// What decides about repetitions; `None` where their number is stated.
+    fn measured(&self, ended: &[Ended]) -> Option<Measured> {
         let Repetitions::Until { min, max, precision } = self.repetitions else { return None };
         let rule = StoppingRule {
             min: u64::from(min),
@@ -254,22 +295,7 @@ impl Plan {
             relative_half_width: precision,
             confidence: self.confidence,
         };
-        let mut measured: BTreeMap<usize, Vec<(u32, f64)>> = BTreeMap::new();
-        for run in ended.iter().filter(|run| run.status == Status::Done) {
-            let Some(throughput) = run.throughput_per_s else { continue };
-            measured.entry(run.configuration).or_default().push((run.repetition, throughput));
-        }
-        let all: Vec<Vec<f64>> = measured
-            .values()
-            .map(|runs| runs.iter().map(|(_, throughput)| *throughput).collect())
-            .collect();
-        let evidence = Evidence::of(&rule, all.iter().map(Vec::as_slice));
-        // Runs that were made again come late; what counts is the order of the blocks.
-        let mut own = measured.remove(&configuration).unwrap_or_default();
-        own.sort_unstable_by_key(|(repetition, _)| *repetition);
-        let values: Vec<f64> =
-            own.iter().filter(|(at, _)| *at < before).map(|(_, value)| *value).collect();
-        rule.decide_among(&values, evidence).ok()
+        Some(Measured::of(rule, ended))
     }
 
     /// The number of the attempt that is due, if one is.
