@@ -219,6 +219,30 @@ fn what_a_host_lacks_is_said_before_the_first_run() {
     place.nothing_is_left();
 }
 
+/// A port that another program took is a reason to try again, and a tier that is not ready in time none:
+/// it was waited for three times.
+#[test]
+fn a_tier_that_is_not_ready_over_there_is_tried_once() {
+    let place = Place::new(STUDY);
+    let tries = place.folder.path().join("tries");
+    let tier = format!(
+        "[[system.tiers]]\nname = \"synthetic\"\nready_deadline = \"1s\"\ncommand = [\"sh\", \"-c\", \
+         \"echo {{port}} >> {}; exec sleep 300\"]",
+        tries.display()
+    );
+    let study = STUDY
+        .replace("kind = \"synthetic\"", "kind = \"processes\"")
+        .replace("workers = 4\nservice = \"constant:1ms\"", &tier)
+        .replace("repetitions = 1", "repetitions = 1\nretries = 0");
+    std::fs::write(place.folder.path().join("study.toml"), study).unwrap();
+    let (done, said) = place.run(&[]);
+    assert!(!done, "{said}");
+    let reason = place.runs()[0].reasons.join("; ");
+    assert!(reason.contains("was not ready after 1 s") && reason.contains("host web"), "{reason}");
+    assert_eq!(std::fs::read_to_string(&tries).unwrap().lines().count(), 1);
+    place.nothing_is_left();
+}
+
 /// Stopped while a host is being connected, a study is interrupted: no run has failed, and no host.
 #[test]
 fn a_study_that_is_stopped_while_it_connects_is_interrupted() {

@@ -30,7 +30,9 @@ pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
 
 use self::carry::{Bootstrap, Program};
 use self::kubernetes::Kubernetes;
-use self::protocol::{AwaitReady, Hello, LEASE_S, ReadyAnswer, StartProcess, StartedProcess, What};
+use self::protocol::{
+    AwaitReady, Hello, LEASE_S, ReadyAnswer, StartProcess, StartedProcess, Unready, What,
+};
 use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
 use crate::observe::Observed;
@@ -269,9 +271,13 @@ impl Machines {
                 let grace = Duration::from_secs(LEASE_S);
                 let answer: ReadyAnswer =
                     remote.connection.wait(ticket, deadline + grace, interrupted)?;
-                answer.map_err(|what| {
+                answer.map_err(|unready| {
+                    let (ended, what) = match unready {
+                        Unready::Ended(what) => (true, what),
+                        Unready::Other(what) => (false, what),
+                    };
                     let (host, what) = (remote.connection.name(), remote.local(&what));
-                    ProcessError::There { what: format!("{what} on host {host}") }
+                    ProcessError::There { what: format!("{what} on host {host}"), ended }
                 })
             }
         }

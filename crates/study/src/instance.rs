@@ -88,6 +88,8 @@ pub(crate) enum ProcessError {
     There {
         /// Its words.
         what: String,
+        /// Whether the process has ended.
+        ended: bool,
     },
     /// The user asked for the end.
     #[error("interrupted")]

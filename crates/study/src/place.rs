@@ -153,7 +153,7 @@ impl Starter<'_> {
         loop {
             tries += 1;
             match self.try_instance(running, tier, started, number) {
-                Err(ProcessError::Ended { .. } | ProcessError::There { .. })
+                Err(ProcessError::Ended { .. } | ProcessError::There { ended: true, .. })
                     if started.address == AddressFrom::Chosen && tries < PORT_TRIES =>
                 {
                     tracing::debug!(name, tries, "ended while starting; trying another port");

@@ -22,11 +22,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::protocol::{
     AwaitReady, BEAT_S, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE,
-    ReadyAnswer, Request, StartProcess, StartedProcess, What,
+    ReadyAnswer, Request, StartProcess, StartedProcess, Unready, What,
 };
 use crate::clock::monotonic_ns;
 use crate::http;
-use crate::instance::{Instance, Launch, free_port, wait_ready};
+use crate::instance::{Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
 use crate::programs::is_there;
 use crate::sample;
@@ -305,7 +305,14 @@ impl<W: Write + Send + 'static> Agent<W> {
         let kept = self.kept(wanted.process).ok_or("no such process")?;
         let unwanted = || kept.unwanted.load(Ordering::Relaxed);
         let answer = wait_ready(&mut locked(&kept.instance), wanted, &unwanted);
-        Ok(answer.map_err(|error| crate::study::chain(&error)))
+        Ok(answer.map_err(|error| {
+            let what = crate::study::chain(&error);
+            if matches!(error, ProcessError::Ended { .. }) {
+                Unready::Ended(what)
+            } else {
+                Unready::Other(what)
+            }
+        }))
     }
 
     /// Whether it had to be killed.

@@ -163,7 +163,17 @@ pub(crate) struct StartedProcess {
 }
 
 /// Answer to [`What::Ready`], which may be what is wrong with the process.
-pub(crate) type ReadyAnswer = Result<Announced, String>;
+pub(crate) type ReadyAnswer = Result<Announced, Unready>;
+
+/// Why a process over there cannot be used, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unready {
+    /// It has ended: another program may have taken its port.
+    Ended(String),
+    /// Anything else.
+    Other(String),
+}
 
 /// Answer to [`What::Look`], in the order of the question.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
