@@ -217,6 +217,15 @@ fn what_a_host_lacks_is_said_before_the_first_run() {
     let (done, said) = Place::new(&refused).run(&[]);
     assert!(!done && said.contains("no route to web") && said.contains("exit status: 9"), "{said}");
     place.nothing_is_left();
+    // What would have carried the pipe to the next host is ended as well.
+    let one = STUDY.replace(
+        "[\"sh\", \"-c\"]",
+        "[\"sh\", \"-c\", \"[ {host} = web ] && exit 9; sleep 300; \"]",
+    );
+    let place = Place::new(&one);
+    let (done, said) = place.run(&[]);
+    assert!(!done && said.contains("host web"), "{said}");
+    place.nothing_is_left();
 }
 
 /// A port that another program took is a reason to try again, and a tier that is not ready in time none:

@@ -122,7 +122,7 @@ impl Machines {
         }
         .into_iter();
         // All of them first: they come up at the same time.
-        let mut pipes = Vec::new();
+        let mut started = Vec::new();
         for (host, spec) in specs {
             let pod = running.next();
             let command = match (&self.pods, &pod) {
@@ -133,11 +133,10 @@ impl Machines {
                 host: spec.name.clone(),
                 what: format!("`{}` cannot be started: {error}", command[0]),
             })?;
-            pipes.push((host, spec, pipe, pod));
+            started.push((host, spec, Connection::start(&spec.name, pipe)?, pod));
         }
-        for (host, spec, pipe, pod) in pipes {
-            let carried = Some((&bootstrap, &*program));
-            let connection = Connection::open(&spec.name, pipe, carried, interrupted)?;
+        for (host, spec, mut connection, pod) in started {
+            connection.arrive(Some((&bootstrap, &*program)), interrupted)?;
             let address = match (&spec.address, pod) {
                 (None, Some(pod)) => pod.address,
                 _ => address(&self.hosts.engine, spec)?,

@@ -11,7 +11,7 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
+use super::connection::locked;
 use super::protocol::{
     AwaitReady, BEAT_S, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE,
     ReadyAnswer, Request, StartProcess, StartedProcess, Unready, What,
@@ -60,10 +61,6 @@ struct Agent<W> {
     keeper: Mutex<Keeper>,
     processes: Mutex<BTreeMap<u32, Arc<Kept>>>,
     folder: PathBuf,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves one study, over an input and an output. Call it on the main thread: processes end with the

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -54,7 +54,7 @@ pub(crate) struct Program {
     path: PathBuf,
     bytes: Vec<u8>,
     digest: String,
-    packed: OnceLock<Vec<u8>>,
+    packed: OnceLock<Arc<Vec<u8>>>,
 }
 
 impl Program {
@@ -66,14 +66,14 @@ impl Program {
     }
 
     /// Compressed, quickly; made when the first host wants it.
-    pub(crate) fn packed(&self) -> std::io::Result<&[u8]> {
+    pub(crate) fn packed(&self) -> std::io::Result<Arc<Vec<u8>>> {
         if let Some(packed) = self.packed.get() {
-            return Ok(packed);
+            return Ok(Arc::clone(packed));
         }
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&self.bytes)?;
         let packed = encoder.finish()?;
-        Ok(self.packed.get_or_init(|| packed))
+        Ok(Arc::clone(self.packed.get_or_init(|| Arc::new(packed))))
     }
 
     /// The static build beside a program, if there is one and it was built with it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -15,9 +15,13 @@ use super::clocks::Ping;
 use super::protocol::{BEAT_S, End, Hello, LEASE_S, LONGEST_LINE, Line, Outcome, Request, What};
 use crate::clock::monotonic_ns;
 
-/// How long a host may take until its first word, and until its agent says hello.
+/// How long a host may take until its first word; until it takes more of the program, and until its agent
+/// says hello.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 const HELLO_DEADLINE: Duration = Duration::from_secs(300);
+
+/// Bytes of the program that are written at once.
+const CARRIED_PIECE: usize = 64 << 10;
 
 /// Bytes of what the engine said on its standard error that an error quotes.
 const TAIL_BYTES: usize = 600;
@@ -70,6 +74,9 @@ struct State {
     /// Words before the hello.
     words: VecDeque<String>,
     hello: Option<Hello>,
+    /// Bytes of the program that were written, and how that ended.
+    carried: usize,
+    sent: Option<std::io::Result<()>>,
     /// `None` while an answer is awaited.
     answers: BTreeMap<u64, Option<Outcome>>,
     /// When each clock was asked for, and who waits for the ping.
@@ -88,6 +95,11 @@ struct State {
     closing: bool,
 }
 
+/// A lock whose holder panicked is as good as any: what it guards is whole after each step.
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The state, and how it is told that it changed.
 #[derive(Debug, Default)]
 struct Shared {
@@ -97,7 +109,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Waits until `found` finds something; `None` after the deadline.
@@ -132,11 +144,14 @@ pub(crate) struct Pipe {
     pub(crate) carrier: Option<Child>,
 }
 
-/// An agent that said hello.
+/// Where requests are written; `None` once it is closed.
+type Input = Option<Box<dyn Write + Send>>;
+
+/// The way to an agent; it is of use once that has [said hello](Connection::arrive).
 pub(crate) struct Connection {
     name: String,
     shared: Arc<Shared>,
-    input: Arc<Mutex<Option<Box<dyn Write + Send>>>>,
+    input: Arc<Mutex<Input>>,
     next: std::sync::atomic::AtomicU64,
     carrier: Arc<Mutex<Option<Child>>>,
     hello: Hello,
@@ -171,55 +186,61 @@ pub(crate) fn start(command: &[String]) -> std::io::Result<Pipe> {
 }
 
 impl Connection {
-    /// Brings an agent up over a pipe. `bootstrap` is `None` where it runs there already.
-    pub(crate) fn open(
-        name: &str,
-        mut pipe: Pipe,
-        bootstrap: Option<(&Bootstrap, &Program)>,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Self, HostError> {
-        // What fails once the user wants the end, fails because of it.
-        let unusable = |what: String| {
-            if interrupted() {
-                HostError::Interrupted
-            } else {
-                HostError::Unusable { host: name.to_owned(), what }
-            }
-        };
+    /// Begins to read what comes over a pipe. From here on the program that carries it is ended with the
+    /// connection.
+    pub(crate) fn start(name: &str, mut pipe: Pipe) -> Result<Self, HostError> {
         let shared = Arc::new(Shared::default());
         shared.state().heard_ns = monotonic_ns();
-        let no_thread = |error: std::io::Error| unusable(error.to_string());
-        match pipe.carrier.as_mut().and_then(|child| child.stderr.take()) {
-            None => shared.state().complained = true,
-            Some(error) => {
-                let shared = Arc::clone(&shared);
-                thread(move || complaints(error, &shared)).map_err(no_thread)?;
-            }
-        }
-        let carrier = Arc::new(Mutex::new(pipe.carrier));
-        let (reading, carried) = (Arc::clone(&shared), Arc::clone(&carrier));
-        let output = pipe.output;
-        thread(move || read(output, &reading, &carried)).map_err(no_thread)?;
-        let mut connection = Self {
+        let error = pipe.carrier.as_mut().and_then(|child| child.stderr.take());
+        shared.state().complained = error.is_none();
+        let connection = Self {
             name: name.to_owned(),
             shared,
             input: Arc::new(Mutex::new(Some(pipe.input))),
             next: std::sync::atomic::AtomicU64::new(1),
-            carrier,
+            carrier: Arc::new(Mutex::new(pipe.carrier)),
             hello: Hello::default(),
         };
-        if let Some((bootstrap, program)) = bootstrap {
-            connection.bring(bootstrap, program, interrupted).map_err(unusable)?;
+        if let Some(error) = error {
+            let shared = Arc::clone(&connection.shared);
+            connection.thread(move || complaints(error, &shared))?;
         }
-        let hello =
-            connection.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
-        let remedy = |said: String| match bootstrap {
-            Some((bootstrap, _)) => bootstrap.remedy(&said),
-            None => said,
-        };
-        connection.hello = hello.map_err(remedy).map_err(unusable)?;
-        connection.beat_from_now_on().map_err(no_thread)?;
+        let (shared, carrier) = (Arc::clone(&connection.shared), Arc::clone(&connection.carrier));
+        let output = pipe.output;
+        connection.thread(move || read(output, &shared, &carrier))?;
+        connection.beat()?;
         Ok(connection)
+    }
+
+    fn unusable(&self, what: String) -> HostError {
+        HostError::Unusable { host: self.name.clone(), what }
+    }
+
+    fn thread(&self, what: impl FnOnce() + Send + 'static) -> Result<(), HostError> {
+        thread(what).map_err(|error| self.unusable(error.to_string()))
+    }
+
+    /// Brings the agent up. `bootstrap` is `None` where it runs there already.
+    pub(crate) fn arrive(
+        &mut self,
+        bootstrap: Option<(&Bootstrap, &Program)>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), HostError> {
+        let brought = bootstrap
+            .map_or(Ok(()), |(bootstrap, program)| self.bring(bootstrap, program, interrupted));
+        let hello = brought.and_then(|()| {
+            let hello =
+                self.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
+            hello.map_err(|said| match bootstrap {
+                Some((bootstrap, _)) => bootstrap.remedy(&said),
+                None => said,
+            })
+        });
+        self.hello = hello.map_err(|what| {
+            // What fails once the user wants the end, fails because of it.
+            if interrupted() { HostError::Interrupted } else { self.unusable(what) }
+        })?;
+        Ok(())
     }
 
     /// What comes before the hello, or why it does not.
@@ -255,45 +276,72 @@ impl Connection {
         let system = self.await_first(CONNECT_DEADLINE, interrupted, word("kendall-host "))?;
         bootstrap.check(&system)?;
         let answer = self.await_first(CONNECT_DEADLINE, interrupted, word("program "))?;
-        if answer.ends_with("want") {
-            let packed = program.packed().map_err(|error| error.to_string())?;
-            let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-            let pipe = input.as_mut().ok_or("the pipe is closed")?;
-            // A host without room ends while it is written to; it says why.
-            let sent = writeln!(pipe, "{}", packed.len())
-                .and_then(|()| pipe.write_all(packed))
-                .and_then(|()| pipe.flush());
-            drop(input);
-            if let Err(error) = sent {
-                let said = self.await_first(CONNECT_DEADLINE, interrupted, |_| None::<()>);
-                return Err(said.err().unwrap_or_else(|| error.to_string()));
-            }
-        }
-        Ok(())
+        if answer.ends_with("want") { self.carry(program, interrupted) } else { Ok(()) }
     }
 
-    /// Asks for the clock once a second, which is the beat, and gives a silent host up.
-    fn beat_from_now_on(&self) -> std::io::Result<()> {
+    /// Writes the program, on a thread of its own: a host that takes nothing holds nobody up.
+    fn carry(&self, program: &Program, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
+        let packed = program.packed().map_err(|error| error.to_string())?;
+        let (shared, input) = (Arc::clone(&self.shared), Arc::clone(&self.input));
+        thread(move || {
+            let sent = write_out(&packed, &mut locked(&input), &shared);
+            shared.state().sent = Some(sent);
+            shared.changed.notify_all();
+        })
+        .map_err(|error| error.to_string())?;
+        let mut known = 0;
+        let sent = loop {
+            let moved = self.await_first(HELLO_DEADLINE, interrupted, |state| {
+                let moves = state.carried > known;
+                known = state.carried;
+                state.sent.take().map(Some).or(moves.then_some(None))
+            })?;
+            if let Some(sent) = moved {
+                break sent;
+            }
+        };
+        // A host without room ends while it is written to; it says why.
+        sent.or_else(|error| {
+            let said = self.await_first(CONNECT_DEADLINE, interrupted, |_| None::<()>);
+            Err(said.err().unwrap_or_else(|| error.to_string()))
+        })
+    }
+
+    /// Asks for the clock once a second, which is the beat, and gives a silent host up: from its hello on,
+    /// also while other hosts are still on their way.
+    fn beat(&self) -> Result<(), HostError> {
         let (shared, input) = (Arc::clone(&self.shared), Arc::clone(&self.input));
         let carrier = Arc::clone(&self.carrier);
-        shared.state().heard_ns = monotonic_ns();
         // Numbers of their own, far from those of other requests.
         let mut number = 1 << 40;
-        thread(move || {
+        self.thread(move || {
             loop {
                 let over =
                     |state: &mut State| (state.closing || state.lost.is_some()).then_some(());
                 if shared.until(Duration::from_secs(BEAT_S), &|| false, over).is_some() {
                     return;
                 }
-                let silent = monotonic_ns().saturating_sub(shared.state().heard_ns);
+                let heard_ns = {
+                    let state = shared.state();
+                    state.hello.as_ref().map(|_| state.heard_ns)
+                };
+                let Some(heard_ns) = heard_ns else { continue };
+                let silent = monotonic_ns().saturating_sub(heard_ns);
                 if silent > LEASE_S * 1_000_000_000 {
                     lose(&shared, format!("no word for {LEASE_S} s"));
                     end_carrier(&carrier);
                     return;
                 }
                 number += 1;
-                send(&shared, &input, number, What::Clock);
+                // Where a request is being written that the host does not take, only the silence is
+                // watched: its end frees who writes.
+                match input.try_lock() {
+                    Ok(mut pipe) => send(&shared, &mut pipe, number, What::Clock),
+                    Err(TryLockError::Poisoned(pipe)) => {
+                        send(&shared, &mut pipe.into_inner(), number, What::Clock);
+                    }
+                    Err(TryLockError::WouldBlock) => {}
+                }
             }
         })
     }
@@ -322,14 +370,14 @@ impl Connection {
     pub(crate) fn send(&self, what: What) -> Ticket {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.shared.state().answers.insert(id, None);
-        send(&self.shared, &self.input, id, what);
+        send(&self.shared, &mut locked(&self.input), id, what);
         Ticket(id)
     }
 
     /// Sends a request whose answer nobody wants.
     pub(crate) fn tell(&self, what: What) {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        send(&self.shared, &self.input, id, what);
+        send(&self.shared, &mut locked(&self.input), id, what);
     }
 
     /// The answer, if it has come.
@@ -430,7 +478,7 @@ impl Connection {
         }
         self.shared.state().closing = true;
         if arrived {
-            drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(locked(&self.input).take());
             // The agent ends by itself now, and removes its folder before that.
             let ended = |state: &mut State| state.lost.is_some().then_some(());
             self.shared.until(Duration::from_secs(3), &|| false, ended);
@@ -447,7 +495,7 @@ impl Drop for Connection {
 
 /// Ends the engine's program with all that it started here, and takes its status.
 fn end_carrier(carrier: &Mutex<Option<Child>>) {
-    let child = carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let child = locked(carrier).take();
     if let Some(mut child) = child {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             kill_process_group(group, Signal::KILL).unwrap_or_default();
@@ -461,18 +509,29 @@ fn lose(shared: &Shared, what: String) {
     shared.changed.notify_all();
 }
 
-fn send(shared: &Shared, input: &Mutex<Option<Box<dyn Write + Send>>>, id: u64, what: What) {
+fn send(shared: &Shared, input: &mut Input, id: u64, what: What) {
     let is_clock = what == What::Clock;
     let Ok(mut text) = serde_json::to_vec(&Request { id, what }) else { return };
     text.push(b'\n');
-    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
     if is_clock {
         shared.state().asked_ns.insert(id, monotonic_ns());
     }
-    if let Some(pipe) = input.as_mut() {
+    if let Some(pipe) = input {
         // A broken pipe shows as the end of the output, with its reason.
         pipe.write_all(&text).and_then(|()| pipe.flush()).unwrap_or_default();
     }
+}
+
+/// Writes the program with its length before it, and counts what was taken.
+fn write_out(packed: &[u8], input: &mut Input, shared: &Shared) -> std::io::Result<()> {
+    let pipe = input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+    writeln!(pipe, "{}", packed.len())?;
+    for piece in packed.chunks(CARRIED_PIECE) {
+        pipe.write_all(piece)?;
+        shared.state().carried += piece.len();
+        shared.changed.notify_all();
+    }
+    pipe.flush()
 }
 
 /// Keeps the end of what the engine's program complains about.
@@ -523,16 +582,15 @@ fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
     // The program that carries the pipe says why, on its standard error and by its status.
     shared.until(Duration::from_secs(1), &|| false, |state| state.complained.then_some(()));
     let complaints = String::from_utf8_lossy(&shared.state().complaints).trim().to_owned();
-    let status =
-        carrier.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|child| {
-            (0..100).find_map(|_| {
-                let status = child.try_wait().ok().flatten();
-                if status.is_none() {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                status
-            })
-        });
+    let status = locked(carrier).as_mut().and_then(|child| {
+        (0..100).find_map(|_| {
+            let status = child.try_wait().ok().flatten();
+            if status.is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            status
+        })
+    });
     let status = status.map_or_else(String::new, |status| format!(" ({status})"));
     let said = if complaints.is_empty() { String::new() } else { format!(": {complaints}") };
     match shared.state().hello {
@@ -621,6 +679,23 @@ mod tests {
         }
     }
 
+    fn arrived(
+        name: &str,
+        pipe: Pipe,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Connection, HostError> {
+        let mut connection = Connection::start(name, pipe)?;
+        connection.arrive(None, interrupted)?;
+        Ok(connection)
+    }
+
+    /// The two ends of a pipe that no process carries.
+    fn pipe() -> (UnixStream, Pipe) {
+        let (far, near) = UnixStream::pair().unwrap();
+        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
+        (far, Pipe { input: Box::new(near), output, carrier: None })
+    }
+
     fn resident_bytes() -> u64 {
         let status = procfs::process::Process::myself().unwrap().status().unwrap();
         status.vmrss.unwrap() * 1_024
@@ -646,7 +721,7 @@ mod tests {
                 let input = Box::new(stream.try_clone().unwrap());
                 let output = Box::new(BufReader::new(stream));
                 let pipe = Pipe { input, output, carrier: None };
-                Connection::open(&format!("h{number}"), pipe, None, &|| false).unwrap()
+                arrived(&format!("h{number}"), pipe, &|| false).unwrap()
             })
             .collect();
         for _ in 0..5 {
@@ -675,24 +750,68 @@ mod tests {
     /// An end that the user wants is no reason against a host.
     #[test]
     fn a_host_that_is_waited_for_is_given_up_by_the_users_wish() {
-        let (_far, near) = UnixStream::pair().unwrap();
-        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
-        let pipe = Pipe { input: Box::new(near), output, carrier: None };
+        let (_far, pipe) = pipe();
         let looks = std::cell::Cell::new(0);
         let interrupted = || {
             looks.set(looks.get() + 1);
             looks.get() > 2
         };
-        let refused = Connection::open("h1", pipe, None, &interrupted).unwrap_err();
+        let refused = arrived("h1", pipe, &interrupted).unwrap_err();
         assert_eq!(refused, HostError::Interrupted);
+    }
+
+    /// The program does not fit into the pipe, and nobody takes it: what is written waits on a thread.
+    #[test]
+    fn a_host_that_takes_nothing_holds_nobody_up() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kendall");
+        // Nothing that can be compressed.
+        let mut state = 1_u64;
+        let random = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_be_bytes()[0]
+        });
+        std::fs::write(&path, random.take(4 << 20).collect::<Vec<u8>>()).unwrap();
+        let program = Program::read(&path).unwrap();
+        let bootstrap = Bootstrap::of(&program, LEASE_S);
+        let (mut far, pipe) = pipe();
+        let stop = Arc::new(AtomicBool::new(false));
+        let wish = Arc::clone(&stop);
+        let host = std::thread::spawn(move || {
+            writeln!(far, "kendall-host Linux x86_64\nprogram want").unwrap();
+            let mut first = [0];
+            std::io::Read::read_exact(&mut far, &mut first).unwrap();
+            wish.store(true, Ordering::Relaxed);
+            far
+        });
+        let mut connection = Connection::start("h1", pipe).unwrap();
+        let interrupted = || stop.load(Ordering::Relaxed);
+        let ended = connection.arrive(Some((&bootstrap, &program)), &interrupted).unwrap_err();
+        assert_eq!(ended, HostError::Interrupted);
+        drop(connection);
+        host.join().unwrap();
+    }
+
+    /// The lease of an agent runs from its hello on, while other hosts may still be carried to.
+    #[test]
+    fn an_agent_hears_the_study_before_anything_is_asked_of_it() {
+        let (mut far, pipe) = pipe();
+        let hello = serde_json::to_string(&Line::Hello(Hello::default())).unwrap();
+        writeln!(far, "{hello}").unwrap();
+        let connection = Connection::start("h1", pipe).unwrap();
+        let mut line = String::new();
+        BufReader::new(far.try_clone().unwrap()).read_line(&mut line).unwrap();
+        let request: Request = serde_json::from_str(&line).unwrap();
+        assert_eq!(request.what, What::Clock);
+        drop(far);
+        drop(connection);
     }
 
     /// A pipe that ends without a goodbye is a failure, and what was waited for is told so.
     #[test]
     fn an_agent_that_goes_is_lost_with_its_last_words() {
-        let (far, near) = UnixStream::pair().unwrap();
-        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
-        let pipe = Pipe { input: Box::new(near), output, carrier: None };
+        let (far, pipe) = pipe();
         let agent = std::thread::spawn(move || {
             let mut far = far;
             let say = |far: &mut UnixStream, line: &Line| {
@@ -705,7 +824,7 @@ mod tests {
             BufReader::new(far.try_clone().unwrap()).read_line(&mut line).unwrap();
             say(&mut far, &Line::End { why: "no word from the study for 10 s".to_owned() });
         });
-        let connection = Connection::open("h1", pipe, None, &|| false).unwrap();
+        let connection = arrived("h1", pipe, &|| false).unwrap();
         let lost = connection.ask::<bool>(What::Remove { folder: "x".to_owned() }).unwrap_err();
         let said = "host h1: its agent ended: no word from the study for 10 s";
         assert_eq!(lost.to_string(), said);
