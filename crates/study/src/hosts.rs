@@ -14,7 +14,7 @@ mod remote;
 mod spec;
 
 use std::collections::BTreeMap;
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -474,12 +474,13 @@ fn address(engine: &Engine, spec: &HostSpec) -> Result<String, HostError> {
         .map_err(|error| unusable(format!("`ssh -G` failed: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let name = text.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(&spec.target);
-    let found = (name, 0).to_socket_addrs().ok().and_then(|found| found.into_iter().next());
-    found.map(|address| address.ip().to_string()).ok_or_else(|| {
+    // Addresses stand before `:PORT` in texts, where one of IPv6 would need brackets.
+    let mut found = (name, 0).to_socket_addrs().into_iter().flatten();
+    found.find(SocketAddr::is_ipv4).map(|address| address.ip().to_string()).ok_or_else(|| {
         let form =
             format!("{} = {{ ssh = \"{}\", address = \"10.0.0.2\" }}", spec.name, spec.target);
         unusable(format!(
-            "`{name}` has no address here; state the one that tiers are to use: {form}"
+            "`{name}` has no IPv4 address here; state the one that tiers are to use: {form}"
         ))
     })
 }

@@ -303,7 +303,15 @@ fn state(pods: &Json, job: &str) -> State {
     if let Some(condition) = unscheduled {
         return State::FitsNowhere(text(&condition["message"]));
     }
-    let address = text(&status["podIP"]);
+    let mut address = text(&status["podIP"]);
+    if phase == "Running" && address.contains(':') {
+        // It stands before `:PORT` in texts, where one of IPv6 would need brackets.
+        let all = status["podIPs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let Some(four) = all.iter().map(|one| text(&one["ip"])).find(|ip| ip.contains('.')) else {
+            return State::Never(format!("its pod has only the IPv6 address {address}"));
+        };
+        address = four;
+    }
     if phase == "Running" && !container["running"].is_null() && !address.is_empty() {
         return State::Runs(Pod { name: text(&pod["metadata"]["name"]), address });
     }
@@ -407,6 +415,13 @@ mod tests {
             "containerStatuses": [{ "state": { "running": { "startedAt": "now" } } }] });
         let pod = Pod { name: "j-x1".into(), address: "10.1.0.7".into() };
         assert_eq!(state(&answer(&runs), "j"), State::Runs(pod));
+        let six = json!({ "phase": "Running", "podIP": "fd00::7" });
+        let State::Never(why) = state(&answer(&six), "j") else { panic!("it is of no use") };
+        assert!(why.contains("only the IPv6 address fd00::7"), "{why}");
+        let mut both = runs.clone();
+        both["podIP"] = json!("fd00::7");
+        both["podIPs"] = json!([{ "ip": "fd00::7" }, { "ip": "10.1.0.7" }]);
+        assert_eq!(state(&answer(&both), "j"), state(&answer(&runs), "j"));
         // Of another Job.
         assert_eq!(state(&answer(&runs), "k"), comes(""));
     }

@@ -42,7 +42,7 @@ const OF_PODS: [&str; 5] = ["context", "namespace", "image", "apart", "deadline"
 /// Keys of one host.
 pub(crate) const HOST: &[Key] = &[
     Key::text("ssh", "what `ssh` takes; the host's name unless given").optional(),
-    Key::text("address", "the host's address on the network that is measured").optional(),
+    Key::text("address", "the host's IPv4 address on the network that is measured").optional(),
     Key::new(
         "node",
         Form::Named(&Form::Text),
@@ -342,9 +342,9 @@ fn host(
     }
     spec.address = keys.opt_text("address")?;
     if let Some(text) = &spec.address
-        && text.parse::<std::net::IpAddr>().is_err()
+        && text.parse::<std::net::Ipv4Addr>().is_err()
     {
-        let what = format!("`{text}` is no address; write it like `10.0.0.2`");
+        let what = format!("`{text}` is no IPv4 address; write it like `10.0.0.2`");
         return Err(keys.problem("address", what));
     }
     if is_pod {
@@ -463,6 +463,9 @@ mod tests {
         let said = study("[hosts]\nweb = 3\n").unwrap_err();
         assert!(said.contains("hosts.web"), "{said}");
         assert!(study("[hosts]\nweb = '-oProxyCommand=x'\n").is_err());
+        // It would be put before `:PORT` as it is.
+        let said = study("[hosts]\nweb = { address = 'fd00::2' }\n").unwrap_err();
+        assert!(said.contains("hosts.web.address") && said.contains("no IPv4 address"), "{said}");
         assert!(study("[hosts]\nengine = 'command'\n").unwrap_err().contains("hosts.prefix"));
         let said = study(
             "[hosts]\nengine = 'command'\nprefix = ['sh', '-c']\na = {}\n[place]\nservers = 'a'\n",
