@@ -6,7 +6,7 @@ use std::io::{Read as _, Result, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use kendall_units::exact_f64;
+use kendall_units::{Seconds, exact_f64};
 use serde_json::{Value as Json, json};
 
 use crate::clock::monotonic_ns;
@@ -28,7 +28,7 @@ pub(crate) fn loopback() -> Option<Json> {
     round_trips.sort_unstable();
     let quantile = |share: usize| {
         let place = (round_trips.len() * share / 100).min(round_trips.len().saturating_sub(1));
-        round_trips.get(place).map(|ns| exact_f64(*ns) / 1e9)
+        round_trips.get(place).map(|ns| Seconds::from_nanos(*ns).get())
     };
     Some(json!({
         "round_trip_p50_s": quantile(50)?,
@@ -40,10 +40,12 @@ pub(crate) fn loopback() -> Option<Json> {
 /// Round trips in ns, and bytes a second.
 fn measure() -> Result<(Vec<u64>, f64)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
+    // Connected before anybody waits for it: accepting has no time limit.
+    let asking = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
+    let (answering, _) = listener.accept()?;
     std::thread::scope(|scope| {
-        let other = scope.spawn(move || answer(&listener));
-        let measured = ask(address);
+        let other = scope.spawn(move || answer(answering));
+        let measured = ask(asking);
         let answered = other.join().unwrap_or(Ok(()));
         measured.and_then(|measured| answered.map(|()| measured))
     })
@@ -56,8 +58,7 @@ fn open(stream: &TcpStream) -> Result<()> {
 }
 
 /// Sends each message back, and then reads what is streamed.
-fn answer(listener: &TcpListener) -> Result<()> {
-    let (mut stream, _) = listener.accept()?;
+fn answer(mut stream: TcpStream) -> Result<()> {
     open(&stream)?;
     let mut message = [0_u8; MESSAGE];
     loop {
@@ -73,8 +74,7 @@ fn answer(listener: &TcpListener) -> Result<()> {
     stream.write_all(&message)
 }
 
-fn ask(address: std::net::SocketAddr) -> Result<(Vec<u64>, f64)> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+fn ask(mut stream: TcpStream) -> Result<(Vec<u64>, f64)> {
     open(&stream)?;
     let mut message = [0_u8; MESSAGE];
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
@@ -98,7 +98,7 @@ fn ask(address: std::net::SocketAddr) -> Result<(Vec<u64>, f64)> {
     }
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut message)?;
-    let length_s = exact_f64((monotonic_ns() - began).max(1)) / 1e9;
+    let length_s = Seconds::from_nanos((monotonic_ns() - began).max(1)).get();
     Ok((round_trips, exact_f64(bytes) / length_s))
 }
 

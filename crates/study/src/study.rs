@@ -232,10 +232,7 @@ pub fn run(
     let runs = exact.unwrap_or_else(|| session.plan.most());
     on_event(Event::Opened { runs, exact: exact.is_some(), ended });
     let mut failures = 0;
-    while let Some(planned) = session.plan.next(&session.ended) {
-        if options.until_repetition.is_some_and(|end| planned.repetition >= end) {
-            break;
-        }
+    while let Some(planned) = session.due() {
         if interrupted.load(Ordering::Relaxed) {
             return Ok(session.summary(ended, true));
         }
@@ -278,6 +275,7 @@ pub fn run_beside(
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
     let mut session = Session::open(study, options, plan)?;
+    session.probe();
     let before = session.results.verifications()?;
     let first = before.iter().map(|run| run.configuration + 1).max();
     let mut ids = Vec::new();
@@ -319,6 +317,8 @@ struct Session<'a> {
     machines: Machines,
     folder: PathBuf,
     environment: Json,
+    /// The repetition before which the session ends.
+    until: Option<u32>,
     /// What the probe showed in the runs of this session.
     speeds: Vec<SpeedOfRun>,
 }
@@ -342,10 +342,7 @@ impl<'a> Session<'a> {
         })?;
         let around =
             Path::new(&study.name).parent().filter(|p| p.exists()).unwrap_or(Path::new("."));
-        let mut environment = environment::describe(study.base.kind, study.seed, around);
-        if let Some(probed) = crate::probe::loopback() {
-            environment["loopback"] = probed;
-        }
+        let environment = environment::describe(study.base.kind, study.seed, around);
         let plan = plan.allowing(more);
         Ok(Self {
             study,
@@ -355,16 +352,31 @@ impl<'a> Session<'a> {
             machines: Machines::new(keeper, study.base.placement.hosts.clone()),
             folder: options.folder.clone(),
             environment,
+            until: options.until_repetition,
             speeds: Vec::new(),
         })
     }
 
-    /// Connects all hosts, so that one that cannot be used is said before the first run. False when
-    /// the user stopped it.
+    /// The run that comes next in this session, if one does.
+    fn due(&self) -> Option<Planned> {
+        let planned = self.plan.next(&self.ended)?;
+        self.until.is_none_or(|end| planned.repetition < end).then_some(planned)
+    }
+
+    /// Looks at what loopback does by itself; stored with every run of this session.
+    fn probe(&mut self) {
+        if let Some(probed) = crate::probe::loopback() {
+            self.environment["loopback"] = probed;
+        }
+    }
+
+    /// What is done before the first run of the session, if there is one: probes loopback, and connects
+    /// all hosts, so that one that cannot be used is said. False when the user stopped it.
     fn connect(&mut self, interrupted: &AtomicBool) -> Result<bool, StudyError> {
-        if self.plan.next(&self.ended).is_none() {
+        if self.due().is_none() {
             return Ok(true);
         }
+        self.probe();
         let needs = Needs::of(self.study, &self.plan)?;
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let connected = self
