@@ -23,6 +23,8 @@ pub use agent::serve;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;
+#[cfg(test)]
+pub(crate) use connection::Pipe;
 pub(crate) use connection::{Connection, HostError, Ticket};
 pub(crate) use remote::{Remote, Runner};
 pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};

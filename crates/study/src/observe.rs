@@ -311,9 +311,8 @@ impl Observer<'_> {
         }
         watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
-        watch.look();
+        let outcome = outcome.and_then(|()| Ok(watch.last_look()?));
         let speeds = probe.map(Probe::end).unwrap_or_default();
-        let outcome = outcome.and_then(|()| Ok(watch.await_looks()?));
         let outcome = outcome.and_then(|()| results(&mut generators, workload));
         for mut generator in generators {
             generator.ask_to_stop(StopSignal::Interrupt);
@@ -322,13 +321,13 @@ impl Observer<'_> {
         let generators = outcome?;
         let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
         let Watch { members, mut processes, hosts, .. } = watch;
-        for (_, _, process) in &mut processes {
+        for (_, process) in &mut processes {
             process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
         }
         let mut observed = Observed {
             generators,
             members,
-            processes: processes.into_iter().map(|(_, _, process)| process).collect(),
+            processes: processes.into_iter().map(|(_, process)| process).collect(),
             hosts,
             speeds,
             killed: Vec::new(),
@@ -443,7 +442,7 @@ fn results(
 /// Collects snapshots and counters.
 struct Watch {
     members: Vec<ObservedMember>,
-    processes: Vec<(Option<String>, Accounting, Process)>,
+    processes: Vec<(Accounting, Process)>,
     hosts: Vec<HostSample>,
     /// The agents of other hosts.
     agents: Vec<WatchedAgent>,
@@ -462,11 +461,14 @@ struct WatchedAgent {
 impl Watch {
     fn new(running: &Running, entry: Option<TierId>, duration: Duration) -> Self {
         let interval = (duration / 10).clamp(Duration::from_millis(100), SNAPSHOT_INTERVAL);
+        let host_of = |member: &Member| {
+            member.process.as_ref().map_or_else(|| LOCALHOST.to_owned(), Runner::host)
+        };
         let member = |member: &Member| ObservedMember {
             part: member.part.clone(),
             kind: member.kind.clone(),
             number: member.number,
-            host: host_of(member.process.as_ref()).unwrap_or_else(|| LOCALHOST.to_owned()),
+            host: host_of(member),
             address: member.address.clone(),
             pid: member.process.as_ref().map_or(0, Runner::pid),
             command: member.process.as_ref().map(|p| p.command().to_owned()).unwrap_or_default(),
@@ -476,12 +478,12 @@ impl Watch {
         };
         let of_tiers = running.members.iter().map(|member| {
             let pid = member.process.as_ref().map_or(0, Runner::pid);
-            let host = host_of(member.process.as_ref());
-            let process = process(member.part.clone(), member.number, pid, host.as_deref());
-            (host, member.accounting.clone(), process)
+            let process = process(member.part.clone(), member.number, pid, host_of(member));
+            (member.accounting.clone(), process)
         });
         let pid = std::process::id();
-        let itself = (None, Accounting::Process(pid), process(Part::study(), 0, pid, None));
+        let itself = process(Part::study(), 0, pid, LOCALHOST.to_owned());
+        let itself = (Accounting::Process(pid), itself);
         Self {
             members: running.members.iter().map(member).collect(),
             processes: of_tiers.chain(std::iter::once(itself)).collect(),
@@ -495,9 +497,8 @@ impl Watch {
     /// Looks at the generators as well from now on.
     fn add_generators(&mut self, generators: &[Runner]) {
         self.processes.extend((0..).zip(generators).map(|(number, generator)| {
-            let host = host_of(Some(generator));
-            let process = process(Part::generator(), number, generator.pid(), host.as_deref());
-            (host, Accounting::Process(generator.pid()), process)
+            let pid = generator.pid();
+            (Accounting::Process(pid), process(Part::generator(), number, pid, generator.host()))
         }));
     }
 
@@ -512,8 +513,8 @@ impl Watch {
             let body = answer.filter(|(status, _)| *status == 200).map(|(_, body)| body);
             member.take_in(body.map(|body| serde_json::from_slice(&body)));
         }
-        let here = self.processes.iter_mut().filter(|(host, ..)| host.is_none());
-        for (_, accounting, process) in here {
+        let here = self.processes.iter_mut().filter(|(_, process)| process.host == LOCALHOST);
+        for (accounting, process) in here {
             let found = match process.part.role {
                 Role::Study => own_process(),
                 Role::Tier | Role::Link | Role::Generator => sample::accounting(accounting),
@@ -532,8 +533,8 @@ impl Watch {
         let name = agent.connection.name();
         let of_host = self.members.iter().filter(|member| member.host == name);
         let snapshots = of_host.filter_map(|member| member.metrics.clone()).collect();
-        let of_host = self.processes.iter().filter(|(host, ..)| host.as_deref() == Some(name));
-        let accounts = of_host.map(|(_, accounting, _)| accounting.clone()).collect();
+        let of_host = self.processes.iter().filter(|(_, process)| process.host == name);
+        let accounts = of_host.map(|(accounting, _)| accounting.clone()).collect();
         let ticket = agent.connection.send(What::Look { snapshots, accounts });
         self.agents[index].asked = Some(ticket);
     }
@@ -547,6 +548,13 @@ impl Watch {
             self.keep(index, answer?);
         }
         Ok(())
+    }
+
+    /// What everything had done in the end: an answer to an older question does not say it.
+    fn last_look(&mut self) -> Result<(), ProcessError> {
+        self.await_looks()?;
+        self.look();
+        self.await_looks()
     }
 
     /// Waits for the answers that have not come.
@@ -569,8 +577,8 @@ impl Watch {
         for (member, snapshot) in with_page.zip(looked.snapshots) {
             member.take_in(snapshot.map(serde_json::from_value));
         }
-        let of_host = self.processes.iter_mut().filter(|(host, ..)| host.as_deref() == Some(&name));
-        for ((_, _, process), found) in of_host.zip(looked.accounts) {
+        let of_host = self.processes.iter_mut().filter(|(_, process)| process.host == name);
+        for ((_, process), found) in of_host.zip(looked.accounts) {
             add(process, found);
         }
         self.hosts.extend(looked.host.map(|sample| HostSample { host: name, ..sample }));
@@ -597,14 +605,9 @@ impl Watch {
 }
 
 /// A process that nothing is known of yet.
-fn process(part: Part, instance: u32, pid: u32, host: Option<&str>) -> Process {
+fn process(part: Part, instance: u32, pid: u32, host: String) -> Process {
     let (samples, threads) = (Vec::new(), Vec::new());
-    Process { part, instance, host: host.unwrap_or(LOCALHOST).to_owned(), pid, samples, threads }
-}
-
-/// The host of what runs on another.
-fn host_of(runner: Option<&Runner>) -> Option<String> {
-    runner.and_then(Runner::agent).map(|agent| agent.name().to_owned())
+    Process { part, instance, host, pid, samples, threads }
 }
 
 impl ObservedMember {
@@ -640,4 +643,57 @@ pub(crate) fn mixed(a: u64, b: u64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     // 53 bits, so that every number that is printed or stored is exact anywhere.
     (x ^ (x >> 31)) >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::hosts::Pipe;
+    use crate::hosts::protocol::{Hello, Line, Outcome, Request};
+
+    /// An agent that counts what it is asked to look at, until its input ends.
+    fn counting(far: &UnixStream) {
+        let say = |line: &Line| writeln!(&mut &*far, "{}", serde_json::to_string(line).unwrap());
+        say(&Line::Hello(Hello::default())).unwrap();
+        let mut looks = 0;
+        for line in BufReader::new(far).lines().map_while(Result::ok) {
+            let Request { id, what } = serde_json::from_str(&line).unwrap();
+            let outcome = match what {
+                What::Clock => Outcome::ClockNs(monotonic_ns()),
+                What::Look { .. } => {
+                    looks += 1;
+                    let mut sample = sample::host("").unwrap();
+                    sample.at_ns = looks;
+                    Outcome::Ok(json!(Looked { host: Some(sample), ..Looked::default() }))
+                }
+                _ => Outcome::Ok(json!(true)),
+            };
+            // Who says goodbye does not wait for more.
+            say(&Line::Answer { id, outcome }).unwrap_or_default();
+        }
+    }
+
+    /// An agent that had not answered yet was not asked again, and its older answer taken as the last.
+    #[test]
+    fn the_last_look_is_one_that_was_asked_for_at_the_end() {
+        let (far, near) = UnixStream::pair().unwrap();
+        let agent = std::thread::spawn(move || counting(&far));
+        let output = Box::new(BufReader::new(near.try_clone().unwrap()));
+        let pipe = Pipe { input: Box::new(near), output, carrier: None };
+        let mut connection = Connection::start("h1", pipe).unwrap();
+        connection.arrive(None, &|| false).unwrap();
+        let mut watch = Watch::new(&Running::default(), None, Duration::from_secs(1));
+        watch.agents = vec![WatchedAgent { connection: Arc::new(connection), asked: None }];
+        watch.look();
+        watch.last_look().unwrap();
+        let there = watch.hosts.iter().filter(|sample| sample.host == "h1");
+        assert_eq!(there.map(|sample| sample.at_ns).collect::<Vec<_>>(), [1, 2]);
+        drop(watch);
+        agent.join().unwrap();
+    }
 }
