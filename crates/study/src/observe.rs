@@ -21,7 +21,7 @@ use crate::sample;
 use crate::settings::Settings;
 use crate::speed::Probe;
 use crate::template::Values;
-use crate::topology::{Accounting, CLIENTS, Source, StopSignal};
+use crate::topology::{Accounting, CLIENTS, StopSignal};
 use crate::workload::Workload;
 
 /// Between two looks at what runs.
@@ -161,19 +161,15 @@ impl Observer<'_> {
     /// Measures the way from each host to each other that something there talks to, once a pair.
     fn ways(&self, running: &Running) -> Vec<Way> {
         let settings = self.settings;
-        let instances = |tier: &str| match settings.topology.tier(tier).map(|tier| &tier.source) {
-            Some(Source::Started(started)) => started.instances,
-            _ if tier == CLIENTS => settings.workload.generators,
-            _ => 0,
-        };
         let placement = &settings.placement;
         let mut known = BTreeSet::new();
         let mut ways = Vec::new();
         for (from, to) in settings.topology.edges() {
             // Straight there: not through a link that stands for a network.
             let addresses = running.reach(&to, &to, At::Here);
+            let askers = settings.topology.started(&from, settings.workload.generators);
             for (at, (number, address)) in placement
-                .of(&from, instances(&from))
+                .of(&from, askers)
                 .into_iter()
                 .flat_map(|at| (0..).zip(addresses).map(move |address| (at, address)))
             {

@@ -251,11 +251,8 @@ impl Starter<'_> {
 
     /// A relay on each host that asks, with a route to each instance of the tier behind it.
     fn link(&mut self, running: &mut Running, link: &Link) -> Result<(), ProcessError> {
-        let askers = match self.settings.topology.tier(&link.from).map(|tier| &tier.source) {
-            Some(Source::Started(started)) => started.instances,
-            Some(Source::Attached(_)) => 1,
-            None => self.settings.workload.generators,
-        };
+        let generators = self.settings.workload.generators;
+        let askers = self.settings.topology.instances(&link.from, generators);
         let hosts = self.settings.placement.of(&link.from, askers);
         for (number, at) in (0..).zip(hosts) {
             self.relay(running, link, number, at)?;

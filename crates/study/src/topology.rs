@@ -146,6 +146,21 @@ impl Topology {
         self.tiers.iter().find(|tier| tier.name == *name)
     }
 
+    /// How many instances of a tier there are; of [`CLIENTS`] they are the generators.
+    #[must_use]
+    pub fn instances(&self, name: &str, generators: u32) -> u32 {
+        let clients = if name == CLIENTS { generators } else { 0 };
+        self.tier(name).map_or(clients, TierSpec::instances)
+    }
+
+    /// Of those, how many the study starts: only these have a place.
+    #[must_use]
+    pub fn started(&self, name: &str, generators: u32) -> u32 {
+        let runs_already =
+            self.tier(name).is_some_and(|tier| matches!(tier.source, Source::Attached(_)));
+        if runs_already { 0 } else { self.instances(name, generators) }
+    }
+
     /// Names of all pairs that may carry a link, as the study file writes them.
     #[must_use]
     pub fn edges(&self) -> Vec<(String, String)> {
@@ -164,10 +179,7 @@ impl Topology {
         let tiers = self.tiers.iter().map(|tier| TierNode {
             tier: tier.name.clone(),
             kind: tier.kind.clone(),
-            instances: match &tier.source {
-                Source::Started(started) => started.instances,
-                Source::Attached(instances) => u32::try_from(instances.len()).unwrap_or(u32::MAX),
-            },
+            instances: tier.instances(),
             pools: tier.pools.clone(),
         });
         let tier = |name: &str| self.tier(name).map(|tier| tier.name.clone());
@@ -234,6 +246,15 @@ pub(crate) fn tier_name(section: &mut Section<'_>, before: &[TierSpec]) -> Resul
 }
 
 impl TierSpec {
+    /// How many instances it has.
+    #[must_use]
+    pub fn instances(&self) -> u32 {
+        match &self.source {
+            Source::Started(started) => started.instances,
+            Source::Attached(instances) => u32::try_from(instances.len()).unwrap_or(u32::MAX),
+        }
+    }
+
     /// The tiers that it connects to; they are started before it.
     pub fn connects_to(&self) -> impl Iterator<Item = &String> {
         self.backends.iter().chain(&self.joins)

@@ -192,14 +192,10 @@ impl Placement {
 
     /// Refuses what could not be reached: loopback is not seen from elsewhere.
     fn check(&self, topology: &Topology, generators: u32) -> Result<(), Problem> {
-        let instances = |tier: &str| match topology.tier(tier).map(|tier| &tier.source) {
-            Some(Source::Started(started)) => started.instances,
-            _ if tier == CLIENTS => generators,
-            _ => 0,
-        };
+        let places = |tier: &str| self.of(tier, topology.started(tier, generators));
         for (from, to) in topology.edges() {
-            for at in self.of(&to, instances(&to)) {
-                let elsewhere = self.of(&from, instances(&from)).into_iter().find(|a| *a != at);
+            for at in places(&to) {
+                let elsewhere = places(&from).into_iter().find(|asker| *asker != at);
                 let Some(asker) = elsewhere else { continue };
                 if asker == At::Here && at != At::Here && self.needs_address(at, true) {
                     let host = self.name(at);
