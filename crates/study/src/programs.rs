@@ -3,39 +3,41 @@
 use std::path::Path;
 
 use crate::file::StudyFile;
-use crate::hosts::At;
+use crate::hosts::{At, Needs};
 use crate::plan::Plan;
 use crate::quota;
 use crate::study::StudyError;
-use crate::topology::{Source, TierSpec};
+use crate::topology::Source;
 
-/// Refuses a study whose programs are not there, before anything is started.
+/// Refuses a study that starts a program here, in any of its configurations, that is not there; before
+/// anything is started.
 ///
 /// # Errors
 /// [`StudyError::NotInstalled`], [`StudyError::NoProgram`] and [`StudyError::Quota`].
 pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
+    // What is wrong with the plan is said where the study is run.
+    let Ok(plan) = Plan::of(study) else { return Ok(()) };
+    let needs = Needs::of(study, &plan)?;
     for (program, package) in study.base.kind.programs {
-        if needed_here(study, program) && !is_there(program) {
+        // Not where every tier that is this program is placed on another host.
+        let here = !needs.is_a_tier(program) || needs.here().any(|(_, needed)| needed == program);
+        if here && !is_there(program) {
             let (program, package) = ((*program).to_owned(), (*package).to_owned());
             return Err(StudyError::NotInstalled { program, package });
         }
     }
-    check_quotas(study)?;
-    for tier in &study.base.topology.tiers {
-        let Source::Started(started) = &tier.source else { continue };
-        let Some(program) = started.command.first() else { continue };
-        let here = runs_here(study, tier);
-        if here && !program.contains('{') && !is_there(program) {
-            let (tier, program) = (tier.name.to_string(), program.clone());
-            return Err(StudyError::NoProgram { tier, program });
+    check_quotas(study, &plan)?;
+    match needs.here().find(|(_, program)| !is_there(program)) {
+        None => Ok(()),
+        Some((tier, program)) => {
+            let (tier, program) = (tier.clone(), program.clone());
+            Err(StudyError::NoProgram { tier, program })
         }
     }
-    Ok(())
 }
 
 /// Whether the cores of every configuration can be limited as it asks.
-fn check_quotas(study: &StudyFile) -> Result<(), StudyError> {
-    let Ok(plan) = Plan::of(study) else { return Ok(()) };
+fn check_quotas(study: &StudyFile, plan: &Plan) -> Result<(), StudyError> {
     for levels in &plan.configurations {
         let settings = study.settings(levels)?;
         let mut cores = Vec::new();
@@ -50,26 +52,6 @@ fn check_quotas(study: &StudyFile) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Whether some instance of a tier runs on this machine.
-fn runs_here(study: &StudyFile, tier: &TierSpec) -> bool {
-    let instances = match &tier.source {
-        Source::Started(started) => started.instances,
-        Source::Attached(_) => 1,
-    };
-    study.base.placement.of(tier.name.as_str(), instances).contains(&At::Here)
-}
-
-/// Whether a program of the system is needed on this machine: not where every tier that is this
-/// program is placed on another host.
-fn needed_here(study: &StudyFile, program: &str) -> bool {
-    let is_it = |tier: &&TierSpec| match &tier.source {
-        Source::Started(started) => started.command.first().is_some_and(|word| word == program),
-        Source::Attached(_) => false,
-    };
-    let mut tiers = study.base.topology.tiers.iter().filter(is_it).peekable();
-    tiers.peek().is_none() || tiers.any(|tier| runs_here(study, tier))
-}
-
 /// A path is looked at as it is, a name in the folders of `PATH`.
 pub(crate) fn is_there(program: &str) -> bool {
     if program.contains('/') {
@@ -77,4 +59,26 @@ pub(crate) fn is_there(program: &str) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place may be a factor: what only some configurations start here is needed here as well.
+    #[test]
+    fn a_program_is_needed_here_when_any_configuration_starts_it_here() {
+        let check = |places: &str| {
+            let text = format!(
+                "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'web'\n\
+                 command = ['no-such-program', '{{port}}']\n[workload]\npath = '/'\n[hosts]\n\
+                 far = {{ address = '10.0.1.2' }}\nhere = {{ address = '10.0.1.1' }}\n[place]\n\
+                 web = 'far'\nclients = 'far'\n[factors]\n'place.web' = {places}\n"
+            );
+            check_programs(&StudyFile::parse("x.toml", text, false, &[]).unwrap())
+        };
+        assert!(check("[['far']]").is_ok());
+        let refused = check("[['far'], ['here']]").unwrap_err().to_string();
+        assert!(refused.contains("tier `web`") && refused.contains("no-such-program"), "{refused}");
+    }
 }

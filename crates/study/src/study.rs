@@ -377,6 +377,9 @@ impl<'a> Session<'a> {
             return Ok(true);
         }
         self.probe();
+        if self.study.base.placement.hosts.list.is_empty() {
+            return Ok(true);
+        }
         let needs = Needs::of(self.study, &self.plan)?;
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let connected = self

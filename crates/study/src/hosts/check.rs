@@ -15,13 +15,13 @@ use crate::topology::{CLIENTS, Source};
 /// Room below which a host is refused: logs and results of a run have to lie somewhere.
 const LEAST_FREE_BYTES: u64 = 16 << 20;
 
-/// What is placed on the hosts over all configurations, and what that needs.
+/// What runs here and on the hosts over all configurations, and what that needs.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
-    /// By host: tier and program.
-    programs: BTreeMap<usize, BTreeSet<(String, String)>>,
-    /// By host: what runs there.
-    placed: BTreeMap<usize, BTreeSet<String>>,
+    /// By place: tier and program.
+    programs: BTreeMap<At, BTreeSet<(String, String)>>,
+    /// By place: what runs there.
+    placed: BTreeMap<At, BTreeSet<String>>,
 }
 
 impl Needs {
@@ -32,29 +32,40 @@ impl Needs {
             let settings = study.settings(levels)?;
             let placement = &settings.placement;
             for host in placement.used() {
-                needs.programs.entry(host).or_default();
+                needs.programs.entry(At::Host(host)).or_default();
             }
             for tier in &settings.topology.tiers {
                 let Source::Started(started) = &tier.source else { continue };
                 let own = started.command.first().filter(|program| !program.contains('{'));
                 for at in placement.of(tier.name.as_str(), started.instances) {
-                    let At::Host(host) = at else { continue };
-                    needs.placed.entry(host).or_default().insert(tier.name.to_string());
-                    let programs = needs.programs.entry(host).or_default();
+                    needs.placed.entry(at).or_default().insert(tier.name.to_string());
+                    let programs = needs.programs.entry(at).or_default();
                     programs.extend(own.map(|own| (tier.name.to_string(), own.clone())));
                 }
             }
             for at in placement.of(CLIENTS, settings.workload.generators) {
-                if let At::Host(host) = at {
-                    needs.placed.entry(host).or_default().insert(CLIENTS.to_owned());
-                }
+                needs.placed.entry(at).or_default().insert(CLIENTS.to_owned());
             }
         }
         Ok(needs)
     }
 
     pub(crate) fn hosts(&self) -> Vec<usize> {
-        self.programs.keys().copied().collect()
+        let hosts = self.programs.keys().filter_map(|at| match at {
+            At::Host(host) => Some(*host),
+            At::Here => None,
+        });
+        hosts.collect()
+    }
+
+    /// Tiers that are started on this machine, each with its program.
+    pub(crate) fn here(&self) -> impl Iterator<Item = &(String, String)> {
+        self.programs.get(&At::Here).into_iter().flatten()
+    }
+
+    /// Whether some tier, wherever it is, is this program.
+    pub(crate) fn is_a_tier(&self, program: &str) -> bool {
+        self.programs.values().flatten().any(|(_, of_tier)| of_tier == program)
     }
 
     /// Refuses the first host that lacks a program or room.
@@ -62,7 +73,7 @@ impl Needs {
         for (host, agent) in machines.agents() {
             let refused =
                 |what: String| HostError::Unusable { host: agent.name().to_owned(), what };
-            let Some(programs) = self.programs.get(&host) else { continue };
+            let Some(programs) = self.programs.get(&At::Host(host)) else { continue };
             let names = programs.iter().map(|(_, program)| program.clone()).collect();
             let missing: Vec<String> = agent.ask(What::Missing { programs: names })?;
             if let Some((tier, program)) =
@@ -144,7 +155,8 @@ impl Needs {
         let mut reports = Vec::new();
         for (host, agent) in machines.agents() {
             agent.ping(PINGS)?;
-            let address = machines.address(At::Host(host));
+            let at = At::Host(host);
+            let address = machines.address(at);
             // That there are ports shows that the address is the host's own.
             let what = What::FreePorts { address: address.clone(), count: 1 };
             agent.ask::<Vec<u16>>(what)?;
@@ -154,7 +166,7 @@ impl Needs {
             };
             let fit = ClockFit::of(&agent.pings()).ok_or_else(lost)?;
             let hello = agent.hello();
-            let placed = self.placed.get(&host).into_iter().flatten().cloned().collect();
+            let placed = self.placed.get(&at).into_iter().flatten().cloned().collect();
             reports.push(HostReport {
                 name: agent.name().to_owned(),
                 machine: hello.machine.clone(),
