@@ -221,14 +221,7 @@ impl Configuration {
     #[must_use]
     pub fn doubts(&self) -> Vec<Caveat> {
         let lists = self.repetitions.iter().map(|repetition| repetition.run.caveats.as_slice());
-        let of = kendall_units::whole_u64(exact_f64(self.repetitions.len()));
-        let in_runs = |(caveat, runs): (&Caveat, u64)| Caveat::InRuns {
-            what: Box::new(caveat.clone()),
-            runs,
-            of,
-            set: None,
-        };
-        Caveat::by_kind(lists).into_iter().map(in_runs).collect()
+        Caveat::in_runs(lists, None)
     }
 
     /// X at the clients.

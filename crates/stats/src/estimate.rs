@@ -662,6 +662,21 @@ impl Caveat {
         }
     }
 
+    /// Those of some runs of one result, as it carries them: each kind once, with how many of the runs have
+    /// it; `set` names the result where there are several.
+    pub fn in_runs<'a>(
+        lists: impl IntoIterator<Item = &'a [Self]>,
+        set: Option<&str>,
+    ) -> Vec<Self> {
+        let mut of = 0;
+        let kinds = Self::by_kind(lists.into_iter().inspect(|_| of += 1));
+        let in_runs = |(what, runs): (&Self, u64)| {
+            let (what, set) = (Box::new(what.clone()), set.map(str::to_owned));
+            Self::InRuns { what, runs, of, set }
+        };
+        kinds.into_iter().map(in_runs).collect()
+    }
+
     /// The first of each kind with how many lists have one of it: `lists` has one entry a run.
     pub fn by_kind<'a>(lists: impl IntoIterator<Item = &'a [Self]>) -> Vec<(&'a Self, u64)> {
         let mut kinds: Vec<(&Self, u64)> = Vec::new();
@@ -712,8 +727,9 @@ mod tests {
         // Digits do not make two remarks one, nor two figures one remark two.
         assert_eq!(counts, [2, 1, 1, 1, 1]);
         assert_eq!(kinds[0].0, &few(0.99, 400.0));
-        let carried =
-            Caveat::InRuns { what: Box::new(kinds[0].0.clone()), runs: 2, of: 3, set: None };
+        let what = Box::new(kinds[0].0.clone());
+        let carried = Caveat::InRuns { what, runs: 2, of: 3, set: None };
+        assert_eq!(Caveat::in_runs(runs.iter().map(Vec::as_slice), None)[0], carried);
         let json = serde_json::to_string(&carried).unwrap();
         assert_eq!(serde_json::from_str::<Caveat>(&json).unwrap(), carried);
         assert!(carried.to_string().ends_with("(in 2 of 3 runs)"), "{carried}");

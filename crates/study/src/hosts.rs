@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use agent::serve;
+pub(crate) use carry::hex;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;
@@ -230,8 +231,6 @@ impl Machines {
     /// Starts a process.
     pub(crate) fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
         let Some(agent) = self.agent(at)?.map(Arc::clone) else {
-            // A port file of an earlier try would be taken for this one's.
-            std::fs::remove_file(launch.folder.join("port")).unwrap_or_default();
             return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));
         };
         let far_folder = far_folder(&launch.folder);
@@ -303,16 +302,10 @@ impl Machines {
     pub(crate) fn end_clocks(&self) -> Result<Vec<HostClock>, HostError> {
         let mut clocks = Vec::new();
         for (_, agent) in self.agents() {
-            agent.ping(PINGS)?;
-            let lost = |what: &str| HostError::Lost {
-                host: agent.name().to_owned(),
-                what: what.to_owned(),
-            };
-            let fit = ClockFit::of(&agent.pings()).ok_or_else(|| lost("it told no time"))?;
             clocks.push(HostClock {
                 host: agent.name().to_owned(),
                 hello: agent.hello().clone(),
-                fit,
+                fit: agent.clock_fit()?,
                 silence: agent.longest_silence(),
             });
         }

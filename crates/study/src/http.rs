@@ -7,6 +7,15 @@ use std::time::Duration;
 /// Longest answer that is read.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// How long a snapshot may take.
+const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
+
+/// What the tier behind this address says of itself just now.
+pub(crate) fn snapshot(address: &str) -> Option<Vec<u8>> {
+    let (status, body) = get(address, "/snapshot", SNAPSHOT_DEADLINE).ok()?;
+    (status == 200).then_some(body)
+}
+
 /// Status and body of `GET http://ADDRESS/PATH`.
 pub(crate) fn get(
     address: &str,

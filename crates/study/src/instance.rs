@@ -146,6 +146,8 @@ impl Instance {
             std::fs::remove_dir_all(scratch).unwrap_or_default();
         }
         std::fs::create_dir_all(&launch.folder).map_err(failed)?;
+        // A port file of an earlier try would be taken for this one's.
+        std::fs::remove_file(launch.folder.join("port")).unwrap_or_default();
         let output = File::create(launch.folder.join("output")).map_err(failed)?;
         let error = File::create(launch.folder.join("log")).map_err(failed)?;
         let quota = launch

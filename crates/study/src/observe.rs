@@ -13,7 +13,7 @@ use kendall_store::{HostSample, Process, SpeedSample};
 
 use crate::clock::monotonic_ns;
 use crate::hosts::protocol::{self, Looked, What};
-use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket, Way};
+use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket, Way, hex};
 use crate::http;
 use crate::instance::{Launch, ProcessError};
 use crate::place::{Member, Running, Starter};
@@ -32,9 +32,6 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two tellings of how a run does.
 const LIVE_INTERVAL_NS: u64 = 1_000_000_000;
-
-/// How long a snapshot may take.
-const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How long filling may take.
 const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
@@ -392,7 +389,7 @@ impl Observer<'_> {
 fn secret() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }
 
 /// What the generators printed.
@@ -505,8 +502,7 @@ impl Watch {
         }
         for member in self.members.iter_mut().filter(|member| member.host == LOCALHOST) {
             let Some(metrics) = &member.metrics else { continue };
-            let answer = http::get(metrics, "/snapshot", SNAPSHOT_DEADLINE).ok();
-            let body = answer.filter(|(status, _)| *status == 200).map(|(_, body)| body);
+            let body = http::snapshot(metrics);
             member.take_in(body.map(|body| serde_json::from_slice(&body)));
         }
         let here = self.processes.iter_mut().filter(|(_, process)| process.host == LOCALHOST);

@@ -296,16 +296,11 @@ pub fn run_beside(
 /// What its runs doubt, a search doubts too: each kind once, with how many runs carry it.
 fn doubt(line: &mut SearchLine, runs: &[Run]) {
     let Some(found) = &mut line.found else { return };
-    let of_line: Vec<&Run> = runs
+    let of_line = runs
         .iter()
         .filter(|run| run.is_usable())
-        .filter(|run| line.levels.iter().all(|level| run.factors.contains(level)))
-        .collect();
-    let of = kendall_units::whole_u64(kendall_units::exact_f64(of_line.len()));
-    let doubts: Vec<Caveat> = Caveat::by_kind(of_line.iter().map(|run| run.caveats.as_slice()))
-        .into_iter()
-        .map(|(what, runs)| Caveat::InRuns { what: Box::new(what.clone()), runs, of, set: None })
-        .collect();
+        .filter(|run| line.levels.iter().all(|level| run.factors.contains(level)));
+    let doubts = Caveat::in_runs(of_line.map(|run| run.caveats.as_slice()), None);
     found.maximum_throughput_per_s.caveats.extend(doubts);
 }
 

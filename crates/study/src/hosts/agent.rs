@@ -36,9 +36,6 @@ use crate::topology::Accounting;
 /// Requests that may wait for the main thread.
 const BACKLOG: usize = 1_024;
 
-/// How long a snapshot may take.
-const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
-
 /// How long one connection for a round trip may take.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -265,8 +262,6 @@ impl<W: Write + Send + 'static> Agent<W> {
 
     fn start(self: &Arc<Self>, start: StartProcess, number: u32) -> Result<StartedProcess, String> {
         let folder = self.within(&start.folder)?;
-        // A port file of an earlier try would be taken for this one's.
-        std::fs::remove_file(folder.join("port")).unwrap_or_default();
         let launch = Launch {
             name: start.name,
             command: start.command,
@@ -333,9 +328,7 @@ impl<W: Write + Send + 'static> Agent<W> {
 
 fn look(snapshots: &[String], accounts: &[Accounting]) -> Looked {
     let snapshot = |address: &String| {
-        let answer = http::get(address, "/snapshot", SNAPSHOT_DEADLINE).ok();
-        let (_, body) = answer.filter(|(status, _)| *status == 200)?;
-        serde_json::from_slice(&body).ok()
+        http::snapshot(address).and_then(|body| serde_json::from_slice(&body).ok())
     };
     Looked {
         snapshots: snapshots.iter().map(snapshot).collect(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::protocol::What;
-use super::{At, ClockFit, HostError, Machines, PINGS};
+use super::{At, HostError, Machines};
 use crate::file::StudyFile;
 use crate::keep::Keeper;
 use crate::plan::Plan;
@@ -154,17 +154,12 @@ impl Needs {
         self.check(machines, study)?;
         let mut reports = Vec::new();
         for (host, agent) in machines.agents() {
-            agent.ping(PINGS)?;
+            let fit = agent.clock_fit()?;
             let at = At::Host(host);
             let address = machines.address(at);
             // That there are ports shows that the address is the host's own.
             let what = What::FreePorts { address: address.clone(), count: 1 };
             agent.ask::<Vec<u16>>(what)?;
-            let lost = || HostError::Lost {
-                host: agent.name().to_owned(),
-                what: "it told no time".to_owned(),
-            };
-            let fit = ClockFit::of(&agent.pings()).ok_or_else(lost)?;
             let hello = agent.hello();
             let placed = self.placed.get(&at).into_iter().flatten().cloned().collect();
             reports.push(HostReport {

@@ -10,8 +10,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use super::PINGS;
 use super::carry::{Bootstrap, Program};
-use super::clocks::Ping;
+use super::clocks::{ClockFit, Ping};
 use super::protocol::{BEAT_S, End, Hello, LEASE_S, LONGEST_LINE, Line, Outcome, Request, What};
 use crate::clock::monotonic_ns;
 
@@ -443,6 +444,13 @@ impl Connection {
             self.ask::<u64>(What::Clock)?;
         }
         Ok(())
+    }
+
+    /// Asks for the clock once more; what all pings since they were forgotten tell.
+    pub(crate) fn clock_fit(&self) -> Result<ClockFit, HostError> {
+        self.ping(PINGS)?;
+        let untold = || self.lost_error("it told no time".to_owned());
+        ClockFit::of(&self.pings()).ok_or_else(untold)
     }
 
     /// Forgets what was heard before, at the start of a run.

@@ -342,14 +342,7 @@ impl ResultSet {
 
 /// Doubts of the runs, once a kind: the first with its figures, and how many runs carry it.
 fn doubts(set: &str, runs: &[&Run]) -> Vec<Caveat> {
-    let of = count(runs.len());
-    Caveat::by_kind(runs.iter().map(|run| run.caveats.as_slice()))
-        .into_iter()
-        .map(|(caveat, runs)| {
-            let (what, set) = (Box::new(caveat.clone()), Some(set.to_owned()));
-            Caveat::InRuns { what, runs, of, set }
-        })
-        .collect()
+    Caveat::in_runs(runs.iter().map(|run| run.caveats.as_slice()), Some(set))
 }
 
 /// Leaves of a JSON value, by dotted path.
