@@ -118,10 +118,7 @@ impl Machines {
             missing.iter().filter_map(|host| Some((*host, self.hosts.list.get(*host)?))).collect();
         let mut running = match &mut self.pods {
             None => Vec::new(),
-            Some(pods) => {
-                let specs: Vec<&HostSpec> = specs.iter().map(|(_, spec)| *spec).collect();
-                pods.bring(&specs, interrupted)?
-            }
+            Some(pods) => pods.bring(&specs, interrupted)?,
         }
         .into_iter();
         // All of them first: they come up at the same time.
@@ -221,10 +218,7 @@ impl Machines {
             let spawn = |source| ProcessError::Spawn { name: name.to_owned(), source };
             return Ok((free_port(&address).map_err(spawn)?, free_port(LOOPBACK).map_err(spawn)?));
         };
-        let one = |address: String| -> Result<u16, HostError> {
-            let ports: Vec<u16> = agent.ask(What::FreePorts { address, count: 1 })?;
-            Ok(ports.first().copied().unwrap_or(0))
-        };
+        let one = |address: String| agent.ask::<u16>(What::FreePort { address });
         Ok((one(address)?, one(LOOPBACK.to_owned())?))
     }
 

@@ -222,10 +222,9 @@ impl<W: Write + Send + 'static> Agent<W> {
                     programs.into_iter().filter(|program| !is_there(program)).collect();
                 self.answer(id, Ok(missing));
             }
-            What::FreePorts { address, count } => {
-                let ports: std::io::Result<Vec<u16>> =
-                    (0..count).map(|_| free_port(&address)).collect();
-                self.answer(id, ports.map_err(|error| format!("no port on {address}: {error}")));
+            What::FreePort { address } => {
+                let port = free_port(&address);
+                self.answer(id, port.map_err(|error| format!("no port on {address}: {error}")));
             }
             What::Ready(ready) => self.answer(id, self.ready(&ready)),
             What::Finish { process, deadline_ms } => {

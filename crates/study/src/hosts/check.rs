@@ -157,9 +157,8 @@ impl Needs {
             let fit = agent.clock_fit()?;
             let at = At::Host(host);
             let address = machines.address(at);
-            // That there are ports shows that the address is the host's own.
-            let what = What::FreePorts { address: address.clone(), count: 1 };
-            agent.ask::<Vec<u16>>(what)?;
+            // That there is a port shows that the address is the host's own.
+            agent.ask::<u16>(What::FreePort { address: address.clone() })?;
             let hello = agent.hello();
             let placed = self.placed.get(&at).into_iter().flatten().cloned().collect();
             reports.push(HostReport {

@@ -302,9 +302,9 @@ impl Connection {
             }
         };
         // A host without room ends while it is written to; it says why.
-        sent.or_else(|error| {
+        sent.map_err(|error| {
             let said = self.await_first(CONNECT_DEADLINE, interrupted, |_| None::<()>);
-            Err(said.err().unwrap_or_else(|| error.to_string()))
+            said.err().unwrap_or_else(|| error.to_string())
         })
     }
 

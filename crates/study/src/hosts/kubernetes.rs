@@ -50,8 +50,8 @@ pub(super) struct Kubernetes {
     pods: Pods,
     /// Marks all that belongs to this study.
     run: String,
-    /// How many times each host was made.
-    made: BTreeMap<String, u32>,
+    /// How many times each host was made, by its number in the study file.
+    made: BTreeMap<usize, u32>,
 }
 
 /// A pod that runs.
@@ -117,17 +117,21 @@ impl Kubernetes {
         Err(format!("`{shown}`: {} ({})", said.trim(), output.status))
     }
 
-    /// Makes a pod for each of these hosts, and waits until they run; in the order of the hosts.
+    /// Makes a pod for each of these hosts, which have their numbers in the study file, and waits until
+    /// they run; in the order of the hosts.
     pub(super) fn bring(
         &mut self,
-        hosts: &[&HostSpec],
+        hosts: &[(usize, &HostSpec)],
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<Pod>, HostError> {
-        let Some(first) = hosts.first() else { return Ok(Vec::new()) };
+        let Some((_, first)) = hosts.first() else { return Ok(Vec::new()) };
         let failed = |what| HostError::Unusable { host: first.name.clone(), what };
-        let names: Vec<String> = hosts.iter().map(|host| self.next_name(host)).collect();
-        let jobs =
-            hosts.iter().zip(&names).map(|(host, name)| job(&self.pods, &self.run, host, name));
+        let names: Vec<String> =
+            hosts.iter().map(|(number, host)| self.next_name(*number, host)).collect();
+        let jobs = hosts
+            .iter()
+            .zip(&names)
+            .map(|((_, host), name)| job(&self.pods, &self.run, host, name));
         let jobs: Vec<Json> = jobs.collect();
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": jobs }).to_string();
         self.call(&["create", "-f", "-"], &list).map_err(failed)?;
@@ -138,7 +142,7 @@ impl Kubernetes {
             let pods: Json = serde_json::from_str(&asked.map_err(failed)?).unwrap_or_default();
             let waited = Duration::from_nanos(monotonic_ns() - start_ns);
             let mut running = Vec::new();
-            for (host, name) in hosts.iter().zip(&names) {
+            for ((_, host), name) in hosts.iter().zip(&names) {
                 let state = state(&pods, name);
                 if let State::Runs(pod) = state {
                     running.push(pod);
@@ -157,13 +161,15 @@ impl Kubernetes {
     }
 
     /// The name of a host's next Job; what is left of the one before is removed.
-    fn next_name(&mut self, host: &HostSpec) -> String {
-        let before = self.made.get(&host.name).copied().unwrap_or(0);
+    fn next_name(&mut self, number: usize, host: &HostSpec) -> String {
+        let before = self.made.get(&number).copied().unwrap_or(0);
+        let name = |count| job_name(&self.run, (number, host), count);
+        let (last, next) = (name(before), name(before + 1));
         if before > 0 {
-            self.delete(&format!("kendall/job={}", job_name(&self.run, host, before)));
+            self.delete(&format!("kendall/job={last}"));
         }
-        self.made.insert(host.name.clone(), before + 1);
-        job_name(&self.run, host, before + 1)
+        self.made.insert(number, before + 1);
+        next
     }
 
     /// What brings the agent up in a pod.
@@ -209,11 +215,12 @@ fn given_up(state: State, waited: Duration, job: &str) -> Option<String> {
     }
 }
 
-/// A name as Kubernetes takes it.
-fn job_name(run: &str, host: &HostSpec, count: u32) -> String {
+/// A name as Kubernetes takes it: of lower-case letters, and at most 63 of them. The host's number tells
+/// two apart whose names are one then.
+fn job_name(run: &str, (number, host): (usize, &HostSpec), count: u32) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let host: String = host.name.chars().map(plain).take(30).collect();
-    format!("kendall-{run}-{count}-{}", host.trim_matches('-'))
+    let host: String = host.name.chars().map(plain).take(24).collect();
+    format!("kendall-{run}-{number}-{count}-{}", host.trim_matches('-'))
 }
 
 /// The Job of one host.
@@ -344,8 +351,17 @@ mod tests {
 
     #[test]
     fn a_job_asks_for_what_it_may_use_and_ends_whatever_happens() {
-        let name = job_name("1a-2b", &host(), 1);
-        assert_eq!(name, "kendall-1a-2b-1-web-1");
+        let name = job_name("1a-2b", (0, &host()), 1);
+        assert_eq!(name, "kendall-1a-2b-0-1-web-1");
+        // Two hosts had one Job where their names differ in dots only, or late.
+        let of = |number, name: &str| {
+            job_name("1", (number, &HostSpec { name: name.to_owned(), ..host() }), 1)
+        };
+        assert_ne!(of(0, "a.b"), of(1, "a-b"));
+        let long = "x".repeat(100);
+        let name_of_long =
+            job_name("3fffff-ffffffff", (999, &HostSpec { name: long, ..host() }), 999);
+        assert!(name_of_long.len() <= 63, "{name_of_long}");
         let job = job(&pods(), "1a-2b", &host(), &name);
         let spec = &job["spec"];
         assert_eq!(

@@ -37,8 +37,8 @@ pub(crate) enum What {
     Clock,
     /// Which of these programs are not there.
     Missing { programs: Vec<String> },
-    /// Ports on this address that nobody listens on.
-    FreePorts { address: String, count: u32 },
+    /// A port on this address that nobody listens on.
+    FreePort { address: String },
     /// Starts a process.
     Start(StartProcess),
     /// Waits until a process may be used.

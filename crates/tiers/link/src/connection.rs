@@ -1,6 +1,5 @@
 //! One relayed connection: two sockets, two delay lines, and what the kernel said of them.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -59,10 +58,9 @@ pub(crate) enum Write {
 }
 
 impl Endpoint {
-    /// Wraps a socket that does not block; small messages leave at once.
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        Ok(Self { socket, readable: false, writable: false, ending: false })
+    /// Wraps a socket that neither blocks nor delays small writes.
+    pub(crate) const fn new(socket: OwnedFd) -> Self {
+        Self { socket, readable: false, writable: false, ending: false }
     }
 
     pub(crate) fn socket(&self) -> &OwnedFd {

@@ -652,7 +652,7 @@ impl Relay {
     }
 
     fn accepted(&mut self, number: usize, socket: OwnedFd) {
-        let Ok(client) = Endpoint::new(socket) else { return };
+        let client = Endpoint::new(socket);
         let full = self.connections.len() >= self.limits.connections;
         if full {
             self.recorder.limit_hit(LIMIT_CONNECTIONS);
@@ -802,9 +802,13 @@ fn connect(to: SocketAddr) -> io::Result<Endpoint> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // As those have that are accepted.
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
     match rustix::net::connect(&socket, &to) {
         // A refusal that is known at once is announced by the event loop as an error, too.
-        Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED | Errno::INTR) => Endpoint::new(socket),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::CONNREFUSED | Errno::INTR) => {
+            Ok(Endpoint::new(socket))
+        }
         Err(error) => Err(error.into()),
     }
 }
