@@ -98,6 +98,17 @@ fn runs_over_two_hosts_are_answered_with_processors_of_each() {
     let web =
         answer["hosts"].as_array().unwrap().iter().find(|h| h["name"] == "web").unwrap().clone();
     assert!(web["share"]["center"].as_f64().unwrap() < 1e-9, "{answer}");
+    // Whose cores are meant must be said, and of a host that was there.
+    for (asked, says) in [
+        ("cores=8", "say hosts.HOST.cores"),
+        ("cpu_speed=2", "say hosts.HOST.speed"),
+        ("hosts.localhost.cores=8", "`localhost` is no host of these runs"),
+    ] {
+        let output = predict(folder.path(), &["--what-if", asked]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{asked}: {said}");
+        assert!(said.contains(says), "{asked}: {said}");
+    }
 }
 
 #[test]
@@ -303,8 +314,10 @@ fn models_are_scored_on_other_results(folder: &Path) {
         kendall().arg("predict").arg(&out).args(asked).output().unwrap()
     };
     assert!(against("cores=1").status.success());
-    let refused = against("workload.clients=4");
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    for several in ["workload.clients=4", "cores=1,2"] {
+        let refused = against(several);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    }
     assert_eq!(scores["summary"].as_array().unwrap().len(), 3);
     for metric in scores["summary"].as_array().unwrap() {
         let [median, worst] = ["median", "worst"].map(|key| metric[key].as_f64().unwrap());

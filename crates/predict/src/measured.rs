@@ -202,6 +202,15 @@ impl TierView {
         self.view.throughput_per_s * duration_s
     }
 
+    /// Share of what was looked up that it did not have; `None` where it looked nothing up. What never
+    /// happened is not counted.
+    #[must_use]
+    pub fn miss_share(&self) -> Option<f64> {
+        let of = |name: &str| self.outcomes_per_s.get(name).copied().unwrap_or(0.0);
+        let (hits, misses) = (of("hits"), of("misses"));
+        (hits + misses > 0.0).then(|| misses / (hits + misses))
+    }
+
     /// Time that a worker is held at a stretch: for a request, or for a batch.
     #[must_use]
     pub fn held_time_s(&self) -> f64 {

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_predict::twin::structure::{
-    Blueprint, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, miss_share, parts,
-    structure,
+    Blueprint, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts, structure,
 };
 use kendall_predict::twin::{
     CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, System, Twin, Workload,
@@ -100,7 +99,15 @@ pub enum AskError {
     /// The twin says nothing about it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A tier or host that is not there.
+    /// A host that is not there.
+    #[error("`{name}` is no host of these runs and nothing is placed there; the hosts are {known}")]
+    NoHost {
+        /// As it was asked.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A tier that is not there.
     #[error("`{name}` is no tier of this system; its tiers are {known}")]
     NoTier {
         /// As it was asked.
@@ -227,7 +234,7 @@ impl Common {
             let told = tier_facts(node, runs, light, &mut assumed);
             let leaf = light.graph.behind(&node.tier).next().is_none();
             let seen = light.tiers.get(node.tier.as_str()).filter(|_| leaf);
-            if let Some(share) = seen.and_then(|seen| miss_share(seen.hits, seen.misses)) {
+            if let Some(share) = seen.and_then(|seen| seen.miss_share) {
                 misses.insert(node.tier.to_string(), share);
             }
             facts.insert(node.tier.to_string(), told);
@@ -267,7 +274,7 @@ impl Common {
         };
         let level = |key: &String| {
             let number = match key.as_str() {
-                "cores" => Some(f64::from(facts.host.1)),
+                "cores" => facts.only_host().map(|(_, cores)| f64::from(*cores)),
                 "cpu_speed" => Some(1.0),
                 _ => facts
                     .run
@@ -462,7 +469,7 @@ impl Fitted {
     /// The structure of a question.
     ///
     /// # Errors
-    /// [`AskError::NoTier`], [`AskError::Structure`].
+    /// [`AskError::NoTier`], [`AskError::NoHost`], [`AskError::Structure`].
     pub fn system(&self, question: &Question) -> Result<System, AskError> {
         let hardware = &question.hardware;
         let named = hardware.placement.keys().chain(hardware.tier_speeds.keys());
@@ -474,6 +481,12 @@ impl Fitted {
             }
         }
         let (hosts, placement) = self.hosts(hardware);
+        for name in hardware.cores.keys().chain(hardware.speeds.keys()) {
+            if !hosts.iter().any(|host| host.name == *name) {
+                let known: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                return Err(AskError::NoHost { name: name.clone(), known: known.join(", ") });
+            }
+        }
         let mut facts = self.common.facts.clone();
         for (tier, speed) in &hardware.tier_speeds {
             facts.entry(tier.clone()).or_default().speed = *speed;
@@ -512,12 +525,6 @@ impl Fitted {
     #[must_use]
     pub fn own_wait_s(&self, tier: &str) -> Option<f64> {
         self.common.facts.get(tier).map(|facts| facts.wait_s)
-    }
-
-    /// Name of the first host that was measured.
-    #[must_use]
-    pub fn host(&self) -> &str {
-        self.common.hosts.first().map_or("", |(name, _)| name)
     }
 
     fn assumed(&self, question: &Question) -> Vec<String> {

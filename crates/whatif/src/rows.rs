@@ -58,8 +58,6 @@ pub struct RunFacts {
     pub foreign_cores: f64,
     /// Processors that the hosts' own host took away, in cores.
     pub stolen_cores: f64,
-    /// Name of the host, and its cores.
-    pub host: (String, u32),
     /// Hosts that tiers, links and generators ran on, with their cores; one where nothing says more.
     pub hosts: Vec<(String, u32)>,
     /// Hosts of each part, by its name; empty where there is one host only.
@@ -98,10 +96,8 @@ pub struct TierSeen {
     pub connection_wait_s: f64,
     /// Mean number of requests that a worker served together; 1 where one by one.
     pub batch: f64,
-    /// Requests that its cache answered, and those that it did not.
-    pub hits: u64,
-    /// See `hits`.
-    pub misses: u64,
+    /// Share of requests that its cache did not answer; `None` where it has none.
+    pub miss_share: Option<f64>,
 }
 
 /// Share of a part's processor time from which threads of one name do work of the system.
@@ -157,6 +153,7 @@ impl RunFacts {
             .iter()
             .map(|(name, counts)| (name.clone(), exact_f64(counts.completed) / all))
             .collect();
+        let places = places(measured);
         let out: u64 = measured.operations.values().map(|counts| counts.bytes_out).sum();
         let back: u64 = measured.operations.values().map(|counts| counts.bytes_in).sum();
         let time = |p: f64| measured.response_time.quantile(p).map(|ns| exact_f64(ns) / 1e9);
@@ -180,12 +177,12 @@ impl RunFacts {
             probe_s: measured.run.speed_unit_ns.map(|unit| unit / 1e9),
             foreign_cores: foreign_cores(measured, &point),
             stolen_cores: stolen_cores(measured),
-            host: measured
-                .hosts
-                .first()
-                .map_or_else(|| ("localhost".to_owned(), 1), |h| (h.host.clone(), h.cores)),
-            hosts: hosts(measured),
-            places: places(measured),
+            hosts: hosts(measured, &places),
+            places: if places.values().flatten().collect::<BTreeSet<_>>().len() > 1 {
+                places
+            } else {
+                BTreeMap::new()
+            },
             measured_s: measured.window.length_s(),
             run: measured.run.clone(),
         }
@@ -210,6 +207,22 @@ impl RunFacts {
         cpu * self.throughput_per_s / f64::from(cores.max(1))
     }
 
+    /// The host, where all ran on one.
+    #[must_use]
+    pub fn only_host(&self) -> Option<&(String, u32)> {
+        self.hosts.first().filter(|_| self.hosts.len() == 1)
+    }
+
+    /// Cores of the hosts that a part ran on.
+    #[must_use]
+    pub fn cores_of(&self, part: &str) -> u32 {
+        let ran_there = |host: &str| match self.places.get(part) {
+            Some(on) => on.contains(host),
+            None => true,
+        };
+        self.hosts.iter().filter(|(host, _)| ran_there(host)).map(|(_, cores)| cores).sum()
+    }
+
     /// The tier that the clients talk to.
     #[must_use]
     pub fn entry(&self) -> Option<&str> {
@@ -224,7 +237,7 @@ fn stolen_cores(measured: &Measured) -> f64 {
     hosts.map(|host| host.cpu_steal_s / host.length_s).sum()
 }
 
-/// Hosts of each part; empty where all ran on one.
+/// Hosts of each part.
 fn places(measured: &Measured) -> BTreeMap<String, BTreeSet<String>> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for tier in &measured.topology {
@@ -233,21 +246,19 @@ fn places(measured: &Measured) -> BTreeMap<String, BTreeSet<String>> {
     for generator in &measured.generators {
         places.entry(Part::generator().name).or_default().insert(generator.host.clone());
     }
-    let all: BTreeSet<&String> = places.values().flatten().collect();
-    if all.len() > 1 { places } else { BTreeMap::new() }
+    places
 }
 
-/// Hosts that something ran on, with their cores.
-fn hosts(measured: &Measured) -> Vec<(String, u32)> {
-    let places = places(measured);
+/// Hosts that something ran on, with their cores. The machine that the study was started on is
+/// observed too, and is none of them where nothing ran there.
+fn hosts(measured: &Measured, places: &BTreeMap<String, BTreeSet<String>>) -> Vec<(String, u32)> {
     let ran = |host: &str| places.values().flatten().any(|on| on == host);
-    let known = measured.hosts.iter().filter(|host| ran(&host.host));
-    let several: Vec<(String, u32)> = known.map(|host| (host.host.clone(), host.cores)).collect();
-    if several.len() > 1 {
-        return several;
+    let known = || measured.hosts.iter().map(|host| (host.host.clone(), host.cores));
+    let ran: Vec<(String, u32)> = known().filter(|(host, _)| ran(host)).collect();
+    if ran.is_empty() {
+        return vec![known().next().unwrap_or_else(|| ("localhost".to_owned(), 1))];
     }
-    let first = measured.hosts.first().map(|host| (host.host.clone(), host.cores));
-    vec![first.unwrap_or_else(|| ("localhost".to_owned(), 1))]
+    ran
 }
 
 /// Processor time that nobody of the study used, in cores.
@@ -292,10 +303,6 @@ fn tiers(measured: &Measured, point: &OperatingPoint) -> BTreeMap<String, TierSe
             measured.tiers.iter().filter(|one| one.role == Role::Tier && one.tier == tier.name);
         of.for_each(|one| service_time.add(&one.period.stage(stage::SERVICE_TIME)));
         let batches = tier.batches.map_or(0.0, |batches| batches.per_s);
-        let outcome = |name: &str| {
-            let rate = tier.outcomes_per_s.get(name).copied().unwrap_or(0.0);
-            whole_u64((rate * point.duration_s).round())
-        };
         let seen = TierSeen {
             service_s: tier.service_time_s,
             service_time,
@@ -306,8 +313,7 @@ fn tiers(measured: &Measured, point: &OperatingPoint) -> BTreeMap<String, TierSe
             } else {
                 1.0
             },
-            hits: outcome("hits"),
-            misses: outcome("misses"),
+            miss_share: tier.miss_share(),
         };
         (tier.name.clone(), seen)
     };

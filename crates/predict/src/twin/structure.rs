@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use kendall_protocols::topology::{Edge, EdgeLink, End, Graph, Part, PoolKind, TierId, TierNode};
-use kendall_units::{Seconds, ratio};
+use kendall_units::Seconds;
 
 use super::system::{Commit, Host, Pool, Process, Spread, Step, System, Work, Workload};
 
@@ -368,12 +368,6 @@ impl Making<'_> {
         }
         Ok(())
     }
-}
-
-/// Share of requests that miss, from counts of hits and misses.
-#[must_use]
-pub fn miss_share(hits: u64, misses: u64) -> Option<f64> {
-    ratio(misses, hits.saturating_add(misses))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use kendall_observations::{Configuration, Observations, Repetition};
+use kendall_predict::measured::TierView;
 
 use super::load_of;
 use super::saturation::interesting;
@@ -47,13 +48,6 @@ fn table(data: &Observations) -> Table {
         .column("tier_miss_rate", "as the tier counted (%)", Unit::Percent)
 }
 
-/// Share of what was looked up that the first tier found nowhere.
-fn missed(configuration: &Configuration) -> Option<f64> {
-    let of = |name: &str| configuration.point.first_tier()?.outcomes_per_s.get(name).copied();
-    let (hits, misses) = (of("hits")?, of("misses")?);
-    (hits + misses > 0.0).then(|| misses / (hits + misses))
-}
-
 /// X that a closed loop has by the tier's response time.
 fn derived(repetition: &Repetition) -> Option<f64> {
     let point = &repetition.point;
@@ -79,7 +73,10 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
         estimate(&|r| Some(r.point.first_tier()?.queue_length), "no tier"),
         estimate(&|r| r.point.first_tier()?.backend_time_s, "no backend"),
         Cell::number_or(configuration.counts().miss_rate(), "nothing read"),
-        Cell::number_or(missed(configuration), "the tier counts none"),
+        Cell::number_or(
+            configuration.point.first_tier().and_then(TierView::miss_share),
+            "the tier counts none",
+        ),
     ]
 }
 

@@ -78,11 +78,15 @@ pub(super) fn score(
     others: &Calibration,
     asked: &Asked,
 ) -> anyhow::Result<Scores> {
+    if let Some(curve) = asked.what_ifs.iter().find(|what_if| what_if.values.len() > 1) {
+        return Err(QuestionError::SeveralAgainst { key: curve.key.clone() }.into());
+    }
     calibration.learn_structure(others);
     let calibration: &Calibration = calibration;
     let mut scores =
         Scores { calibrated: 0, points: Vec::new(), refused: Vec::new(), summary: Vec::new() };
-    let mut known = Known { calibration, twins: Vec::new(), answers: Vec::new() };
+    let before = measured_before(calibration);
+    let mut known = Known { calibration, before, twins: Vec::new(), answers: Vec::new() };
     for facts in &others.runs {
         let name = levels(&facts.run);
         if let Some(why) = facts.disturbed(others.most_foreign_cores) {
@@ -106,6 +110,8 @@ pub(super) fn score(
 /// Twins by the kind of work, and the answers that several runs share.
 struct Known<'a> {
     calibration: &'a Calibration,
+    /// The configuration of each run of the calibration that nothing disturbed, and what it measured.
+    before: Vec<(Question, [f64; 5])>,
     twins: Vec<Fitted>,
     answers: Vec<(Question, Answer)>,
 }
@@ -153,18 +159,21 @@ impl Known<'_> {
 
     /// Means over the calibration's own runs of this configuration.
     fn measured_before(&self, question: &Question) -> Option<[f64; 5]> {
-        let none = Asked { what_ifs: Vec::new() };
-        let usable = |facts: &&RunFacts| {
-            facts.disturbed(self.calibration.most_foreign_cores).is_none()
-                && super::against::question(self.calibration, facts, &none)
-                    .is_ok_and(|known| known == *question)
-        };
-        let runs: Vec<[f64; 5]> =
-            self.calibration.runs.iter().filter(usable).map(measured).collect();
+        let same = self.before.iter().filter(|(known, _)| known == question);
+        let runs: Vec<&[f64; 5]> = same.map(|(_, measured)| measured).collect();
         let mean =
             |place: usize| runs.iter().map(|run| run[place]).sum::<f64>() / exact_f64(runs.len());
         (!runs.is_empty()).then(|| [0, 1, 2, 3, 4].map(mean))
     }
+}
+
+/// What the calibration's own runs measured, those that something disturbed left out.
+fn measured_before(calibration: &Calibration) -> Vec<(Question, [f64; 5])> {
+    let none = Asked { what_ifs: Vec::new() };
+    let runs = calibration.runs.iter();
+    runs.filter(|facts| facts.disturbed(calibration.most_foreign_cores).is_none())
+        .filter_map(|facts| Some((question(calibration, facts, &none).ok()?, measured(facts))))
+        .collect()
 }
 
 /// The configuration of a run, on the hardware that is asked.
@@ -186,12 +195,15 @@ fn question(
         levels: numeric.collect(),
     };
     let values = asked.points().into_iter().next().unwrap_or_default();
+    // Hosts are called as the model knows them, which was made of the calibration's runs.
+    let host =
+        calibration.runs.first().and_then(RunFacts::only_host).map(|(name, _)| name.as_str());
     for (key, value) in values {
         if !is_own(&key) {
             return Err(QuestionError::OfTheStudy { key });
         }
         let (graph, hardware) = (&mut question.graph, &mut question.hardware);
-        apply(&key, &value, &facts.host.0, graph, hardware)?;
+        apply(&key, &value, host, graph, hardware)?;
     }
     Ok(question)
 }

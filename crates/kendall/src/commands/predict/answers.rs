@@ -81,7 +81,8 @@ pub(super) struct Asker<'a> {
     study: &'a StudyOfResults,
     calibration: &'a Calibration,
     asked: &'a Asked,
-    host: String,
+    /// The host, where all ran on one.
+    host: Option<&'a str>,
     /// One a kind of work.
     twins: std::cell::RefCell<Vec<Fitted>>,
 }
@@ -97,14 +98,14 @@ impl<'a> Asker<'a> {
                         study again, with --retry-failed";
             return Err(exit_with(Exit::Refused, none));
         };
-        let host = first.host.0.clone();
+        let host = first.only_host().map(|(name, _)| name.as_str());
         Ok(Self { study, calibration, asked, host, twins: Vec::new().into() })
     }
 
     /// The configuration that some values lead to.
     pub(super) fn question(&self, values: &[(String, String)]) -> anyhow::Result<Question> {
         let structural = &self.calibration.structural;
-        question(self.study, structural, values, &self.host)
+        question(self.study, structural, values, self.host)
             .map_err(|error| exit_with(Exit::Refused, error))
     }
 

@@ -70,6 +70,15 @@ pub(super) enum QuestionError {
         /// The key.
         key: String,
     },
+    /// Several values where the other results have one.
+    #[error(
+        "`{key}` has several values, and --against holds the model against runs that were made on one \
+         hardware: give it one value"
+    )]
+    SeveralAgainst {
+        /// The key.
+        key: String,
+    },
     /// The load ends by itself.
     #[error(
         "the load of this study is a job with an end, and what can be asked is about loads that go on; \
@@ -314,7 +323,7 @@ pub(super) fn question(
     study: &StudyOfResults,
     structural: &[String],
     values: &[(String, String)],
-    host: &str,
+    host: Option<&str>,
 ) -> Result<Question, QuestionError> {
     let (keys, own) = split(values);
     let settings = study.settings(&keys)?;
@@ -398,11 +407,11 @@ fn never_varied(
     Ok(())
 }
 
-/// A key of hardware, placement, or of a tier.
+/// A key of hardware, placement, or of a tier. `host` is the only one, where there is one.
 pub(super) fn apply(
     key: &str,
     value: &str,
-    host: &str,
+    host: Option<&str>,
     graph: &mut Graph,
     hardware: &mut Hardware,
 ) -> Result<(), QuestionError> {
@@ -424,7 +433,11 @@ pub(super) fn apply(
         return Ok(());
     }
     let (of, what) = match key {
-        "cores" | "cpu_speed" => (host, key.trim_start_matches("cpu_")),
+        "cores" | "cpu_speed" => {
+            let what = key.trim_start_matches("cpu_");
+            let whose = || refused(&format!("the runs had several hosts: say hosts.HOST.{what}"));
+            (host.ok_or_else(whose)?, what)
+        }
         "hit_ratio" => {
             let [only] = graph.tiers.as_slice() else {
                 return Err(refused("say whose: tiers.TIER.hit_ratio"));

@@ -87,7 +87,11 @@ fn places(fitted: &Fitted, busiest: &RunFacts) -> BTreeMap<String, Place> {
             let mut lines = vec![
                 name.clone(),
                 format!("{} of CPU a request", number::time(used.cpu_s)),
-                format!("{} of {} cores busy", number::significant(cores, 2), busiest.host.1),
+                format!(
+                    "{} of {} cores busy",
+                    number::significant(cores, 2),
+                    busiest.cores_of(name)
+                ),
             ];
             lines.extend(pools(name));
             lines.extend(waits(name).map(|wait| format!("waits {} by itself", number::time(wait))));
