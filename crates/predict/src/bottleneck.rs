@@ -218,10 +218,15 @@ pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
         .reduce(f64::max)
 }
 
-/// Share of one host's busy time that no process of the study accounts for.
+/// Share of the busy time of cores that no process of the study accounts for.
+fn foreign(busy_cores: f64, own_cores: f64) -> Option<f64> {
+    let known = busy_cores > 0.0 && own_cores > 0.0;
+    known.then(|| (1.0 - own_cores / busy_cores).max(0.0))
+}
+
+/// That share of one of several hosts.
 fn others_there(host: &HostView) -> Option<f64> {
-    let known = host.busy_cores > 0.0 && host.own_cores > 0.0;
-    known.then(|| (1.0 - host.own_cores / host.busy_cores).max(0.0))
+    foreign(host.busy_cores, host.own_cores)
 }
 
 fn host_of<'a>(point: &'a OperatingPoint, id: &ResourceId) -> Option<&'a HostView> {
@@ -246,11 +251,9 @@ fn is_of_generators(point: &OperatingPoint, id: &ResourceId) -> bool {
     })
 }
 
-/// Share of the host's busy time that no process of the study accounts for.
+/// That share of the host, where there is one.
 fn others_share(point: &OperatingPoint) -> Option<f64> {
-    let busy = point.host_busy_cores.filter(|busy| *busy > 0.0)?;
-    let own: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
-    (own > 0.0).then(|| (1.0 - own / busy).max(0.0))
+    foreign(point.host_busy_cores?, point.processes.iter().map(|process| process.cpu_cores).sum())
 }
 
 fn resources(point: &OperatingPoint) -> Vec<Resource> {
@@ -298,39 +301,39 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     resources.extend(point.links.iter().filter_map(|link| bandwidth(link, throughput)));
     if let Some(busy) = point.host_busy_cores.filter(|_| point.host_cores > 0.0) {
         let waits: Option<f64> = point.processes.iter().map(|p| p.run_queue_wait).sum();
-        resources.push(Resource {
-            id: ResourceId::Host,
-            name: "CPU of the host".to_owned(),
-            kind: ResourceKind::HostCpu,
-            busy,
-            servers: point.host_cores,
-            utilization: busy / point.host_cores,
-            visits: 1.0,
-            demand_s: demand(busy),
-            queue_length: waits,
-            waiting_time_s: waits.and_then(demand),
-        });
+        let name = "CPU of the host".to_owned();
+        let cores = (busy, point.host_cores);
+        resources.push(host_resource((ResourceId::Host, name), cores, waits, throughput));
     }
-    resources.extend(several_hosts(point));
+    // Processors are shared by what is placed on one host, and not beyond it.
+    for host in point.hosts.iter().filter(|host| host.cores > 0.0) {
+        let name = (ResourceId::HostOf(host.name.clone()), format!("CPU of host {}", host.name));
+        let cores = (host.busy_cores, host.cores);
+        resources.push(host_resource(name, cores, Some(host.run_queue_wait), throughput));
+    }
     resources
 }
 
-/// Processors are shared by what is placed on one host, and not beyond it.
-fn several_hosts(point: &OperatingPoint) -> impl Iterator<Item = Resource> {
-    let throughput = point.client.throughput_per_s;
-    let demand = move |busy: f64| (throughput > 0.0).then(|| busy / throughput);
-    point.hosts.iter().filter(|host| host.cores > 0.0).map(move |host| Resource {
-        id: ResourceId::HostOf(host.name.clone()),
-        name: format!("CPU of host {}", host.name),
+/// The processors of a host: those that are busy, and how many there are.
+fn host_resource(
+    (id, name): (ResourceId, String),
+    (busy, cores): (f64, f64),
+    waits: Option<f64>,
+    throughput: f64,
+) -> Resource {
+    let demand = |busy: f64| (throughput > 0.0).then(|| busy / throughput);
+    Resource {
+        id,
+        name,
         kind: ResourceKind::HostCpu,
-        busy: host.busy_cores,
-        servers: host.cores,
-        utilization: host.busy_cores / host.cores,
+        busy,
+        servers: cores,
+        utilization: busy / cores,
         visits: 1.0,
-        demand_s: demand(host.busy_cores),
-        queue_length: Some(host.run_queue_wait),
-        waiting_time_s: demand(host.run_queue_wait),
-    })
+        demand_s: demand(busy),
+        queue_length: waits,
+        waiting_time_s: waits.and_then(demand),
+    }
 }
 
 /// The bandwidth of an emulated link: routes are its servers, bytes keep them busy.

@@ -6,9 +6,9 @@
 
 use kendall_predict::twin::demand::Demand;
 use kendall_predict::twin::{
-    Bottleneck, CalibrationError, Commit, Host, Length, MeasuredRun, Pool, Process, ProcessUse,
-    Refusal, Simulated, Spread, Step, System, Twin, Work, Workload, analytic, calibrate, knee,
-    simulate,
+    Bottleneck, CalibrationError, Commit, Host, Length, Machine, MeasuredRun, Pool, Process,
+    ProcessUse, Refusal, Simulated, Spread, Step, System, Twin, Work, Workload, analytic,
+    calibrate, knee, simulate,
 };
 use kendall_queueing::station::finite_population;
 
@@ -40,7 +40,8 @@ fn machine(cores: u32, threads: u32, clients: u32, think_time_s: f64) -> System 
 fn run(system: &System, demands: &[Demand], requests: f64, rate: f64, seed: u64) -> Simulated {
     let measured_s = requests / rate;
     let length = Length { warm_up_s: 0.2 * measured_s, measured_s };
-    simulate(system, demands, (1.0, 0.0), length, seed)
+    let machine = Machine { slowness: 1.0, wake_s: 0.0, stay: 0.0 };
+    simulate(system, demands, machine, length, seed)
 }
 
 fn only_work(work_s: f64) -> Demand {
@@ -177,7 +178,8 @@ fn measured(
 ) -> MeasuredRun {
     let slowness = (0.08 * noise()).exp();
     let length = Length { warm_up_s: 0.1, measured_s: 0.6 };
-    let seen = simulate(system, &TRUTH, (slowness, WAKE_S), length, seed);
+    let machine = Machine { slowness, wake_s: WAKE_S, stay: 0.0 };
+    let seen = simulate(system, &TRUTH, machine, length, seed);
     MeasuredRun {
         system: system.clone(),
         levels: of.to_vec(),

@@ -377,7 +377,7 @@ const CONTRADICTED: f64 = 2.0;
 const LEAST_RESIDUAL: f64 = 0.02;
 
 /// Power of the throughput by which work of a request falls beside what switches explain.
-pub(super) const BATCHED: f64 = -0.2;
+const BATCHED: f64 = -0.2;
 
 /// Least range of busy shares that tells a slope.
 const LEAST_RANGE: f64 = 0.2;
@@ -413,30 +413,29 @@ impl SpeedOfLoad {
 }
 
 impl Reference {
-    /// h of a run at this throughput and utilization.
+    /// h of a run at this throughput and utilization. `known` is what the probe says of the machine in
+    /// it, relative to the reference: forms without a probe have none.
     pub(super) fn slowness(
         &self,
         form: Form,
         throughput: f64,
         busy: f64,
-        probe_s: Option<f64>,
+        known: Option<f64>,
     ) -> f64 {
+        let batched = || (throughput / self.throughput).powf(BATCHED);
+        let probed = || known.unwrap_or_else(|| self.speed.at(busy));
         match form {
-            Form::Probe => probe_s
-                .zip(self.probe_s)
-                .map_or_else(|| self.speed.at(busy), |(probe, reference)| probe / reference),
-            Form::ProbeLoad => {
-                self.slowness(Form::Probe, throughput, busy, probe_s)
-                    * (throughput / self.throughput).powf(BATCHED)
-            }
+            Form::Probe => probed(),
+            Form::ProbeLoad => probed() * batched(),
             Form::Flat => 1.0,
             Form::Idle => 1.0 + 0.5 * (1.0 - busy.clamp(0.0, 1.0)),
-            Form::Load => (throughput / self.throughput).powf(-0.2),
+            Form::Load => batched(),
         }
     }
 
     fn of_run(&self, form: Form, run: &MeasuredRun) -> f64 {
-        self.slowness(form, run.throughput_per_s, busy(run), run.probe_s)
+        let known = run.probe_s.zip(self.probe_s).map(|(probe, reference)| probe / reference);
+        self.slowness(form, run.throughput_per_s, busy(run), known)
     }
 }
 

@@ -5,7 +5,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Curve, Solved, analytic, sweep};
-use super::calibrate::{BATCHED, Fitted, Form, Twin, length, with_commit};
+use super::calibrate::{Fitted, Form, Twin, length, with_commit};
 use super::demand::LEAST_BATCH;
 use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{System, SystemError, Workload};
@@ -485,22 +485,11 @@ impl Ask<'_> {
                 return Err(Refusal::Overloaded { most_per_s: look.throughput_per_s });
             }
             throughput = look.throughput_per_s.max(1e-3 * throughput);
-            let known = match (self.slowness, fitted.form) {
-                (Some(known), Form::ProbeLoad) => {
-                    Some(known * (throughput / reference.throughput).powf(BATCHED))
-                }
-                (known, _) => known,
-            };
-            if let Some(known) = known {
-                slowness *= (known / slowness).powf(SLOWNESS_SHARE);
-            } else {
-                let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
-                let pairs = look.hosts.iter().zip(&system.hosts);
-                let busy =
-                    pairs.map(|(busy, host)| busy * f64::from(host.cores)).sum::<f64>() / cores;
-                let next = reference.slowness(fitted.form, throughput, busy, None);
-                slowness *= (next / slowness).powf(SLOWNESS_SHARE);
-            }
+            let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
+            let pairs = look.hosts.iter().zip(&system.hosts);
+            let busy = pairs.map(|(busy, host)| busy * f64::from(host.cores)).sum::<f64>() / cores;
+            let next = reference.slowness(fitted.form, throughput, busy, self.slowness);
+            slowness *= (next / slowness).powf(SLOWNESS_SHARE);
         }
         let mean_length = self.twin.configurations.iter().map(|run| run.measured_s).sum::<f64>()
             / exact_f64(self.twin.configurations.len());

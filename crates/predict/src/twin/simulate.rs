@@ -79,23 +79,17 @@ pub struct Machine {
     pub stay: f64,
 }
 
-impl From<(f64, f64)> for Machine {
-    fn from((slowness, wake_s): (f64, f64)) -> Self {
-        Self { slowness, wake_s, stay: 0.0 }
-    }
-}
-
 /// Simulates a system: `demands` by process at the machine's reference speed. The system must have
 /// passed [`System::check`].
 #[must_use]
 pub fn simulate(
     system: &System,
     demands: &[Demand],
-    machine: impl Into<Machine>,
+    machine: Machine,
     length: Length,
     seed: u64,
 ) -> Simulated {
-    let mut run = Run::new(system, demands, machine.into(), seed);
+    let mut run = Run::new(system, demands, machine, seed);
     run.start(system.workload);
     run.until(length.warm_up_s);
     run.forget();
