@@ -15,6 +15,9 @@ use crate::windows::{TierMeans, Window, Windows};
 /// Confidence of all intervals.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
+/// Standard errors on either side of a normal mean that hold it so often.
+pub(crate) const NORMAL: f64 = 1.96;
+
 /// Of all draws: the same monitoring gives the same answer.
 const SEED: u64 = 1;
 

@@ -1,6 +1,6 @@
 //! Requests by class: GET and PUT, found and not found, whatever the monitoring tells apart.
 
-use kendall_predict::demands::{self, LoadPoint};
+use kendall_predict::demands::{self, Demand, LoadPoint};
 use kendall_stats::estimate::Estimate;
 use kendall_stats::sample::mean;
 use kendall_units::exact_f64;
@@ -16,7 +16,7 @@ pub(crate) const NOTABLE: f64 = 0.01;
 ///
 /// # Source
 /// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
-pub(crate) const HIGH_CONDITION: f64 = 30.0;
+const HIGH_CONDITION: f64 = 30.0;
 
 /// Share of the steps of a window that must be there.
 const PRESENT: f64 = 0.75;
@@ -105,7 +105,7 @@ fn class(
         if window.left_out.is_some() {
             continue;
         }
-        let steps = index * system.block_steps..(index + 1) * system.block_steps;
+        let steps = system.steps_of(index);
         let throughput = present(values.get(steps.clone())?);
         column.push(throughput);
         let (Some(throughput), Some(load)) = (throughput, crate::analysis::rate(system, window))
@@ -175,8 +175,14 @@ fn demands(
     if points.is_empty() {
         return Err("no query says how many of its servers are busy".to_owned());
     }
+    let demands = regress_classes(&points, servers)?;
+    Ok(demands.into_iter().map(|demand| demand.estimate).collect())
+}
+
+/// Demands of all classes of a tier, told apart by how their throughputs vary.
+pub(crate) fn regress_classes(points: &[LoadPoint], servers: f64) -> Result<Vec<Demand>, String> {
     let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
-    let fit = demands::regress(&points, &options).map_err(|error| error.to_string())?;
+    let fit = demands::regress(points, &options).map_err(|error| error.to_string())?;
     if fit.condition_number >= HIGH_CONDITION {
         return Err(format!(
             "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and more \
@@ -184,7 +190,7 @@ fn demands(
             fit.condition_number
         ));
     }
-    Ok(fit.demands.into_iter().map(|demand| demand.estimate).collect())
+    Ok(fit.demands)
 }
 
 /// Mean time in each stage over all steps, s, longest first.

@@ -9,7 +9,7 @@ use rand_distr::{ChiSquared, Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::Grid;
-use crate::analysis::CONFIDENCE;
+use crate::analysis::{CONFIDENCE, NORMAL};
 use crate::system::System;
 
 /// Whole days that a growth needs: two coefficients, and an error that two of them do not decide.
@@ -184,7 +184,7 @@ impl Growth {
     pub fn reaches(&self, capacity_per_s: &Estimate, seed: u64) -> Saturation {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let trend = &self.trend;
-        let error = capacity_per_s.interval.map_or(0.0, |one| (one.high - one.low) / 2.0 / 1.96);
+        let error = capacity_per_s.interval.map_or(0.0, |one| (one.high - one.low) / 2.0 / NORMAL);
         let chi = ChiSquared::new(trend.degrees).ok();
         let mut days: Vec<f64> = (0..DRAWS)
             .map(|_| {

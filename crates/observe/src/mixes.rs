@@ -4,12 +4,12 @@
 //! Classes are those of the entry. All classes wait alike at a tier (first come, first served), and
 //! each has its own service there.
 
-use kendall_predict::demands::{self, LoadPoint};
+use kendall_predict::demands::{Demand, LoadPoint};
 use kendall_stats::sample;
 use kendall_units::exact_f64;
 
-use crate::analysis::{CONFIDENCE, TierAnalysis, rate};
-use crate::classes::{HIGH_CONDITION, NOTABLE, present};
+use crate::analysis::{TierAnalysis, rate};
+use crate::classes::{NOTABLE, present, regress_classes};
 use crate::fetch::Observed;
 use crate::network::{Fitted, Network, Score, own_busy, score_of, waiting};
 use crate::system::{Quantity, System};
@@ -94,9 +94,10 @@ impl ClassNetwork {
             let service = |(place, window): (usize, &&Window)| {
                 let pairs = columns.iter().zip(&demands[index]);
                 let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
-                busy / window.tiers[index].throughput_per_s.or(rate(system, window)).unwrap_or(1.0)
+                let here = window.tiers[index].throughput_per_s.or(rate(system, window))?;
+                (here > 0.0).then(|| busy / here)
             };
-            let services: Vec<f64> = windows.iter().enumerate().map(service).collect();
+            let services: Vec<Option<f64>> = windows.iter().enumerate().map(service).collect();
             let held = network.centers[index].held;
             waiting(system, &tiers[index], &windows, index, held, &services).0
         };
@@ -183,8 +184,7 @@ fn columns(
 ) -> Option<Vec<(String, Vec<f64>)>> {
     let series = &observed.tiers[system.entry];
     let of_window = |values: &[f64], place: usize| -> f64 {
-        let steps = place * system.block_steps..(place + 1) * system.block_steps;
-        values.get(steps).and_then(present).unwrap_or(0.0)
+        values.get(system.steps_of(place)).and_then(present).unwrap_or(0.0)
     };
     let mut found: Vec<(String, Vec<f64>)> = series
         .parts(Quantity::Classes)
@@ -248,20 +248,12 @@ fn demands_at(
             Some(LoadPoint { utilization: (busy / servers).clamp(0.0, 1.0), throughputs_per_s })
         })
         .collect();
-    let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
-    let fit = demands::regress(&points, &options).map_err(|error| format!("`{name}`: {error}"))?;
-    if fit.condition_number >= HIGH_CONDITION {
-        return Err(format!(
-            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and more \
-             do harm): their demands at `{name}` are not told apart; look at a time in which the mix varies",
-            fit.condition_number
-        ));
-    }
-    let fitted = |demand: demands::Demand| Fitted {
+    let demands = regress_classes(&points, servers).map_err(|why| format!("`{name}`: {why}"))?;
+    let fitted = |demand: Demand| Fitted {
         value: demand.estimate.center,
         standard_error: demand.standard_error.unwrap_or(demand.estimate.center),
     };
-    Ok(fit.demands.into_iter().map(fitted).collect())
+    Ok(demands.into_iter().map(fitted).collect())
 }
 
 /// Mean response time of a class at the entry: each window counts as its requests do.
@@ -276,7 +268,7 @@ fn response_time(
     let (rates, times) = (of(Quantity::Classes)?, of(Quantity::ClassTimes)?);
     let (mut sum, mut weight) = (0.0, 0.0);
     for (place, _) in seen {
-        let steps = place * system.block_steps..(place + 1) * system.block_steps;
+        let steps = system.steps_of(*place);
         for (rate, time) in rates.get(steps.clone())?.iter().zip(times.get(steps)?) {
             if rate.is_finite() && time.is_finite() && *rate > 0.0 {
                 sum += rate * time;

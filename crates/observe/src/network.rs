@@ -7,7 +7,7 @@ use kendall_stats::distribution::t_two_sided;
 use kendall_stats::sample;
 use kendall_units::exact_f64;
 
-use crate::analysis::{CONFIDENCE, TierAnalysis, rate};
+use crate::analysis::{CONFIDENCE, NORMAL, TierAnalysis, rate};
 use crate::system::{Queues, System};
 use crate::windows::Window;
 
@@ -20,7 +20,7 @@ const FEWEST_SCORED: usize = 2;
 /// Waiting below this share of the service time says nothing about its variability.
 const NOTABLE_WAITING: f64 = 0.05;
 
-/// Most servers with a queue of their own; of more, so many are modelled.
+/// Most servers with a queue of their own.
 const MOST_STATIONS: u64 = 1_000;
 
 /// A number and its standard error.
@@ -58,8 +58,24 @@ pub struct Center {
 impl Center {
     /// How many stations stand for it, and how many servers each has.
     fn stations(&self) -> (u64, u64) {
-        if self.queue_each { (self.servers.clamp(1, MOST_STATIONS), 1) } else { (1, self.servers) }
+        stations(self.servers, self.queue_each)
     }
+
+    /// Refuses more stations than are modelled: fewer than there are would each get too many requests.
+    pub(crate) fn few_enough(&self) -> Result<(), String> {
+        match self.stations() {
+            (1..=MOST_STATIONS, _) => Ok(()),
+            (many, _) => Err(format!(
+                "`{}`: {many} servers with a queue each, at most {MOST_STATIONS} are modelled",
+                self.name
+            )),
+        }
+    }
+}
+
+/// How many stations stand for the servers of a tier, and how many servers each has.
+fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
+    if queue_each { (servers.max(1), 1) } else { (1, servers) }
 }
 
 /// How the network did where it was not fitted.
@@ -160,6 +176,7 @@ impl Network {
             let pooled = center.held && self.owns(index);
             let service = center.service_time_s.value;
             let (parts, servers) = center.stations();
+            center.few_enough()?;
             let visits = center.visits / exact_f64(parts);
             for part in 1..=parts {
                 let name =
@@ -286,10 +303,9 @@ fn center(
         standard_error: (variance / exact_f64(services.len() as u64)).sqrt(),
     };
     let (waiting_factor, waiting_assumed) =
-        waiting(system, tier, seen, index, held, &vec![service; seen.len()]);
-    let queue_each = system.tiers[index].queues == Queues::Each;
-    Ok(Center {
-        queue_each,
+        waiting(system, tier, seen, index, held, &vec![Some(service); seen.len()]);
+    let center = Center {
+        queue_each: system.tiers[index].queues == Queues::Each,
         name: name.clone(),
         servers: tier.servers,
         visits,
@@ -298,7 +314,9 @@ fn center(
         waiting_assumed,
         held,
         below: below(system, index),
-    })
+    };
+    center.few_enough()?;
+    Ok(center)
 }
 
 /// How predicted response times do beside measured ones; `None` with fewer than two.
@@ -351,32 +369,32 @@ fn own_service(
 /// How much longer requests wait than M/M/m says, where they wait at all: least squares through
 /// the origin of measured on modelled waiting times.
 ///
-/// `services` is what a visit takes in each window.
+/// `services` is what a visit takes in each window; `None` where no request came.
 pub(crate) fn waiting(
     system: &System,
     tier: &TierAnalysis,
     seen: &[&Window],
     index: usize,
     held: bool,
-    services: &[f64],
+    services: &[Option<f64>],
 ) -> (Fitted, bool) {
     let assumed = (Fitted { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 }, true);
     if held || !system.tiers[index].calls.is_empty() {
         return assumed;
     }
+    let each = system.tiers[index].queues == Queues::Each;
     let pairs: Vec<(f64, f64)> = seen
         .iter()
         .zip(services)
         .filter_map(|(window, service)| {
             let means = &window.tiers[index];
-            let arrivals = means.throughput_per_s?;
-            let each = system.tiers[index].queues == Queues::Each;
-            let (share, servers) =
-                if each { (exact_f64(tier.servers), 1) } else { (1.0, tier.servers) };
+            let service = (*service)?;
+            let arrivals = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+            let (parts, servers) = stations(tier.servers, each);
             let model = Model::new(
                 "waiting",
-                vec![Class::open("requests", arrivals / share)],
-                vec![Station::queue("tier", servers).with_service_time(0, *service)],
+                vec![Class::open("requests", arrivals / exact_f64(parts))],
+                vec![Station::queue("tier", servers).with_service_time(0, service)],
             );
             let solution = solve(&model.ok()?, Solver::Auto).ok()?;
             let modelled = solution.stations[0].waiting_time.first().copied()?;
@@ -385,7 +403,7 @@ pub(crate) fn waiting(
         .collect();
     let square: f64 = pairs.iter().map(|(x, _)| x * x).sum();
     let largest = pairs.iter().map(|(x, _)| *x).fold(0.0, f64::max);
-    let service = sample::mean(services);
+    let service = sample::mean(&services.iter().copied().flatten().collect::<Vec<f64>>());
     if pairs.len() < 3 || largest < NOTABLE_WAITING * service {
         return assumed;
     }
@@ -393,7 +411,7 @@ pub(crate) fn waiting(
     let residual: f64 = pairs.iter().map(|(x, y)| (y - slope * x).powi(2)).sum();
     let degrees = exact_f64(pairs.len() as u64 - 1);
     // Widened by Student's t, since draws are normal.
-    let widened = t_two_sided(CONFIDENCE, degrees) / 1.96;
+    let widened = t_two_sided(CONFIDENCE, degrees) / NORMAL;
     let standard_error = (residual / degrees / square).sqrt() * widened;
     (Fitted { value: slope.max(0.0), standard_error }, false)
 }

@@ -61,11 +61,7 @@ impl Prometheus {
             }
             Authentication::Bearer(token) => Some(format!("Bearer {token}")),
         };
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(TIME_OUT))
-            .http_status_as_error(false)
-            .build()
-            .into();
+        let agent = agent(ureq::tls::TlsConfig::default());
         Self { url: url.trim_end_matches('/').to_owned(), authorization, agent }
     }
 
@@ -88,12 +84,7 @@ impl Prometheus {
         }
         let roots = ureq::tls::RootCerts::new_with_certs(&certificates);
         let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
-        self.agent = ureq::Agent::config_builder()
-            .timeout_global(Some(TIME_OUT))
-            .http_status_as_error(false)
-            .tls_config(tls)
-            .build()
-            .into();
+        self.agent = agent(tls);
         Ok(self)
     }
 
@@ -106,9 +97,14 @@ impl Prometheus {
                 std::thread::sleep(PAUSE * (tried - 1));
             }
             match self.ask_once(path, form) {
-                // What the API says, errors of a query included, is an object.
-                Ok((_, text)) if text.trim_start().starts_with('{') => return Ok(text),
                 Ok((429 | 500..=599, _)) if tried < TRIES => {}
+                // What the API says, errors of a query included, is an object; what guards it may
+                // answer with one too.
+                Ok((status, text))
+                    if text.trim_start().starts_with('{') && !matches!(status, 401 | 403) =>
+                {
+                    return Ok(text);
+                }
                 Ok((status, text)) => return Err(self.no_api(status, &text)),
                 Err(ureq::Error::BodyExceedsLimit(limit)) => {
                     return Err(SourceError::Unreadable {
@@ -157,6 +153,16 @@ impl Prometheus {
         let status = answer.status().as_u16();
         Ok((status, answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()?))
     }
+}
+
+/// Whoever asks, with a limit, and with every answer for an answer.
+fn agent(tls: ureq::tls::TlsConfig) -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(TIME_OUT))
+        .http_status_as_error(false)
+        .tls_config(tls)
+        .build()
+        .into()
 }
 
 impl Source for Prometheus {

@@ -71,14 +71,15 @@ pub fn report(
 
 /// The network as a file that `kendall solve` takes.
 fn models(analysis: &Analysis) -> Vec<ModelFile> {
-    let text = model_file(analysis);
-    let model = ModelFile {
+    if analysis.network.is_err() {
+        return Vec::new();
+    }
+    vec![ModelFile {
         file: "network.toml".to_owned(),
         curve: "at the load of now".to_owned(),
         model: "open network".to_owned(),
-        text,
-    };
-    if analysis.network.is_ok() { vec![model] } else { Vec::new() }
+        text: model_file(analysis),
+    }]
 }
 
 /// Points that a page can carry: beyond some, means of so many neighbours.

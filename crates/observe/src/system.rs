@@ -199,6 +199,11 @@ fn refused(
 }
 
 impl System {
+    /// The steps of one window.
+    pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
+        window * self.block_steps..(window + 1) * self.block_steps
+    }
+
     /// Reads a system file.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use rand::SeedableRng as _;
 use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::analysis::{Analysis, CONFIDENCE};
+use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
 use crate::network::{Fitted, Network};
 use crate::system::System;
 
@@ -167,7 +167,10 @@ pub fn answer(
             Change::Load(times) => rate = now * times,
             // What is asked of the mix is in the network already.
             Change::Class { .. } => {}
-            Change::Servers { tier, count } => network.centers[*tier].servers = *count,
+            Change::Servers { tier, count } => {
+                network.centers[*tier].servers = *count;
+                network.centers[*tier].few_enough().map_err(&fail)?;
+            }
             Change::Speed { tier, factor } => {
                 let service = &mut network.centers[*tier].service_time_s;
                 service.value /= factor;
@@ -380,7 +383,7 @@ fn response_time(
     let own = network.score.as_ref().map_or(UNSCORED_LOG_ERROR, |score| score.log_error);
     let degrees = network.score.as_ref().map_or(1, |score| score.windows.max(2) - 1);
     let t = kendall_stats::distribution::t_two_sided(CONFIDENCE, exact_f64(degrees as u64));
-    let half = ((1.96_f64 * 1.96) * variance + (t * own).powi(2)).sqrt();
+    let half = (NORMAL.powi(2) * variance + (t * own).powi(2)).sqrt();
     caveats.push(if own * own > variance {
         "the interval is mostly the network's own error where it was scored".to_owned()
     } else {

@@ -61,11 +61,10 @@ impl Windows {
     /// Cuts the time into windows and judges each.
     #[must_use]
     pub fn of(system: &System, observed: &Observed) -> Self {
-        let steps = system.block_steps;
-        let count = observed.grid.len() / steps;
+        let count = observed.grid.len() / system.block_steps;
         let all = (0..count)
             .map(|index| {
-                let range = index * steps..(index + 1) * steps;
+                let range = system.steps_of(index);
                 let tiers: Vec<TierMeans> =
                     observed.tiers.iter().map(|tier| means(tier, range.clone())).collect();
                 let left_out = judge(system, observed, &tiers, range.clone());

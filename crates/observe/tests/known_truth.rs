@@ -199,4 +199,40 @@ fn servers_with_a_queue_each_are_no_common_queue() {
     assert!((said.center / truth - 1.0).abs() < 0.05, "{said:?} for {truth}");
     let file = report::model_file(&analysis);
     assert!(file.contains("name = \"db 1\"") && file.contains("name = \"db 2\""), "{file}");
+    // More stations than are modelled are refused: a thousand of them would each get too much.
+    let change = Change::parse("db.servers=5000", &system).unwrap();
+    let refused = answer(&system, &analysis, &[change], "db.servers=5000", 7).unwrap_err();
+    assert!(refused.reason.contains("`db`: 5000 servers with a queue each"), "{refused}");
+    let many = System::parse(&text_of_db(5000)).unwrap();
+    let refused = analyze(&many, &observed).unwrap().network.unwrap_err();
+    assert!(refused.contains("`db`: 5000 servers with a queue each, at most 1000"), "{refused}");
+}
+
+fn text_of_db(servers: u32) -> String {
+    SYSTEM.replace("servers = 2\n", &format!("servers = {servers}\nqueues = 'each'\n"))
+}
+
+/// A minute in which the database did nothing says nothing about a visit there, and takes nothing away
+/// from what all others say about how requests wait.
+#[test]
+fn a_window_without_requests_leaves_the_fit_of_waiting_alone() {
+    let text =
+        SYSTEM.replace("number = 'e' }\n[tiers.db]", "number = 'e', classes = 'f' }\n[tiers.db]");
+    let system = System::parse(&text).unwrap();
+    let (_, mut observed) = observed(120, 140.0, 1.0);
+    let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+    // Two classes that cost the same, in a mix that follows a wave of its own.
+    let share = |at: usize| 0.5 + 0.3 * (exact_f64(at as u64) / 90.0).sin();
+    let class = |of: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        rates.iter().enumerate().map(|(at, rate)| rate * of(at)).collect()
+    };
+    let split = [("GET", class(&share)), ("PUT", class(&|at| 1.0 - share(at)))];
+    let split = split.map(|(name, values)| (name.to_owned(), values));
+    observed.tiers[0].split.insert(Quantity::Classes, split.into());
+    observed.tiers[1].series.get_mut(&Quantity::Throughput).unwrap()[60..66].fill(0.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let classes = analysis.class_network.unwrap().unwrap();
+    // What is assumed is 1 give or take a factor of 2; M/M/m is the truth here, and seventy windows tell it.
+    let factor = classes.waiting_factors[1];
+    assert!(factor.standard_error < 0.1 && (factor.value - 1.0).abs() < 0.3, "{factor:?}");
 }

@@ -7,7 +7,7 @@ use kendall_stats::estimate::{Estimate, Interval};
 use kendall_units::exact_f64;
 
 use super::{percent, seconds, thinned};
-use crate::analysis::{Analysis, CONFIDENCE};
+use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
 use crate::arrivals::{Arrivals, arrivals};
 use crate::bins::heat;
 use crate::classes::{ClassPoint, Classes, classes, stages};
@@ -244,7 +244,7 @@ pub(super) fn class_network(
     for (number, class) in found.classes.iter().enumerate() {
         let mut row: Vec<Cell> = vec![class.name.clone().into(), class.rate_now_per_s.into()];
         row.extend(class.demands_s.iter().map(|demand| {
-            let half = 1.96 * demand.standard_error;
+            let half = NORMAL * demand.standard_error;
             let interval = Interval {
                 low: demand.value - half,
                 high: demand.value + half,
