@@ -521,6 +521,58 @@ fn of_several_sets_each_is_compared_with_the_first() {
     assert_eq!((answer["verdict"].as_str(), code), (Some("equivalent"), 0));
 }
 
+/// Beside a third set, the second has the numbers, the pairs and the caveats that it has by itself.
+#[test]
+fn of_several_sets_each_is_told_as_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    // Runs of differing length: over all requests the mean is another than that of the runs' means.
+    let second = Set {
+        response_us: vec![1_000, 1_020, 1_400, 1_390],
+        few_from_us: 1_300,
+        machine: "loud",
+        start: 30,
+        ..Set::default()
+    };
+    let third = Set { machine: "loud", start: 1_000, ..Set::default() };
+    let sets = [("first", Set::default()), ("v1.2", second), ("third", third)];
+    let paths = sets.each_ref().map(|(name, set)| {
+        let path = folder.path().join(name);
+        set.store(&path);
+        path
+    });
+    let compare = |paths: &[PathBuf], format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+        command.arg("compare").args(paths).args(["--no-report", "--format", format]);
+        command.output().unwrap().stdout
+    };
+    let json = |paths: &[PathBuf]| -> serde_json::Value {
+        serde_json::from_slice(&compare(paths, "json")).unwrap()
+    };
+    let (alone, all) = (json(&paths[..2]), json(&paths));
+    let of_second: Vec<&serde_json::Value> = all["comparisons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["configuration"].as_str().unwrap().contains("v1.2: clients="))
+        .collect();
+    assert_eq!(of_second.len(), 6, "{all:#}");
+    for (one, beside) in alone["comparisons"].as_array().unwrap().iter().zip(of_second) {
+        assert_eq!((&one["before"], &one["after"]), (&beside["before"], &beside["after"]));
+        assert_eq!((&one["metric"], &one["runs"]), (&beside["metric"], &beside["runs"]));
+    }
+    // The third was measured afterwards, so nothing pairs; both ran on another machine.
+    assert_eq!((caveats(&alone, "not-paired"), caveats(&all, "not-paired")), (0, 1));
+    assert_eq!((caveats(&alone, "conditions-differ"), caveats(&all, "conditions-differ")), (1, 2));
+    let what = |at: usize| all["differences"][at]["what"].as_str().unwrap();
+    assert!(what(0).ends_with("v1.2: machine") && what(1).ends_with("third: machine"), "{all:#}");
+    let text = String::from_utf8(compare(&paths, "human")).unwrap();
+    assert!(text.contains("v1.2: clients=4"), "{text}");
+    // What no set says twice is said once.
+    let said = all["caveats"].as_array().unwrap();
+    let twice = said.iter().enumerate().any(|(at, one)| said[..at].contains(one));
+    assert!(!twice, "{said:#?}");
+}
+
 #[test]
 fn a_trend_names_the_set_from_which_on_it_is_worse() {
     let steps: Vec<u64> = (0..12).map(|set| if set < 7 { 1_000 } else { 1_300 }).collect();
@@ -531,6 +583,25 @@ fn a_trend_names_the_set_from_which_on_it_is_worse() {
         assert!(change["set"].as_str().unwrap().ends_with("set07"), "{change}");
         assert_eq!(change["worse"], true, "{change}");
     }
+    // A configuration that the first set lacks is a series of the others; of five sets none is one.
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.arg("compare");
+    for number in 0..7 {
+        let mut clients = vec![4];
+        clients.extend((number > 0).then_some(16));
+        clients.extend((number > 1).then_some(64));
+        let set = folder.path().join(number.to_string());
+        Set { clients, ..Set::default() }.store(&set);
+        command.arg(set);
+    }
+    command.args(["--trend", "--metric", "throughput", "--format", "json"]);
+    let answer: serde_json::Value =
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let sets = |at: usize| answer["trends"][at]["sets"].as_array().map_or(0, Vec::len);
+    assert_eq!((sets(0), sets(1), sets(2)), (7, 6, 0), "{answer:#}");
+    let left_out = answer["left_out"][0].as_str().unwrap();
+    assert!(left_out.contains("clients=64: 5 of 7 sets have it"), "{left_out}");
     let (answer, code) = over(&[1_000; 12], &["--trend"]);
     assert_eq!(code, 0, "{answer}");
     let mut trends = answer["trends"].as_array().unwrap().iter();

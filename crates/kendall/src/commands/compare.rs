@@ -7,8 +7,8 @@ mod sets;
 use std::path::{Path, PathBuf};
 
 use kendall_observations::Variable;
-use kendall_report::comparison::{ComparisonPage, DifferenceKind};
-use kendall_stats::compare::{self, Better, Comparison, Options, Verdict};
+use kendall_report::comparison::{ComparisonPage, Difference, DifferenceKind};
+use kendall_stats::compare::{self, Better, Comparison, Options, Samples, Verdict};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
@@ -103,53 +103,57 @@ impl Compare {
         if self.many.is_asked_for() {
             return self.run_many();
         }
-        let page = self.judge()?;
-        let report = match self.folder_of_page() {
-            None => None,
-            Some(folder) => {
-                let written =
-                    page.write(&folder).map_err(|error| exit_with(Exit::NotReady, error))?;
-                Some(written.html)
-            }
-        };
-        let verdict = page.verdict;
-        let undecided = page.comparisons.iter().any(|one| one.verdict == Verdict::Inconclusive);
+        let (before, after) = self.sets()?;
+        let page = self.page(&before, std::slice::from_ref(&after))?;
+        self.tell(page, self.folder_of_page())
+    }
+
+    /// Writes the page, where it is to be written, and prints it.
+    fn tell(&self, page: ComparisonPage, folder: Option<PathBuf>) -> anyhow::Result<Exit> {
+        let written = folder.map(|folder| page.write(&folder)).transpose();
+        let report =
+            written.map_err(|error| exit_with(Exit::NotReady, error))?.map(|page| page.html);
+        let exit = self.exit_for(&page.comparisons);
         let answer = Answer { page, report };
         match self.format {
             Format::Human => output::result(&human(&answer)),
             Format::Json => output::json(&answer)?,
         }
-        let failed = verdict == Verdict::Regression || (self.strict && undecided);
-        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+        Ok(exit)
     }
 
-    fn judge(&self) -> anyhow::Result<ComparisonPage> {
-        let (before, after) = self.sets()?;
-        let (samples, mut caveats) = sets::matched(&before, &after);
-        if let Some(why) = sets::refusals(&before, &after).first().filter(|_| samples.is_empty()) {
-            return Err(exit_with(Exit::Refused, anyhow::anyhow!("nothing to compare: {why}")));
+    /// A regression fails; what the runs do not tell fails where that is asked.
+    fn exit_for(&self, comparisons: &[Comparison]) -> Exit {
+        match worst(comparisons) {
+            Verdict::Regression => Exit::CheckFailed,
+            Verdict::Inconclusive if self.strict => Exit::CheckFailed,
+            Verdict::Inconclusive | Verdict::Improvement | Verdict::Equivalent => Exit::Done,
+        }
+    }
+
+    /// Each of the others against the first; p-values are adjusted for all of them together.
+    fn page(&self, first: &ResultSet, others: &[ResultSet]) -> anyhow::Result<ComparisonPage> {
+        let (mut samples, mut caveats, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+        // Of several, each comparison says whose it is.
+        let named = |other: &ResultSet, what: String| match others {
+            [_] => what,
+            _ => format!("{}: {what}", other.described().name),
+        };
+        for other in others {
+            let (matched, doubts) = sets::matched(first, other);
+            samples.extend(matched.into_iter().map(|one| (other, one)));
+            caveats.extend(doubts);
+            differences.extend(sets::differences(first, other).into_iter().map(|one| {
+                let what = named(other, one.what);
+                Difference { what, ..one }
+            }));
         }
         if samples.is_empty() {
-            let (first, second) = (before.factors_in_words(), after.factors_in_words());
-            let nothing = anyhow::anyhow!(
-                "nothing to compare: the result sets have no configuration in common; {first}; {second}"
-            );
-            return Err(exit_with(Exit::Refused, nothing));
+            return Err(nothing_to_compare(first, others));
         }
-        let paired = match self.pairing {
-            Pairing::Blocks => true,
-            Pairing::None => false,
-            // The blocks of one study hold every configuration.
-            Pairing::Auto if self.levels.is_some() => true,
-            Pairing::Auto => match sets::side_by_side(&before, &after) {
-                Ok(()) => true,
-                Err(reason) => {
-                    caveats.push(Caveat::NotPaired { reason });
-                    false
-                }
-            },
-        };
-        let differences = sets::differences(&before, &after);
+        let doubts = self.not_paired(first, others);
+        let paired = doubts.is_empty() && self.pairing != Pairing::None;
+        caveats.extend(doubts);
         let conditions = differences.iter().filter(|one| one.kind == DifferenceKind::Condition);
         caveats.extend(conditions.map(|one| Caveat::ConditionsDiffer {
             what: one.what.clone(),
@@ -159,22 +163,37 @@ impl Compare {
         let options = Options { confidence: self.confidence, bound: self.bound, paired };
         // Chance only draws relabelings where they are too many to count: any fixed seed will do.
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let (of, samples): (Vec<&ResultSet>, Vec<Samples>) = samples.into_iter().unzip();
         let mut comparisons = compare::compare(&samples, &options, &mut rng)
             .map_err(|error| exit_with(Exit::Refused, error))?;
-        for one in &mut comparisons {
-            sets::at_one_speed(&before, &after, one);
-            sets::shown(&before, &after, one);
+        for (other, one) in of.into_iter().zip(&mut comparisons) {
+            sets::at_one_speed(first, other, one);
+            sets::shown(first, other, one);
+            if others.len() > 1 {
+                one.configuration = named(other, short_configuration(&one.configuration));
+            }
         }
         Ok(ComparisonPage {
-            before: before.described(),
-            after: after.described(),
+            before: first.described(),
+            after: many::together(others),
             verdict: worst(&comparisons),
             bound: self.bound,
             confidence: self.confidence,
             comparisons,
             differences,
-            caveats,
+            caveats: distinct(caveats),
         })
+    }
+
+    /// Why runs of one block are no pairs, once for each of the others whose are none; nothing where all
+    /// are, or where it is not to be asked.
+    fn not_paired(&self, first: &ResultSet, others: &[ResultSet]) -> Vec<Caveat> {
+        // The blocks of one study hold every configuration.
+        if self.pairing != Pairing::Auto || self.levels.is_some() {
+            return Vec::new();
+        }
+        let reasons = others.iter().filter_map(|other| sets::side_by_side(first, other).err());
+        reasons.map(|reason| Caveat::NotPaired { reason }).collect()
     }
 
     fn folder_of_page(&self) -> Option<PathBuf> {
@@ -234,6 +253,32 @@ fn two_levels(text: &str) -> Result<TwoLevels, String> {
     }
 }
 
+/// Why there is nothing to compare.
+fn nothing_to_compare(first: &ResultSet, others: &[ResultSet]) -> anyhow::Error {
+    let refusals = others.iter().flat_map(|other| sets::refusals(first, other)).next();
+    let why = refusals.map_or_else(
+        || {
+            let sets = std::iter::once(first).chain(others);
+            let factors: Vec<String> = sets.map(ResultSet::factors_in_words).collect();
+            let none = "the result sets have no configuration in common";
+            format!("{none}; {}", factors.join("; "))
+        },
+        |refused| refused.to_string(),
+    );
+    exit_with(Exit::Refused, anyhow::anyhow!("nothing to compare: {why}"))
+}
+
+/// Each caveat once, in the order of the first.
+fn distinct(caveats: Vec<Caveat>) -> Vec<Caveat> {
+    let mut once: Vec<Caveat> = Vec::with_capacity(caveats.len());
+    for caveat in caveats {
+        if !once.contains(&caveat) {
+            once.push(caveat);
+        }
+    }
+    once
+}
+
 /// Regression before inconclusive before improvement before equivalent.
 fn worst(comparisons: &[Comparison]) -> Verdict {
     let has = |verdict| comparisons.iter().any(|one| one.verdict == verdict);
@@ -265,8 +310,13 @@ fn short_metric(metric: &str) -> String {
     }
 }
 
-/// `workers=8 clients=64` for the dotted keys of a folder; as it is for a table.
+/// `workers=8 clients=64` for the dotted keys of a folder; as it is for a table. The name of a set in
+/// front of it stays.
 fn short_configuration(configuration: &str) -> String {
+    let (set, configuration) = match configuration.split_once(": ") {
+        Some((set, of)) => (format!("{set}: "), of),
+        None => (String::new(), configuration),
+    };
     let parts: Vec<&str> = configuration
         .split(", ")
         .map(|part| match part.split_once('=') {
@@ -274,7 +324,7 @@ fn short_configuration(configuration: &str) -> String {
             None => part,
         })
         .collect();
-    parts.join(" ")
+    format!("{set}{}", parts.join(" "))
 }
 
 fn change(one: &Comparison) -> String {

@@ -12,6 +12,7 @@ use kendall_store::{Results, StoreError};
 use kendall_study::{Options, StudyError, StudyFile, Summary};
 
 use self::progress::Progress;
+pub(super) use self::progress::what_came;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 

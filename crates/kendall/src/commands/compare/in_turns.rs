@@ -3,17 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use kendall_report::comparison::ComparisonPage;
 use kendall_stats::compare::sequential::{Looks, blocks_that_tell, is_clear, largest_difference};
 use kendall_stats::compare::{Comparison, Verdict};
 use kendall_stats::estimate::figures;
-use kendall_store::Status;
 use kendall_study::{DesignKind, Event, Options, StudyFile};
-use kendall_units::{Rate, Seconds};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::{Answer, Compare, Pairing, short_configuration, short_metric};
-use crate::commands::run::{exit_of, stop_at_a_signal};
+use crate::commands::run::{exit_of, stop_at_a_signal, what_came};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 use crate::paint::Paint;
@@ -112,18 +111,21 @@ impl Compare {
                 confidence,
                 ..self.clone()
             };
-            let page = judged.judge()?;
+            let (before, after) = judged.sets()?;
+            let page = judged.page(&before, std::slice::from_ref(&after))?;
             let clear = is_clear(&page.comparisons);
+            let most = largest_difference(&page.comparisons);
+            let would_tell = blocks_in_all(&page.comparisons, self.bound);
             let told = Told {
-                answer: answer(&page.comparisons, page.verdict, block, self),
+                answer: answer(&page, block, most, would_tell),
                 blocks: block,
                 stopped_early: clear && block < last,
-                no_difference_larger_than: largest_difference(&page.comparisons),
-                blocks_that_would_tell: blocks_in_all(&page.comparisons, self.bound),
+                no_difference_larger_than: most,
+                blocks_that_would_tell: would_tell,
                 comparison: Answer { page, report: None },
             };
             if clear || block == last {
-                return self.tell(told, &folder);
+                return self.tell_in_turns(told, &folder);
             }
             output::note(&format!("after {block} blocks: {}", told.answer));
         }
@@ -163,7 +165,7 @@ impl Compare {
         ])
     }
 
-    fn tell(&self, mut told: Told, folder: &Path) -> anyhow::Result<Exit> {
+    fn tell_in_turns(&self, mut told: Told, folder: &Path) -> anyhow::Result<Exit> {
         if !self.no_report {
             let written = told
                 .comparison
@@ -185,9 +187,7 @@ impl Compare {
                 output::result(&format!("{line}\n\n{}", super::human(&told.comparison)));
             }
         }
-        let undecided = verdict == Verdict::Inconclusive;
-        let failed = verdict == Verdict::Regression || (self.strict && undecided);
-        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+        Ok(self.exit_for(&told.comparison.page.comparisons))
     }
 }
 
@@ -203,22 +203,9 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
         let Event::Ended { run, throughput_per_s, response_time_mean_s } = event else { return };
         let levels: Vec<String> =
             run.factors.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
-        let measured =
-            throughput_per_s.zip(response_time_mean_s).map_or_else(String::new, |(x, r)| {
-                format!("  {}, mean response {}", Rate::per_second(x), Seconds::new(r))
-            });
-        let unusable = match run.status {
-            Status::Done => String::new(),
-            Status::Rejected => format!("  REJECTED: {}", run.reasons.join("; ")),
-            Status::Failed => format!("  FAILED: {}", run.reasons.join("; ")),
-        };
-        let unusable =
-            if unusable.is_empty() { unusable } else { Paint::of_notes().bad(&unusable) };
         let levels = short_configuration(&levels.join(", "));
-        output::note(
-            format!("block {block}/{last}  {:<6}  {levels}{measured}{unusable}", side.name)
-                .trim_end(),
-        );
+        let came = what_came(run, throughput_per_s, response_time_mean_s);
+        output::note(format!("block {block}/{last}  {:<6}  {levels}{came}", side.name).trim_end());
     };
     let summary = kendall_study::run(&side.study, &options, interrupted, &mut tell)
         .map_err(|error| exit_with(exit_of(&error), error))?;
@@ -241,10 +228,11 @@ fn blocks_in_all(comparisons: &[Comparison], bound: f64) -> Option<u64> {
         .max()
 }
 
-/// The verdict in a sentence.
-fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Compare) -> String {
+/// The verdict in a sentence. `most` is the largest difference that the intervals leave possible, and
+/// `would_tell` how many blocks in all would probably tell.
+fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Option<u64>) -> String {
     let percent = |share: f64| format!("{} %", figures(100.0 * share, 2));
-    let most = largest_difference(comparisons);
+    let (comparisons, verdict) = (&page.comparisons, page.verdict);
     match verdict {
         Verdict::Regression | Verdict::Improvement => {
             // The one furthest from no change.
@@ -264,7 +252,7 @@ fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Comp
         }
         Verdict::Equivalent => format!(
             "verdict: equivalent: no difference larger than {} ({block} blocks)",
-            most.map_or_else(|| percent(asked.bound), percent)
+            most.map_or_else(|| percent(page.bound), percent)
         ),
         Verdict::Inconclusive => {
             let told = comparisons.iter().any(|one| {
@@ -283,17 +271,17 @@ fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Comp
                 }
                 (_, None) => "too few usable runs for an interval".to_owned(),
             };
-            let more = match blocks_in_all(comparisons, asked.bound) {
-                Some(blocks) => format!("about {blocks} blocks in all would tell"),
-                None => {
-                    "more than 1,000 blocks would be needed on this machine; a quieter one, or \
-                         a wider --bound, tells sooner"
-                        .to_owned()
-                }
+            let more = match (would_tell, most) {
+                (Some(blocks), _) => format!("about {blocks} blocks in all would tell"),
+                (None, Some(_)) => "more than 1,000 blocks would be needed on this machine; a \
+                                    quieter one, or a wider --bound, tells sooner"
+                    .to_owned(),
+                // Without an interval nothing says how many.
+                (None, None) => "see why runs failed or were rejected, and repeat them".to_owned(),
             };
             format!(
                 "verdict: cannot tell after {block} blocks at ±{}: {known}; {more}",
-                percent(asked.bound)
+                percent(page.bound)
             )
         }
     }
@@ -302,4 +290,58 @@ fn answer(comparisons: &[Comparison], verdict: Verdict, block: u64, asked: &Comp
 /// How far a ratio lies from one.
 fn far(one: &Comparison) -> f64 {
     one.ratio.as_ref().map_or(0.0, |ratio| ratio.center.ln().abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_report::comparison::ComparedSet;
+    use kendall_stats::compare::{self, Better, Options, Samples};
+
+    use super::*;
+
+    fn told(before: &[f64], after: &[f64]) -> String {
+        let runs = |values: &[f64]| values.iter().map(|value| (None, *value)).collect();
+        let samples = Samples {
+            configuration: "clients=4".to_owned(),
+            metric: "throughput_per_s".to_owned(),
+            better: Better::Higher,
+            before: runs(before),
+            after: runs(after),
+        };
+        let options = Options { confidence: 0.95, bound: 0.05, paired: false };
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let comparisons = compare::compare(&[samples], &options, &mut rng).unwrap();
+        let set = ComparedSet {
+            name: String::new(),
+            title: String::new(),
+            usable_runs: 1,
+            unusable_runs: 4,
+            started_unix_ns: None,
+        };
+        let page = ComparisonPage {
+            before: set.clone(),
+            after: set,
+            verdict: super::super::worst(&comparisons),
+            bound: 0.05,
+            confidence: 0.95,
+            comparisons,
+            differences: Vec::new(),
+            caveats: Vec::new(),
+        };
+        let most = largest_difference(&page.comparisons);
+        answer(&page, 5, most, blocks_in_all(&page.comparisons, 0.05))
+    }
+
+    /// Of one run a side nothing is known, so nothing is said about how many blocks would do.
+    #[test]
+    fn blocks_that_would_tell_are_named_only_where_an_interval_says_so() {
+        let said = told(&[100.0], &[101.0]);
+        assert!(said.contains("too few usable runs") && said.contains("repeat them"), "{said}");
+        assert!(!said.contains("blocks would be needed"), "{said}");
+        // Intervals as wide as these would take thousands of blocks.
+        let said = told(&[1.0, 1000.0, 30.0], &[2.0, 900.0, 31.0]);
+        assert!(said.contains("more than 1,000 blocks would be needed"), "{said}");
+        let said = told(&[100.0, 96.0, 104.0, 99.0], &[101.0, 97.0, 104.0, 98.0]);
+        assert!(said.contains("blocks in all would tell"), "{said}");
+    }
 }

@@ -1,16 +1,17 @@
 //! `kendall compare` with more than two sets: each against the first, or a trend over all of them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use kendall_report::comparison::{ComparedSet, ComparisonPage};
+use kendall_report::comparison::ComparedSet;
+use kendall_stats::compare::Better;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
-use kendall_stats::compare::{self, Better, Options, Samples, Verdict};
-use kendall_stats::estimate::{Caveat, figures};
+use kendall_stats::estimate::figures;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
-use super::sets::{self, ResultSet};
-use super::{Answer, Compare, Pairing, human, short_configuration, short_metric, worst};
+use super::sets::{Key, ResultSet};
+use super::{Compare, short_configuration, short_metric};
 use crate::commands::design::tables::{note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -66,59 +67,10 @@ impl Compare {
         if self.many.trend { self.tell_trend(&all) } else { self.tell_many(&all) }
     }
 
-    /// Each against the first; p-values are adjusted for all of them together.
+    /// Each against the first. The page has no folder of its own to go to.
     fn tell_many(&self, all: &[ResultSet]) -> anyhow::Result<Exit> {
         let [first, others @ ..] = all else { return Ok(Exit::Refused) };
-        let (mut samples, mut caveats) = (Vec::<Samples>::new(), Vec::<Caveat>::new());
-        for other in others {
-            let name = other.described().name;
-            let (matched, doubts) = sets::matched(first, other);
-            caveats.extend(doubts);
-            samples.extend(matched.into_iter().map(|mut one| {
-                one.configuration = format!("{name}: {}", short_configuration(&one.configuration));
-                one
-            }));
-        }
-        caveats.dedup();
-        let paired = self.pairing == Pairing::Blocks;
-        let options = Options { confidence: self.confidence, bound: self.bound, paired };
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let comparisons = compare::compare(&samples, &options, &mut rng)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
-        let described: Vec<ComparedSet> = others.iter().map(ResultSet::described).collect();
-        let names: Vec<&str> = described.iter().map(|set| set.name.as_str()).collect();
-        let after = ComparedSet {
-            name: names.join(", "),
-            title: String::new(),
-            usable_runs: described.iter().map(|set| set.usable_runs).sum(),
-            unusable_runs: described.iter().map(|set| set.unusable_runs).sum(),
-            started_unix_ns: described.iter().filter_map(|set| set.started_unix_ns).min(),
-        };
-        let page = ComparisonPage {
-            before: first.described(),
-            after,
-            verdict: worst(&comparisons),
-            bound: self.bound,
-            confidence: self.confidence,
-            comparisons,
-            differences: Vec::new(),
-            caveats,
-        };
-        let undecided = page.comparisons.iter().any(|one| one.verdict == Verdict::Inconclusive);
-        let failed = page.verdict == Verdict::Regression || (self.strict && undecided);
-        let report = match &self.out {
-            Some(folder) => {
-                let written = page.write(folder);
-                Some(written.map_err(|error| exit_with(Exit::NotReady, error))?.html)
-            }
-            None => None,
-        };
-        let answer = Answer { page, report };
-        match self.format {
-            Format::Human => output::result(&human(&answer)),
-            Format::Json => output::json(&answer)?,
-        }
-        Ok(if failed { Exit::CheckFailed } else { Exit::Done })
+        self.tell(self.page(first, others)?, self.out.clone())
     }
 
     fn tell_trend(&self, all: &[ResultSet]) -> anyhow::Result<Exit> {
@@ -130,31 +82,32 @@ impl Compare {
             );
             return Err(exit_with(Exit::Refused, what));
         }
-        let trends = self.trends(all)?;
+        let (trends, left_out) = self.trends(all)?;
         let worse =
             trends.iter().flat_map(|trend| &trend.changes).any(|c| c.worse && c.beyond_bound);
         match self.format {
-            Format::Json => output::json(&serde_json::json!({ "trends": trends }))?,
-            Format::Human => output::result(&in_words(&trends, all.len())),
+            Format::Json => {
+                output::json(&serde_json::json!({ "trends": trends, "left_out": left_out }))?;
+            }
+            Format::Human => output::result(&in_words(&trends, &left_out, all.len())),
         }
         Ok(if worse { Exit::CheckFailed } else { Exit::Done })
     }
 
-    fn trends(&self, all: &[ResultSet]) -> anyhow::Result<Vec<Trend>> {
+    /// The series that enough sets have, and in words those that too few have.
+    fn trends(&self, all: &[ResultSet]) -> anyhow::Result<(Vec<Trend>, Vec<String>)> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut trends = Vec::new();
-        // Matching a set with itself lists what it has.
-        for key in sets::matched(&all[0], &all[0]).0 {
-            let (mut names, mut runs) = (Vec::new(), Vec::new());
-            for set in all {
-                let found = sets::matched(set, set)
-                    .0
-                    .into_iter()
-                    .find(|one| one.configuration == key.configuration && one.metric == key.metric);
-                if let Some(found) = found {
-                    names.push(set.described().name);
-                    runs.push(found.before.iter().map(|run| run.1).collect::<Vec<f64>>());
-                }
+        let (mut trends, mut left_out) = (Vec::new(), Vec::new());
+        for Series { key: (configuration, metric), better, names, runs } in series(all) {
+            if runs.len() < FEWEST_OF_TREND {
+                left_out.push(format!(
+                    "{}, {}: {} of {} sets have it, and {FEWEST_OF_TREND} are needed",
+                    short_metric(&metric),
+                    short_configuration(&configuration),
+                    runs.len(),
+                    all.len()
+                ));
+                continue;
             }
             let points = change_points(&runs, self.confidence, &mut rng)
                 .map_err(|error| exit_with(Exit::Refused, error))?;
@@ -164,23 +117,61 @@ impl Compare {
                     .ok()
                     .and_then(|at| names.get(at).cloned())
                     .unwrap_or_default(),
-                worse: (point.ratio.center > 1.0) == (key.better == Better::Lower),
+                worse: (point.ratio.center > 1.0) == (better == Better::Lower),
                 beyond_bound: point.ratio.center > most || point.ratio.center < least,
                 point,
             });
-            trends.push(Trend {
-                changes: changes.collect(),
-                configuration: key.configuration,
-                metric: key.metric,
-                better: key.better,
-                sets: names,
-            });
+            let changes = changes.collect();
+            trends.push(Trend { changes, configuration, metric, better, sets: names });
         }
-        Ok(trends)
+        Ok((trends, left_out))
     }
 }
 
-fn in_words(trends: &[Trend], sets: usize) -> String {
+/// One metric of one configuration over the sets that have it.
+struct Series {
+    key: Key,
+    better: Better,
+    names: Vec<String>,
+    runs: Vec<Vec<f64>>,
+}
+
+/// All series, in the order in which the sets show them first.
+fn series(all: &[ResultSet]) -> Vec<Series> {
+    let mut found: Vec<Series> = Vec::new();
+    let mut places: BTreeMap<Key, usize> = BTreeMap::new();
+    for set in all {
+        let name = set.described().name;
+        for (key, better, runs) in set.series() {
+            let place = *places.entry(key.clone()).or_insert(found.len());
+            if place == found.len() {
+                let (names, runs) = (Vec::new(), Vec::new());
+                found.push(Series { key: key.clone(), better, names, runs });
+            }
+            found[place].names.push(name.clone());
+            found[place].runs.push(runs);
+        }
+    }
+    found
+}
+
+/// Several sets as one side of a page; one set as it is.
+pub(super) fn together(others: &[ResultSet]) -> ComparedSet {
+    if let [one] = others {
+        return one.described();
+    }
+    let described: Vec<ComparedSet> = others.iter().map(ResultSet::described).collect();
+    let names: Vec<&str> = described.iter().map(|set| set.name.as_str()).collect();
+    ComparedSet {
+        name: names.join(", "),
+        title: String::new(),
+        usable_runs: described.iter().map(|set| set.usable_runs).sum(),
+        unusable_runs: described.iter().map(|set| set.unusable_runs).sum(),
+        started_unix_ns: described.iter().filter_map(|set| set.started_unix_ns).min(),
+    }
+}
+
+fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> String {
     let mut text = String::new();
     for trend in trends {
         for change in &trend.changes {
@@ -202,6 +193,9 @@ fn in_words(trends: &[Trend], sets: usize) -> String {
                 ),
             );
         }
+    }
+    for series in left_out {
+        note(&mut text, &format!("* {series}"));
     }
     let still = trends.iter().filter(|trend| trend.changes.is_empty()).count();
     note(

@@ -44,7 +44,7 @@ fn better(variable: Variable) -> Better {
 }
 
 /// A configuration and a response variable, by their names.
-type Key = (String, String);
+pub(super) type Key = (String, String);
 
 /// When a block was measured, in nanoseconds of the wall clock.
 type Span = (u64, u64);
@@ -312,6 +312,15 @@ impl ResultSet {
         flatten("", &run.environment, &mut self.environment);
     }
 
+    /// All runs of each configuration and metric, in the order in which they are shown.
+    pub(super) fn series(&self) -> impl Iterator<Item = (&Key, Better, Vec<f64>)> {
+        self.order.iter().filter_map(|key| {
+            let responses = self.responses.get(key)?;
+            let runs = responses.values.iter().map(|(_, value)| *value).collect();
+            Some((key, responses.better, runs))
+        })
+    }
+
     /// For the page.
     pub(super) fn described(&self) -> ComparedSet {
         ComparedSet {
@@ -463,7 +472,6 @@ fn not_compared(key: &Key, before: &ResultSet, after: &ResultSet) -> Option<Cave
 /// What both sets have, and doubts about the rest.
 pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, Vec<Caveat>) {
     let mut caveats: Vec<Caveat> = before.caveats.iter().chain(&after.caveats).cloned().collect();
-    caveats.dedup();
     for (set, other) in [(before, after), (after, before)] {
         for (factor, levels) in &set.factors {
             if !other.responses.is_empty() && !other.factors.contains_key(factor) {

@@ -24,6 +24,31 @@ pub(super) struct Progress {
     levels: String,
 }
 
+/// What came of a run, behind its levels: what was measured, and what is the matter with it.
+pub(crate) fn what_came(
+    run: &Run,
+    throughput_per_s: Option<f64>,
+    response_time_mean_s: Option<f64>,
+) -> String {
+    let mut line = String::new();
+    if let Some(throughput) = throughput_per_s {
+        write!(line, "  {}", Rate::per_second(throughput)).unwrap_or_default();
+    }
+    if let Some(time) = response_time_mean_s {
+        write!(line, ", mean response {}", Seconds::new(time)).unwrap_or_default();
+    }
+    let paint = Paint::of_notes();
+    let remark = match (run.status, run.caveats.len()) {
+        (Status::Done, 0) => return line,
+        (Status::Done, 1) => paint.doubt("1 caveat"),
+        (Status::Done, several) => paint.doubt(&format!("{several} caveats")),
+        (Status::Rejected, _) => paint.bad(&format!("REJECTED: {}", run.reasons.join("; "))),
+        (Status::Failed, _) => paint.bad(&format!("FAILED: {}", run.reasons.join("; "))),
+    };
+    write!(line, "  {remark}").unwrap_or_default();
+    line
+}
+
 impl Progress {
     pub(super) fn new(study: &StudyFile) -> Self {
         Self {
@@ -87,31 +112,8 @@ impl Progress {
         self.ended_now += 1;
         let length = run.ended_ns.saturating_sub(run.started_ns);
         self.spent_s += Seconds::from_nanos(length).get();
-        let mut line = format!("run {}/{}  {}", self.ended, self.runs, levels(run));
-        if let Some(throughput) = throughput {
-            write!(line, "  {}", Rate::per_second(throughput)).unwrap_or_default();
-        }
-        if let Some(time) = response_time {
-            write!(line, ", mean response {}", Seconds::new(time)).unwrap_or_default();
-        }
-        match run.status {
-            Status::Done if run.caveats.is_empty() => {}
-            Status::Done => {
-                let doubts = match run.caveats.len() {
-                    1 => "1 caveat".to_owned(),
-                    several => format!("{several} caveats"),
-                };
-                write!(line, "  {}", Paint::of_notes().doubt(&doubts)).unwrap_or_default();
-            }
-            Status::Rejected => {
-                let why = format!("REJECTED: {}", run.reasons.join("; "));
-                write!(line, "  {}", Paint::of_notes().bad(&why)).unwrap_or_default();
-            }
-            Status::Failed => {
-                let why = format!("FAILED: {}", run.reasons.join("; "));
-                write!(line, "  {}", Paint::of_notes().bad(&why)).unwrap_or_default();
-            }
-        }
+        let came = what_came(run, throughput, response_time);
+        let line = format!("run {}/{}  {}{came}", self.ended, self.runs, levels(run));
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| output::note(&line));

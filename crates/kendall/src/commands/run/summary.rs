@@ -175,7 +175,6 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// What an adaptive design found; nothing for other designs.
 /// What is doubted, in words, most frequent first: a kind a line, with the figures of its first run.
 fn doubts(observations: &Observations) -> String {
     const MOST: usize = 4;
@@ -196,6 +195,7 @@ fn doubts(observations: &Observations) -> String {
     text
 }
 
+/// What an adaptive design found; nothing for other designs.
 fn searched(lines: &[SearchLine]) -> String {
     let Some(first) = lines.first() else { return String::new() };
     let searched = last(&first.factor);
