@@ -138,16 +138,62 @@ pub(crate) fn records(
         let from = begin(text, usize::try_from(from).unwrap_or(text.len()), comment);
         line += text.get(counted..from).map_or(0, |passed| passed.matches('\n').count());
         counted = from;
-        records.push((line, record.iter().map(str::to_owned).collect()));
+        let cells: Vec<String> = record.iter().map(str::to_owned).collect();
+        match quotes(text.get(from..).unwrap_or_default(), delimiter) {
+            Quotes::Closed => {}
+            Quotes::Open => return Err(Wrong::Open { line }),
+            // A quote by itself is a cell as it stands.
+            Quotes::Spaced if cells.iter().all(|cell| cell == "\"" || !cell.starts_with('"')) => {}
+            Quotes::Spaced => return Err(Wrong::Space { line }),
+        }
+        records.push((line, cells));
     }
-    if text.matches('"').count() % 2 == 1 {
-        let line = records.last().map_or(1, |(line, _)| *line);
-        return Err(Wrong::Open { line });
+    Ok(records)
+}
+
+/// Quotes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    /// Those that open a cell are closed.
+    Closed,
+    /// One is not.
+    Open,
+    /// One follows a space at the begin of its cell.
+    Spaced,
+}
+
+/// Looks at the record that a text begins with. A quote opens a cell at its begin only; within a cell
+/// it stands for itself, as in `5" disk`.
+fn quotes(text: &str, delimiter: u8) -> Quotes {
+    #[derive(Clone, Copy, PartialEq)]
+    enum At {
+        Begin,
+        Indented,
+        Plain,
+        Quoted,
+        /// Behind a quote within quotes: their end, or the first half of a quote that is meant.
+        Second,
     }
-    let spaced = |cell: &String| cell.len() > 1 && cell.starts_with('"') && text.contains(" \"");
-    match records.iter().find(|(_, cells)| cells.iter().any(spaced)) {
-        Some((line, _)) => Err(Wrong::Space { line: *line }),
-        None => Ok(records),
+    let (mut at, mut spaced) = (At::Begin, false);
+    for byte in text.bytes() {
+        at = match (at, byte) {
+            (At::Begin | At::Second, b'"') => At::Quoted,
+            (At::Quoted, b'"') => At::Second,
+            (At::Quoted, _) => At::Quoted,
+            (_, b'\n' | b'\r') => break,
+            (_, byte) if byte == delimiter => At::Begin,
+            (At::Begin | At::Indented, b' ' | b'\t') => At::Indented,
+            (At::Indented, b'"') => {
+                spaced = true;
+                At::Plain
+            }
+            _ => At::Plain,
+        };
+    }
+    match (at, spaced) {
+        (At::Quoted, _) => Quotes::Open,
+        (_, true) => Quotes::Spaced,
+        (_, false) => Quotes::Closed,
     }
 }
 
@@ -169,10 +215,11 @@ fn begin(text: &str, mut at: usize, comment: Option<u8>) -> usize {
 pub(crate) fn written<Cell: AsRef<str>>(rows: impl IntoIterator<Item = Vec<Cell>>) -> String {
     let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     for row in rows {
-        // Memory takes all that is written.
-        writer.write_record(row.iter().map(|cell| cell.as_ref().as_bytes())).unwrap_or_default();
+        let written = writer.write_record(row.iter().map(|cell| cell.as_ref().as_bytes()));
+        written.expect("memory takes rows of any length");
     }
-    writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    let bytes = writer.into_inner().expect("memory takes all that is written");
+    String::from_utf8(bytes).expect("made of texts")
 }
 
 #[cfg(test)]
@@ -190,6 +237,21 @@ mod tests {
         assert_eq!(csv.rows[0], (2, vec!["1".to_owned(), "x, \"y\"\nz".to_owned()]));
         assert_eq!(csv.rows[1].0, 5);
         assert_eq!(written([vec!["x, \"y\"", "z"]]), "\"x, \"\"y\"\"\",z\n");
+    }
+
+    /// Inches: a quote within a cell, or in a remark, opens nothing.
+    #[test]
+    fn quotes_that_open_no_cell_stand_for_themselves() {
+        let csv =
+            parse("disk,value\n5\" disk,3\n\"3\"\" disk\",4\nx \"y\",5\n\"\"\"z\"\"\",6").unwrap();
+        let names: Vec<&str> = csv.rows.iter().map(|(_, cells)| cells[0].as_str()).collect();
+        assert_eq!(names, ["5\" disk", "3\" disk", "x \"y\"", "\"z\""]);
+        let rows = records("# a 5\" disk\na,b\n1,2\n# the \"other,\"one\n", b',', Some(b'#'));
+        assert_eq!(rows.unwrap().len(), 2);
+        // One that opens a cell and ends no more, behind one that stands for itself.
+        let open = records("5\" disk,1\n\"x,2\n3", b',', None);
+        assert_eq!(open, Err(Wrong::Open { line: 2 }));
+        assert_eq!(records("a\n1, \"x", b',', None), Err(Wrong::Space { line: 2 }));
     }
 
     #[test]
