@@ -4,9 +4,10 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Output, Stdio};
+
+use kendall_testing::Process;
 
 use self::support::kendall;
 
@@ -53,28 +54,25 @@ fn a_command_becomes_a_study_that_runs() {
     let again = init(folder.path(), &[&["-o", "mine.toml"][..], &command[..]].concat());
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
     assert!(said(&again).contains("--force"));
+    // It is asked before anything is started: this would be refused as a service that does not start.
+    let broken = ["-o", "mine.toml", "--", "sh", "-c", "exit 1", "{address}"];
+    let again = init(folder.path(), &broken);
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
 }
 
 #[test]
 fn a_service_that_runs_already_becomes_a_study_with_its_process() {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = kendall()
-        .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
-        .args(["--service", "constant:1ms"])
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let ready = BufReader::new(server.stderr.take().unwrap())
-        .lines()
-        .map_while(Result::ok)
-        .find_map(|line| Some(line.split_once("listen=")?.1.split(' ').next()?.to_owned()));
-    let url = format!("http://{}/", ready.unwrap());
+    let (server, ready) = Process::ready(
+        kendall()
+            .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--service", "constant:1ms"])
+            .stdout(Stdio::null()),
+    );
+    let url = format!("http://{}/", ready.address("listen"));
     let output = init(folder.path(), &["--attach", &url]);
-    let pid = server.id();
+    let pid = server.0.id();
     let text = std::fs::read_to_string(folder.path().join("service.toml"));
-    server.kill().unwrap();
-    server.wait().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(text.unwrap().contains(&format!("pids = [{pid}]")), "{}", said(&output));
 }

@@ -4,42 +4,21 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Output, Stdio};
+use std::process::{Output, Stdio};
+
+use kendall_testing::Process;
 
 use self::support::kendall;
 
-/// A server that answers at once, stopped when the test ends.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start() -> Self {
-        let mut child = kendall()
+/// A server that answers at once, stopped when the test ends, and its address.
+fn server() -> (Process, String) {
+    let (server, ready) = Process::ready(
+        kendall()
             .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .args(["--workers", "2", "--service", "constant:1ms"])
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).find(|line| line.contains("listen="));
-        let address = ready
-            .unwrap()
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("listen=").map(str::to_owned))
-            .unwrap();
-        Self { child, address }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
+            .stdout(Stdio::null()),
+    );
+    (server, format!("http://{}/", ready.address("listen")))
 }
 
 fn load(arguments: &[&str]) -> Output {
@@ -50,8 +29,7 @@ fn load(arguments: &[&str]) -> Output {
 /// numbers are there all the same.
 #[test]
 fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
-    let server = Server::start();
-    let url = format!("http://{}/", server.address);
+    let (_server, url) = server();
     let short = ["-c", "2", "-n", "50", "--quiet"];
     let output = load(&[&[&url[..]], &short[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -74,8 +52,7 @@ fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
 /// A long enough one has them: of throughput and mean in any case.
 #[test]
 fn eleven_seconds_carry_intervals_that_hold_their_centers() {
-    let server = Server::start();
-    let url = format!("http://{}/", server.address);
+    let (_server, url) = server();
     let output = load(&[
         &url,
         "-q",

@@ -54,3 +54,4 @@ pub use programs::check_programs;
 pub use quota::QuotaError;
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
 pub use study::{Beside, Event, Options, StudyError, Summary, run, run_beside};
+pub use template::fill;

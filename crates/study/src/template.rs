@@ -103,6 +103,16 @@ pub(crate) struct Values {
     lists: BTreeMap<String, Vec<String>>,
 }
 
+/// The words of a command with its placeholders filled, as a study fills them.
+///
+/// # Errors
+/// The placeholder that stands for nothing.
+pub fn fill(words: &[String], values: &[(&str, String)]) -> Result<Vec<String>, String> {
+    let mut known = Values::default();
+    values.iter().for_each(|(name, value)| known.set(name, value.clone()));
+    known.fill_all(words)
+}
+
 impl Values {
     /// What the command of a load may have, its own values still empty.
     pub(crate) fn of_a_load(settings: &serde_json::Value) -> Self {

@@ -54,6 +54,26 @@ pub(crate) struct Init {
     command: Vec<String>,
 }
 
+/// What a study is to be of.
+enum Source<'a> {
+    /// A shipped one: its name and its text.
+    Template(String, &'static str),
+    /// What runs already, by its address.
+    Running(&'a str),
+    /// A command to start.
+    Command(Looked),
+}
+
+impl Source<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Template(name, _) => name.clone(),
+            Self::Running(_) => "service".to_owned(),
+            Self::Command(looked) => looked.name.clone(),
+        }
+    }
+}
+
 impl Init {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         if !self.path.starts_with('/') {
@@ -61,18 +81,11 @@ impl Init {
                 format!("--path `{}` has no leading slash; write it like `/health`", self.path);
             return Err(exit_with(Exit::Refused, what));
         }
-        let (name, text) = match (&self.template, &self.attach, self.command.is_empty()) {
-            (Some(template), ..) => {
-                let (name, text) = templates::text(template)?;
-                (name, text.to_owned())
-            }
-            (None, Some(target), _) => self.attached(target)?,
-            (None, None, false) => self.started()?,
-            (None, None, true) => {
-                output::result(&templates::list());
-                return Ok(Exit::Done);
-            }
+        let Some(source) = self.source()? else {
+            output::result(&templates::list());
+            return Ok(Exit::Done);
         };
+        let name = source.name();
         let file = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
         if file.exists() && !self.force {
             let what = format!(
@@ -81,6 +94,11 @@ impl Init {
             );
             return Err(exit_with(Exit::Refused, what));
         }
+        let text = match source {
+            Source::Template(_, text) => text.to_owned(),
+            Source::Running(target) => self.attached(target)?,
+            Source::Command(looked) => self.started(&looked)?,
+        };
         let study = parse(&file, &text, false)?;
         if self.template.is_none() {
             try_it(&parse(&file, &text, true)?)?;
@@ -102,19 +120,34 @@ impl Init {
         Ok(Exit::Done)
     }
 
-    /// A study that starts the command.
-    fn started(&self) -> anyhow::Result<(String, String)> {
+    /// What the study is to be of; `None` where nothing is asked. Nothing is started yet.
+    fn source(&self) -> anyhow::Result<Option<Source<'_>>> {
+        if let Some(template) = &self.template {
+            let (name, text) = templates::text(template)?;
+            return Ok(Some(Source::Template(name, text)));
+        }
+        if let Some(target) = &self.attach {
+            return Ok(Some(Source::Running(target)));
+        }
+        if self.command.is_empty() {
+            return Ok(None);
+        }
         let looked = Looked::at(&self.command).map_err(|what| exit_with(Exit::Refused, what))?;
+        Ok(Some(Source::Command(looked)))
+    }
+
+    /// A study that starts the command.
+    fn started(&self, looked: &Looked) -> anyhow::Result<String> {
         for note in &looked.notes {
             output::note(note);
         }
-        let found = probe::started(&looked, &self.path)?;
+        let found = probe::started(looked, &self.path)?;
         note_found(&found);
-        Ok((looked.name.clone(), text::processes(&self.command, &looked, &found, &self.path)))
+        Ok(text::processes(&self.command, looked, &found, &self.path))
     }
 
     /// A study of what runs already.
-    fn attached(&self, target: &str) -> anyhow::Result<(String, String)> {
+    fn attached(&self, target: &str) -> anyhow::Result<String> {
         let url =
             if target.contains("://") { target.to_owned() } else { format!("http://{target}/") };
         let url = Url::parse(&url).map_err(|error| exit_with(Exit::Refused, error))?;
@@ -134,7 +167,7 @@ impl Init {
                 "no process of this machine that can be seen listens there: its CPU time is not read",
             ),
         }
-        Ok(("service".to_owned(), text::attached(target, &attached, &found, &path)))
+        Ok(text::attached(target, &attached, &found, &path))
     }
 }
 

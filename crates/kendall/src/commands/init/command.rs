@@ -2,6 +2,8 @@
 
 use kendall_protocols::topology::TierId;
 
+use crate::exit::{Exit, exit_with};
+
 /// A command whose address, and workers where it states them, are placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Looked {
@@ -104,21 +106,22 @@ impl Looked {
     }
 
     /// The command for a try: placeholders filled, braces as they were.
-    pub(super) fn filled(&self, host: &str, port: u16, folder: &str) -> Vec<String> {
+    pub(super) fn filled(
+        &self,
+        host: &str,
+        port: u16,
+        folder: &str,
+    ) -> anyhow::Result<Vec<String>> {
         let values = [
-            ("{address}", format!("{host}:{port}")),
-            ("{port}", port.to_string()),
-            ("{host}", host.to_owned()),
-            ("{folder}", folder.to_owned()),
-            ("{workers}", self.workers.unwrap_or(1).to_string()),
-            ("{instance}", "0".to_owned()),
+            ("address", format!("{host}:{port}")),
+            ("port", port.to_string()),
+            ("host", host.to_owned()),
+            ("folder", folder.to_owned()),
+            ("workers", self.workers.unwrap_or(1).to_string()),
+            ("instance", "0".to_owned()),
         ];
-        let fill = |word: &String| {
-            let filled =
-                values.iter().fold(word.clone(), |text, (name, value)| text.replace(name, value));
-            filled.replace("{{", "{").replace("}}", "}")
-        };
-        self.words.iter().map(fill).collect()
+        kendall_study::fill(&self.words, &values)
+            .map_err(|name| exit_with(Exit::Refused, format!("`{{{name}}}` stands for nothing")))
     }
 }
 
@@ -209,7 +212,7 @@ mod tests {
     fn braces_of_the_command_stay_braces() {
         let looked = look("./shop --json {\"a\":1} -b {address}");
         assert_eq!(looked.words[2], "{{\"a\":1}}");
-        let filled = looked.filled("127.0.0.1", 81, "/tmp");
+        let filled = looked.filled("127.0.0.1", 81, "/tmp").unwrap();
         assert_eq!(filled[2..], ["{\"a\":1}", "-b", "127.0.0.1:81"].map(str::to_owned));
     }
 }

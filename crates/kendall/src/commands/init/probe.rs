@@ -9,7 +9,6 @@ use kendall_loadgen::http::Url;
 use kendall_study::keep::{Keeper, Spawn};
 use kendall_units::Seconds;
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::command::Looked;
 use crate::exit::{Exit, exit_with};
@@ -59,11 +58,9 @@ impl Found {
     }
 }
 
-/// `CLOCK_MONOTONIC`: how long a service takes is a measurement of its own, made before any load.
+/// How long a service takes is a measurement of its own, made before any load.
 fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let of = |part: i64| u64::try_from(part).unwrap_or(0);
-    of(time.tv_sec) * 1_000_000_000 + of(time.tv_nsec)
+    kendall_tier::Clock::monotonic().now_ns()
 }
 
 /// Starts the command, looks, and stops it.
@@ -71,7 +68,7 @@ pub(super) fn started(looked: &Looked, path: &str) -> anyhow::Result<Found> {
     let folder = tempfile::tempdir()?;
     // Free now; a study chooses its own.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let words = looked.filled("127.0.0.1", port, &folder.path().display().to_string());
+    let words = looked.filled("127.0.0.1", port, &folder.path().display().to_string())?;
     let said = folder.path().join("said");
     let file = std::fs::File::create(&said)?;
     let mut keeper = Keeper::start(&std::env::current_exe()?)?;

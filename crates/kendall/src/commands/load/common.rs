@@ -173,8 +173,12 @@ pub(crate) fn resolve_as(
             };
             all.iter().find(fits).copied().ok_or_else(|| {
                 let has: Vec<String> = all.iter().map(|one| one.ip().to_string()).collect();
-                let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
-                let what = format!("target `{target}` has no address of that family; it has {has}");
+                let what = if has.is_empty() {
+                    format!("target `{target}` has no address")
+                } else {
+                    let has = has.join(", ");
+                    format!("target `{target}` has no address of that family; it has {has}")
+                };
                 exit_with(Exit::NotReady, what)
             })
         })
