@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use crate::fields::{ARRIVAL_RATE, SERVICE_RATE, WHOLE, need, service_time};
 use crate::notation::Letter;
-use crate::station::{SHAPE, of_class, whole};
+use crate::station::{SHAPE, of_class, one_station, whole};
 use crate::unit::Unit;
 use crate::{Answer, Case, TextbookError};
 
@@ -100,11 +100,7 @@ fn lowered(
     }
     station.insert("branches".into(), whole(fork.branches.into()));
     station.insert("needed".into(), whole(fork.needed.into()));
-    let mut table = Table::new();
-    table.insert("name".into(), "fork-join".into());
-    table.insert("classes".into(), Value::Array(vec![Value::Table(class)]));
-    table.insert("stations".into(), Value::Array(vec![Value::Table(station)]));
-    Ok(Model::read(&table)?)
+    one_station(&class, &station)
 }
 
 fn describe(answer: &mut Answer, solved: &ForkJoin, lambda: f64, unit: Unit) {

@@ -315,12 +315,17 @@ impl Lowered {
     }
 
     fn model(&mut self) -> Result<Model, TextbookError> {
-        let mut table = Table::new();
-        let list = |table: &Table| Value::Array(vec![Value::Table(table.clone())]);
-        table.insert("classes".into(), list(&self.class));
-        table.insert("stations".into(), list(&self.station));
-        Model::read(&table).map_err(of_model)
+        one_station(&self.class, &self.station)
     }
+}
+
+/// The model of one class at one station; what it refuses is said of the keys of the case.
+pub(crate) fn one_station(class: &Table, station: &Table) -> Result<Model, TextbookError> {
+    let mut table = Table::new();
+    let list = |table: &Table| Value::Array(vec![Value::Table(table.clone())]);
+    table.insert("classes".into(), list(class));
+    table.insert("stations".into(), list(station));
+    Model::read(&table).map_err(of_model)
 }
 
 pub(crate) fn whole(number: u64) -> Value {

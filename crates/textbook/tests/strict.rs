@@ -73,6 +73,16 @@ fn a_shape_that_the_letter_does_not_have_is_refused() {
     }
 }
 
+/// Of a short form nobody knows that it has stations.
+#[test]
+fn a_shape_of_branches_that_is_wrong_is_refused_by_its_own_key() {
+    let said = refusal(
+        r#"{ "kind": "fork-join", "arrival_rate_per_s": 1, "branches": 2,
+             "service": { "distribution": "erlang", "mean_s": 0.5, "stages": 2, "scv": 2 } }"#,
+    );
+    assert!(said.contains("service") && !said.contains("stations"), "{said}");
+}
+
 #[test]
 fn kinds_have_one_spelling_and_a_near_miss_names_it() {
     for (kind, meant) in [
