@@ -183,11 +183,17 @@ impl Configuration {
         Some(self.with_doubts(estimate))
     }
 
+    /// Whether its load is a job with an end.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        self.repetitions.iter().all(|repetition| repetition.is_job)
+    }
+
     /// Of jobs with an end, the time from their start to their end; `None` for other loads.
     #[must_use]
     pub fn makespan_estimate(&self) -> Option<Estimate> {
-        let jobs = self.repetitions.iter().all(|repetition| repetition.is_job);
-        jobs.then(|| self.estimate(|repetition| Some(repetition.point.duration_s))).flatten()
+        let makespan = || self.estimate(|repetition| Some(repetition.point.duration_s));
+        self.is_job().then(makespan).flatten()
     }
 
     /// A percentile of the clients' response time, of all requests of all runs.

@@ -32,7 +32,7 @@ pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
 pub use point::of as operating_point;
 pub use repetition::{BackendLoad, Counts, Instance, Repetition};
-pub use trace::{Trace, TracePeriod, TracedPool, TracedTier};
+pub use trace::{ClientPeriod, Overview, Trace, TracePeriod, TracedPool, TracedTier};
 
 /// What a study observed.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct Observations {
     /// asked for ([`with_traces`](Self::with_traces)).
     pub traces: Vec<Trace>,
     /// The first run of each configuration, by its place, where they were asked for.
-    pub first_runs: Vec<Trace>,
+    pub first_runs: Vec<Overview>,
 }
 
 impl Observations {
@@ -103,7 +103,7 @@ impl Observations {
         })
     }
 
-    /// With the traces of the fastest configuration, and of the first run of each of the others,
+    /// With the traces of the fastest configuration, and what clients saw of the first run of each,
     /// which take reading every second again.
     ///
     /// # Errors
@@ -116,9 +116,19 @@ impl Observations {
         self.traces = traces;
         let first = self.configurations.iter().filter_map(|c| c.repetitions.first());
         self.first_runs = first
-            .map(|repetition| trace::of(results, &results.measured(repetition.run.id)?))
+            .map(|repetition| {
+                let run = &repetition.run;
+                let window = run.measured.as_ref().ok_or(StoreError::NotMeasured(run.id.0))?;
+                trace::overview(results, run.id, window)
+            })
             .collect::<Result<_, _>>()?;
         Ok(self)
+    }
+
+    /// Whether every load is a job with an end.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        !self.configurations.is_empty() && self.configurations.iter().all(Configuration::is_job)
     }
 
     /// Attempts that may not be used.

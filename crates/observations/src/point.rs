@@ -157,6 +157,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         }
         histogram.mean().map(|ns| ns / 1e9)
     };
+    let connection_wait_s = merged(stage::CONNECTION_WAIT_TIME);
     let sum = |value: fn(&MeasuredTier) -> f64| instances.iter().map(|tier| value(tier)).sum();
     TierView {
         name: name.to_owned(),
@@ -177,8 +178,8 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         },
         outcomes_per_s: outcomes(&instances),
         batches: batches(&instances),
-        connections: connections(measured, &instances, merged(stage::CONNECTION_WAIT_TIME)),
-        connection_wait_s: merged(stage::CONNECTION_WAIT_TIME).unwrap_or(0.0),
+        connections: connections(measured, &instances, connection_wait_s),
+        connection_wait_s: connection_wait_s.unwrap_or(0.0),
     }
 }
 

@@ -1,11 +1,13 @@
-//! What happened when, within the runs of one configuration.
+//! What happened when, within a run.
 
 use std::collections::BTreeMap;
 
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::TierId;
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Extent, Measured, Results, StoreError, TierPeriod};
+use kendall_store::{
+    Extent, Measured, MeasuredWindow, Results, RunId, StoreError, Tier, TierPeriod,
+};
 use kendall_units::exact_f64;
 
 use crate::point;
@@ -42,9 +44,18 @@ pub struct TracedPool {
     pub depth: usize,
 }
 
-/// What happened in one period.
-#[derive(Debug, Clone, Default)]
-pub struct TracePeriod {
+/// One run as its clients saw it, period by period: small, whatever the length of the run.
+#[derive(Debug, Clone)]
+pub struct Overview {
+    /// Length of a period.
+    pub width_s: u64,
+    /// One after the other.
+    pub periods: Vec<ClientPeriod>,
+}
+
+/// What clients saw in one period.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ClientPeriod {
     /// Since the measured window began.
     pub from_s: f64,
     /// Completed a second.
@@ -53,10 +64,17 @@ pub struct TracePeriod {
     pub response_time_s: Option<f64>,
     /// 99th percentile of the response time.
     pub p99_s: Option<f64>,
-    /// All response times of the period.
-    pub times: Histogram,
     /// Requests that failed.
     pub errors: u64,
+}
+
+/// What happened in one period.
+#[derive(Debug, Clone, Default)]
+pub struct TracePeriod {
+    /// At the clients.
+    pub clients: ClientPeriod,
+    /// All response times of the period.
+    pub times: Histogram,
     /// In the first tier.
     pub tier: TracedTier,
 }
@@ -83,51 +101,80 @@ struct Clients {
     errors: u64,
 }
 
-/// The period of a width that holds most of `from_ns` to `to_ns`, if it lies in the window.
-fn place(measured: &Measured, width_ns: u64, from_ns: u64, to_ns: u64) -> Option<u64> {
-    let middle = from_ns / 2 + to_ns / 2;
-    let window = &measured.window;
-    (middle >= window.from_ns && middle < window.to_ns)
-        .then(|| (middle - window.from_ns) / width_ns)
+impl Clients {
+    fn seen(&self, from_s: u64) -> ClientPeriod {
+        let a_second =
+            |(completed, ns): &(u64, u64)| exact_f64(*completed) / (exact_f64(*ns).max(1.0) / 1e9);
+        ClientPeriod {
+            from_s: exact_f64(from_s),
+            throughput_per_s: self.generators.values().map(a_second).sum(),
+            response_time_s: self.response_time.mean().map(|ns| ns / 1e9),
+            p99_s: self.response_time.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
+            errors: self.errors,
+        }
+    }
+}
+
+/// The measured window, cut into periods.
+#[derive(Clone, Copy)]
+struct Cut<'a> {
+    window: &'a MeasuredWindow,
+    width_s: u64,
+}
+
+impl<'a> Cut<'a> {
+    fn of(window: &'a MeasuredWindow) -> Self {
+        let length = kendall_units::whole_u64(window.length_s());
+        let width_s = WIDTHS_S.into_iter().find(|width| length / width <= MOST_PERIODS);
+        Self { window, width_s: width_s.unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1]) }
+    }
+
+    /// The period that holds most of `from_ns` to `to_ns`, if it lies in the window.
+    fn place(self, from_ns: u64, to_ns: u64) -> Option<u64> {
+        let middle = from_ns / 2 + to_ns / 2;
+        (middle >= self.window.from_ns && middle < self.window.to_ns)
+            .then(|| (middle - self.window.from_ns) / (self.width_s * 1_000_000_000))
+    }
 }
 
 /// The run that `measured` is of.
 pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreError> {
-    let length = kendall_units::whole_u64(measured.window.length_s());
-    let width_s = WIDTHS_S.into_iter().find(|width| length / width <= MOST_PERIODS);
-    let width_s = width_s.unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1]);
-    let width_ns = width_s * 1_000_000_000;
-    let clients = clients(results, measured, width_ns)?;
-    let tiers = tiers(results, measured, width_ns)?;
+    let cut = Cut::of(&measured.window);
+    let clients = clients(results, measured.run.id, cut)?;
+    let tiers = results.tiers(measured.run.id, Some(Extent::Second))?;
+    let (first, pools) = (first_tier(measured, &tiers, cut), pools(measured, &tiers, cut));
     let periods = clients.into_iter().map(|(number, clients)| TracePeriod {
-        from_s: exact_f64(number * width_s),
-        throughput_per_s: clients
-            .generators
-            .values()
-            .map(|(completed, ns)| exact_f64(*completed) / (exact_f64(*ns).max(1.0) / 1e9))
-            .sum(),
-        response_time_s: clients.response_time.mean().map(|ns| ns / 1e9),
-        p99_s: clients.response_time.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
-        errors: clients.errors,
+        clients: clients.seen(number * cut.width_s),
         times: clients.response_time,
-        tier: tiers.get(&number).copied().unwrap_or_default(),
+        tier: first.get(&number).copied().unwrap_or_default(),
     });
-    let pools = pools(results, measured, width_ns)?;
-    let pools = pools.into_iter().map(|(number, pools)| (number * width_s, pools)).collect();
+    let pools = pools.into_iter().map(|(number, pools)| (number * cut.width_s, pools)).collect();
     let repetition = measured.run.repetition;
-    Ok(Trace { repetition, width_s, periods: periods.collect(), pools })
+    Ok(Trace { repetition, width_s: cut.width_s, periods: periods.collect(), pools })
+}
+
+/// A run as its clients saw it.
+pub(crate) fn overview(
+    results: &Results,
+    run: RunId,
+    window: &MeasuredWindow,
+) -> Result<Overview, StoreError> {
+    let cut = Cut::of(window);
+    let clients = clients(results, run, cut)?;
+    let periods = clients.iter().map(|(number, clients)| clients.seen(number * cut.width_s));
+    Ok(Overview { width_s: cut.width_s, periods: periods.collect() })
 }
 
 fn clients(
     results: &Results,
-    measured: &Measured,
-    width_ns: u64,
+    run: RunId,
+    cut: Cut<'_>,
 ) -> Result<BTreeMap<u64, Clients>, StoreError> {
     let mut periods: BTreeMap<u64, Clients> = BTreeMap::new();
-    for generator in results.generators(measured.run.id, Some(Extent::Second))? {
+    for generator in results.generators(run, Some(Extent::Second))? {
         let mut last = None;
         for row in &generator.operations {
-            let Some(place) = place(measured, width_ns, row.from_ns, row.to_ns) else { continue };
+            let Some(place) = cut.place(row.from_ns, row.to_ns) else { continue };
             let period = periods.entry(place).or_default();
             period.response_time.add(&row.counts.response_time);
             period.errors += row.counts.errors.values().sum::<u64>();
@@ -153,17 +200,17 @@ const COMMON: [&str; 5] = [
 ];
 
 fn pools(
-    results: &Results,
     measured: &Measured,
-    width_ns: u64,
-) -> Result<BTreeMap<u64, BTreeMap<String, TracedPool>>, StoreError> {
+    tiers: &[Tier],
+    cut: Cut<'_>,
+) -> BTreeMap<u64, BTreeMap<String, TracedPool>> {
     let mut found: BTreeMap<u64, BTreeMap<String, TracedPool>> = BTreeMap::new();
-    for tier in results.tiers(measured.run.id, Some(Extent::Second))? {
+    for tier in tiers {
         let depth = measured.graph.way_to(&TierId::stored(tier.tier.as_str())).len();
-        for period in tier.periods {
+        for period in &tier.periods {
             let all = || period.requests.values().flat_map(|requests| &requests.stages);
             let has_own = all().any(|(name, _)| !COMMON.contains(&name.as_str()));
-            let at = place(measured, width_ns, period.from_ns, period.to_ns);
+            let at = cut.place(period.from_ns, period.to_ns);
             let Some(at) = at.filter(|_| has_own || period.workers > 0) else { continue };
             let pool = found.entry(at).or_default().entry(tier.tier.clone()).or_default();
             pool.depth = depth;
@@ -180,24 +227,19 @@ fn pools(
             }
         }
     }
-    Ok(found)
+    found
 }
 
-fn tiers(
-    results: &Results,
-    measured: &Measured,
-    width_ns: u64,
-) -> Result<BTreeMap<u64, TracedTier>, StoreError> {
-    let Some(first) = point::first_tier(measured) else { return Ok(BTreeMap::new()) };
-    let mut periods: BTreeMap<u64, Vec<TierPeriod>> = BTreeMap::new();
-    for tier in results.tiers(measured.run.id, Some(Extent::Second))? {
-        for period in tier.periods.into_iter().filter(|_| tier.tier == first) {
-            if let Some(place) = place(measured, width_ns, period.from_ns, period.to_ns) {
-                periods.entry(place).or_default().push(period);
-            }
+/// Mean times in the first tier, by period.
+fn first_tier(measured: &Measured, tiers: &[Tier], cut: Cut<'_>) -> BTreeMap<u64, TracedTier> {
+    let Some(first) = point::first_tier(measured) else { return BTreeMap::new() };
+    let mut periods: BTreeMap<u64, Vec<&TierPeriod>> = BTreeMap::new();
+    for period in tiers.iter().filter(|tier| tier.tier == first).flat_map(|tier| &tier.periods) {
+        if let Some(place) = cut.place(period.from_ns, period.to_ns) {
+            periods.entry(place).or_default().push(period);
         }
     }
-    let mean = |periods: &[TierPeriod], stage: &str| {
+    let mean = |periods: &[&TierPeriod], stage: &str| {
         let mut merged = Histogram::new();
         for period in periods {
             merged.add(&period.stage(stage));
@@ -213,5 +255,5 @@ fn tiers(
         };
         (place, tier)
     });
-    Ok(traced.collect())
+    traced.collect()
 }

@@ -29,11 +29,7 @@ pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
     for folder in folders {
         let data = Observations::read(&Results::open(folder)?)?;
         runs += data.configurations.iter().map(|c| c.repetitions.len()).sum::<usize>();
-        let mut rows = interesting(&data);
-        if rows.is_empty() {
-            rows = data.configurations.iter().map(|c| (data.name_of(c), c)).collect();
-        }
-        for (name, configuration) in rows {
+        for (name, configuration) in interesting(&data) {
             table.push(row(&data, &name, configuration));
         }
     }

@@ -129,11 +129,7 @@ fn drawn(data: &Observations) -> (Vec<Drawn<'_>>, Option<String>) {
     (groups, remark)
 }
 
-/// Curves to plot together, with a remark where not all are.
-fn plotted(data: &Observations) -> (Vec<(usize, &Curve)>, Option<String>) {
-    let curves: Vec<(usize, &Curve)> = data.curves.iter().enumerate().take(MOST_CURVES).collect();
-    let all = data.curves.len();
-    let remark = (all > MOST_CURVES)
-        .then(|| format!("The plots show {MOST_CURVES} of the {all} curves; the tables hold all."));
-    (curves, remark)
+/// Curves to plot together, each with its color; the tables hold all.
+fn plotted(data: &Observations) -> Vec<(usize, &Curve)> {
+    data.curves.iter().enumerate().take(MOST_CURVES).collect()
 }

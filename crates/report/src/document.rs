@@ -73,13 +73,17 @@ impl Section {
         }
     }
 
-    /// Its tables, and those of what is folded within it.
-    pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        let all = self.blocks.iter().flat_map(|block| match block {
+    /// Its blocks, with those that are folded in the place of their fold.
+    pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().flat_map(|block| match block {
             Block::Fold(fold) => fold.blocks.iter(),
             other => std::slice::from_ref(other).iter(),
-        });
-        all.filter_map(|block| match block {
+        })
+    }
+
+    /// Its tables, and those of what is folded within it.
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.all_blocks().filter_map(|block| match block {
             Block::Table(table) => Some(table),
             _ => None,
         })
@@ -341,10 +345,10 @@ impl Table {
         let mut writer =
             csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
         for row in std::iter::once(head).chain(rows) {
-            // Memory takes all that is written, and every row has the cells of the head.
-            writer.write_record(row).unwrap_or_default();
+            writer.write_record(row).expect("memory takes all, and each row has the head's cells");
         }
-        writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+        let bytes = writer.into_inner().expect("memory takes all that is written");
+        String::from_utf8(bytes).expect("made of texts")
     }
 
     fn csv_head(&self, with_interval: &[bool]) -> Vec<String> {

@@ -94,7 +94,7 @@ fn section(section: &Section) -> Value {
 fn holds(section: &Section) -> String {
     let mut plots = 0_usize;
     let mut tables = 0_usize;
-    for block in &section.blocks {
+    for block in section.all_blocks() {
         match block {
             Block::Plot(_) | Block::Drawing(_) => plots += 1,
             Block::PlotPair(_) => plots += 2,

@@ -8,8 +8,8 @@ use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_observations::{Configuration, Curve, Observations};
 
-use super::load::{factor_columns, levels};
-use super::{load_of, plotted, time_axis};
+use super::load::{curves, factor_columns, levels};
+use super::{plotted, time_axis};
 
 /// Mean batch below which nothing is served together worth a chapter.
 const TOGETHER: f64 = 1.01;
@@ -89,26 +89,14 @@ fn in_words(data: &Observations, curve: &Curve, line: &Line) -> String {
 }
 
 fn sizes(data: &Observations, load: &str) -> Plot {
-    let (curves, _) = plotted(data);
-    let series = curves.into_iter().map(|(color, curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| {
-                let size = c.estimate(|r| Some(r.point.first_tier()?.mean_batch()))?;
-                Some(super::point(load_of(data, c), &size, 1.0))
-            })
-            .collect(),
-    });
+    let size = |c: &Configuration| c.estimate(|r| Some(r.point.first_tier()?.mean_batch()));
     Plot {
         id: "plot-batches".to_owned(),
         title: "Mean batch against load".to_owned(),
         description: "Requests of a batch, on average over batches.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero("requests a batch"),
-        series: series.collect(),
+        series: curves(data, &plotted(data), |c| Some((size(c)?, 1.0))),
     }
 }
 

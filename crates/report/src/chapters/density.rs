@@ -25,7 +25,7 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
     let (label, factor) = time_axis("response time", longest.map(|ns| exact_f64(ns) / 1e9));
     let mut cells = Cells::new();
     for period in periods {
-        add(&mut cells, kendall_units::whole_u64(period.from_s), &period.times);
+        add(&mut cells, kendall_units::whole_u64(period.clients.from_s), &period.times);
     }
     Plot {
         id: "plot-density".to_owned(),
@@ -133,7 +133,7 @@ fn series(
     ends: impl Fn(i32) -> (f64, f64),
 ) -> Vec<Series> {
     let width = data.traces.first().map_or(1, |trace| trace.width_s);
-    let scale = if trace::minutes(data) { 60.0 } else { 1.0 };
+    let scale = trace::seconds_a_unit(data);
     let place = |((from_s, bin), count): (&(u64, i32), &u64)| Cell {
         at: (exact_f64(*from_s) + exact_f64(width) / 2.0) / scale,
         ends: ends(*bin),

@@ -4,16 +4,14 @@ use kendall_stats::estimate::Estimate;
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Series};
+use crate::plot::{Axis, Plot};
 use kendall_observations::{Configuration, Observations};
 
-use super::load::{factor_columns, levels};
-use super::{load_of, plotted, time_axis};
+use super::load::{curves, factor_columns, levels};
+use super::{plotted, time_axis};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
-    let mut all = data.configurations.iter().flat_map(|c| &c.repetitions).peekable();
-    all.peek()?;
-    if !all.all(|repetition| repetition.is_job) {
+    if !data.is_job() {
         return None;
     }
     let mut section = Section::new("jobs", "The job: makespan and throughput");
@@ -52,23 +50,13 @@ fn shortest(data: &Observations) -> Option<String> {
 fn makespans(data: &Observations, load: &str) -> Plot {
     let times = data.configurations.iter().filter_map(makespan).map(|time| time.center);
     let (label, factor) = time_axis("makespan", times);
-    let (curves, _) = plotted(data);
-    let series = curves.into_iter().map(|(color, curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| Some(super::point(load_of(data, c), &makespan(c)?, factor)))
-            .collect(),
-    });
     Plot {
         id: "plot-makespan".to_owned(),
         title: "Makespan against load".to_owned(),
         description: "From the start of the job to its end, mean over the runs.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
-        series: series.collect(),
+        series: curves(data, &plotted(data), |c| Some((makespan(c)?, factor))),
     }
 }
 

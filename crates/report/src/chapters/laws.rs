@@ -93,8 +93,7 @@ fn size(check: &LawCheck) -> f64 {
 }
 
 fn interactive(data: &Observations) -> Plot {
-    let (curves, _) = plotted(data);
-    let series = curves.into_iter().map(|(color, curve)| Series {
+    let series = plotted(data).into_iter().map(|(color, curve)| Series {
         name: curve.name.clone(),
         mark: Mark::Line,
         color,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
-use kendall_observations::{Configuration, Distribution, Observations, PERCENTILES, short};
+use kendall_observations::{Configuration, Curve, Distribution, Observations, PERCENTILES, short};
 use kendall_stats::estimate::Estimate;
 
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
@@ -66,7 +66,7 @@ pub(crate) fn response_time(data: &Observations, load: &str) -> Plot {
 
 /// All curves in one drawing.
 fn all(data: &Observations) -> Drawn<'_> {
-    Drawn { of: String::new(), key: String::new(), curves: plotted(data).0 }
+    Drawn { of: String::new(), key: String::new(), curves: plotted(data) }
 }
 
 fn throughput_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
@@ -76,7 +76,7 @@ fn throughput_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
         description: shape_in_words(data, group),
         x: Axis::from_zero(load),
         y: Axis::from_zero("throughput (1/s)"),
-        series: curves(data, group, |c| Some((c.throughput_estimate()?, 1.0))),
+        series: curves(data, &group.curves, |c| Some((c.throughput_estimate()?, 1.0))),
     }
 }
 
@@ -89,7 +89,7 @@ fn response_time_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot 
         description: "Mean response time at the clients.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
-        series: curves(data, group, |c| Some((c.response_estimate()?, factor))),
+        series: curves(data, &group.curves, |c| Some((c.response_estimate()?, factor))),
     }
 }
 
@@ -138,15 +138,7 @@ pub(crate) fn percentiles(data: &Observations, load: &str) -> Plot {
 fn against_each_other(data: &Observations, group: &Drawn<'_>) -> Plot {
     let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let series = group.curves.iter().map(|(color, curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color: *color,
-        points: data
-            .along(curve)
-            .filter_map(|c| Some(point(c.throughput(), &c.response_estimate()?, factor)))
-            .collect(),
-    });
+    let response = |c: &Configuration| Some((c.response_estimate()?, factor));
     Plot {
         id: format!("plot-x-r{}", group.key),
         title: format!("Response time against throughput{}", group.of),
@@ -154,30 +146,37 @@ fn against_each_other(data: &Observations, group: &Drawn<'_>) -> Plot {
             .to_owned(),
         x: Axis::around_data("throughput (1/s)"),
         y: Axis::from_zero(label),
-        series: series.collect(),
+        series: curves_by(data, &group.curves, Configuration::throughput, response),
     }
 }
 
+/// A line a curve, by load.
 pub(super) fn curves(
     data: &Observations,
-    group: &Drawn<'_>,
-    value: impl Fn(&Configuration) -> Option<(kendall_stats::estimate::Estimate, f64)>,
+    curves: &[(usize, &Curve)],
+    value: impl Fn(&Configuration) -> Option<(Estimate, f64)>,
 ) -> Vec<Series> {
-    let curves = group.curves.iter();
-    curves
-        .map(|(color, curve)| Series {
-            name: curve.name.clone(),
-            mark: Mark::Line,
-            color: *color,
-            points: data
-                .along(curve)
-                .filter_map(|c| {
-                    let (estimate, factor) = value(c)?;
-                    Some(point(load_of(data, c), &estimate, factor))
-                })
-                .collect(),
-        })
-        .collect()
+    curves_by(data, curves, |c| load_of(data, c), value)
+}
+
+/// A line a curve: estimates, each with the factor to the unit of its axis.
+fn curves_by(
+    data: &Observations,
+    curves: &[(usize, &Curve)],
+    x: impl Fn(&Configuration) -> f64,
+    value: impl Fn(&Configuration) -> Option<(Estimate, f64)>,
+) -> Vec<Series> {
+    let at = |c: &Configuration| {
+        let (estimate, factor) = value(c)?;
+        Some(point(x(c), &estimate, factor))
+    };
+    let line = |(color, curve): &(usize, &Curve)| Series {
+        name: curve.name.clone(),
+        mark: Mark::Line,
+        color: *color,
+        points: data.along(curve).filter_map(at).collect(),
+    };
+    curves.iter().map(line).collect()
 }
 
 fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {

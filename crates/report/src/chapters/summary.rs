@@ -113,12 +113,7 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
 
 /// What the load consists of: `a request`, or `a task` of a job with an end.
 pub(crate) fn one_of(data: &Observations) -> &'static str {
-    let mut all = data.configurations.iter().flat_map(|c| &c.repetitions).peekable();
-    if all.peek().is_some() && all.all(|repetition| repetition.is_job) {
-        "a task of the job"
-    } else {
-        "a request"
-    }
+    if data.is_job() { "a task of the job" } else { "a request" }
 }
 
 /// What the factors do, or that the runs do not tell.
@@ -269,7 +264,7 @@ fn clean(data: &Observations) -> Option<String> {
     Some(format!(
         "Of {} {} in the measured windows {failed}{missed}.",
         number::fixed(kendall_units::exact_f64(completed), 0),
-        if one_of(data) == "a request" { "requests" } else { "tasks" }
+        if data.is_job() { "tasks" } else { "requests" }
     ))
 }
 

@@ -62,7 +62,7 @@ struct View {
     id: &'static str,
     title: &'static str,
     /// The label of what is no time.
-    label: &'static str,
+    label: Option<&'static str>,
     value: fn(&TierView) -> Option<f64>,
 }
 
@@ -70,37 +70,37 @@ const VIEWS: [View; 6] = [
     View {
         id: "throughput",
         title: "Throughput at the tier",
-        label: "throughput (1/s)",
+        label: Some("throughput (1/s)"),
         value: |tier| Some(tier.view.throughput_per_s),
     },
     View {
         id: "response",
         title: "Response time at the tier",
-        label: "",
+        label: None,
         value: |tier| Some(tier.view.response_time_s),
     },
     View {
         id: "queue",
         title: "Queue length",
-        label: "requests that wait",
+        label: Some("requests that wait"),
         value: |tier| Some(tier.queue_length),
     },
     View {
         id: "waiting",
         title: "Waiting time in the queue",
-        label: "",
+        label: None,
         value: |tier| Some(tier.waiting_time_s),
     },
     View {
         id: "service",
         title: "Service time",
-        label: "",
+        label: None,
         value: |tier| Some(tier.service_time_s),
     },
     View {
         id: "backend",
         title: "Time for backends",
-        label: "",
+        label: None,
         value: |tier| tier.backend_time_s,
     },
 ];
@@ -112,10 +112,9 @@ impl View {
 
     fn plot(&self, data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
         let all = data.configurations.iter().filter_map(|c| c.point.first_tier());
-        let (label, factor) = if self.label.is_empty() {
-            time_axis(&self.title.to_lowercase(), all.filter_map(self.value))
-        } else {
-            (self.label.to_owned(), 1.0)
+        let (label, factor) = match self.label {
+            Some(label) => (label.to_owned(), 1.0),
+            None => time_axis(&self.title.to_lowercase(), all.filter_map(self.value)),
         };
         Plot {
             id: format!("plot-tier-{}{}", self.id, group.key),
@@ -123,7 +122,7 @@ impl View {
             description: "As the tier itself says, all its instances together.".to_owned(),
             x: Axis::from_zero(load),
             y: Axis::from_zero(label),
-            series: curves(data, group, |c| Some((c.estimate(|r| self.of(r))?, factor))),
+            series: curves(data, &group.curves, |c| Some((c.estimate(|r| self.of(r))?, factor))),
         }
     }
 }

@@ -5,7 +5,7 @@ use kendall_stats::steady::drift;
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
-use kendall_observations::{Configuration, Observations, Trace, TracePeriod};
+use kendall_observations::{ClientPeriod, Configuration, Observations, Overview, TracePeriod};
 
 use super::{density, time_axis};
 
@@ -86,6 +86,7 @@ fn called(width_s: u64) -> String {
 }
 
 type Of = fn(&TracePeriod) -> Option<f64>;
+type OfClients = fn(&ClientPeriod) -> Option<f64>;
 
 /// A line a repetition.
 fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
@@ -102,17 +103,27 @@ fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
     series.collect()
 }
 
-/// Seconds, or minutes where the runs are long.
-pub(super) fn at(data: &Observations, period: &TracePeriod) -> f64 {
-    if minutes(data) { period.from_s / 60.0 } else { period.from_s }
+/// The label of an axis of time, and how many seconds its unit has: minutes where the runs are long.
+fn unit(width_s: u64) -> (&'static str, f64) {
+    if width_s >= 30 { ("time (min)", 60.0) } else { ("time (s)", 1.0) }
 }
 
-pub(super) fn minutes(data: &Observations) -> bool {
-    data.traces.iter().any(|trace| trace.width_s >= 30)
+/// The unit of the runs that are traced.
+fn of_traces(data: &Observations) -> (&'static str, f64) {
+    unit(data.traces.iter().map(|trace| trace.width_s).max().unwrap_or(1))
+}
+
+fn at(data: &Observations, period: &TracePeriod) -> f64 {
+    period.clients.from_s / of_traces(data).1
+}
+
+/// Seconds of a unit on the axis of [`time`].
+pub(super) fn seconds_a_unit(data: &Observations) -> f64 {
+    of_traces(data).1
 }
 
 pub(super) fn time(data: &Observations) -> Axis {
-    Axis::from_zero(if minutes(data) { "time (min)" } else { "time (s)" })
+    Axis::from_zero(of_traces(data).0)
 }
 
 pub(crate) fn throughput(data: &Observations) -> Option<Plot> {
@@ -127,18 +138,20 @@ pub(crate) fn throughput(data: &Observations) -> Option<Plot> {
         ),
         x: time(data),
         y: Axis::from_zero("throughput (1/s)"),
-        series: lines(data, |period| Some(period.throughput_per_s), 1.0),
+        series: lines(data, |period| Some(period.clients.throughput_per_s), 1.0),
     })
 }
 
 fn response(data: &Observations) -> Plot {
     let all = || data.traces.iter().flat_map(|trace| &trace.periods);
-    let (label, factor) = time_axis("response time", all().filter_map(|period| period.p99_s));
-    let mut series = lines(data, |period| period.response_time_s, factor);
+    let (label, factor) =
+        time_axis("response time", all().filter_map(|period| period.clients.p99_s));
+    let mut series = lines(data, |period| period.clients.response_time_s, factor);
     for line in &mut series {
         line.name.push_str(", mean");
     }
-    for (mut line, color) in lines(data, |period| period.p99_s, factor).into_iter().zip(0..) {
+    for (mut line, color) in lines(data, |period| period.clients.p99_s, factor).into_iter().zip(0..)
+    {
         line.name.push_str(", 99th percentile");
         line.mark = Mark::Dashed;
         line.color = color;
@@ -157,7 +170,9 @@ fn response(data: &Observations) -> Plot {
 /// Where the time goes, over time: the first repetition.
 fn stages(data: &Observations) -> Option<Plot> {
     const PARTS: [(&str, Of); 4] = [
-        ("outside the tier", |p| Some((p.response_time_s? - p.tier.response_time_s?).max(0.0))),
+        ("outside the tier", |p| {
+            Some((p.clients.response_time_s? - p.tier.response_time_s?).max(0.0))
+        }),
         ("waiting for a worker", |p| p.tier.waiting_time_s),
         ("waiting for backends", |p| p.tier.backend_time_s),
         ("worker's own work", |p| {
@@ -195,7 +210,7 @@ const MOST_OVER_TIME: usize = 24;
 /// The first run of every configuration over time: drawings, and a table of all.
 fn every(data: &Observations) -> Vec<Block> {
     let all = || data.configurations.iter().zip(&data.first_runs);
-    let told = |trace: &Trace| trace.periods.len() > 1;
+    let told = |trace: &Overview| trace.periods.len() > 1;
     if data.configurations.len() < 2 || !all().any(|(_, trace)| told(trace)) {
         return Vec::new();
     }
@@ -215,11 +230,10 @@ fn every(data: &Observations) -> Vec<Block> {
     blocks
 }
 
-fn over_time(data: &Observations, configuration: &Configuration, trace: &Trace) -> (Plot, Plot) {
+fn over_time(data: &Observations, configuration: &Configuration, trace: &Overview) -> (Plot, Plot) {
     let name = data.name_of(configuration);
-    let (unit, per_unit) =
-        if trace.width_s >= 30 { ("time (min)", 60.0) } else { ("time (s)", 1.0) };
-    let series = |name: &str, color, value: Of, factor: f64| Series {
+    let (unit, per_unit) = unit(trace.width_s);
+    let series = |name: &str, color, value: OfClients, factor: f64| Series {
         name: name.to_owned(),
         mark: Mark::Line,
         color,
@@ -300,11 +314,11 @@ fn table(data: &Observations) -> Table {
             let tier = |value: Option<f64>| Cell::number_or(value, "no request in the tier");
             table.push(vec![
                 f64::from(trace.repetition + 1).into(),
-                period.from_s.into(),
-                period.throughput_per_s.into(),
-                Cell::number_or(period.response_time_s, "no request"),
-                Cell::number_or(period.p99_s, "no request"),
-                kendall_units::exact_f64(period.errors).into(),
+                period.clients.from_s.into(),
+                period.clients.throughput_per_s.into(),
+                Cell::number_or(period.clients.response_time_s, "no request"),
+                Cell::number_or(period.clients.p99_s, "no request"),
+                kendall_units::exact_f64(period.clients.errors).into(),
                 tier(period.tier.response_time_s),
                 tier(period.tier.waiting_time_s),
                 tier(period.tier.service_time_s),
@@ -323,8 +337,8 @@ fn in_words(data: &Observations) -> Option<String> {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         (low, values.iter().copied().fold(0.0, f64::max))
     };
-    let (slow, fast) = range(|period| Some(period.throughput_per_s));
-    let (short, long) = range(|period| period.response_time_s);
+    let (slow, fast) = range(|period| Some(period.clients.throughput_per_s));
+    let (short, long) = range(|period| period.clients.response_time_s);
     Some(format!(
         "Looked at {}, throughput lies between {} and {} and the mean response time between {} and \
          {}.",

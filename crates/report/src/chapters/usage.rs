@@ -10,7 +10,7 @@ use kendall_protocols::topology::Part;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 
-use super::load::{factor_columns, levels};
+use super::load::{curves, factor_columns, levels};
 use super::{Drawn, drawn, load_of};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
@@ -119,6 +119,12 @@ fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot
     }
 }
 
+/// Busy share of the host's cores.
+fn busy(point: &OperatingPoint) -> Option<f64> {
+    let cores = Some(point.host_cores).filter(|cores| *cores > 0.0)?;
+    Some(point.host_busy_cores? / cores)
+}
+
 /// Utilization of the host along every curve.
 fn host_of_every(data: &Observations, group: &Drawn<'_>, load: &str) -> Plot {
     Plot {
@@ -127,10 +133,7 @@ fn host_of_every(data: &Observations, group: &Drawn<'_>, load: &str) -> Plot {
         description: "All programs together, as the operating system counts.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero("busy (%)"),
-        series: of_every(data, group, &|point| {
-            let cores = Some(point.host_cores).filter(|cores| *cores > 0.0)?;
-            Some(100.0 * point.host_busy_cores? / cores)
-        }),
+        series: curves(data, &group.curves, |c| Some((c.estimate(|r| busy(&r.point))?, 100.0))),
     }
 }
 
@@ -147,28 +150,10 @@ fn part_of_every(
         description: "All its instances together.".to_owned(),
         x: Axis::from_zero(load),
         y: Axis::from_zero("cores in use"),
-        series: of_every(data, group, &|point| Some(point.process(part)?.cpu_cores)),
+        series: curves(data, &group.curves, |c| {
+            Some((c.estimate(|r| Some(r.point.process(part)?.cpu_cores))?, 1.0))
+        }),
     }
-}
-
-fn of_every(
-    data: &Observations,
-    group: &Drawn<'_>,
-    value: &dyn Fn(&OperatingPoint) -> Option<f64>,
-) -> Vec<Series> {
-    let line = |(color, curve): &(usize, &Curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color: *color,
-        points: data
-            .along(curve)
-            .filter_map(|c| {
-                let estimate = c.estimate(|r| value(&r.point))?;
-                Some(super::point(load_of(data, c), &estimate, 1.0))
-            })
-            .collect(),
-    };
-    group.curves.iter().map(line).collect()
 }
 
 fn bytes(data: &Observations, curve: &Curve, load: &str) -> Plot {
