@@ -276,7 +276,7 @@ fn hostile_actions_are_refused_in_bounds_and_nothing_else_suffers() {
             command: re::Command { arguments: vec!["no-such".into()], ..Default::default() },
             ..Job::default()
         };
-        refused(unknown, "no program").await;
+        refused(unknown, "not a program").await;
         refused(Job { command: re::Command::default(), ..Job::default() }, "no arguments").await;
         let mut outside = Job::shell("true");
         outside.root = Some(re::Directory {

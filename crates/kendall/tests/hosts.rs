@@ -304,7 +304,7 @@ fn a_signal_to_an_agent_fails_the_run(name: &str, why: &str) {
 
 #[test]
 fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
-    a_signal_to_an_agent_fails_the_run("KILL", "without a goodbye");
+    a_signal_to_an_agent_fails_the_run("KILL", "ended unexpectedly");
 }
 
 /// A host that a configuration does not use has no part in its runs: neither its end nor its clock.

@@ -82,7 +82,7 @@ fn what_does_not_work_says_what_to_do_and_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, code, wanted) in [
         (&["--", "sleep", "60"][..], 2, "{address}"),
-        (&["--", "no-such-program", "-b", "{address}"], 3, "cannot be started"),
+        (&["--", "no-such-program", "-b", "{address}"], 3, "`no-such-program` is not installed"),
         (&["--", "sh", "-c", "echo broken >&2; exit 1", "{address}"], 3, "broken"),
         (&["--attach", "127.0.0.1:1"], 3, "start the service first"),
         (&["--template", "dmeo"], 2, "did you mean `demo`"),

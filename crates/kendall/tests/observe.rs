@@ -690,10 +690,10 @@ fn a_prometheus_behind_tls_and_a_password_is_asked_with_both() {
     );
     let (code, said) = discover(secure(), &["--ca-file", &cert, "--bearer-file", &password]);
     assert!(code == Some(3) && said.contains("status 401"), "{code:?}: {said}");
-    // It answers: it scrapes nothing, so there is nothing to recognise.
+    // It answers: it scrapes nothing, so there is nothing to recognize.
     let (code, said) = discover(secure(), &["--ca-file", &cert, "--basic-file", &password]);
     assert!(
-        code == Some(2) && said.contains("none by which a preset is recognised"),
+        code == Some(2) && said.contains("none by which a preset is recognized"),
         "{code:?}: {said}"
     );
 }

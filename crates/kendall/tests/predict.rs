@@ -247,11 +247,11 @@ fn curves_have_a_knee(folder: &Path) {
 fn what_no_run_tells_is_refused(folder: &Path) {
     for (asked, says) in [
         // What a visit costs with another service time was never measured.
-        ("system.service=constant:5ms", "follows from no run"),
+        ("system.service=constant:5ms", "no run tells"),
         ("workload.clients=4000", "run it once at 500"),
         ("workload.clients=x", "workload.clients"),
         ("system.wrkers=3", "did you mean"),
-        ("tiers.cache.speed=2", "is no tier"),
+        ("tiers.cache.speed=2", "is not a tier"),
         ("cores=0", "from 1"),
     ] {
         let output = predict(folder, &["--what-if", asked]);

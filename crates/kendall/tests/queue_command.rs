@@ -151,7 +151,7 @@ fn contents_come_back_as_they_were(service: &Service) {
     for (input, said) in [
         ("é".repeat(2001).as_bytes(), "longer than 2000 characters"),
         (b"a\0b", "NUL"),
-        (b"\xff\xfe", "no UTF-8"),
+        (b"\xff\xfe", "not UTF-8"),
     ] {
         let (code, _, error) = outcome(&service.with_input(&["send", "jobs"], input));
         assert!(code == 2 && error.contains(said), "{code}: {error}");

@@ -200,7 +200,7 @@ fn a_slip_of_the_pen_is_named_once_with_its_line_and_key() {
     assert!(text.contains("m.toml:4: k: no such key"), "{text}");
     // A kind with a typing error and a file that is not there.
     let text = refusal(&["solve", "mm7"]);
-    assert!(text.contains("`mm7` is no kind of station") && text.contains("`mm1`"), "{text}");
+    assert!(text.contains("`mm7` is not a kind of station") && text.contains("`mm1`"), "{text}");
     let text = refusal(&["solve", "no/such/model"]);
     assert!(text.contains("there is no such file"), "{text}");
     let text = refusal(&[

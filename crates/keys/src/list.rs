@@ -91,7 +91,7 @@ mod tests {
         Key::count("workers", 1, 64, "workers of each").or("4"),
         Key::choice("mode", &["a", "b"], "how").or("'a'"),
         Key::text("name", "what it is called"),
-        Key::new("tiers", Form::Tables(&[INNER]), "one table a tier").optional(),
+        Key::new("tiers", Form::Tables(&[INNER]), "one table per tier").optional(),
         Key::new("own", Form::Named(&Form::Text), "values of your own").optional(),
     ];
 

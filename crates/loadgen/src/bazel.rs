@@ -1,6 +1,6 @@
 //! A build as a load: Bazel on a workspace that is made for it, from its start to its end.
 //!
-//! The server of Bazel is started and everything is analysed before the clock runs, so that the
+//! The server of Bazel is started and everything is analyzed before the clock runs, so that the
 //! makespan is that of the build. What a task took and when it ended is in Bazel's own profile.
 //!
 //! Left out: what is built. Tasks sleep, count, and write a line.

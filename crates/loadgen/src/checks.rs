@@ -36,7 +36,7 @@ pub(crate) fn check_gaps(planned: &[u64], sent: &[u64], poisson: bool) -> Option
     })
 }
 
-/// Differences of neighbours, of moments in order.
+/// Differences of neighbors, of moments in order.
 pub(crate) fn gaps(moments: &[u64]) -> Vec<u64> {
     moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
 }

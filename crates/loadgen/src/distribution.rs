@@ -58,7 +58,9 @@ pub enum DistributionError {
         source: std::io::Error,
     },
     /// A line of the file of values.
-    #[error("{path}, line {line}: `{text}` is not a value; write one value a line, like {example}")]
+    #[error(
+        "{path}, line {line}: `{text}` is not a value; write one value per line, like {example}"
+    )]
     Line {
         /// Its path.
         path: String,

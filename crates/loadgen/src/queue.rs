@@ -158,7 +158,7 @@ pub enum QueuePlanError {
         text: String,
     },
     /// Not a way to call.
-    #[error("`{text}` is not a way to call; write `single` or `stream`")]
+    #[error("`{text}` is not a kind of calls; write `single` or `stream`")]
     Calls {
         /// What was written.
         text: String,

@@ -266,6 +266,16 @@ impl Configuration {
             misses: sum.misses + repetition.counts.misses,
         })
     }
+
+    /// Replies of failed HTTP requests by status code, over all repetitions and their whole loads.
+    #[must_use]
+    pub fn failed_statuses(&self) -> BTreeMap<u16, u64> {
+        let mut statuses = BTreeMap::new();
+        for (status, count) in self.repetitions.iter().flat_map(|one| &one.failed_statuses) {
+            *statuses.entry(*status).or_default() += count;
+        }
+        statuses
+    }
 }
 
 /// Distributions without their steps of 0.1 ms, of those that have any time.

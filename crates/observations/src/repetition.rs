@@ -28,6 +28,8 @@ pub struct Repetition {
     pub operations: BTreeMap<String, (f64, f64)>,
     /// Requests that failed, by operation and kind of failure.
     pub errors: BTreeMap<(String, String), u64>,
+    /// Replies of failed HTTP requests by status code, over the whole load: windows do not keep codes.
+    pub failed_statuses: BTreeMap<u16, u64>,
     /// Each instance of each tier that reports, apart.
     pub instances: Vec<Instance>,
     /// What each instance of the first tier sent to each backend.
@@ -136,6 +138,7 @@ impl Repetition {
             counts: counts(&measured.operations),
             operations,
             errors: errors(&measured.operations),
+            failed_statuses: failed_statuses(&measured),
             instances: instances(&measured),
             backends: backends(&measured),
             seconds: throughput_by_second(results, &measured)?,
@@ -176,6 +179,16 @@ fn errors(operations: &BTreeMap<String, OperationCounts>) -> BTreeMap<(String, S
         counts.errors.iter().map(move |(kind, count)| ((operation.clone(), kind.clone()), *count))
     });
     each.filter(|(_, count)| *count > 0).collect()
+}
+
+fn failed_statuses(measured: &Measured) -> BTreeMap<u16, u64> {
+    let mut statuses = BTreeMap::new();
+    for (status, count) in measured.generators.iter().flat_map(|generator| &generator.statuses) {
+        if !(200..300).contains(status) && *count > 0 {
+            *statuses.entry(*status).or_default() += count;
+        }
+    }
+    statuses
 }
 
 fn instances(measured: &Measured) -> Vec<Instance> {

@@ -127,8 +127,8 @@ pub struct LawCheck {
 pub enum AnalyzeError {
     /// Too few windows that may be used.
     #[error(
-        "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: look at a longer \
-         time (--from), or at one with steadier load; the others: {why}"
+        "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
+         a longer time (--from), or one with a steadier load; the others: {why}"
     )]
     TooFewWindows {
         /// That can be used.
@@ -142,7 +142,8 @@ pub enum AnalyzeError {
     },
     /// Nobody says how many servers a tier has.
     #[error(
-        "tiers.{tier}.servers is missing, and no query says it: how many workers or cores has it?"
+        "tiers.{tier}.servers is missing, and no query gives it: how many workers or cores does it \
+         have?"
     )]
     NoServers {
         /// Which.
@@ -150,7 +151,7 @@ pub enum AnalyzeError {
     },
 }
 
-/// Analyses what was observed.
+/// Analyzes what was observed.
 ///
 /// # Errors
 /// [`AnalyzeError`] when it carries no analysis.
@@ -202,7 +203,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
 pub fn growth_of(system: &System, observed: &Observed) -> Result<Growth, String> {
     let series = &observed.tiers[system.entry].series;
     let rates = series.get(&Quantity::Throughput).or_else(|| series.get(&Quantity::Arrivals));
-    growth(system, &observed.grid, rates.ok_or("nothing says the load of the entry")?)
+    growth(system, &observed.grid, rates.ok_or("no query gives the load of the entry")?)
 }
 
 /// X of the entry in a window.
@@ -291,7 +292,7 @@ fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<Dem
         })
         .collect();
     if points.is_empty() {
-        return Err("no query says how many of its servers are busy".to_owned());
+        return Err("no query gives how many of its servers are busy".to_owned());
     }
     let options = demands::Options { servers: m, background: true, confidence: CONFIDENCE };
     let with = demands::regress(&points, &options);
@@ -339,33 +340,35 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
     let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
     let Some(entry) = of(system.entry) else { return Vec::new() };
     let most = usize::try_from(LONGEST_LAG_S / observed.grid.step_s).unwrap_or(0);
-    let found = (0..system.tiers.len()).filter(|index| *index != system.entry).filter_map(|index| {
-        let other = of(index)?;
-        let at = |lag: usize, late: bool| {
-            let (ahead, behind) = if late { (entry, other) } else { (other, entry) };
-            correlation(ahead, behind.get(lag..)?)
-        };
-        let now = at(0, true)?;
-        let moved = (1..=most).flat_map(|lag| [(lag, true), (lag, false)]);
-        let best = moved
-            .filter_map(|(lag, late)| Some((lag, late, at(lag, late)?)))
-            .max_by(|a, b| a.2.total_cmp(&b.2))?;
-        // What is left unexplained where it is not moved, over what is left where it is.
-        let (rest, least) = (1.0 - now * now, (1.0 - best.2 * best.2).max(f64::MIN_POSITIVE));
-        let apart = now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
-        let lag_s = exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
-        Some(LawCheck {
-            law: "forced flow: throughput follows that of the entry",
-            tier: system.tiers[index].name.clone(),
-            difference: rest.sqrt(),
-            spread: least.sqrt(),
-            windows: entry.len(),
-            holds: !apart,
-            explanation: "the clocks of two monitorings are apart, or it works on requests long after the \
-                          entry has answered them",
-            lag_s: apart.then_some(lag_s),
-        })
-    });
+    let found =
+        (0..system.tiers.len()).filter(|index| *index != system.entry).filter_map(|index| {
+            let other = of(index)?;
+            let at = |lag: usize, late: bool| {
+                let (ahead, behind) = if late { (entry, other) } else { (other, entry) };
+                correlation(ahead, behind.get(lag..)?)
+            };
+            let now = at(0, true)?;
+            let moved = (1..=most).flat_map(|lag| [(lag, true), (lag, false)]);
+            let best = moved
+                .filter_map(|(lag, late)| Some((lag, late, at(lag, late)?)))
+                .max_by(|a, b| a.2.total_cmp(&b.2))?;
+            // What is left unexplained where it is not moved, over what is left where it is.
+            let (rest, least) = (1.0 - now * now, (1.0 - best.2 * best.2).max(f64::MIN_POSITIVE));
+            let apart = now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
+            let lag_s =
+                exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
+            Some(LawCheck {
+                law: "forced flow: throughput follows that of the entry",
+                tier: system.tiers[index].name.clone(),
+                difference: rest.sqrt(),
+                spread: least.sqrt(),
+                windows: entry.len(),
+                holds: !apart,
+                explanation: "the clocks of two monitoring systems differ, or it works on requests \
+                          long after the entry has answered them",
+                lag_s: apart.then_some(lag_s),
+            })
+        });
     found.collect()
 }
 

@@ -99,7 +99,7 @@ pub fn arrivals(system: &System, observed: &Observed, tier: usize) -> Option<Arr
     })
 }
 
-/// Second differences of neighbouring counts: a load that drifts evenly cancels.
+/// Second differences of neighboring counts: a load that drifts evenly cancels.
 ///
 /// (a − 2b + c)²/(a + 4b + c) of a Poisson process is chi-squared with one degree of freedom, and I
 /// times that where the variance is I times the mean. A rate over a window of n scrapes is what
@@ -108,7 +108,7 @@ fn dispersion(system: &System, rates: &[f64]) -> Result<Vec<Dispersion>, String>
     let apart = usize::try_from(system.window_s.div_ceil(system.step_s)).unwrap_or(1);
     let covered_s = exact_f64(system.window_s - system.scrape_s);
     if covered_s <= 0.0 {
-        return Err("rates are over one scrape: nothing is between its samples".to_owned());
+        return Err("rates are over one scrape: nothing is known between its samples".to_owned());
     }
     let counts: Vec<f64> = rates.iter().step_by(apart).map(|rate| rate * covered_s).collect();
     let longest_s = LONGEST * exact_f64(system.day_s);
@@ -147,7 +147,7 @@ fn dispersion(system: &System, rates: &[f64]) -> Result<Vec<Dispersion>, String>
     if found.is_empty() {
         return Err(format!(
             "fewer than {FEWEST_TRIPLES} times three counts in a row with {FEWEST_REQUESTS:.0} \
-             requests: look at a longer time"
+             requests: analyze a longer time"
         ));
     }
     Ok(found)

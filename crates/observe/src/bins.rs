@@ -50,7 +50,7 @@ pub(crate) struct Heat {
 
 impl Heat {
     /// Ends of each bin for a logarithmic axis: the lowest begins at 0 and a last without a bound never
-    /// ends, so both are drawn as wide as their neighbour.
+    /// ends, so both are drawn as wide as their neighbor.
     pub(crate) fn ends(&self) -> Vec<(f64, f64)> {
         let ratio = |at: usize| match (self.bounds.get(at), self.bounds.get(at + 1)) {
             (Some(low), Some(high)) if *low > 0.0 && high.is_finite() => high / low,
@@ -70,7 +70,7 @@ impl Heat {
 }
 
 /// Shares by bin of `windows` windows of `steps` steps each, `together` of them in a row, in at most
-/// `most` bins: neighbours that hold least are put together, bounds stay those of the histogram.
+/// `most` bins: neighbors that hold least are put together, bounds stay those of the histogram.
 pub(crate) fn heat(
     tier: &TierSeries,
     windows: usize,

@@ -173,7 +173,7 @@ fn demands(
         })
         .collect();
     if points.is_empty() {
-        return Err("no query says how many of its servers are busy".to_owned());
+        return Err("no query gives how many of its servers are busy".to_owned());
     }
     let demands = regress_classes(&points, servers)?;
     Ok(demands.into_iter().map(|demand| demand.estimate).collect())
@@ -185,8 +185,9 @@ pub(crate) fn regress_classes(points: &[LoadPoint], servers: f64) -> Result<Vec<
     let fit = demands::regress(points, &options).map_err(|error| error.to_string())?;
     if fit.condition_number >= HIGH_CONDITION {
         return Err(format!(
-            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and more \
-             do harm): their demands are not told apart; look at a time in which the mix varies",
+            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and \
+             more do harm): their demands cannot be separated; analyze a time in which the mix \
+             varies",
             fit.condition_number
         ));
     }

@@ -43,8 +43,8 @@ pub enum FetchError {
     Source(#[from] SourceError),
     /// Several series where one was meant.
     #[error(
-        "tiers.{tier}.queries.{quantity}: {count} series where one is meant, the first two with \
-         labels {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
+        "tiers.{tier}.queries.{quantity}: {count} series instead of one, the first two with labels \
+         {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
     )]
     Several {
         /// Which tier.
@@ -204,7 +204,7 @@ fn hint(query: &str, known: &[String]) -> String {
                 format!(": there is no metric `{word}`; did you mean `{near}`?")
             })
         }
-        _ => ": its metrics are there, so look at the selector and at the time".to_owned(),
+        _ => ": its metrics exist, so check the selector and the time".to_owned(),
     }
 }
 

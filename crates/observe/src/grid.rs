@@ -21,7 +21,7 @@ pub struct Grid {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
     /// Nothing between the ends.
-    #[error("from {from_s} to {to_s} (Unix time) is no time to look at: the end must come later")]
+    #[error("from {from_s} to {to_s} (Unix time) is not a time range: the end must be later")]
     Empty {
         /// Begin.
         from_s: u64,

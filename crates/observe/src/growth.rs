@@ -84,7 +84,7 @@ pub fn growth(system: &System, grid: &Grid, rates_per_s: &[f64]) -> Result<Growt
     let peaks = peaks(system, grid, rates_per_s);
     if peaks.len() < FEWEST_DAYS {
         return Err(format!(
-            "{} whole days were seen, growth needs {FEWEST_DAYS}: look further back",
+            "there are {} whole days, growth needs {FEWEST_DAYS}: go further back",
             peaks.len()
         ));
     }

@@ -80,7 +80,7 @@ pub struct Series {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The server cannot be reached, or does not answer in time.
-    #[error("{url} cannot be asked; is it a Prometheus, and is it running?")]
+    #[error("{url} cannot be reached; is it a Prometheus, and is it running?")]
     Unreachable {
         /// Which.
         url: String,
@@ -119,7 +119,7 @@ pub enum SourceError {
     /// A recording lacks this query.
     #[error(
         "the recording {folder} has no answer to `{query}` for this time: record it again from the \
-         server, or ask for a time that it holds"
+         server, or choose a time that it contains"
     )]
     NotRecorded {
         /// Where.

@@ -80,7 +80,7 @@ impl ClassNetwork {
         let seen = network.fitted_windows.min(used.len());
         if seen < WINDOWS_A_CLASS * columns.len() {
             return Err(format!(
-                "{seen} windows for {} classes, {} are needed: look at a longer time",
+                "{seen} windows for {} classes, {} are needed: analyze a longer time",
                 columns.len(),
                 WINDOWS_A_CLASS * columns.len()
             ));

@@ -285,7 +285,7 @@ fn center(
         seen.iter().filter_map(|window| own_service(system, window, index, held, visits)).collect();
     if services.len() < 2 {
         return Err(format!(
-            "`{name}`: no query says how many of its servers are busy{}",
+            "`{name}`: no query gives how many of its servers are busy{}",
             if held { " and how long those below take" } else { "" }
         ));
     }

@@ -124,7 +124,7 @@ impl Prometheus {
     /// An answer that no Prometheus gives to a question.
     fn no_api(&self, status: u16, text: &str) -> SourceError {
         let remedy = match status {
-            401 | 403 => "say who asks with --basic-file or --bearer-file".to_owned(),
+            401 | 403 => "give credentials with --basic-file or --bearer-file".to_owned(),
             400 if text.contains("HTTPS") => "it speaks TLS: write https://".to_owned(),
             429 | 500..=599 => format!("it was asked {TRIES} times; try again later"),
             _ => {

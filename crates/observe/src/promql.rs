@@ -21,7 +21,7 @@ const LOOKBACK_MS: u64 = 300_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueryError {
     /// It is no query, or one of another kind.
-    #[error("{reason} at `{at}`; what is computed without a server is in docs/observe.md")]
+    #[error("{reason} at `{at}`; docs/observe.md lists what can be computed without a server")]
     Parse { reason: String, at: String },
     /// Several series of one side belong to one of the other.
     #[error("several series have the labels {labels} on one side of `{operator}`; sum over them")]

@@ -102,7 +102,7 @@ impl<'a> Recorder<'a> {
         if path.exists() {
             let there = std::io::Error::new(
                 std::io::ErrorKind::AlreadyExists,
-                "a recording is there already; choose another folder",
+                "there is a recording already; choose another folder",
             );
             return Err(failed(&path)(there));
         }

@@ -18,7 +18,7 @@ use crate::what_if::Answer;
 /// Points of a drawn curve.
 const CURVE: u32 = 60;
 
-/// Points of one series in a plot; of more, means of neighbours are drawn.
+/// Points of one series in a plot; of more, means of neighbors are drawn.
 const MOST_POINTS: usize = 1_500;
 
 /// Quantiles that are bounded by the bins.
@@ -76,13 +76,13 @@ fn models(analysis: &Analysis) -> Vec<ModelFile> {
     }
     vec![ModelFile {
         file: "network.toml".to_owned(),
-        curve: "at the load of now".to_owned(),
+        curve: "at the present load".to_owned(),
         model: "open network".to_owned(),
         text: model_file(analysis),
     }]
 }
 
-/// Points that a page can carry: beyond some, means of so many neighbours.
+/// Points that a page can carry: beyond some, means of so many neighbors.
 fn thinned(points: Vec<Point>) -> Vec<Point> {
     let together = points.len().div_ceil(MOST_POINTS).max(1);
     if together == 1 {
@@ -140,7 +140,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
                 score.windows,
                 percent(score.worst_error)
             ),
-            None => "The network of queues could not be scored on windows that it has not seen."
+            None => "There are no windows left to score the network of queues."
                 .to_owned(),
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
@@ -167,17 +167,20 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             let headroom = analysis.tiers[*index].headroom.as_ref()?;
             let highest = analysis.rates_seen_per_s.1;
             Some(format!(
-                "`{}` saturates first: at {}, {} times the load of now and {} times the highest seen.",
+                "`{}` saturates first: at {}, {} times the present load and {} times the highest \
+                 observed.",
                 name(*index),
                 with_interval(&headroom.capacity_per_s, per_second),
                 with_interval(&headroom.ratio, times),
                 times(headroom.capacity_per_s.center / highest),
             ))
         }
-        Err(candidates) if candidates.is_empty() => {
-            Some("Cannot tell what saturates first: no tier has a demand that is significantly above 0; give them \
-                 queries for `busy`, or look at a time in which the load varies.".to_owned())
-        }
+        Err(candidates) if candidates.is_empty() => Some(
+            "Cannot tell what saturates first: no tier has a demand that is significantly \
+                  above 0; give them queries for `busy`, or analyze a time in which the load \
+                  varies."
+                .to_owned(),
+        ),
         Err(candidates) => {
             let names: Vec<String> = candidates.iter().map(|i| format!("`{}`", name(*i))).collect();
             let silent: Vec<String> = (0..system.tiers.len())
@@ -185,10 +188,11 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
                 .map(|index| format!("`{}`", name(index)))
                 .collect();
             let what = if silent.is_empty() {
-                "their capacities are not told apart: look at a time with more different loads"
+                "their capacities do not differ significantly: analyze a time with more different \
+                 loads"
                     .to_owned()
             } else {
-                format!("nothing says how busy {} is: add a query for `busy`", silent.join(", "))
+                format!("no query gives how busy {} is: add one for `busy`", silent.join(", "))
             };
             Some(format!(
                 "Cannot tell what saturates first; nearest is {} ({what}).",
@@ -204,10 +208,10 @@ fn when(system: &System, analysis: &Analysis) -> Option<String> {
     let growth = analysis.growth.as_ref().ok()?;
     let saturation = analysis.saturation(index)?;
     Some(format!(
-        "The busiest hour grows by {} a day ({} whole days{}): `{}` saturates {}.",
+        "The busiest hour grows by {} per day ({} whole days{}): `{}` saturates {}.",
         with_interval(&growth.per_day_per_s, |value| format!("{value:+.3}/s")),
         growth.days,
-        if growth.weekdays { "" } else { ", too few to tell weekdays from growth" },
+        if growth.weekdays { "" } else { ", too few to separate weekdays from growth" },
         system.tiers[index].name,
         saturation.in_words(),
     ))
@@ -222,11 +226,11 @@ fn trust(analysis: &Analysis) -> String {
         .map(|law| format!("`{}` ({:+.0} %)", law.tier, law.difference * 100.0))
         .collect();
     if analysis.laws.is_empty() {
-        "The monitoring cannot be checked: no tier has arrivals beside throughput, or a number of \
-         requests beside response time."
+        "The monitoring cannot be checked: no tier has both arrivals and throughput, or both a \
+         number of requests and a response time."
             .to_owned()
     } else if broken.is_empty() {
-        format!("The monitoring agrees with itself: {} laws hold.", analysis.laws.len())
+        format!("The monitoring is consistent: {} laws hold.", analysis.laws.len())
     } else {
         format!("The monitoring contradicts itself at {}: see the checks.", broken.join(", "))
     }
@@ -235,8 +239,8 @@ fn trust(analysis: &Analysis) -> String {
 fn monitoring(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("monitoring", "Can the monitoring be trusted?");
     section.text(
-        "These laws hold for any system over any time. Where one does not, the figures are not of the \
-         same requests or not of the same time: mend the monitoring before believing the model.",
+        "These laws hold for any system over any time. Where one does not, the figures describe \
+         different requests or different times: fix the monitoring before you trust the model.",
     );
     let mut table = Table::new("laws", "Operational laws, left side against right side")
         .column("law", "Law", Unit::Text)
@@ -249,8 +253,12 @@ fn monitoring(system: &System, analysis: &Analysis) -> Section {
         let verdict = if law.holds {
             "holds".to_owned()
         } else {
-            let late =
-                law.lag_s.map_or_else(String::new, |lag_s| format!(" best moved by {lag_s:.0} s;"));
+            let late = law.lag_s.map_or_else(String::new, |lag_s| {
+                format!(
+                    " best after a shift of \
+                                                                    {lag_s:.0} s;"
+                )
+            });
             format!("does not hold;{late} usually {}", law.explanation)
         };
         table.push(vec![
@@ -322,7 +330,7 @@ fn over_time(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "throughput-time".to_owned(),
         title: "Throughput of each tier".to_owned(),
-        description: "One point a window, those left out included.".to_owned(),
+        description: "One point per window, including those left out.".to_owned(),
         x: Axis::from_zero("Time (s)"),
         y: Axis::from_zero("Throughput (1/s)"),
         series: series(&|means| means.throughput_per_s),
@@ -330,7 +338,7 @@ fn over_time(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "response-time".to_owned(),
         title: "Response time of each tier".to_owned(),
-        description: "One point a window, mean over its requests.".to_owned(),
+        description: "One point per window, mean over its requests.".to_owned(),
         x: Axis::from_zero("Time (s)"),
         y: Axis::from_zero("Response time (ms)"),
         series: series(&|means| means.response_time_s.map(|time| time * 1e3)),
@@ -351,9 +359,9 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
         .column("visits", "Visits", Unit::Plain(4))
         .column("demand_s", "Demand (ms)", Unit::Milliseconds)
         .column("background", "Busy without load", Unit::Plain(3))
-        .column("utilization_seen", "Highest utilization seen (%)", Unit::Percent)
+        .column("utilization_seen", "Highest utilization observed (%)", Unit::Percent)
         .column("capacity_per_s", "Capacity (1/s)", Unit::PerSecond)
-        .column("headroom", "Times the load of now", Unit::Plain(3));
+        .column("headroom", "Times the present load", Unit::Plain(3));
     for (tier, found) in system.tiers.iter().zip(&analysis.tiers) {
         let (demand, background) = match &found.demand {
             Ok(fit) => (
@@ -409,7 +417,7 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "utilization-load".to_owned(),
         title: "Utilization against load".to_owned(),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Load (1/s)"),
         y: Axis::from_zero("Utilization (%)"),
         series: utilization,
@@ -421,7 +429,7 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
         title: "Response time at the entry against load".to_owned(),
         description:
             "Points are windows, those left out in another color (the chapter on the monitoring \
-                      says why each is); the dashed line is what the network says."
+             says why each is); the dashed line is the network's prediction."
                 .to_owned(),
         x: Axis::from_zero("Load (1/s)"),
         y: Axis::from_zero("Response time (ms)"),
@@ -466,7 +474,7 @@ fn responses(system: &System, analysis: &Analysis, measured: Vec<Point>) -> Vec<
 }
 
 fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
-    let mut section = Section::new("percentiles", "Percentiles, as far as the bins tell");
+    let mut section = Section::new("percentiles", "Percentiles, as bounds of the bins");
     let mut table = Table::new("percentiles", "Response times over the whole time, by bins")
         .column("tier", "Tier", Unit::Text);
     for quantile in QUANTILES {
@@ -506,13 +514,13 @@ fn network(analysis: &Analysis) -> Section {
         }
     };
     section.text(format!(
-        "Open network, one center a tier; fitted on the first {} windows that are used, scored on the \
+        "Open network, one center per tier; fitted on the first {} used windows, scored on the \
          others. Waiting is that of M/M/m times a fitted factor, (c_a² + c_s²)/2 after Allen and \
-         Cunneen. What is between the tiers and in none of them is a delay of {}.",
+         Cunneen. Time that is in none of the tiers is a delay of {}.",
         network.fitted_windows,
         seconds(network.elsewhere_s.value)
     ));
-    let mut table = Table::new("centers", "Centers and what was fitted")
+    let mut table = Table::new("centers", "Centers and fitted parameters")
         .column("tier", "Tier", Unit::Text)
         .column("servers", "Servers", Unit::Count)
         .column("visits", "Visits", Unit::Plain(4))
@@ -522,14 +530,18 @@ fn network(analysis: &Analysis) -> Section {
         .column("rests_on", "Rests on", Unit::Text);
     for center in &network.centers {
         let rests = match (center.held, center.waiting_assumed) {
-            (true, _) => "servers are held while those below work",
+            (true, _) => "servers are held while those behind them work",
             (false, true) if center.queue_each => {
-                "each server has its own queue; waiting taken as M/M/1: too little of it, or it calls others"
+                "each server has its own queue; waiting assumed as in M/M/1: too little of it to \
+                 fit, or it calls others"
             }
             (false, false) if center.queue_each => {
                 "each server has its own queue; waiting fitted to the windows"
             }
-            (false, true) => "waiting taken as M/M/m: too little of it, or it calls others",
+            (false, true) => {
+                "waiting assumed as in M/M/m: too little of it to fit, or it calls \
+                              others"
+            }
             (false, false) => "waiting fitted to the windows",
         };
         table.push(vec![
@@ -546,9 +558,8 @@ fn network(analysis: &Analysis) -> Section {
     if let Some(found) = &analysis.class_network {
         load::class_network(&mut section, network, found);
     }
-    section.heading("The model to take along");
-    section
-        .text("At the load of now; `kendall solve` takes it as it is (waiting factors left out).");
+    section.heading("The model as a file");
+    section.text("At the present load, for `kendall solve` (without the waiting factors).");
     section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
     section
 }

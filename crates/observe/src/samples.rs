@@ -240,12 +240,13 @@ fn parse_line(line: &str) -> Result<Line, &'static str> {
         return Err("there is no name");
     }
     let mut words = rest.split_whitespace();
-    let value = number(words.next().ok_or("there is no value")?).ok_or("the value is no number")?;
+    let value =
+        number(words.next().ok_or("there is no value")?).ok_or("the value is not a number")?;
     let stamp = match words.next() {
         None => None,
         Some(word) if word.starts_with('#') => None,
         Some(word) => {
-            Some(number(word).filter(|n| n.is_finite()).ok_or("the timestamp is no number")?)
+            Some(number(word).filter(|n| n.is_finite()).ok_or("the timestamp is not a number")?)
         }
     };
     Ok((labels, value, stamp))

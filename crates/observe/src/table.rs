@@ -49,7 +49,7 @@ impl CsvTable {
                 "" => Ok(f64::NAN),
                 text => text
                     .parse::<f64>()
-                    .map_err(|_| format!("line {}, `{name}`: `{text}` is no number", row + 2)),
+                    .map_err(|_| format!("line {}, `{name}`: `{text}` is not a number", row + 2)),
             };
             let time = number(0, TIME)?;
             if !time.is_finite() || times_s.last().is_some_and(|last| *last >= time) {

@@ -108,7 +108,7 @@ impl Look {
         match &self.growth_per_day_per_s {
             Ok(growth) => {
                 let signed = |value: f64| format!("{value:+.3}/s");
-                writeln!(text, "\nThe busiest hour grows by {} a day.", ranged(growth, signed))
+                writeln!(text, "\nThe busiest hour grows by {} per day.", ranged(growth, signed))
             }
             Err(why) => writeln!(text, "\nNobody can tell how the load grows: {why}."),
         }

@@ -170,8 +170,8 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
         .or_else(|| near(ResourceKind::WorkerPool));
     let cannot_tell = others.filter(|_| limiting.is_none() && host().is_some()).map(|share| {
         format!(
-            "programs that are no part of the study took {:.0} % of the busy cores' time, so the \
-             full host says nothing of the system; a quieter machine would tell",
+            "programs outside the study took {:.0} % of the busy cores' time, so a full host says \
+             nothing about the system; a quieter machine would tell",
             100.0 * share
         )
     });
@@ -190,8 +190,8 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     evidence.extend(shares_of_cpu(point, limiting));
     if let Some(share) = others.filter(|_| cannot_tell.is_none()) {
         evidence.push(format!(
-            "{:.0} % of the busy cores' time went to programs that are no part of the study: with \
-             the machine to itself the system's limit may lie higher",
+            "{:.0} % of the busy cores' time went to programs outside the study: on a quiet \
+             machine the system's limit may lie higher",
             100.0 * share
         ));
     }
@@ -387,7 +387,9 @@ fn busy_sentence(resource: &Resource) -> String {
         "{name}: {busy:.2} of {servers} busy on average (utilization {:.0} %)",
         utilization * 100.0
     );
-    if let (Some(length), Some(wait)) = (resource.queue_length, resource.waiting_time_s) {
+    // A queue that prints as 0.0 says nothing.
+    let length = resource.queue_length.filter(|length| *length >= 0.05);
+    if let (Some(length), Some(wait)) = (length, resource.waiting_time_s) {
         let wait = kendall_units::Seconds::new(wait);
         sentence += &match resource.kind {
             ResourceKind::WorkerPool => {

@@ -125,8 +125,8 @@ pub enum DemandError {
     },
     /// The load points do not tell the coefficients apart.
     #[error(
-        "the load points do not tell the classes apart (condition number {condition:.3e}): vary \
-         the mix, measure each class alone, or leave out the background"
+        "the load points do not separate the classes (condition number {condition:.3e}): vary the \
+         mix, measure each class alone, or leave out the background"
     )]
     Collinear {
         /// Condition number of the scaled throughputs.
@@ -399,8 +399,8 @@ fn doubts(solved: &Solved, column: usize, held: bool, exact: bool) -> Vec<String
         && column < solved.lengths.len()
     {
         doubts.push(format!(
-            "condition number {:.0} (30 is high): the load points hardly tell the coefficients \
-             apart; vary the mix more",
+            "condition number {:.0} (30 is high): the load points hardly separate the \
+             coefficients; vary the mix more",
             solved.condition
         ));
     }

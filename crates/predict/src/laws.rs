@@ -44,15 +44,15 @@ fn interactive_response_time(point: &OperatingPoint) -> Option<LawCheck> {
         let time = kendall_units::Seconds::new(unaccounted_s.abs());
         if unaccounted_s > 0.0 {
             format!(
-                "each client spends {time} a request that is neither response nor think time: \
-                 the generator's own work between an answer and the next request, or clients \
-                 that were not active all the time"
+                "each client spends {time} per request that is neither response nor think time: \
+                 the generator's own work between an answer and the next request, or clients that \
+                 were not active all the time"
             )
         } else {
             format!(
-                "clients complete {time} a request faster than their response and think times \
-                 allow: more clients were active than stated, or response times include time \
-                 that overlaps"
+                "clients complete each request {time} faster than their response and think times \
+                 allow: more clients were active than stated, or response times include time that \
+                 overlaps"
             )
         }
     });

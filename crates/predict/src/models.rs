@@ -101,7 +101,7 @@ fn refused(needs: Needs, curve: &[OperatingPoint], found: Option<&Saturation>) -
                 return None;
             }
             let why = found.and_then(|found| found.unknown.as_ref()).map_or_else(
-                || "throughput follows the load as far as it was tried".to_owned(),
+                || "throughput follows the load up to the highest one measured".to_owned(),
                 ToString::to_string,
             );
             Some(format!(
@@ -113,8 +113,8 @@ fn refused(needs: Needs, curve: &[OperatingPoint], found: Option<&Saturation>) -
             let busiest = place_of_maximum(curve).map(|place| &curve[place])?;
             let share = disturbing_share(busiest)?;
             Some(format!(
-                "programs outside the study took {:.0} % of the busy cores' time, and it takes all \
-                 cores to be the system's; a quieter machine would do",
+                "programs outside the study took {:.0} % of the busy cores' time, and this model \
+                 assumes that all cores are the system's; a quieter machine would do",
                 100.0 * share
             ))
         }

@@ -100,7 +100,7 @@ impl std::fmt::Display for Unknown {
             Self::OneRun { from, to } => write!(
                 f,
                 "the change from {from} to {to} rests on one run of a load, so nothing says how \
-                 sure it is; two and more repetitions would tell"
+                 sure it is; two or more repetitions would tell"
             ),
             Self::Interval { from, to, change, interval, repetitions } => {
                 write!(

@@ -355,8 +355,8 @@ fn hardware_that_was_never_there_is_predicted() {
     assert_eq!(two.bottleneck, Bottleneck::Host { name: "host".to_owned() });
     assert!(two.distances.iter().any(|distance| distance.extrapolates()));
     // The analysis agrees where there are no batches, and its curve has a knee.
-    let analysed = two.analytic_throughput_per_s.unwrap();
-    near(analysed, two.throughput_per_s.center, 0.15);
+    let analyzed = two.analytic_throughput_per_s.unwrap();
+    near(analyzed, two.throughput_per_s.center, 0.15);
     let systems: Vec<(f64, System)> =
         [1, 2, 4, 8, 16, 32, 64, 128].map(|n| (f64::from(n), proxy(n, 32, 0.5e-3))).to_vec();
     let curve = twin.sweep(&systems);

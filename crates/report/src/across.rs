@@ -20,9 +20,9 @@ const NAME: &str = "across";
 pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
     let mut section = Section::new("maxima", "Highest throughput, by study");
     section.text(
-        "One row for each curve of each study, at the load of its highest throughput as the clients \
-         counted it. Studies that were measured at different times are no pairs: what changed on the \
-         machine in between is in the differences.",
+        "One row for each curve of each study, at the load of its highest throughput as the \
+         clients counted it. Studies that were measured at different times are not paired: the \
+         differences include whatever changed on the machine in between.",
     );
     let mut table = table();
     let mut runs = 0;

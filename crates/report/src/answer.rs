@@ -202,14 +202,14 @@ fn meeting<'a>(data: &'a Observations, objective: &Objective) -> Found<'a> {
     let none = data.configurations.iter().all(|c| meets(c, objective) == Meets::No);
     let sentence = if none {
         format!(
-            "Nothing that was tried meets {}: nearest is {}, whose {what} is {}.",
+            "No measured configuration meets {}: the nearest is {}, whose {what} is {}.",
             objective.text,
             data.name_of(about),
             value(about)
         )
     } else {
         format!(
-            "Cannot tell whether anything meets {}: nearest is {}, whose {what} is {}; more \
+            "Cannot tell whether anything meets {}: the nearest is {}, whose {what} is {}; more \
              repetitions, longer runs or a quieter machine would tell.",
             objective.text,
             data.name_of(about),
@@ -276,7 +276,7 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
     let load = number::plain(data.load_of(fastest));
     let (sentence, told) = match (found.shape, &found.unknown) {
         (Shape::Saturated, _) => (
-            format!("At most {rate}{with}. It saturates {knee}; more load buys waiting alone."),
+            format!("At most {rate}{with}. It saturates {knee}; more load only adds waiting."),
             true,
         ),
         (Shape::Overloaded, _) => {
@@ -284,8 +284,8 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
         }
         (Shape::StillGrowing, _) if open => (
             format!(
-                "All that was offered is answered, up to {rate}{with}; {} then takes {} on \
-                 average. What it can do lies higher and was not reached.",
+                "All offered load is answered, up to {rate}{with}; {} then takes {} on average. \
+                 The capacity lies higher and was not reached.",
                 one_of(data),
                 number::time(fastest.point.client.response_time_s)
             ),
@@ -294,17 +294,14 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
         (Shape::StillGrowing, _) => (
             format!(
                 "More than {rate}{with}: throughput still grows at {load} {unit}, the highest load \
-                 that was tried."
+                 that was measured."
             ),
             true,
         ),
         (Shape::CannotTell, unknown) => {
             let why = unknown.as_ref().map_or_else(String::new, ToString::to_string);
             (
-                format!(
-                    "Cannot tell what it can do at most: {why}. The highest measured is \
-                     {rate}{with}."
-                ),
+                format!("Cannot tell the capacity: {why}. The highest measured is {rate}{with}."),
                 false,
             )
         }
@@ -331,7 +328,7 @@ fn rivals(data: &Observations, best: &Curve) -> String {
     if others.is_empty() {
         best.name.clone()
     } else {
-        format!("{} (not told apart from {})", best.name, others.join("; "))
+        format!("{} (not significantly different from {})", best.name, others.join("; "))
     }
 }
 
@@ -411,14 +408,16 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     };
     let noise = error.map_or_else(String::new, |share| {
         format!(
-            "{} of the variation of the throughput is error between repetitions",
+            "{} of the variation of the throughput is random error between repetitions",
             number::percent(share)
         )
     });
     if error.is_none() {
-        return Err("every combination was run once, so nothing is left to judge the error by; \
-                    repetitions would tell"
-            .to_owned());
+        return Err(
+            "every combination was run once, so the error cannot be estimated; repetitions \
+                    would tell"
+                .to_owned(),
+        );
     }
     let remedy = "more repetitions, a quieter machine or levels further apart would tell";
     match told.first() {
@@ -456,7 +455,7 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let unsteady = trace::drifting(data);
     let steady = match unsteady.first() {
         None => String::new(),
-        Some(first) => format!(" It is no steady state: {first}."),
+        Some(first) => format!(" It is not a steady state: {first}."),
     };
     let alone = only.alone().and_then(|run| Some((run, run.response_time_mean_s.as_ref()?)));
     let sentence = match only.makespan_estimate() {
@@ -517,10 +516,7 @@ fn model(data: &Observations) -> Option<String> {
         }
         None => {
             let why = beside.left_out.first()?;
-            Some(format!(
-                "No model is put beside it: {} is left out, since {}.",
-                why.model, why.why
-            ))
+            Some(format!("No model applies: {} is left out, since {}.", why.model, why.why))
         }
     }
 }

@@ -114,7 +114,7 @@ impl ComparisonPage {
             (Verdict::Regression, "worse by more than the bound"),
             (Verdict::Improvement, "better by more than the bound"),
             (Verdict::Equivalent, "the same to within the bound"),
-            (Verdict::Inconclusive, "not told by these runs"),
+            (Verdict::Inconclusive, "unknown from these runs"),
         ];
         let counts: Vec<String> = counts
             .into_iter()
@@ -142,7 +142,7 @@ impl ComparisonPage {
         let conditions = self.conditions().count();
         if conditions > 0 {
             sentences.push(format!(
-                "{} of the two sets differ, and pose as a difference of the systems.",
+                "{} of the two sets differ, and may be mistaken for a difference of the systems.",
                 number::count(conditions, "condition")
             ));
         }
@@ -159,9 +159,11 @@ impl ComparisonPage {
             Verdict::Regression => (Level::Bad, "regression: something is worse beyond the bound"),
             Verdict::Improvement => (Level::Good, "improvement, and no regression"),
             Verdict::Equivalent => (Level::Good, "equivalent: all changes lie within the bound"),
-            Verdict::Inconclusive => {
-                (Level::Doubt, "no regression was shown, but the runs do not tell everywhere")
-            }
+            Verdict::Inconclusive => (
+                Level::Doubt,
+                "no regression was found, but for some comparisons the runs cannot \
+                                tell",
+            ),
         };
         section.note(level, format!("{words} (±{}).", number::percent(self.bound)));
         section.list(self.sentences());
@@ -308,7 +310,7 @@ impl ComparisonPage {
             section.text(
                 "A setting of the system, or the program itself, is usually what a comparison is \
                  about. A condition (the machine, the load, how it was measured) is not: where one \
-                 differs, nobody can tell its effect from that of the system.",
+                 differs, its effect cannot be separated from that of the system.",
             );
         }
         let mut table = Table::new("differences", "Settings and environments that differ")
@@ -349,7 +351,7 @@ impl ComparisonPage {
                 set.name.as_str().into(),
                 set.title.as_str().into(),
                 started
-                    .map_or_else(|| Cell::Empty("a table knows no times".to_owned()), Cell::Text),
+                    .map_or_else(|| Cell::Empty("tables contain no times".to_owned()), Cell::Text),
                 count(set.usable_runs).into(),
                 count(set.unusable_runs).into(),
             ]);
@@ -445,8 +447,8 @@ fn both(metric: &str, of: &[&Comparison]) -> Plot {
     Plot {
         id: format!("plot-both-{}", id_of(metric)),
         title: format!("Before and after: {}", variable(shown[0])),
-        description: "Means over the runs of each set. Their intervals may overlap where the \
-                      change is significant all the same: pairs cancel what both share."
+        description: "Means over the runs of each set. Their intervals may overlap although the \
+                      change is significant: pairing cancels what both share."
             .to_owned(),
         x: Axis::categories("configuration", names(shown)),
         y: Axis::from_zero(variable(shown[0])),

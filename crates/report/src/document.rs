@@ -161,7 +161,7 @@ impl Level {
     pub fn word(self) -> &'static str {
         match self {
             Self::Good => "Holds",
-            Self::Doubt => "Doubt",
+            Self::Doubt => "Caveat",
             Self::Bad => "Warning",
         }
     }

@@ -100,7 +100,7 @@ pub struct Written {
     pub models: Vec<PathBuf>,
 }
 
-/// Analyses a folder of results.
+/// Analyzes a folder of results.
 ///
 /// # Errors
 /// [`ReportError::Store`] when there are no results, or they cannot be read.
@@ -136,7 +136,7 @@ pub fn answer_of(data: &Observations) -> answer::Answer {
     answer::of(data)
 }
 
-/// Analyses a folder of results and writes the report into it.
+/// Analyzes a folder of results and writes the report into it.
 ///
 /// # Errors
 /// As [`analyze`]; [`ReportError::File`] when a file cannot be written.

@@ -147,7 +147,7 @@ pub enum AnalysisError {
     },
     /// Responses whose squares overflow.
     #[error(
-        "the response reaches {value:e}: above {limit:e} sums of squares are no finite number; give \
+        "the response reaches {value:e}: above {limit:e} sums of squares are not finite; give \
          it in a larger unit"
     )]
     TooLarge {

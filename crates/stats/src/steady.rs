@@ -320,12 +320,12 @@ pub fn autocorrelation(series: &[f64], lag: usize) -> Option<f64> {
     (total > 0.0).then(|| shifted / total)
 }
 
-/// Von Neumann's test of independence against neighbours that resemble each other.
+/// Von Neumann's test of independence against neighbors that resemble each other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct VonNeumann {
     /// Σ(xᵢ₊₁−xᵢ)² / Σ(xᵢ−x̄)²; 2 for independent values, below for positive correlation.
     pub ratio: f64,
-    /// Standardised; negative for positive correlation.
+    /// Standardized; negative for positive correlation.
     pub z: f64,
     /// Probability of a ratio this small when the values are independent.
     pub p_value: f64,

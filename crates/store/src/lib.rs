@@ -79,7 +79,7 @@ pub enum StoreError {
     },
     /// No room left. What was stored before is whole.
     #[error(
-        "no room left for the results; what was stored before is whole: free some space and run the same command again to go on"
+        "the disk of the results is full; runs that were stored before are safe: free some space, and the same command resumes"
     )]
     DiskFull {
         /// What SQLite said.

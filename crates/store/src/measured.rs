@@ -1,4 +1,4 @@
-//! The measured window of one run, put together for those who analyse it.
+//! The measured window of one run, put together for those who analyze it.
 
 use std::collections::BTreeMap;
 

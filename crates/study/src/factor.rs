@@ -9,7 +9,7 @@ use crate::section::{Key, Problem, Section};
 /// A range of levels.
 pub(crate) const STEPS: &[Key] = &[
     Key::number("from", "the first level"),
-    Key::number("to", "the last level, where a step ends there"),
+    Key::number("to", "the last level, if a step ends there"),
     Key::number("step", "from one level to the next"),
 ];
 
@@ -68,7 +68,7 @@ impl Factor {
                 let known: Vec<&str> = factors.iter().map(|factor| factor.key.as_str()).collect();
                 let close = kendall_keys::closest(other, known.iter().copied())
                     .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-                let what = format!("`{other}` is no factor with levels of its own{close}");
+                let what = format!("`{other}` is not a factor with levels of its own{close}");
                 return Err(section.problem(key, what));
             };
             factor.tied.push(key.to_owned());

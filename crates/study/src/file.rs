@@ -19,10 +19,16 @@ use kendall_observations::Objective;
 pub(crate) const STUDY: &[Key] = &[
     Key::text("name", "short name: letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
     Key::text("title", "one line that says what is measured; the name unless given").optional(),
-    Key::text("question", "what the study is to answer, in words").optional(),
+    Key::text("question", "the question that the study answers, in words").optional(),
     Key::text("objective", "what must be met, such as `p99 < 10ms`, `mean < 2ms`").optional(),
-    Key::count("seed", 0, 1 << 53, "of all chance: order of runs, keys, think times, arrivals")
-        .or("1"),
+    Key::count(
+        "seed",
+        0,
+        1 << 53,
+        "of all random choices: order of runs, keys, think times, \
+                                    arrivals",
+    )
+    .or("1"),
     Key::new("system", Form::Table(&[KIND]), "what is measured"),
     Key::new("links", Form::Named(&Form::Table(&[LINK])), "emulated network").optional(),
     Key::new("workload", Form::Table(&[workload::KEYS]), "the load").optional(),
@@ -49,14 +55,14 @@ pub(crate) const STUDY: &[Key] = &[
     Key::new(
         "costs",
         Form::Named(&Form::Number),
-        "what one of something costs, by its dotted key in quotes: `\"system.workers\" = 0.1`, \
-         `cores = 20`; `kendall predict --carry` takes the cheapest setting by them",
+        "cost of one unit, by its dotted key in quotes: `\"system.workers\" = 0.1`, `cores = 20`; \
+         `kendall predict --carry` finds the cheapest setting",
     )
     .optional(),
     Key::new(
         "toy",
         Form::Named(&Form::Special("a value")),
-        "dotted keys in quotes, and the values that replace theirs with `--toy`",
+        "dotted keys in quotes, and their values with `--toy`",
     )
     .optional(),
 ];
@@ -570,7 +576,7 @@ fn costs(section: Section<'_>) -> Result<Vec<(String, f64)>, Problem> {
         };
         let number = number.filter(|number| *number >= 0.0 && number.is_finite());
         let cost = number.ok_or_else(|| {
-            section.problem(key, format!("`{value}` is no cost; write a number such as 0.1"))
+            section.problem(key, format!("`{value}` is not a cost; write a number such as 0.1"))
         })?;
         Ok((key.to_owned(), cost))
     };
@@ -586,7 +592,7 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
         _ => &["generators", "resolution", "factor", "max_runs"],
     };
     if let Some(key) = others.iter().find(|key| section.has(key)) {
-        return Err(section.problem(key, format!("is no key of a design of kind `{name}`")));
+        return Err(section.problem(key, format!("is not a key of a design of kind `{name}`")));
     }
     let kind = match name.as_str() {
         "one-at-a-time" => DesignKind::OneAtATime,
@@ -603,7 +609,7 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
     };
     let two_levels = matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. });
     if let Some(factor) = factors.iter().find(|f| two_levels && f.levels.len() != 2) {
-        let what = format!("has {} levels; this design takes two a factor", factor.levels.len());
+        let what = format!("has {} levels; this design needs two per factor", factor.levels.len());
         return Err(Problem { key: format!("factors.{}", factor.key), what });
     }
     // Among the effective values only where it is stated: a study that was stored before there was

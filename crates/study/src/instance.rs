@@ -243,8 +243,7 @@ impl Instance {
             .filter_map(|file| std::fs::read(self.folder.join(file)).ok())
             .find(|bytes| !bytes.is_empty())
             .unwrap_or_default();
-        let start = text.len().saturating_sub(TAIL_BYTES);
-        let tail = String::from_utf8_lossy(&text[start..]);
+        let tail = last_lines(&text);
         let tail = tail.trim();
         let path = self.folder.display();
         if tail.is_empty() { format!("; see {path}") } else { format!(": {tail} (see {path})") }
@@ -426,6 +425,18 @@ pub(crate) fn free_port(address: &str) -> std::io::Result<u16> {
     }
 }
 
+/// The last whole lines, in at most [`TAIL_BYTES`]; the end of a line that is longer than that.
+fn last_lines(text: &[u8]) -> String {
+    let text = text.trim_ascii_end();
+    let Some(start) = text.len().checked_sub(TAIL_BYTES) else {
+        return String::from_utf8_lossy(text).into_owned();
+    };
+    let tail = &text[start..];
+    let whole = start == 0 || text[start - 1] == b'\n';
+    let line = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    String::from_utf8_lossy(if whole { tail } else { &tail[line..] }).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,5 +456,16 @@ mod tests {
         assert_eq!(port_file(folder.path(), "127.0.0.1"), None);
         write("port", "TCP INET: 1234\nUDP INET: 5\n");
         assert_eq!(port_file(folder.path(), "127.0.0.1").unwrap().listen, ["127.0.0.1:1234"]);
+    }
+
+    #[test]
+    fn the_end_of_a_log_begins_with_a_whole_line() {
+        assert_eq!(last_lines(b"one\ntwo\n"), "one\ntwo");
+        let long = format!("first {}\nsecond\nthird\n", "x".repeat(TAIL_BYTES));
+        assert_eq!(last_lines(long.as_bytes()), "second\nthird");
+        let one = "y".repeat(TAIL_BYTES + 5);
+        assert_eq!(last_lines(one.as_bytes()), "y".repeat(TAIL_BYTES));
+        let fits = format!("cut\n{}", "z".repeat(TAIL_BYTES));
+        assert_eq!(last_lines(fits.as_bytes()), "z".repeat(TAIL_BYTES));
     }
 }

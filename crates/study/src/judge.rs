@@ -95,7 +95,7 @@ impl Judgement {
             self.doubt(Caveat::Misses { misses: totals.misses, reads: totals.reads });
         }
         if totals.timed == 0 && !settings.workload.is_job() {
-            let what = "the load says no response times; see `docs/load.md`, \"Any program\"";
+            let what = "the load reports no response times; see `docs/load.md`, \"Any program\"";
             self.rejections.push(what.to_owned());
             return;
         }

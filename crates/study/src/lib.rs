@@ -50,7 +50,7 @@ pub use kendall_keys::{Problem, Section};
 pub use kendall_observations::Objective;
 pub use observe::Live;
 pub use plan::{Ended, Levels, Plan, Planned};
-pub use programs::check_programs;
+pub use programs::{check_programs, is_there};
 pub use quota::QuotaError;
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
 pub use study::{Beside, Event, Options, StudyError, Summary, run, run_beside};

@@ -107,7 +107,7 @@ fn whole(results: &[&LoadResult]) -> Result<Cutting, String> {
     let from_ns = results.iter().map(|result| result.started_ns).min().unwrap_or(0);
     let to_ns = results.iter().map(|result| result.ended_ns).max().unwrap_or(0);
     if from_ns >= to_ns {
-        return Err("the job says that it ended before it began".to_owned());
+        return Err("the job reports that it ended before it began".to_owned());
     }
     let rule = "the whole job".to_owned();
     Ok(Cutting { window: MeasuredWindow { from_ns, to_ns, rule }, caveats: Vec::new() })

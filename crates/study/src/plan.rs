@@ -398,8 +398,8 @@ impl Plan {
     fn why_unfinished(&self, configuration: usize, repetition: u32, ended: &[Ended]) -> String {
         match self.next_attempt(configuration, repetition, ended) {
             Some(_) => "the search has not ended yet".to_owned(),
-            None => "a run that the search needs failed or was rejected as often as it may be \
-                     tried; `--retry-failed` tries it again"
+            None => "a run that the search needs failed or was rejected, with no retries left; \
+                     `--retry-failed` retries it"
                 .to_owned(),
         }
     }

@@ -52,8 +52,9 @@ fn check_quotas(study: &StudyFile, plan: &Plan) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// A path is looked at as it is, a name in the folders of `PATH`.
-pub(crate) fn is_there(program: &str) -> bool {
+/// Whether a program is there: a path as it is, a name in the folders of `PATH`.
+#[must_use]
+pub fn is_there(program: &str) -> bool {
     if program.contains('/') {
         return Path::new(program).is_file();
     }

@@ -138,13 +138,13 @@ pub(crate) const MEASURE: &[Key] = &[
 /// `repetitions` as a table.
 pub(crate) const REPETITIONS: &[Key] = &[
     // Fewer than three say nothing about their own spread that could be relied on.
-    Key::count("min", 2, MOST_REPETITIONS, "at least so many").or("3"),
-    Key::count("max", 2, MOST_REPETITIONS, "at most so many").or("20"),
+    Key::count("min", 2, MOST_REPETITIONS, "fewest repetitions").or("3"),
+    Key::count("max", 2, MOST_REPETITIONS, "most repetitions").or("20"),
     Key::quantity(
         "until",
         &SHARE,
-        "half-width of the interval over the mean; believed once 18 undisturbed runs of the study, or \
-         18 of the configuration, carry it",
+        "half-width of the interval over the mean; accepted once it rests on 18 undisturbed runs \
+         of the study, or 18 of the configuration",
     ),
     Key::quantity("confidence", &SHARE, "of the interval; that of `measure` unless given")
         .optional(),
@@ -204,7 +204,7 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
         let ends = name.split_once("->").map(|(a, b)| (a.trim().to_owned(), b.trim().to_owned()));
         let Some((from, to)) = ends.filter(|ends| edges.contains(ends)) else {
             let known: Vec<String> = edges.iter().map(|(a, b)| format!("\"{a} -> {b}\"")).collect();
-            let what = format!("is no link of this system; write {}", known.join(" or "));
+            let what = format!("is not a link of this system; write {}", known.join(" or "));
             return Err(section.problem(name, what));
         };
         let Value::Table(table) = value else {

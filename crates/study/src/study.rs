@@ -156,7 +156,8 @@ pub enum StudyError {
     Interrupted,
     /// Run after run failed.
     #[error(
-        "{count} runs in a row failed, the last one: {reason}; mend it and run the same command again with --retry-failed"
+        "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
+         again with --retry-failed"
     )]
     Failing {
         /// How many.

@@ -47,6 +47,9 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
     for name in CHOSEN {
         known.set(name, String::new());
     }
+    for (name, _) in parameters(settings) {
+        known.set(name, String::new());
+    }
     for (index, tier) in settings.topology.tiers.iter().enumerate() {
         let mut known = known.clone();
         if !matches!(&tier.source, Source::Started(s) if s.address == AddressFrom::Chosen) {
@@ -73,7 +76,33 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
             });
         }
     }
-    check_load(settings)
+    check_load(settings)?;
+    check_parameters(settings)
+}
+
+/// The user's own values, by their names.
+fn parameters(settings: &Settings) -> impl Iterator<Item = (&str, &serde_json::Value)> {
+    let table = settings.effective["system"]["parameters"].as_object();
+    table.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+/// Refuses a value that no command takes: a name that was mistyped, in the file or in `--set`, would
+/// otherwise change nothing, and two versions would be found equal that are one.
+fn check_parameters(settings: &Settings) -> Result<(), Problem> {
+    let texts = [&settings.effective["system"], &settings.effective["workload"]];
+    let texts = texts.map(ToString::to_string);
+    for (name, _) in parameters(settings) {
+        let forms = [format!("{{{name}}}"), format!("{{system.parameters.{name}}}")];
+        if texts.iter().any(|text| forms.iter().any(|form| text.contains(form))) {
+            continue;
+        }
+        let others = parameters(settings).map(|(other, _)| other).filter(|other| *other != name);
+        let close = kendall_keys::closest(name, others)
+            .map_or_else(String::new, |other| format!("; did you mean `{other}`?"));
+        let what = format!("no command uses it: write {{{name}}} in one, or leave it out{close}");
+        return Err(Problem { key: format!("system.parameters.{name}"), what });
+    }
+    Ok(())
 }
 
 /// The same for the command of a load.

@@ -74,7 +74,7 @@ pub const KEYS: &[Key] = &[
         "clients",
         1,
         1_000_000,
-        "closed: the population, over all generators; open: connections; job: tasks under way at most",
+        "closed: the population, over all generators; open: connections; job: most tasks at a time",
     )
     .or("1"),
     Key::text("think_time", "closed: `50ms`, `exponential:50ms`").or("'0ms'"),
@@ -88,8 +88,8 @@ pub const KEYS: &[Key] = &[
     Key::quantity(
         CAPACITY,
         &RATE,
-        "open: what shares such as `0.8 of capacity` are of; measured before the first run unless \
-         given",
+        "open: the capacity that shares such as `0.8 of capacity` refer to; by default it is \
+         measured before the first run",
     )
     .optional(),
     Key::quantity(

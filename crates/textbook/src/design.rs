@@ -161,7 +161,7 @@ pub(crate) fn factorial(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         }
         // Each row is a level.
         let levels: Vec<Vec<String>> = (0..runs).map(|level| vec![format!("{level:04}")]).collect();
-        return analysed(&mut case, &rows, &levels, 1);
+        return analyzed(&mut case, &rows, &levels, 1);
     }
     let count = named
         .or(wanted)
@@ -176,7 +176,7 @@ pub(crate) fn factorial(mut case: Case<'_>) -> Result<Answer, TextbookError> {
             return Err(case.section.problem("responses", what).into());
         }
     };
-    let mut answer = analysed(&mut case, &rows, &texts(&signs), count)?;
+    let mut answer = analyzed(&mut case, &rows, &texts(&signs), count)?;
     answer.word("run_order", &stated(&signs));
     Ok(answer)
 }
@@ -240,7 +240,7 @@ fn effects_of_fraction(
         Some(stated) => {
             if let Some(other) = stated.iter().find(|run| !own.contains(run)) {
                 let what = format!(
-                    "{} is no run of the fraction {}",
+                    "{} is not a run of the fraction {}",
                     self::stated(&vec![other.clone()]),
                     fraction.generator_texts().join(", ")
                 );
@@ -253,7 +253,7 @@ fn effects_of_fraction(
         let what = format!("has {} runs; the fraction has {}", rows.len(), signs.len());
         return Err(case.section.problem("responses", what).into());
     }
-    let mut answer = analysed(case, &rows, &texts(&signs), factors)?;
+    let mut answer = analyzed(case, &rows, &texts(&signs), factors)?;
     answer.word("run_order", &stated(&signs));
     Ok(answer)
 }
@@ -262,7 +262,7 @@ fn texts(signs: &Signs) -> Vec<Vec<String>> {
     signs.iter().map(|run| run.iter().map(ToString::to_string).collect()).collect()
 }
 
-fn analysed(
+fn analyzed(
     case: &mut Case<'_>,
     rows: &[Vec<f64>],
     levels: &[Vec<String>],

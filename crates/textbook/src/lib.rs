@@ -76,7 +76,7 @@ pub enum TextbookError {
     /// A distribution makes no sense.
     #[error(transparent)]
     Distribution(#[from] DistributionError),
-    /// The responses of a design cannot be analysed.
+    /// The responses of a design cannot be analyzed.
     #[error(transparent)]
     Analysis(#[from] kendall_stats::analysis::AnalysisError),
     /// There is no such fraction.

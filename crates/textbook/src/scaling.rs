@@ -26,7 +26,7 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         _ => &["throughput_per_s", "predict_n", "confidence", "beta"],
     };
     if let Some(key) = wrong.iter().find(|key| section.has(key)) {
-        return Err(section.problem(key, format!("is no key of `{kind}`")).into());
+        return Err(section.problem(key, format!("is not a key of `{kind}`")).into());
     }
     let loads = section.numbers("n")?;
     if fits { fitted(kind, loads, section) } else { law(kind, loads, section) }

@@ -34,7 +34,7 @@ const MARKOV: &[Key] = &[
     Key::new(
         "join_probabilities",
         Form::Numbers,
-        "arrivals that find 0, 1, … customers join with this probability; the last goes on",
+        "arrivals that find 0, 1, … customers join with this probability; the last holds for more",
     )
     .optional(),
     Key::new("service_rates_per_s", Form::Numbers, "a rate of its own for each server").optional(),

@@ -183,7 +183,7 @@ fn designs_without_a_stated_order_have_one_order() {
         r#"{ "kind": "2^(k-p) fractional", "k": 3, "generators": ["C=AB"],
         "run_order": "(-,-,-), (+,-,-), (-,+,-), (+,+,+)", "responses": [1, 2, 3, 4] }"#,
     );
-    assert!(said.contains("is no run of the fraction"), "{said}");
+    assert!(said.contains("is not a run of the fraction"), "{said}");
 }
 
 #[test]

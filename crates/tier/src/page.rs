@@ -383,7 +383,7 @@ fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
         Some(header) => std::str::from_utf8(header.value)
             .ok()
             .and_then(|text| text.parse::<usize>().ok())
-            .ok_or_else(|| PageResponse::text(400, "Content-Length is no number\n"))?,
+            .ok_or_else(|| PageResponse::text(400, "Content-Length is not a number\n"))?,
     };
     if body_bytes > BODY_BYTES {
         return Err(PageResponse::text(413, "the body is limited to 64 KiB\n"));

@@ -6,7 +6,7 @@ const LARGEST_EXACT: u64 = 1 << 53;
 /// A count as `f64`, exactly.
 ///
 /// # Panics
-/// Above 2^53, where neighbouring counts would become the same number. No count that Kendall
+/// Above 2^53, where neighboring counts would become the same number. No count that Kendall
 /// keeps comes near it (at 10 million requests a second, 28 years), so reaching it is a defect.
 ///
 /// # Example

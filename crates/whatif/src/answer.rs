@@ -100,7 +100,7 @@ pub enum AskError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A host that is not there.
-    #[error("`{name}` is no host of these runs and nothing is placed there; the hosts are {known}")]
+    #[error("`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}")]
     NoHost {
         /// As it was asked.
         name: String,
@@ -108,7 +108,7 @@ pub enum AskError {
         known: String,
     },
     /// A tier that is not there.
-    #[error("`{name}` is no tier of this system; its tiers are {known}")]
+    #[error("`{name}` is not a tier of this system; its tiers are {known}")]
     NoTier {
         /// As it was asked.
         name: String,

@@ -22,30 +22,30 @@ use crate::output::{self, Format};
 
 /// Compares two result sets, and fails on a regression beyond a bound
 ///
-/// Each is a folder of results, or a CSV table with the columns `configuration`, `block` (optional)
-/// and `value`. Runs are compared block by block where the two sets were measured side by side.
-/// Writes the page `comparison.html` beside the second folder's report, or into `--out`. Exit code
-/// 4: at least one regression beyond the bound. Exit code 0: none; what the runs do not tell is
-/// reported as inconclusive, and fails only with `--strict` (code 4 too).
+/// A result set is a folder of results, or a CSV table with the columns `configuration`, `block`
+/// (optional) and `value`. Runs are compared block by block if the two sets were measured side by
+/// side. Writes the page `comparison.html` beside the second folder's report, or into `--out`. Exit
+/// code 4 means at least one regression beyond the bound, exit code 0 none. Where the runs cannot
+/// tell, the result is inconclusive, which fails only with `--strict` (code 4 too).
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall compare results/main results/branch --bound 5%\n  kendall compare results/demo --levels system.workers=8,32\n  kendall compare --run before.toml after.toml --blocks 5..30\n  kendall compare --run shop.toml --set-after system.parameters.version=new"
 )]
 pub(crate) struct Compare {
-    /// First result set: what is compared with
+    /// First result set, the baseline
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
-    /// Second result set: what is judged
+    /// Second result set, which is judged
     #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_before", "set_after"])]
     after: Option<PathBuf>,
-    /// Compares two levels of one factor within one study, whose blocks pair them
+    /// Compares two levels of one factor within one study; its blocks make them pairs
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL", value_parser = two_levels, conflicts_with = "after")]
     levels: Option<TwoLevels>,
     /// Relative change that matters
     #[arg(long, default_value = "5%", value_parser = kendall_units::parse_share)]
     bound: f64,
     /// Response variable: throughput, response_time_mean, response_time_p99 or another percentile;
-    /// repeated [default: throughput, response_time_mean, response_time_p99]
+    /// may be repeated [default: throughput, response_time_mean, response_time_p99]
     #[arg(long = "metric", value_name = "METRIC", value_parser = sets::parse_variable)]
     metrics: Vec<Variable>,
     /// Whether runs of the same block were measured side by side
@@ -57,10 +57,10 @@ pub(crate) struct Compare {
     /// CSV tables: a higher value is better
     #[arg(long)]
     higher_is_better: bool,
-    /// Fails also where the runs do not tell
+    /// Fails also if the runs cannot tell
     #[arg(long)]
     strict: bool,
-    /// Folder of the page [default: AFTER, where that is a folder; for tables no page is written]
+    /// Folder of the page [default: AFTER; for tables no page is written]
     #[arg(long, value_name = "DIR", conflicts_with = "no_report")]
     out: Option<PathBuf>,
     /// Writes no page

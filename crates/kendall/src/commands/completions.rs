@@ -16,7 +16,7 @@ pub(crate) struct Completions {
     #[arg(value_enum)]
     shell: Target,
 
-    /// With man: a folder for the pages of all commands, instead of printing the first
+    /// With man: folder for the pages of all commands, instead of printing the first one
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use crate::exit::{Exit, exit_with};
 /// The study, in the program itself: a demo needs no file.
 const STUDY: &str = include_str!("../../../../studies/demo.toml");
 
-/// Runs a short study of a real system (about a minute of measuring) and names its report
+/// Runs a short study of a real system (about a minute) and writes its report
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall demo")]
 pub(crate) struct Demo {

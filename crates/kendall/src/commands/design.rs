@@ -8,7 +8,7 @@ pub(super) mod tables;
 
 use crate::exit::Exit;
 
-/// Plans, makes or analyzes a design: power, configurations, effects from a table
+/// Makes a factorial design, says how many runs it needs, or analyzes its results
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32\n  kendall design analyze measured.csv --response value"

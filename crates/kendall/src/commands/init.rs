@@ -19,9 +19,9 @@ use crate::output;
 
 /// Writes a commented study for your own service, and tries it
 ///
-/// Looks at the command for where it listens and how many workers it has, starts it on a free port,
-/// finds out what it speaks, writes a study file and runs a second of it. Without a command or a URL
-/// it lists the templates.
+/// Finds in the command where the service listens and how many workers it has, starts it on a free
+/// port, finds out what it speaks, tries a study of it for a second, and writes the study file.
+/// Without a command or a URL it lists templates.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall init -- gunicorn -w 2 -b {address} app:app\n  kendall init -- \
@@ -29,7 +29,7 @@ use crate::output;
                   kendall init --template demo"
 )]
 pub(crate) struct Init {
-    /// A service that runs already, such as http://127.0.0.1:8080/ or 127.0.0.1:11211
+    /// A service that is already running, such as http://127.0.0.1:8080/ or 127.0.0.1:11211
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     attach: Option<String>,
 
@@ -37,19 +37,19 @@ pub(crate) struct Init {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "attach"])]
     template: Option<String>,
 
-    /// What requests ask for
+    /// Path that requests ask for
     #[arg(long, default_value = "/", value_name = "PATH")]
     path: String,
 
-    /// The study file [default: NAME.toml, by the command]
+    /// The study file [default: NAME.toml, NAME being the program]
     #[arg(long, short = 'o', value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Replaces a file that is there
+    /// Replaces an existing file
     #[arg(long)]
     force: bool,
 
-    /// The command that starts the service; `{address}` or `{port}` stands for where it listens
+    /// The command that starts the service, with `{address}` or `{port}` where it says where to listen
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -133,6 +133,12 @@ impl Init {
             return Ok(None);
         }
         let looked = Looked::at(&self.command).map_err(|what| exit_with(Exit::Refused, what))?;
+        let program = &looked.words[0];
+        if !program.contains('{') && !kendall_study::is_there(program) {
+            let what =
+                format!("the program `{program}` is not installed: not in PATH, or no such file");
+            return Err(exit_with(Exit::NotReady, what));
+        }
         Ok(Some(Source::Command(looked)))
     }
 
@@ -161,10 +167,10 @@ impl Init {
         note_found(&found);
         match attached.pid {
             Some(pid) => {
-                output::note(&format!("process {pid} listens there: its CPU time is read"))
+                output::note(&format!("process {pid} listens there: its CPU time is measured"))
             }
             None => output::note(
-                "no process of this machine that can be seen listens there: its CPU time is not read",
+                "no visible process of this machine listens there: its CPU time is not measured",
             ),
         }
         Ok(text::attached(target, &attached, &found, &path))
@@ -202,6 +208,6 @@ fn try_it(study: &StudyFile) -> anyhow::Result<()> {
     if summary.done > 0 {
         return Ok(());
     }
-    let what = format!("the study was tried, and its run is of no use: {}", reasons.join("; "));
+    let what = format!("a short run of the study failed: {}", reasons.join("; "));
     Err(exit_with(Exit::NotReady, what))
 }

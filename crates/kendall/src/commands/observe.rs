@@ -18,12 +18,12 @@ use crate::output::{self, Format};
 /// How far back is looked where nothing else is said.
 const USUAL: &str = "-1h";
 
-/// Analyses a running system from its monitoring: no load, no agent, no change to it
+/// Analyzes a running system from its monitoring: no load, no agent, no change to it
 ///
-/// The system file says which tiers there are, who calls whom and which queries give their figures;
-/// `--presets` lists the exporters whose queries are known. The answer names what saturates first
-/// and at which load, checks the monitoring by operational laws, and fits a network of queues on
-/// the first part of the time, which is scored on the rest.
+/// The system file lists the tiers, who calls whom, and which queries give their figures;
+/// `--presets` lists the exporters with known queries. The analysis finds what saturates first and
+/// at which load, checks the monitoring with operational laws, and fits a network of queues to the
+/// first part of the time, which is scored on the rest.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -43,7 +43,7 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "URL")]
     prometheus: Option<String>,
 
-    /// Begin: Unix time, or a time before now such as `-6h` [default: -1h]
+    /// Begin: a Unix time, or a time before now such as `-6h` [default: -1h]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     from: Option<String>,
 
@@ -51,25 +51,26 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<String>,
 
-    /// A question: `load=2` (times now's), `rate=500/s`, `class.NAME=2` (times as many requests of
-    /// a class), `TIER.servers=6`, `TIER.speed=1.5`, `TIER.hit_ratio=0.9`; several with commas are one question; repeated
+    /// A question: `load=2` (twice the present load), `rate=500/s`, `class.NAME=2` (twice as many
+    /// requests of a class), `TIER.servers=6`, `TIER.speed=1.5`, `TIER.hit_ratio=0.9`; several with
+    /// commas make one question; may be repeated
     #[arg(long, value_name = "QUESTION")]
     what_if: Vec<String>,
 
-    /// Keep every answer in this folder
+    /// Store every answer in this folder
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
-    /// Analyse a folder that `--record` made; no server is asked
+    /// Analyze a folder that `--record` made, without a server
     #[arg(long, value_name = "DIR", conflicts_with_all = ["prometheus", "record"])]
     recorded: Option<PathBuf>,
 
-    /// Analyse samples: OpenMetrics or Prometheus text with timestamps, what `promtool tsdb dump`
-    /// prints, or a folder with pages named JOB/UNIXTIME.txt; no server is asked
+    /// Analyze samples: OpenMetrics or Prometheus text with timestamps, what `promtool tsdb dump`
+    /// prints, or a folder with pages named JOB/UNIXTIME.txt; without a server
     #[arg(long, value_name = "PATH", conflicts_with_all = ["prometheus", "record", "recorded"])]
     samples: Option<PathBuf>,
 
-    /// Analyse a table with the columns time_s, TIER.QUANTITY, …; no server is asked
+    /// Analyze a table with the columns time_s, TIER.QUANTITY, …, without a server
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prometheus", "record", "recorded", "samples"])]
     csv: Option<PathBuf>,
 
@@ -81,12 +82,11 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
 
-    /// Certificates of the authorities that sign the server's (PEM); those that browsers know unless
-    /// given
+    /// Certificate authorities (PEM) of the server; by default those that browsers trust
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// Distance of the moments that are looked at [default: the file's `step`]
+    /// Distance between the queried moments [default: the file's `step`]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["recorded", "csv", "watch"])]
     step: Option<String>,
 
@@ -94,28 +94,28 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Look again and again: headroom of each tier now, and when it saturates at the growth of the
-    /// last weeks
+    /// Repeat the analysis at this interval: headroom of each tier, and when it saturates if the
+    /// load keeps growing
     #[arg(long, value_name = "TIME", conflicts_with_all = ["record", "recorded", "samples", "csv", "out", "what_if", "to"])]
     watch: Option<String>,
 
-    /// With --watch: serve what is seen as Prometheus metrics
+    /// With --watch: serve the results as Prometheus metrics
     #[arg(long, value_name = "HOST:PORT", requires = "watch")]
     metrics: Option<SocketAddr>,
 
-    /// With --watch: how far back growth is looked for
+    /// With --watch: how far back growth is estimated
     #[arg(long, value_name = "TIME", default_value = "28d", requires = "watch")]
     growth: String,
 
-    /// With --watch: end after so many looks
+    /// With --watch: end after this many repetitions
     #[arg(long, value_name = "N", requires = "watch")]
     looks: Option<u64>,
 
-    /// Lists the exporters whose queries are known
+    /// Lists the exporters with known queries
     #[arg(long)]
     presets: bool,
 
-    /// Prints a system file with what a Prometheus has and Kendall recognises
+    /// Prints a system file with what Kendall recognizes in a Prometheus
     #[arg(long, value_name = "URL", conflicts_with_all = ["system", "prometheus", "presets"])]
     discover: Option<String>,
 
@@ -184,7 +184,7 @@ impl Observe {
 
     fn server(&self, system: &System) -> anyhow::Result<Prometheus> {
         let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
-            refuse("which server? say --prometheus URL, or `prometheus = \"URL\"` in the file")
+            refuse("which server? give --prometheus URL, or `prometheus = \"URL\"` in the file")
         })?;
         self.server_at(url)
     }
@@ -292,14 +292,14 @@ impl Observe {
             PRESETS.iter().filter(|preset| names.iter().any(|name| name == preset.sign)).collect();
         let Some(first) = found.first() else {
             return Err(refuse(format!(
-                "{url} has {} metrics and none by which a preset is recognised; write queries of \
+                "{url} has {} metrics and none by which a preset is recognized; write queries of \
                  your own, see docs/observe.md",
                 names.len()
             )));
         };
         let mut text = format!(
-            "# Recognised at {url}. Give each tier its selector and servers, and say who calls whom.\n\
-             name = \"my system\"\nentry = \"{}\"\nprometheus = \"{url}\"\nstep = \"15s\"\n",
+            "# Recognized at {url}. Give each tier its selector and servers, and state who calls \
+             whom.\nname = \"my system\"\nentry = \"{}\"\nprometheus = \"{url}\"\nstep = \"15s\"\n",
             first.name
         );
         for (index, preset) in found.iter().enumerate() {

@@ -22,11 +22,11 @@ use crate::output::{self, Format};
 
 /// Predicts what a system would do, from the runs of a study
 ///
-/// Builds one model of the system from the graph and the accounts that its runs stored (tiers, pools,
-/// links, processors that all processes share), fits it to them, and asks it. Each number has a
-/// 95 % prediction interval for one run. A question that the runs say nothing about is refused with
-/// the run that would make it answerable (exit code 2). With --verify the asked configuration is run:
-/// exit code 4 when throughput or mean response is off by more than --bound.
+/// Fits one model of the system (tiers, pools, links, processors that all processes share) to the
+/// stored runs, and evaluates it at the settings asked for. Each number has a 95 % prediction
+/// interval for one run. A question that the runs cannot answer is refused with exit code 2, and
+/// the message names the run that would make it answerable. With --verify the configuration is also
+/// measured: exit code 4 if throughput or mean response time is off by more than --bound.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall predict results/demo --what-if workload.clients=300\n  kendall \
@@ -39,7 +39,7 @@ pub(crate) struct Predict {
     /// Folder of results
     #[arg(value_name = "RESULTS")]
     results: PathBuf,
-    /// What is different: a key of the study file, `cores`, `cpu_speed`, `placement.TIER=HOST`,
+    /// A changed setting: a key of the study file, `cores`, `cpu_speed`, `placement.TIER=HOST`,
     /// `hosts.HOST.cores`, `hosts.HOST.speed`, `tiers.TIER.speed`, `.hit_ratio`, `.workers`,
     /// `.threads`, `.connections`, `.instances`; a range (10..300) or a list (10,20) gives a curve
     #[arg(long = "what-if", value_name = "KEY=VALUE")]
@@ -47,34 +47,34 @@ pub(crate) struct Predict {
     /// Points of a range
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
     points: u32,
-    /// Processor time of other processes, in cores, beyond which a run is left out
+    /// Runs in which other processes used more CPU than this, in cores, are left out
     #[arg(long, default_value_t = kendall_predict::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
     most_foreign: f64,
-    /// What must be met, such as `p99 < 10ms` or `mean < 2ms`: finds the most load that meets it (along
-    /// the range that is asked, or the load's own), or with --carry the cheapest of all combinations
-    /// of the values asked
+    /// What must be met, such as `p99 < 10ms` or `mean < 2ms`: finds the highest load that meets it
+    /// (within the given range), or with --carry the cheapest of all combinations of the given
+    /// values
     #[arg(long, value_name = "OBJECTIVE", value_parser = Objective::parse)]
     objective: Option<Objective>,
-    /// The load that a setting must carry, as Poisson arrivals
+    /// Load that the system must carry, as Poisson arrivals
     #[arg(long, value_name = "RATE", requires = "objective", value_parser = kendall_units::parse_rate)]
     carry: Option<kendall_units::Rate>,
-    /// What one of a key costs, such as system.workers=0.1 or cores=20; adds to `[costs]` of the study
+    /// Cost of one unit of a key, such as system.workers=0.1 or cores=20; adds to `[costs]` of the
+    /// study
     #[arg(long, value_name = "KEY=COST", value_parser = cost)]
     cost: Vec<(String, f64)>,
-    /// Runs each asked configuration, with one that was measured before beside it, and says whether the
-    /// prediction held; the runs join the study
+    /// Measures each predicted configuration, and beside it one that was measured before, and says
+    /// whether the prediction held; the runs are stored with the study
     #[arg(long)]
     verify: bool,
-    /// Error of throughput and mean response, at the machine's speed, beyond which a verification
-    /// fails (exit code 4)
+    /// Largest error of throughput and mean response time, at the machine's speed, before
+    /// verification fails (exit code 4)
     #[arg(long, default_value = "10%", value_parser = error_bound)]
     bound: f64,
-    /// Holds the model against the runs of other results of the same system, which it has not seen:
-    /// errors, intervals and noise floor; --what-if says what hardware they were made on, where it is
-    /// another
+    /// Compares the model with runs of other results of the same system, which it was not fitted
+    /// to: errors, intervals and noise floor; --what-if states their hardware if it differs
     #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "keep", "csv"])]
     against: Option<PathBuf>,
-    /// Keeps the answers with the results: the report shows them
+    /// Stores the answers with the results, so that the report shows them
     #[arg(long)]
     keep: bool,
     /// Writes the curve, or the one answer, as CSV
@@ -202,7 +202,7 @@ fn cost(text: &str) -> Result<(String, f64), String> {
         let cost = cost.trim().parse::<f64>().ok()?;
         (cost >= 0.0 && cost.is_finite()).then(|| (key.trim().to_owned(), cost))
     });
-    found.ok_or_else(|| format!("`{text}` is no cost; write it like system.workers=0.1"))
+    found.ok_or_else(|| format!("`{text}` is not a cost; write it like system.workers=0.1"))
 }
 
 /// An error may be more than the whole.
@@ -211,7 +211,7 @@ fn error_bound(text: &str) -> Result<f64, String> {
     let share = number.trim().parse::<f64>().ok().map(|number| number / unit);
     share
         .filter(|share| *share >= 0.0 && share.is_finite())
-        .ok_or_else(|| format!("`{text}` is no share; write it like `10%` or `0.1`"))
+        .ok_or_else(|| format!("`{text}` is not a share; write it like `10%` or `0.1`"))
 }
 
 fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {

@@ -17,9 +17,9 @@ use crate::output::Format;
 
 /// Talks to a message queue: create, send, receive, lease, watch
 ///
-/// Clients and queues go by their names here; a name that is new makes a client. Nobody receives
-/// what they sent themselves: two clients need two names (--as). With --format json every answer is
-/// a JSON object, and `send --lines` reads JSON objects, one a line.
+/// Clients and queues have names; a new name registers a client. Nobody receives what they sent
+/// themselves, so sender and receiver need two names (--as). With --format json every answer is a
+/// JSON object, and `send --lines` reads one JSON object per line.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -32,11 +32,11 @@ use crate::output::Format;
     Exit codes: 0 done (no message is an answer, too), 2 refused, 3 the queue does not answer."
 )]
 pub(crate) struct Queue {
-    /// A middleware of the queue
+    /// Address of the queue's middleware
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", env = "KENDALL_QUEUE_SERVER", global = true, value_parser = super::serve::address)]
     server: SocketAddr,
 
-    /// Token, where the middleware wants one
+    /// Access token, if the middleware needs one
     #[arg(
         long,
         value_name = "TOKEN",
@@ -46,12 +46,12 @@ pub(crate) struct Queue {
     )]
     token: Option<String>,
 
-    /// Use TLS, with a middleware whose certificate stands for this name
+    /// Use TLS; the middleware's certificate must be issued for this name
     #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME", global = true)]
     tls_name: Option<String>,
 
-    /// PEM file with the certificate that the middleware's must come from; without it the system's are
-    /// trusted
+    /// PEM file with the authority of the middleware's certificate; by default those that the
+    /// system trusts
     #[arg(
         long,
         value_name = "FILE",
@@ -61,7 +61,7 @@ pub(crate) struct Queue {
     )]
     tls_root: Option<std::path::PathBuf>,
 
-    /// Name of the client that asks
+    /// Name of this client
     #[arg(
         long = "as",
         value_name = "NAME",
@@ -71,7 +71,7 @@ pub(crate) struct Queue {
     )]
     client: String,
 
-    /// Longest wait for an answer; the time of --wait comes on top
+    /// Longest wait for an answer, in addition to --wait
     #[arg(long, value_name = "TIME", default_value = "30s", global = true, value_parser = kendall_units::parse_seconds)]
     timeout: Seconds,
 
@@ -85,10 +85,10 @@ pub(crate) struct Queue {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Makes this client known; the same name gets the same id
+    /// Registers this client; the same name gets the same id
     #[command(after_help = "Example:\n  kendall queue --as worker hello")]
     Hello,
-    /// Says that this client will not come back; its messages stay
+    /// Deregisters this client; its messages stay
     #[command(after_help = "Example:\n  kendall queue --as worker goodbye")]
     Goodbye,
     /// Creates a queue
@@ -106,7 +106,7 @@ pub(crate) enum Command {
         #[arg(long)]
         with_messages: bool,
     },
-    /// Lists the queues where a message waits for this client
+    /// Lists the queues with a message for this client
     #[command(after_help = "Examples:\n  \
         kendall queue --as worker list\n  \
         kendall queue list --all --format json | jq -r '.queues[].name'")]
@@ -117,7 +117,7 @@ pub(crate) enum Command {
     },
     /// Sends a message
     ///
-    /// Repeats the request where the connection breaks; the message is sent once all the same.
+    /// Repeats the request if the connection breaks; the message is still sent only once.
     #[command(after_help = "Examples:\n  \
         kendall queue --as maker send jobs 'build 17'\n  \
         kendall queue --as maker send jobs --to worker --priority 5 < order.txt\n  \
@@ -125,7 +125,7 @@ pub(crate) enum Command {
     Send(Send),
     /// Takes a message away
     ///
-    /// Repeats the request where the connection breaks, and is then given the same message.
+    /// Repeats the request if the connection breaks, and then gets the same message.
     #[command(after_help = "Examples:\n  \
         kendall queue --as worker receive jobs --wait 10s\n  \
         kendall queue --as worker receive jobs --format json | jq -er .message.content")]
@@ -140,7 +140,7 @@ pub(crate) enum Command {
     Read(Select),
     /// Takes a message for a limited time
     ///
-    /// Unless it is acknowledged in that time, it waits again for any client.
+    /// Unless it is acknowledged in that time, it is redelivered to any client.
     #[command(after_help = "Example:\n  \
         held=$(kendall queue --as worker lease jobs --for 1min --wait 10s --format json)\n  \
         kendall queue --as worker ack $(jq -r '\"\\(.message.message_id) \\(.lease_id)\"' <<< \"$held\")")]
@@ -183,7 +183,7 @@ pub(crate) enum Command {
         kendall queue change jobs --resume --max-deliveries 10\n  \
         kendall queue change jobs --rename builds")]
     Change(Change),
-    /// Lists the dead letters that wait in a queue, and leaves them there
+    /// Lists the dead letters in a queue, and leaves them there
     #[command(after_help = "Examples:\n  \
         kendall queue dead-letters dead\n  \
         kendall queue dead-letters dead --from maker --format json | jq '.dead_letters[].reason'")]
@@ -201,13 +201,13 @@ pub(crate) enum Command {
     Redrive {
         /// Name of the queue that holds the dead letters
         queue: String,
-        /// Ids of messages; all that wait when none is given
+        /// Ids of messages; by default all of them
         messages: Vec<u64>,
-        /// To this queue instead
+        /// Move them to this queue instead
         #[arg(long, value_name = "QUEUE")]
         to: Option<String>,
     },
-    /// Lists what was received or acknowledged in a queue that keeps an archive
+    /// Lists the received and acknowledged messages of a queue with an archive
     #[command(
         after_help = "Example:\n  kendall queue archived jobs --format json | jq '.archived | length'"
     )]
@@ -215,31 +215,31 @@ pub(crate) enum Command {
         /// Name of the queue
         queue: String,
     },
-    /// Drops the messages that wait in a queue; leased and delayed ones stay
+    /// Drops the waiting messages of a queue; leased and delayed ones stay
     #[command(after_help = "Example:\n  kendall queue purge jobs --yes")]
     Purge {
         /// Name of the queue
         queue: String,
-        /// Do it: without this nothing is dropped
+        /// Confirms; without this nothing is dropped
         #[arg(long)]
         yes: bool,
     },
-    /// Shows what a queue holds
+    /// Shows the statistics of a queue
     #[command(after_help = "Example:\n  kendall queue stats jobs --format json | jq .waiting")]
     Stats {
         /// Name of the queue
         queue: String,
     },
-    /// Shows what the queues hold, every second, until interrupted
+    /// Shows the statistics of queues every second, until interrupted
     ///
-    /// With --format json a line is a JSON object.
+    /// With --format json each line is a JSON object.
     #[command(after_help = "Examples:\n  \
         kendall queue watch jobs mail\n  \
         kendall queue watch jobs --format json | jq --unbuffered '.queues[0].waiting'")]
     Watch {
-        /// Names of the queues; the first hundred by name when none is given
+        /// Names of the queues; by default the first hundred by name
         queues: Vec<String>,
-        /// Stop after so many times
+        /// Stops after this many times
         #[arg(long, value_name = "N")]
         times: Option<u64>,
     },
@@ -249,19 +249,19 @@ pub(crate) enum Command {
 pub(crate) struct Create {
     /// Name of the queue
     pub(crate) queue: String,
-    /// A queue of this name that exists is kept as it is
+    /// Keeps an existing queue of this name as it is
     #[arg(long)]
     pub(crate) if_missing: bool,
-    /// After so many leases without an acknowledgement a message is a dead letter; 0: never
+    /// A message becomes a dead letter after this many leases without an acknowledgement; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_deliveries: u32,
-    /// Queue of the dead letters; without one they are dropped
+    /// Dead-letter queue; without one dead letters are dropped
     #[arg(long, value_name = "QUEUE", requires = "max_deliveries")]
     pub(crate) dead_letters: Option<String>,
     /// Drop messages older than this; 0: never
     #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) retention: Seconds,
-    /// Keep what is received or acknowledged for so long; 0: no archive
+    /// Keep received and acknowledged messages for this long; 0: no archive
     #[arg(long, value_name = "TIME", default_value = "0", allow_hyphen_values = true, value_parser = kendall_units::parse_seconds)]
     pub(crate) archive: Seconds,
 }
@@ -273,22 +273,22 @@ pub(crate) struct Change {
     /// New name
     #[arg(long, value_name = "NAME")]
     pub(crate) rename: Option<String>,
-    /// Give out no messages until it is resumed; new ones are taken in
+    /// Deliver no messages until it is resumed; new ones are accepted
     #[arg(long, conflicts_with = "resume")]
     pub(crate) pause: bool,
-    /// Give out messages again
+    /// Deliver messages again
     #[arg(long)]
     pub(crate) resume: bool,
-    /// After so many leases without an acknowledgement a message is a dead letter; 0: never
+    /// A message becomes a dead letter after this many leases without an acknowledgement; 0: never
     #[arg(long, value_name = "N")]
     pub(crate) max_deliveries: Option<u32>,
-    /// Queue of the dead letters; an empty name: they are dropped
+    /// Dead-letter queue; with an empty name dead letters are dropped
     #[arg(long, value_name = "QUEUE")]
     pub(crate) dead_letters: Option<String>,
     /// Drop messages older than this; 0: never
     #[arg(long, value_name = "TIME", value_parser = kendall_units::parse_seconds)]
     pub(crate) retention: Option<Seconds>,
-    /// Keep what is received or acknowledged for so long; 0 drops the archive
+    /// Keep received and acknowledged messages for this long; 0 drops the archive
     #[arg(long, value_name = "TIME", value_parser = kendall_units::parse_seconds)]
     pub(crate) archive: Option<Seconds>,
 }
@@ -297,12 +297,12 @@ pub(crate) struct Change {
 pub(crate) struct Send {
     /// Name of the queue
     pub(crate) queue: String,
-    /// The content; without it, standard input is the content, as it is. One that begins with a
-    /// hyphen comes after `--`
+    /// The content; by default it is read from standard input. Put content that begins with a
+    /// hyphen after `--`
     #[arg(conflicts_with = "lines")]
     pub(crate) content: Option<String>,
-    /// Send each line of standard input: a JSON object with "content", and where wanted "to",
-    /// "priority", "delay_ms"; empty lines are passed over
+    /// Send each line of standard input: a JSON object with "content" and optionally "to",
+    /// "priority", "delay_ms"; empty lines are skipped
     #[arg(long, conflicts_with_all = ["to", "priority", "delay"])]
     pub(crate) lines: bool,
     /// Standard input is binary: it is sent as it is
@@ -344,9 +344,9 @@ pub(crate) struct Wait {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Held {
-    /// Id of the message, as lease gave it
+    /// Id of the message, as printed by lease
     pub(crate) message: u64,
-    /// Id of the lease, as lease gave it
+    /// Id of the lease, as printed by lease
     #[arg(value_name = "LEASE")]
     pub(crate) lease: u64,
 }

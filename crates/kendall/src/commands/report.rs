@@ -1,4 +1,4 @@
-//! `kendall report`: stored results, analysed again.
+//! `kendall report`: stored results, analyzed again.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,14 @@ use super::run::summary::{card, narrow_table};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Analyses stored results again, without running anything
+/// Analyzes stored results again, without running anything; compares several
 ///
 /// Writes `report.html`, `report.json` and `tables/*.csv` into the folder, and prints the summary.
-/// With `--format json` it prints everything that the report holds.
+/// With `--format json` it prints the contents of the report.
 #[derive(Debug, clap::Args)]
 ///
-/// Of several folders it writes one page and table of the highest throughput of each curve of each.
+/// For several folders it writes one page with a table of the highest throughputs of all their load
+/// curves.
 #[command(
     after_help = "Examples:\n  kendall report results/demo\n  kendall report results/one-server results/two-servers"
 )]
@@ -24,7 +25,7 @@ pub(crate) struct ReportCommand {
     /// Folders of results, as made by `kendall run`
     #[arg(value_name = "DIR", required = true)]
     folders: Vec<PathBuf>,
-    /// Where the page of several folders goes [default: results/across]
+    /// Folder of the page for several folders [default: results/across]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How to print the result
@@ -37,7 +38,8 @@ impl ReportCommand {
         let (report, written) = match self.folders.as_slice() {
             [folder] if self.out.is_none() => kendall_report::write(folder).map_err(refuse)?,
             [_] => {
-                let why = "--out is where the page of several folders goes; of one, the report lies in it";
+                let why = "--out is for the page of several folders; the report of one folder is \
+                           written into it";
                 return Err(exit_with(Exit::Refused, anyhow::anyhow!(why)));
             }
             several => {

@@ -18,8 +18,8 @@ use crate::output::{self, Format};
 
 /// Runs a study, or resumes one that was interrupted
 ///
-/// Starts the system, loads it, measures every configuration that the study file asks for, stores
-/// each run when it ends, and writes the report. Killed at any time, the same command resumes it.
+/// Starts the system, loads it, measures every configuration of the study file, stores each run
+/// when it ends, and writes the report. After a kill or Ctrl-C, the same command resumes the study.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall run studies/demo.toml --out results/demo\n  kendall run \
@@ -37,7 +37,7 @@ pub(crate) struct RunCommand {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Prints the effective values and the runs, and runs nothing
+    /// Prints the effective values and the planned runs, and runs nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -49,15 +49,15 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Takes the small sizes of the file's table `toy`
+    /// Uses the small sizes of the file's table `toy`
     #[arg(long)]
     pub(crate) toy: bool,
 
-    /// Retries failed and rejected runs of earlier sessions
+    /// Retries the failed and rejected runs of earlier sessions
     #[arg(long)]
     pub(crate) retry_failed: bool,
 
-    /// Writes no report
+    /// Does not write the report
     #[arg(long)]
     pub(crate) no_report: bool,
 

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::exit::Exit;
 use crate::output;
 
-/// Prints a JSON schema of study or model files
+/// Prints the JSON schema of study or model files
 ///
-/// Editors complete keys by it, show what they mean, and mark what would be refused. For TOML name
-/// it in the first line of the file, as taplo and VS Code's Even Better TOML read it:
+/// With it, editors complete keys, show what they mean, and mark mistakes. In a TOML file, name the
+/// schema in the first line, where taplo and VS Code's Even Better TOML look for it:
 /// #:schema ./study.schema.json
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall schema study > study.schema.json")]

@@ -21,8 +21,8 @@ use crate::output::{self, Format};
 
 /// Runs one tier
 ///
-/// It says `ready …` on standard error when it accepts requests. SIGTERM or SIGINT stops it when what
-/// was accepted is answered, and it prints a summary; a second signal ends it at once.
+/// A tier prints `ready …` on standard error when it accepts requests. On SIGTERM or Ctrl-C it
+/// answers what it has accepted, prints a summary and stops; a second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,

@@ -62,7 +62,7 @@ pub(crate) struct Solve {
     /// Writes the table of a sweep as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Draws throughput and response time of a sweep; the ending says how: .svg or .html
+    /// Plots throughput and response time of a sweep; file ending .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// How to print the result

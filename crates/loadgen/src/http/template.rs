@@ -60,7 +60,7 @@ pub enum PlaceholderError {
         source: std::io::Error,
     },
     /// It stands nowhere in the request.
-    #[error("`{{{name}}}` stands nowhere in the URL, the headers or the body")]
+    #[error("`{{{name}}}` is not in the URL, the headers or the body")]
     Unused {
         /// Its name.
         name: String,

@@ -100,8 +100,8 @@ fn cores(result: &mut LoadResult, limits: &Limits) {
         let cpu = thread.cpu_user_ns + thread.cpu_system_ns;
         if let Some(share) = ratio(cpu, thread.wall_ns).filter(|share| *share > limits.cpu_share) {
             result.rejections.push(remark(RemarkKind::GeneratorSaturated, format!(
-                "generator thread {number} was busy for {} of its time (limit {}): the generator, \
-                 not the server, set the pace; use more threads",
+                "generator thread {number} was busy for {} of its time (limit {}): the generator \
+                 was the bottleneck, not the server; use more threads",
                 percent(share),
                 percent(limits.cpu_share)
             )));
@@ -139,8 +139,8 @@ fn overload(result: &mut LoadResult, limits: &Limits) {
         )));
     } else {
         result.rejections.push(remark(RemarkKind::Unsent, format!(
-            "{text} (limit {}): the generator was behind as well, so nobody can say who was too slow; \
-             use a lower rate, more connections or more threads",
+            "{text} (limit {}): the generator was behind as well, so it is unknown which of them \
+             was too slow; use a lower rate, more connections or more threads",
             percent(limits.unsent_share)
         )));
     }
@@ -199,15 +199,18 @@ fn stalls(result: &mut LoadResult) {
     } else {
         "an open loop (`--rate`) shows it".to_owned()
     };
-    result.caveats.push(remark(RemarkKind::Stalled, format!(
-        "nothing completed for {} of the time, in {} silences of up to {}: a closed loop sends \
-         nothing meanwhile, so its percentiles hide them; of requests that arrive at any moment 1 % \
-         would have waited {} or more; {cause}{instead}",
-        percent(stalls.share),
-        stalls.count,
-        Seconds::from_nanos(stalls.longest_ns),
-        Seconds::from_nanos(stalls.arrival_wait_p99_ns)
-    )));
+    result.caveats.push(remark(
+        RemarkKind::Stalled,
+        format!(
+            "nothing completed for {} of the time, in {} stalls of up to {}: a closed loop sends \
+         nothing meanwhile, so its percentiles hide them; of requests arriving at random moments, \
+         1 % would have waited {} or more; {cause}{instead}",
+            percent(stalls.share),
+            stalls.count,
+            Seconds::from_nanos(stalls.longest_ns),
+            Seconds::from_nanos(stalls.arrival_wait_p99_ns)
+        ),
+    ));
 }
 
 #[cfg(test)]

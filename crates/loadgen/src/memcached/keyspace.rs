@@ -33,8 +33,8 @@ pub enum Size {
     Fixed(usize),
     /// Uniform from the first to the second, both included.
     Uniform(usize, usize),
-    /// The ETC pool of Facebook: keys by a generalised extreme value distribution, values by a
-    /// table below 15 bytes and a generalised Pareto distribution above [Atikoglu12 §5].
+    /// The ETC pool of Facebook: keys by a generalized extreme value distribution, values by a
+    /// table below 15 bytes and a generalized Pareto distribution above [Atikoglu12 §5].
     Etc,
 }
 
@@ -342,7 +342,7 @@ fn draw_sizes(plan: &KeyspacePlan, digits: usize, random: &mut Random) -> (u8, u
     (u8::try_from(key).unwrap_or(u8::MAX), u32::try_from(value).unwrap_or(u32::MAX))
 }
 
-/// Key size of the ETC pool at quantile `u`: generalised extreme value distribution with location
+/// Key size of the ETC pool at quantile `u`: generalized extreme value distribution with location
 /// 30.7984, scale 8.20449, shape 0.078688 [Atikoglu12 §5.1].
 fn etc_key_bytes(u: f64) -> f64 {
     const LOCATION: f64 = 30.7984;
@@ -352,7 +352,7 @@ fn etc_key_bytes(u: f64) -> f64 {
 }
 
 /// Value size of the ETC pool at quantile `u`: probabilities of 0 to 14 bytes, and above them a
-/// generalised Pareto distribution with scale 214.476 and shape 0.348238 [Atikoglu12 §5.2].
+/// generalized Pareto distribution with scale 214.476 and shape 0.348238 [Atikoglu12 §5.2].
 fn etc_value_bytes(u: f64) -> f64 {
     const SMALL: [f64; 15] = [
         0.005_36, 0.000_47, 0.178_20, 0.092_39, 0.000_18, 0.027_40, 0.000_65, 0.006_06, 0.000_23,
@@ -463,7 +463,7 @@ mod tests {
     /// Means by numerical integration of the published quantile functions: keys 35.99 bytes (GEV:
     /// µ + σ(Γ(1−k) − 1)/k = 30.7984 + 8.20449·(1.05044 − 1)/0.078688), values
     /// Σ p·b + (1 − Σp)(15 + σ/(1−k)) = 3.27 + 0.5591·(15 + 329.07) = 195.7 bytes. The tolerance
-    /// is three standard errors of 20,000 draws: GEV deviation 11.9 bytes; generalised Pareto
+    /// is three standard errors of 20,000 draws: GEV deviation 11.9 bytes; generalized Pareto
     /// deviation σ/((1−k)√(1−2k)) = 597 bytes, in the mixture about 480.
     #[test]
     fn etc_sizes_have_the_published_means() {

@@ -25,7 +25,7 @@ pub enum PrefillError {
         source: std::io::Error,
     },
     /// The connection broke.
-    #[error("{target} broke off after {stored} keys were stored")]
+    #[error("{target} closed the connection after {stored} keys were stored")]
     Broken {
         /// Address.
         target: SocketAddr,

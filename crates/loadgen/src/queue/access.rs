@@ -25,7 +25,7 @@ pub struct Access {
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A token that no request can carry.
-    #[error("a token is of letters, digits and signs")]
+    #[error("a token consists of letters, digits and signs")]
     Token,
     /// No token in the file.
     #[error(
@@ -40,7 +40,7 @@ pub enum AccessError {
         source: Option<std::io::Error>,
     },
     /// Not a host name.
-    #[error("`{name}` is no name of a host")]
+    #[error("`{name}` is not a host name")]
     Name {
         /// What was written.
         name: String,

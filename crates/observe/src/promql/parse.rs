@@ -128,7 +128,7 @@ pub(super) fn parse(query: &str) -> Result<Expression, QueryError> {
     reader.space();
     if !reader.rest.is_empty() {
         let word = reader.rest.split_whitespace().next().unwrap_or_default().to_owned();
-        return Err(reader.fail(format!("`{word}` is not computed here")));
+        return Err(reader.fail(format!("`{word}` cannot be computed here")));
     }
     Ok(expression)
 }
@@ -238,7 +238,8 @@ impl<'a> Reader<'a> {
         let before = self.rest;
         let word = self.word();
         if word.is_empty() {
-            let what = if self.rest.is_empty() { "there is nothing" } else { "this is no query" };
+            let what =
+                if self.rest.is_empty() { "there is nothing" } else { "this is not a query" };
             return Err(self.fail(what));
         }
         if let Some(how) = Aggregate::named(word) {
@@ -256,13 +257,13 @@ impl<'a> Reader<'a> {
             }
             (_, true) => {
                 self.rest = before;
-                Err(self.fail(format!("`{word}` is not computed here")))
+                Err(self.fail(format!("`{word}` cannot be computed here")))
             }
             (_, false) => {
                 let matchers = self.matchers(word)?;
                 self.space();
                 if self.rest.starts_with('[') {
-                    return Err(self.fail("a window stands in `rate` or `increase` only"));
+                    return Err(self.fail("a window is allowed in `rate` or `increase` only"));
                 }
                 Ok(Expression::Selector(matchers))
             }
@@ -273,7 +274,7 @@ impl<'a> Reader<'a> {
         self.space();
         let inside = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E');
         let end = self.rest.find(|c| !inside(c)).unwrap_or(self.rest.len());
-        let number = self.rest[..end].parse().map_err(|_| self.fail("this is no number"))?;
+        let number = self.rest[..end].parse().map_err(|_| self.fail("this is not a number"))?;
         self.rest = &self.rest[end..];
         Ok(number)
     }
@@ -291,7 +292,7 @@ impl<'a> Reader<'a> {
 
     fn by(&mut self) -> Result<Vec<String>, QueryError> {
         if self.keyword("without") {
-            return Err(self.fail("`without` is not computed here"));
+            return Err(self.fail("`without` cannot be computed here"));
         }
         let mut labels = Vec::new();
         if self.keyword("by") {
@@ -316,7 +317,7 @@ impl<'a> Reader<'a> {
         }
         let end = self.rest.find(']').ok_or_else(|| self.fail("`]` is missing"))?;
         let window_ms = duration_ms(self.rest[..end].trim())
-            .ok_or_else(|| self.fail("this is no duration such as `90s` or `1m`"))?;
+            .ok_or_else(|| self.fail("this is not a duration such as `90s` or `1m`"))?;
         self.rest = &self.rest[end + 1..];
         self.expect(')')?;
         Ok(Expression::Over(what, matchers, window_ms))
@@ -352,7 +353,7 @@ impl<'a> Reader<'a> {
         let text = self.quoted()?;
         let like = |text: &str| {
             let whole = format!("^(?s:{text})$");
-            regex::Regex::new(&whole).map_err(|_| self.fail("this is no regular expression"))
+            regex::Regex::new(&whole).map_err(|_| self.fail("this is not a regular expression"))
         };
         let test = match sign {
             "=~" => Test::Like(like(&text)?),

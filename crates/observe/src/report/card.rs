@@ -37,14 +37,14 @@ fn trust(analysis: &Analysis) -> Trust {
         return said(
             TrustLevel::Bad,
             format!("{broken} of {} laws do not hold in the monitoring", analysis.laws.len()),
-            "mend the monitoring first: the chapter on it says which figures contradict each other",
+            "fix the monitoring first: the chapter on it says which figures contradict each other",
         );
     }
     if analysis.laws.is_empty() {
         return said(
             TrustLevel::Doubt,
-            "no law can be checked: no tier has arrivals beside throughput, or a number of requests \
-             beside response time"
+            "no law can be checked: no tier has both arrivals and throughput, or both a number of \
+             requests and a response time"
                 .to_owned(),
             "give a tier queries for `arrivals` or `number`",
         );
@@ -55,7 +55,7 @@ fn trust(analysis: &Analysis) -> Trust {
         return said(
             TrustLevel::Doubt,
             format!("only {used} of {all} windows are steady enough to be used"),
-            "look at a longer time, or take shorter windows (`block`)",
+            "analyze a longer time, or shorten the windows (`block`)",
         );
     }
     match analysis.network.as_ref().ok().and_then(|network| network.score.as_ref()) {
@@ -84,7 +84,8 @@ fn trust(analysis: &Analysis) -> Trust {
 fn model(analysis: &Analysis) -> Option<String> {
     let score = analysis.network.as_ref().ok()?.score.as_ref()?;
     Some(format!(
-        "the network of queues errs by {} in response time on {} windows that it has not seen (worst {})",
+        "The network of queues errs by {} in response time on {} windows that it was not fitted to \
+         (worst {}).",
         percent(score.median_error),
         score.windows,
         percent(score.worst_error)
@@ -95,17 +96,17 @@ fn model(analysis: &Analysis) -> Option<String> {
 fn next(system: &System, analysis: &Analysis, answers: &[Answer]) -> String {
     match &analysis.bottleneck {
         Err(_) => {
-            "a time in which the load varies more, or a query for `busy` where a tier has none"
+            "Analyze a time in which the load varies more, or add a query for `busy` to tiers without one."
                 .to_owned()
         }
         Ok(index) if answers.is_empty() => {
             let tier = &system.tiers[*index].name;
             let more = analysis.tiers[*index].servers + 1;
-            format!("ask what one more server would do: --what-if {tier}.servers={more},load=1.5")
+            format!("Try one more server: `--what-if {tier}.servers={more},load=1.5`.")
         }
         Ok(_) => {
-            "hold the prediction against the system once it was changed: record a day before and \
-                  a day after (--record)"
+            "Check the prediction once the system has changed: record a day before and a day after \
+             (`--record`)."
                 .to_owned()
         }
     }

@@ -37,10 +37,10 @@ pub(super) fn arriving(system: &System, observed: &Observed) -> Section {
         .filter_map(|index| Some((index, arrivals(system, observed, index)?)))
         .collect();
     section.text(
-        "The index of dispersion is the variance of counts over their mean: 1 of a Poisson process, \
-         more where requests come in bursts. It is taken from second differences of neighbouring counts, so \
-         that a load that rises or falls is not taken for bursts. Counters say nothing about gaps \
-         between single requests, nor about times shorter than a scrape.",
+        "The index of dispersion is the variance of counts over their mean: 1 for a Poisson \
+         process, more if requests come in bursts. It is taken from second differences of \
+         neighboring counts, so that a load that rises or falls is not taken for bursts. Counters \
+         say nothing about gaps between single requests, nor about times shorter than a scrape.",
     );
     let mut table = Table::new("dispersion", "Index of dispersion of counts, by time scale")
         .column("tier", "Tier", Unit::Text)
@@ -69,7 +69,7 @@ pub(super) fn arriving(system: &System, observed: &Observed) -> Section {
     hours(&mut section, system, &found);
     section.plot(Plot {
         id: "rates".to_owned(),
-        title: "How often which arrival rate".to_owned(),
+        title: "Histogram of arrival rates".to_owned(),
         description: "Share of the time by arrival rate of each tier.".to_owned(),
         x: Axis::from_zero("Arrival rate (1/s)"),
         y: Axis::from_zero("Share of the time (%)"),
@@ -129,7 +129,7 @@ pub(super) fn by_class(system: &System, observed: &Observed, analysis: &Analysis
     let found: Vec<(usize, Classes)> = (0..system.tiers.len())
         .filter_map(|index| Some((index, classes(system, observed, analysis, index)?)))
         .collect();
-    let mut table = Table::new("classes", "Classes of requests over the windows that are used")
+    let mut table = Table::new("classes", "Classes of requests over the used windows")
         .column("tier", "Tier", Unit::Text)
         .column("class", "Class", Unit::Text)
         .column("share", "Share (%)", Unit::Percent)
@@ -149,7 +149,7 @@ pub(super) fn by_class(system: &System, observed: &Observed, analysis: &Analysis
                 class.share.into(),
                 class.throughput_per_s.into(),
                 class.highest_per_s.into(),
-                Cell::number_or(class.response_time_s, "no query says it"),
+                Cell::number_or(class.response_time_s, "no query gives it"),
                 demand,
             ]);
         }
@@ -178,7 +178,7 @@ pub(super) fn by_class(system: &System, observed: &Observed, analysis: &Analysis
 
 /// Hit ratios: each window that is used counts as its requests do.
 fn hits(system: &System, analysis: &Analysis) -> Table {
-    let mut table = Table::new("hits", "Hit ratio over the windows that are used")
+    let mut table = Table::new("hits", "Hit ratio over the used windows")
         .column("tier", "Tier", Unit::Text)
         .column("hit_ratio", "Hit ratio (%)", Unit::Percent)
         .column("lowest", "Lowest window (%)", Unit::Percent)
@@ -232,13 +232,13 @@ pub(super) fn class_network(
     ));
     let mut table = Table::new("network-classes", "Classes of the network")
         .column("class", "Class", Unit::Text)
-        .column("rate_now_per_s", "Load of now (1/s)", Unit::PerSecond);
+        .column("rate_now_per_s", "Present load (1/s)", Unit::PerSecond);
     for center in &network.centers {
         let label = format!("Service at {} (ms)", center.name);
         table = table.column(format!("demand_{}_s", center.name), label, Unit::Milliseconds);
     }
     table = table
-        .column("predicted_s", "Response time of now by the network (ms)", Unit::Milliseconds)
+        .column("predicted_s", "Present response time by the network (ms)", Unit::Milliseconds)
         .column("measured_s", "Measured, in the windows fitted (ms)", Unit::Milliseconds);
     let predicted = found.responses_s(network, &found.rates_now_per_s());
     for (number, class) in found.classes.iter().enumerate() {
@@ -254,7 +254,7 @@ pub(super) fn class_network(
         }));
         let of_class = predicted.as_ref().ok().and_then(|all| all.get(number).copied());
         row.push(Cell::number_or(of_class, "no steady state"));
-        row.push(Cell::number_or(class.response_time_s, "no query says it"));
+        row.push(Cell::number_or(class.response_time_s, "no query gives it"));
         table.push(row);
     }
     section.table(table);
@@ -283,7 +283,7 @@ fn plot_classes(section: &mut Section, tier: &str, classes: &Classes) {
     section.plot(Plot {
         id: format!("class-throughput-{tier}"),
         title: format!("Throughput of {tier} by class against the load"),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Load (1/s)"),
         y: Axis::from_zero("Throughput (1/s)"),
         series: series(&|point| Some(point.throughput_per_s)),
@@ -291,7 +291,7 @@ fn plot_classes(section: &mut Section, tier: &str, classes: &Classes) {
     section.plot(Plot {
         id: format!("class-response-{tier}"),
         title: format!("Response time of {tier} by class against the load"),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Load (1/s)"),
         y: Axis::from_zero("Response time (ms)"),
         series: series(&|point| point.response_time_s.map(|time| time * 1e3)),
@@ -366,11 +366,11 @@ fn heat_map(
     section.plot(Plot {
         id: format!("heat-{name}"),
         title: format!("Durations of {name} over time"),
-        description: "How many requests of a time took how long: the darker, the more. Each cell is a \
-                      bin of the monitoring's histogram, whatever is within it; the lowest begins at \
-                      0 and the highest may have no end, they are drawn as wide as their \
-                      neighbours."
-            .to_owned(),
+        description:
+            "How many requests of a period took how long: the darker, the more. Each cell \
+                      is a bin of the monitoring's histogram; the lowest begins at 0 and the \
+                      highest may have no end, they are drawn as wide as their neighbors."
+                .to_owned(),
         x: Axis::from_zero(label),
         y: Axis::log("Response time (ms)"),
         series: density(&cells, "requests"),
@@ -403,7 +403,7 @@ pub(super) fn against_jobs(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "utilization-jobs".to_owned(),
         title: "Utilization against the requests in the tier".to_owned(),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Requests in the tier"),
         y: Axis::from_zero("Utilization (%)"),
         series: of(&|means, servers| Some(means.busy? / servers * 100.0)),
@@ -411,7 +411,7 @@ pub(super) fn against_jobs(system: &System, analysis: &Analysis) -> Section {
     section.plot(Plot {
         id: "response-jobs".to_owned(),
         title: "Response time against the requests in the tier".to_owned(),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Requests in the tier"),
         y: Axis::from_zero("Response time (ms)"),
         series: of(&|means, _| means.response_time_s.map(|time| time * 1e3)),
@@ -451,7 +451,7 @@ fn throughput_against_jobs(section: &mut Section, name: &str, analysis: &Analysi
     section.plot(Plot {
         id: format!("throughput-jobs-{}", name),
         title: format!("Throughput of {} against the requests in it", name),
-        description: "One point a window that is used.".to_owned(),
+        description: "One point per used window.".to_owned(),
         x: Axis::from_zero("Requests in the tier"),
         y: Axis::from_zero("Throughput (1/s)"),
         series,
@@ -468,7 +468,8 @@ fn peak(fit: &kendall_queueing::scalability::UslFit, seen: f64) -> String {
             )
         }
         (Some(_), Some(_)) if told => format!(
-            "its peak lies beyond twice the {seen:.1} requests that were seen in the tier: not stated"
+            "its peak lies beyond twice the {seen:.1} requests that were observed in the tier: not \
+             stated"
         ),
         _ => format!(
             "β does not differ significantly from 0 ({} of the variation explained): no peak is stated",

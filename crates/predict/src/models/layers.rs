@@ -379,7 +379,7 @@ impl Builder for Layers {
                 "service_time_s",
                 self.thread.service_time_s(),
                 high,
-                "U/X of the tier's threads that are no workers",
+                "U/X of the tier's threads that are not workers",
             ),
             parameter(
                 &pool,

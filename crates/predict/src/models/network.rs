@@ -214,7 +214,7 @@ impl Parts {
     fn calibrated_on(&self, lowest: f64, busiest: f64) -> String {
         let thread = match self.thread {
             NetworkThread::Measured { service_time_s, .. } => format!(
-                "{} of the network thread (CPU of the tier's threads that are no workers)",
+                "{} of the network thread (CPU of the tier's threads that are not workers)",
                 Seconds::new(service_time_s)
             ),
             NetworkThread::AtLeast { service_time_s } => format!(
@@ -342,7 +342,7 @@ impl Builder for Parts {
         ];
         if self.thread.service_time_s() > 0.0 {
             let rule = match self.thread {
-                NetworkThread::Measured { .. } => "U/X of the tier's threads that are no workers",
+                NetworkThread::Measured { .. } => "U/X of the tier's threads that are not workers",
                 NetworkThread::AtLeast { .. } => {
                     "CPU of the tier less what its workers do themselves, a lower bound"
                 }

@@ -295,7 +295,7 @@ impl Setup<'_> {
         }
         let model = self.model(arrival_rate_per_s).map_err(|error| error.to_string())?;
         let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
-        solution.station.ok_or_else(|| "it is no single station".to_owned())
+        solution.station.ok_or_else(|| "it is not a single station".to_owned())
     }
 
     fn calibrated(&self, seen: &Seen) -> Option<Calibrated> {

@@ -181,9 +181,9 @@ pub enum Refusal {
     },
     /// Batches were not measured.
     #[error(
-        "batches of up to {asked} are asked for, and no calibration run served {LEAST_BATCH} or more \
-         together: work for a request and for a batch cannot be told apart. Run it once saturated with \
-         batches of {asked}"
+        "batches of up to {asked} are asked for, and no calibration run served {LEAST_BATCH} or \
+         more together: work per request and per batch cannot be separated. Run it once saturated \
+         with batches of {asked}"
     )]
     Batches {
         /// Largest batch asked for.
@@ -208,7 +208,8 @@ pub enum Refusal {
     },
     /// It has no steady state.
     #[error(
-        "no steady state: more arrives than can be served (about {most_per_s:.0}/s); ask for less"
+        "no steady state: more arrives than can be served (about {most_per_s:.0}/s); choose a \
+         lower load"
     )]
     Overloaded {
         /// What is served at most, roughly.

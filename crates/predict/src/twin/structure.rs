@@ -105,7 +105,7 @@ pub enum StructureError {
     #[error("the results do not say which tier the clients talk to")]
     NoEntry,
     /// Tiers that ask one another in a circle.
-    #[error("the tiers of the graph ask one another in a circle, at `{tier}`")]
+    #[error("the tiers of the graph call one another in a circle, at `{tier}`")]
     Circle {
         /// One of them.
         tier: String,

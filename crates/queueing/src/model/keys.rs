@@ -112,7 +112,7 @@ pub const STATION: &[Key] = &[
     Key::new(
         "rate_multipliers",
         Form::Numbers,
-        "load dependence: speed with 1, 2, … customers; the last goes on",
+        "load dependence: speed with 1, 2, … customers; the last holds for more",
     )
     .optional(),
     Key::new("service_rates_per_s", Form::Numbers, "load dependence: µ with 1, 2, … customers")
@@ -124,7 +124,7 @@ pub const STATION: &[Key] = &[
     Key::new(
         "join_probabilities",
         Form::Numbers,
-        "arrivals that find 0, 1, … customers join with this probability; the last goes on",
+        "arrivals that find 0, 1, … customers join with this probability; the last holds for more",
     )
     .optional(),
     Key::new("branches", WHOLE, "fork–join: copies of this station visited at once").optional(),
@@ -139,7 +139,7 @@ pub const ROUTE: &[Key] = &[
     Key::new(
         "to",
         Form::Named(&Form::Number),
-        "probabilities of stations, or `out`; they add to 1. `\"disk:write\"` goes on as class \
+        "probabilities of stations, or `out`; they add to 1. `\"disk:write\"` continues as class \
          `write`",
     ),
 ];
@@ -156,11 +156,11 @@ pub const POOL: &[Key] = &[
 
 /// `[simulation]`.
 pub const SIMULATION: &[Key] = &[
-    Key::new("seed", WHOLE, "where chance starts").or("1"),
+    Key::new("seed", WHOLE, "of all random draws").or("1"),
     Key::new("confidence", Form::Number, "of its intervals").or("0.95"),
     Key::new("relative_half_width", Form::Number, "how narrow its intervals must be").or("0.02"),
     Key::count("replications", 1, 1_000_000, "independent ones, at least").or("24"),
-    Key::new("most_customers", WHOLE, "it stops after as many in any case").or("20_000_000"),
+    Key::new("most_customers", WHOLE, "stops after this many in any case").or("20_000_000"),
 ];
 
 const SHAPE_NAME: Key = Key::choice("distribution", &SHAPES, "which shape");

@@ -10,7 +10,10 @@ use crate::number;
 pub(super) fn repeat(data: &Observations) -> String {
     let have = data.repetitions();
     let want = (2 * have).max(3);
-    format!("The same with `measure.repetitions = {want}` (there are {have}), on a quiet machine.")
+    format!(
+        "The same study with `measure.repetitions = {want}` (there are {have}), on a quiet \
+             machine."
+    )
 }
 
 /// After a load curve.
@@ -20,22 +23,24 @@ pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Satura
     let highest = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
     match (&found.unknown, found.shape) {
         (Some(Unknown::Interval { repetitions, .. }), _) if *repetitions <= 100 => format!(
-            "The same with `measure.repetitions = {repetitions}` (there are {}), on a quiet machine.",
+            "The same study with `measure.repetitions = {repetitions}` (there are {}), on a quiet \
+             machine.",
             data.repetitions()
         ),
         (Some(Unknown::Unbalanced { .. }), _) => {
-            "The same with a longer `measure.duration`, and rates below the highest.".to_owned()
+            "The same study with a longer `measure.duration`, and rates below the highest."
+                .to_owned()
         }
         (Some(_), _) | (None, Shape::CannotTell) => repeat(data),
         (None, Shape::StillGrowing) => {
             format!(
-                "Higher loads: \"{key}\" beyond {}, to where throughput stops.",
+                "Higher loads: \"{key}\" beyond {}, until throughput stops growing.",
                 number::plain(highest)
             )
         }
         (None, Shape::Saturated | Shape::Overloaded) => match found.below_knee {
             Some(below) if found.knee.load > 1.3 * below => format!(
-                "Loads between {} and {} (\"{key}\"), to narrow the knee.",
+                "Loads between {} and {} (\"{key}\"), to locate the knee more closely.",
                 number::plain(below),
                 number::plain(found.knee.load)
             ),
@@ -68,7 +73,7 @@ pub(super) fn lower(data: &Observations) -> String {
         (Some(load), Some(lowest)) => {
             format!("Lower loads: \"{}\" below {}.", load.key, number::plain(lowest))
         }
-        _ => "A lower load, or more of what limits.".to_owned(),
+        _ => "A lower load, or more of the resource that limits.".to_owned(),
     }
 }
 
@@ -91,22 +96,23 @@ pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
     });
     match limiting {
         Some(ResourceId::Workers(tier)) => {
-            format!("The same with more workers of {tier}, which is what limits.")
+            format!("The same study with more workers of {tier}, which limit.")
         }
         Some(ResourceId::Connections { to, .. }) => {
-            format!("The same with more connections to {to}, which is what limits.")
+            format!("The same study with more connections to {to}, which limit.")
         }
         Some(ResourceId::Cpu(part)) => {
-            format!("The same with more instances or cores for {part}, which is what limits.")
+            format!("The same study with more instances or cores for {part}, which limits.")
         }
         Some(ResourceId::HostOf(host)) => {
-            format!("The same with a tier of {host} on a host of its own: its processor limits.")
+            format!("The same study with a tier of {host} on its own host: the processor limits.")
         }
         Some(ResourceId::Link(name)) => {
-            format!("The same with more bandwidth of {name}, which is what limits.")
+            format!("The same study with more bandwidth of {name}, which limits.")
         }
         Some(ResourceId::Host) => {
-            "The same with the load generator, or a tier, on another machine: the processor limits."
+            "The same study with the load generator, or a tier, on another machine: the processor \
+             limits."
                 .to_owned()
         }
         None => match data.load.as_ref() {

@@ -54,7 +54,7 @@ impl Trust {
         let runs = number::count(data.runs.len(), "run");
         Self {
             level: TrustLevel::Bad,
-            why: format!("of {runs}, none ended as it should"),
+            why: format!("of {runs}, none succeeded"),
             remedy: String::new(),
         }
     }
@@ -91,14 +91,14 @@ impl Trust {
         match doubts.first() {
             None => Self {
                 level: TrustLevel::Good,
-                why: format!("nothing speaks against it in {}", number::count(all, "run")),
+                why: format!("no caveat in {}", number::count(all, "run")),
                 remedy: String::new(),
             },
             Some(first) => {
                 let more = match doubts.len() - 1 {
                     0 => String::new(),
                     more => {
-                        format!("; and {} (threats to validity)", number::count(more, "caveat"))
+                        format!("; and {} (see threats to validity)", number::count(more, "caveat"))
                     }
                 };
                 Self {
@@ -146,6 +146,15 @@ fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<St
         Caveat::InRuns { what, .. } => !matches!(**what, Caveat::SharedMachine { .. }),
         _ => true,
     };
-    doubts.extend(about.doubts().iter().filter(|caveat| told(caveat)).map(ToString::to_string));
+    let statuses = about.failed_statuses();
+    let in_words = |caveat: &Caveat| match caveat {
+        Caveat::InRuns { what, .. }
+            if matches!(**what, Caveat::Errors { .. }) && !statuses.is_empty() =>
+        {
+            format!("{caveat}; by status, over the whole load: {}", number::statuses(&statuses))
+        }
+        _ => caveat.to_string(),
+    };
+    doubts.extend(about.doubts().iter().filter(|caveat| told(caveat)).map(in_words));
     doubts
 }

@@ -146,8 +146,8 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
         section.note(
             Level::Doubt,
             format!(
-                "The design is a fraction of resolution {}, I = {}: each effect stands for a sum \
-                 that these runs cannot tell apart, named in the table.",
+                "The design is a fraction of resolution {}, I = {}: each effect is confounded with \
+                 others: the table names the sum that it stands for.",
                 fraction.resolution,
                 words.join(" = ")
             ),
@@ -157,7 +157,7 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     section.text(if analysis.model == analysis.recommendation.model {
         format!("The {} model is used: {why}.", analysis.model)
     } else {
-        format!("The {} model is used, as asked for. What the data say: {why}.", analysis.model)
+        format!("The {} model is used, as requested. The data say: {why}.", analysis.model)
     });
     if analysis.model != analysis.recommendation.model {
         section.note(
@@ -186,7 +186,7 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
             Verdict::Doubtful | Verdict::CannotTell | Verdict::NotTestable => Level::Doubt,
         };
         let unclear = match check.verdict {
-            Verdict::CannotTell => " The runs do not tell whether it holds; more would.",
+            Verdict::CannotTell => " There are too few runs to check it.",
             _ => "",
         };
         let of = capital(&check.assumption.to_string());
@@ -224,7 +224,7 @@ fn in_words(response: &Response, analysis: &Analysis) -> String {
         })
         .collect();
     let error = fit.error.as_ref().map_or_else(
-        || "There are as many terms as runs, so nothing is left to judge the error by.".to_owned(),
+        || "There are as many terms as runs, so the error cannot be estimated.".to_owned(),
         |error| {
             let rest = number::percent(error.share);
             if analysis.layout.blocks.is_empty() {

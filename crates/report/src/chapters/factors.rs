@@ -44,7 +44,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     section.text(
         "Each group holds the other factors fixed. A straight line and a power are fitted to the \
          means by least squares, the power in logarithms; the exponent says how fast a time grows: \
-         1 in proportion, 3 with the cube.",
+         1 means in proportion, 3 with the cube.",
     );
     let mut fits = table(data);
     for factor in factors {

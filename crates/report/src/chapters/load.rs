@@ -330,8 +330,10 @@ fn errors(data: &Observations) -> Table {
         .column("operation", "Operation", Unit::Text)
         .column("kind", "Kind", Unit::Text)
         .column("errors", "Requests", Unit::Count)
-        .column("share_of_requests", "Of all requests (%)", Unit::Percent);
+        .column("share_of_requests", "Of all requests (%)", Unit::Percent)
+        .column("statuses", "Status codes, of the whole load", Unit::Text);
     for configuration in &data.configurations {
+        let statuses = configuration.failed_statuses();
         let mut kinds: BTreeMap<&(String, String), u64> = BTreeMap::new();
         for (kind, count) in configuration.repetitions.iter().flat_map(|r| &r.errors) {
             *kinds.entry(kind).or_default() += count;
@@ -345,9 +347,36 @@ fn errors(data: &Observations) -> Table {
                 kind.as_str().into(),
                 kendall_units::exact_f64(count).into(),
                 Cell::number_or(share, "no request"),
+                codes_of(kind, &statuses).into(),
             ]);
             table.push(row);
         }
     }
     if table.rows.len() > 16 { table.folded() } else { table }
+}
+
+/// The codes of a class such as `status_4xx`, most frequent first; windows keep the class alone, so the
+/// codes are those of the whole load.
+fn codes_of(kind: &str, statuses: &BTreeMap<u16, u64>) -> String {
+    let class = kind.strip_prefix("status_").and_then(|rest| rest.strip_suffix("xx"));
+    let Some(class) = class.and_then(|class| class.parse::<u16>().ok()) else {
+        return "–".to_owned();
+    };
+    let mut codes: Vec<_> = statuses.iter().filter(|(code, _)| **code / 100 == class).collect();
+    codes.sort_by_key(|(code, count)| (std::cmp::Reverse(**count), **code));
+    number::statuses(codes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_a_class_stand_most_frequent_first() {
+        let statuses = BTreeMap::from([(404, 3), (410, 20), (503, 7)]);
+        assert_eq!(codes_of("status_4xx", &statuses), "410 (20), 404 (3)");
+        assert_eq!(codes_of("status_5xx", &statuses), "503 (7)");
+        assert_eq!(codes_of("status_3xx", &statuses), "–");
+        assert_eq!(codes_of("timeout", &statuses), "–");
+    }
 }

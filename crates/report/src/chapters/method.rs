@@ -4,7 +4,7 @@ use crate::document::{Section, Table, Unit};
 use kendall_observations::Observations;
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
-    let mut section = Section::new("method", "How each number was made");
+    let mut section = Section::new("method", "How each number was computed");
     let mut table = Table::new("method", "Definitions")
         .column("number", "Number", Unit::Text)
         .column("definition", "How it was made", Unit::Text);
@@ -24,8 +24,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
 const DEFINITIONS: &[(&str, &str)] = &[
     (
         "Measured window",
-        "What is left of a run after warm-up and cool-down were cut by the rule stored with it. \
-         Clients and tiers are cut at the same moments of one clock.",
+        "The part of a run that remains after warm-up and cool-down are cut, by the rule stored \
+         with it. Clients and tiers are cut at the same moments of one clock.",
     ),
     ("Throughput", "Requests answered without an error within the window, over its length."),
     (
@@ -40,7 +40,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "! beside a number",
-        "Doubts that runs of this configuration carry; the chapter on threats to validity has all.",
+        "Caveats of the runs of this configuration; the chapter on threats to validity has all.",
     ),
     (
         "Knee, saturated",

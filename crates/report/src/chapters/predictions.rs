@@ -228,7 +228,10 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
     }
     section.table(parameters(fitted, kind));
     let file = kendall_whatif::model_file(fitted);
-    section.text("The model to take along, as JSON: structure at the lightest load, demands, and how sure they are.");
+    section.text(
+        "The model as JSON: structure at the lightest load, demands, and their \
+                  uncertainty.",
+    );
     section.blocks.push(Block::Verbatim(serde_json::to_string_pretty(&file).unwrap_or_default()));
 }
 

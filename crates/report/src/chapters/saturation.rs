@@ -18,12 +18,13 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if !data.curves.is_empty() {
         section.text(format!(
             "A curve is saturated where its last step gained no more than {plateau}, or where \
-             something of the system was {full} busy at the highest load: by the utilization law \
-             X = U·m/D no more is left to gain then, however much the last step gained on its way \
-             there. Where the interval of that step holds growth and none, nobody can tell. The knee is the lowest load whose throughput lies within {plateau} of the \
+             something of the system was {full} busy at the highest load: by the utilization law X \
+             = U·m/D no more is left to gain then, however much the last step gained on its way \
+             there. Where the interval of that step contains both growth and none, the shape is \
+             unknown. The knee is the lowest load whose throughput lies within {plateau} of the \
              curve's highest; it lies above the load before it, and only loads between the two \
-             could say where. N* is where the asymptotes of light and heavy load cross, \
-             Xmax·(Rmin + Z).",
+             could say where. N* is where the asymptotes of light and heavy load cross, Xmax·(Rmin \
+             + Z).",
             plateau = number::percent(PLATEAU),
             full = number::percent(1.0 - PLATEAU)
         ));
@@ -32,13 +33,13 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if !data.searches.is_empty() {
         section.text(
             "The search's own estimates of maximum and N* are in the chapter above and rest on \
-             fresh runs; the table here takes every run at its word.",
+             fresh runs; the table here includes every run.",
         );
     }
     section.table(knees(data));
     section.text(
-        "A resource is named as the limit from a utilization of 90 % on; a worker pool is held \
-         while the layers below it work, so a full pool over full cores counts as a symptom.",
+        "A resource is named as the limit from a utilization of 90 %. Workers are held while the \
+         layers below them work, so a full pool above full cores counts as a symptom.",
     );
     let mut resources = resource_table();
     for (name, configuration) in interesting(data) {
@@ -85,7 +86,8 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
             left => format!("at most {}", number::percent(left)),
         };
         format!(
-            "{}: {} busy at the highest load, so the utilization law leaves {left} to gain",
+            "{}: {} busy at the highest load, so by the utilization law at most {left} can be \
+             gained",
             full.resource,
             number::percent(full.utilization)
         )

@@ -59,8 +59,8 @@ fn sentence(data: &Observations) -> String {
         });
     format!(
         "The design is {design}; {varied}. There are {} with up to {} each. Runs were made in a \
-         random order within blocks of one repetition, fixed by the seed {}, so that a drift of \
-         the machine does not pose as an effect of a factor.{window}",
+         random order within blocks of one repetition, determined by the seed {}, so that a drift \
+         of the machine is not mistaken for an effect of a factor.{window}",
         number::count(data.configurations.len(), "configuration"),
         number::count(data.repetitions(), "usable repetition"),
         study.seed
@@ -95,7 +95,7 @@ fn hosts(data: &Observations) -> Option<Table> {
         .column("machine", "Machine", Unit::Text)
         .column("placed", "Placed there", Unit::Text)
         .column("cores", "Cores", Unit::Text)
-        .column("clock_bound", "Its clock is known to", Unit::Text)
+        .column("clock_bound", "Clock known to within", Unit::Text)
         .column("drift", "Its drift, ppm", Unit::Text);
     for (name, host) in hosts {
         let text = |value: &serde_json::Value| match value {

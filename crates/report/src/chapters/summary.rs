@@ -57,8 +57,8 @@ pub(crate) fn byline(data: &Observations) -> String {
 pub(crate) fn sentences(data: &Observations) -> Vec<String> {
     let Some(fastest) = data.fastest() else {
         return vec![format!(
-            "No run of this study can be used, so there is nothing to report: of {}, none ended \
-             as it should.",
+            "No run of this study can be used, so there is nothing to report: of {}, none \
+             succeeded.",
             number::count(data.runs.len(), "run")
         )];
     };
@@ -95,8 +95,8 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
         .map_or_else(String::new, |p99| format!(", 99th percentile {}", number::time(p99.center)));
     let rivals = match alike(data, fastest).as_slice() {
         [] => String::new(),
-        [one] => format!(" (not told apart from {})", data.name_of(one)),
-        several => format!(" (not told apart from {} others)", several.len()),
+        [one] => format!(" (not significantly different from {})", data.name_of(one)),
+        several => format!(" (not significantly different from {} others)", several.len()),
     };
     let time = fastest.point.client.response_time_s;
     let takes = if time.is_finite() {
@@ -121,7 +121,7 @@ fn effects_sentence(data: &Observations) -> Option<String> {
     let analysis = super::effects::of_throughput(data).ok()?;
     Some(match crate::answer::effects_in_words(&analysis) {
         Ok(words) => words,
-        Err(why) => format!("What matters for the throughput cannot be told: {why}."),
+        Err(why) => format!("What matters for the throughput is unknown: {why}."),
     })
 }
 
@@ -163,15 +163,15 @@ fn range_of_curves(data: &Observations) -> Option<String> {
             Some((name, first)) => {
                 let why = first.unknown.as_ref().map_or_else(String::new, ToString::to_string);
                 Some(format!(
-                    "Whether curves saturate, the runs do not tell ({} of {}). {name}: {why}.",
+                    "The runs do not tell whether curves saturate ({} of {}). {name}: {why}.",
                     unknown.len(),
                     found.len()
                 ))
             }
             None => (!found.is_empty()).then(|| {
                 format!(
-                    "Throughput grows with the load as far as it was tried ({unit} up to {up_to}), \
-                     so what the system can do was not reached."
+                    "Throughput grows up to the highest measured load ({unit} up to {up_to}), so \
+                     the capacity was not reached."
                 )
             }),
         };
@@ -199,11 +199,11 @@ fn range_of_curves(data: &Observations) -> Option<String> {
     };
     let cannot = match unknown.len() {
         0 => String::new(),
-        count => format!(" Of {count} the runs do not tell."),
+        count => format!(" For {count} the runs do not tell."),
     };
     Some(format!(
-        "Curves that saturate: {} of {}. The knee in {unit}: {at}{fall}. More load beyond it buys \
-         response time and no throughput.{cannot}",
+        "Curves that saturate: {} of {}. The knee in {unit}: {at}{fall}. More load beyond it only \
+         adds response time.{cannot}",
         saturated.len(),
         found.len()
     ))
@@ -214,7 +214,7 @@ fn limit(fastest: &Configuration) -> Option<String> {
     let first = found.evidence.first()?;
     let disturbed = if found.disturbed { "; other programs used the machine too" } else { "" };
     Some(match (&found.limiting, &found.cannot_tell) {
-        (_, Some(why)) => format!("What limits it there, nobody can tell: {why}."),
+        (_, Some(why)) => format!("What limits it there is unknown: {why}."),
         (Some(_), None) => format!("What limits it there: {first}{disturbed}."),
         (None, None) => format!("What limits it there was not measured: {first}{disturbed}."),
     })
@@ -230,8 +230,7 @@ fn certainty(data: &Observations) -> Option<String> {
         .collect();
     if widths.is_empty() {
         return Some(
-            "Every configuration was run once, so nothing is known of how far a repetition would \
-             differ."
+            "Every configuration was run once, so it is unknown how much a repetition would differ."
                 .to_owned(),
         );
     }

@@ -16,9 +16,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     rejected(&mut section, data);
     let noticed = noticed(data);
     if noticed.is_empty() {
-        section.note(Level::Good, "No run that counts carries a caveat of its own.");
+        section.note(Level::Good, "No usable run carries a caveat.");
     } else {
-        section.text("Noticed in runs that count, by how many runs carry it:");
+        section.text("Caveats of usable runs, and the number of runs that carry each:");
         section.table(table(&noticed));
     }
     generator(&mut section, data);
@@ -28,7 +28,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
 }
 
 fn rejected(section: &mut Section, data: &Observations) {
-    let mut table = Table::new("unusable-runs", "Runs that are not in the numbers")
+    let mut table = Table::new("unusable-runs", "Runs that are left out")
         .column("position", "Place", Unit::Count)
         .column("started", "Started", Unit::Text)
         .column("levels", "Levels", Unit::Text)
@@ -55,8 +55,8 @@ fn rejected(section: &mut Section, data: &Observations) {
             Level::Doubt,
             format!(
                 "{} failed and {rejected} were rejected. They are stored with their reasons and \
-                 left out of every number; if they share a load or a level, what is left is not a \
-                 fair sample.",
+                 left out of every number; if they share a load or a level, the remaining runs are \
+                 not a fair sample.",
                 number::count(failed, "run")
             ),
         );
@@ -83,8 +83,8 @@ fn noticed(data: &Observations) -> Vec<(String, u64)> {
 }
 
 fn table(noticed: &[(String, u64)]) -> Table {
-    let mut table = Table::new("caveats", "Doubts, the first of each kind with its figures")
-        .column("caveat", "Doubt", Unit::Text)
+    let mut table = Table::new("caveats", "Caveats, the first of each kind with its figures")
+        .column("caveat", "Caveat", Unit::Text)
         .column("runs", "Runs", Unit::Count);
     for (caveat, runs) in noticed {
         table.push(vec![caveat.as_str().into(), kendall_units::exact_f64(*runs).into()]);
@@ -135,8 +135,8 @@ fn environments(section: &mut Section, data: &Observations) {
         section.note(
             Level::Doubt,
             format!(
-                "The environment changed during the study: {}. Runs of before and after are \
-                 compared as if it had not.",
+                "The environment changed during the study: {}. Runs from before and after the \
+                 change are compared as if it had not changed.",
                 changed.join("; ")
             ),
         );
@@ -149,16 +149,16 @@ fn standing(section: &mut Section, data: &Observations) {
     let hosts: Vec<f64> = data.configurations.iter().map(|c| c.point.host_cores).collect();
     if let Some(cores) = hosts.iter().copied().find(|cores| *cores > 0.0) {
         items.push(format!(
-            "Load generators and tiers shared one machine with {}: they disturb one another, \
-             most where the processor is busy, and the network is the loopback device with the \
-             delays that the study asked for.",
+            "Load generators and tiers shared one machine with {}: they disturb one another, most \
+             of all where the processor is busy. The network is the loopback device, with the \
+             delays that the study states.",
             number::count(usize::try_from(kendall_units::whole_u64(cores)).unwrap_or(0), "core")
         ));
     }
     if data.repetitions() < 5 {
         items.push(format!(
-            "With {} the t interval rests on few numbers: it is right on average and says little \
-             about any single one.",
+            "With {} the t interval rests on few numbers: it is right on average, but each single \
+             one is uncertain.",
             number::count(data.repetitions(), "repetition")
         ));
     }

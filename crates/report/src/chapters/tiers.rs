@@ -119,7 +119,7 @@ impl View {
         Plot {
             id: format!("plot-tier-{}{}", self.id, group.key),
             title: format!("{}{}", self.title, group.of),
-            description: "As the tier itself says, all its instances together.".to_owned(),
+            description: "As reported by the tier, all its instances together.".to_owned(),
             x: Axis::from_zero(load),
             y: Axis::from_zero(label),
             series: curves(data, &group.curves, |c| Some((c.estimate(|r| self.of(r))?, factor))),
@@ -129,16 +129,17 @@ impl View {
 
 /// Each instance of a tier that has several, by itself: means over the runs.
 fn instances(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("instances", "Each instance of a tier apart"), data)
-        .column("tier", "Tier", Unit::Text)
-        .column("instance", "Instance", Unit::Count)
-        .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
-        .column("response_time_s", "R (ms)", Unit::Milliseconds)
-        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
-        .column("service_time_s", "Service (ms)", Unit::Milliseconds)
-        .column("queue_length", "Queue length", Unit::Plain(3))
-        .column("utilization", "U of its workers (%)", Unit::Percent)
-        .folded();
+    let mut table =
+        factor_columns(Table::new("instances", "Each instance of a tier separately"), data)
+            .column("tier", "Tier", Unit::Text)
+            .column("instance", "Instance", Unit::Count)
+            .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
+            .column("response_time_s", "R (ms)", Unit::Milliseconds)
+            .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
+            .column("service_time_s", "Service (ms)", Unit::Milliseconds)
+            .column("queue_length", "Queue length", Unit::Plain(3))
+            .column("utilization", "U of its workers (%)", Unit::Percent)
+            .folded();
     for configuration in &data.configurations {
         let Some(first) = configuration.repetitions.first() else { continue };
         for one in &first.instances {

@@ -17,7 +17,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     let of = number::count(looked_at, "run");
     if looked_at == 0 {
-        section.note(Level::Doubt, "The runs are too short to tell whether they drift.");
+        section.note(Level::Doubt, "The runs are too short to detect a drift.");
     } else if drifting.is_empty() {
         section.note(Level::Good, format!("None of {of} drifts within its measured window."));
     } else {
@@ -340,8 +340,8 @@ fn in_words(data: &Observations) -> Option<String> {
     let (slow, fast) = range(|period| Some(period.clients.throughput_per_s));
     let (short, long) = range(|period| period.clients.response_time_s);
     Some(format!(
-        "Looked at {}, throughput lies between {} and {} and the mean response time between {} and \
-         {}.",
+        "At a resolution of {}, throughput lies between {} and {} and the mean response time \
+         between {} and {}.",
         called(trace.width_s),
         number::rate(slow),
         number::rate(fast),

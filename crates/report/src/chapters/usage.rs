@@ -20,8 +20,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     let mut section = Section::new("usage", "Processor and network");
     section.text(
-        "Cores in use by the operating system's account: of each part of the study (all its \
-         instances), and of the host, whoever used it. What the host has beyond the parts is other \
+        "Cores in use according to the operating system: by each part of the study (all its \
+         instances), and by the whole host. The difference between the host and the parts is other \
          programs and the kernel. Bytes of the host hold the loopback device, where tiers and load \
          generator share it, twice; those of a tier are what it read from its clients and wrote to \
          them.",

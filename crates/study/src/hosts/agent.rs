@@ -104,7 +104,7 @@ where
         }
         let silent = monotonic_ns().saturating_sub(heard.load(Ordering::Relaxed));
         if u128::from(silent) > lease.as_nanos() {
-            break Some(format!("no word from the study for {} s", lease.as_secs()));
+            break Some(format!("nothing was received from the study for {} s", lease.as_secs()));
         }
         locked(&agent.keeper).beat();
     };

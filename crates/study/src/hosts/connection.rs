@@ -329,7 +329,7 @@ impl Connection {
                 let Some(heard_ns) = heard_ns else { continue };
                 let silent = monotonic_ns().saturating_sub(heard_ns);
                 if silent > LEASE_S * 1_000_000_000 {
-                    lose(&shared, format!("no word for {LEASE_S} s"));
+                    lose(&shared, format!("nothing was received for {LEASE_S} s"));
                     end_carrier(&carrier);
                     return;
                 }
@@ -602,8 +602,8 @@ fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
     let status = status.map_or_else(String::new, |status| format!(" ({status})"));
     let said = if complaints.is_empty() { String::new() } else { format!(": {complaints}") };
     match shared.state().hello {
-        Some(_) => format!("its agent ended without a goodbye{status}{said}"),
-        None => format!("the connection ended before the agent had said hello{status}{said}"),
+        Some(_) => format!("its agent ended unexpectedly{status}{said}"),
+        None => format!("the connection ended before the agent had started{status}{said}"),
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) const HOSTS: &[Key] = &[
         .or("'ssh'"),
     Key::texts(
         "prefix",
-        "engine `command`: what is put before `sh -c SCRIPT`, such as `[\"srun\", \"-w\", \"{host}\"]`; \
-         where it ends with `-c`, the script follows as one word",
+        "engine `command`: command put before `sh -c SCRIPT`, such as `[\"srun\", \"-w\", \"{host}\"]`; \
+         if it ends with `-c`, only the script follows, as one word",
     ),
-    Key::text("program", "the `kendall` that is carried to the hosts; this one unless given")
+    Key::text("program", "the `kendall` that is copied to the hosts; by default this one")
         .optional(),
     Key::text("context", "engine `kubernetes`: that of `kubectl`; its current one unless given")
         .optional(),
@@ -32,8 +32,12 @@ pub(crate) const HOSTS: &[Key] = &[
     Key::text("image", "engine `kubernetes`: any with `sh`, small tools such as `cat`, and `gzip`")
         .or("'debian:12-slim'"),
     Key::flag("apart", "engine `kubernetes`: whether each pod has a node of its own").or("true"),
-    Key::quantity("deadline", &TIME, "engine `kubernetes`: after so long a pod ends in any case")
-        .or("'24h'"),
+    Key::quantity(
+        "deadline",
+        &TIME,
+        "engine `kubernetes`: time after which a pod ends in any case",
+    )
+    .or("'24h'"),
 ];
 
 /// Keys of `[hosts]` that only pods have.
@@ -268,7 +272,7 @@ fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
     for (name, value) in section.entries().into_iter().filter(|(name, _)| !own(name)) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || !name.chars().all(plain) || name == LOCALHOST {
-            let what = "is no name for a host; use letters, digits, `-`, `_` and `.`";
+            let what = "is not a name for a host; use letters, digits, `-`, `_` and `.`";
             return Err(section.problem(name, what));
         }
         let (spec, effective) = host(&section, name, value, is_pods)?;
@@ -322,7 +326,7 @@ fn host(
             } else {
                 "\"user@machine\" or { ssh = \"user@machine\", address = \"10.0.0.2\" }"
             };
-            return Err(section.problem(name, format!("`{other}` is no host; write {form}")));
+            return Err(section.problem(name, format!("`{other}` is not a host; write {form}")));
         }
     };
     let mut keys = Section::new(&section.path_of(name), table, &[HOST]);
@@ -340,7 +344,7 @@ fn host(
     if let Some(text) = &spec.address
         && text.parse::<std::net::Ipv4Addr>().is_err()
     {
-        let what = format!("`{text}` is no IPv4 address; write it like `10.0.0.2`");
+        let what = format!("`{text}` is not an IPv4 address; write it like `10.0.0.2`");
         return Err(keys.problem("address", what));
     }
     if is_pod {
@@ -356,7 +360,7 @@ fn pod(keys: &mut Section<'_>, spec: &mut HostSpec) -> Result<(), Problem> {
             table.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
         });
         let labels = labels.and_then(Iterator::collect::<Option<BTreeMap<String, String>>>);
-        let form = "is no table of labels; write { pool = \"web\" }";
+        let form = "is not a table of labels; write { pool = \"web\" }";
         spec.node = labels.ok_or_else(|| keys.problem("node", form))?;
         keys.effective("node", json!(spec.node));
     }
@@ -382,11 +386,15 @@ fn places(
         let tier = topology.tier(name);
         if tier.is_none() && name != CLIENTS {
             let known: Vec<&str> = topology.tiers.iter().map(|tier| tier.name.as_str()).collect();
-            let what = format!("is no tier; known here: {}, {CLIENTS}", known.join(", "));
+            let what = format!("is not a tier; known here: {}, {CLIENTS}", known.join(", "));
             return Err(section.problem(name, what));
         }
         if tier.is_some_and(|tier| matches!(tier.source, Source::Attached(_))) {
-            return Err(section.problem(name, "runs already: only what the study starts is placed"));
+            return Err(section.problem(
+                name,
+                "is already running: only tiers that the study starts \
+                                              can be placed",
+            ));
         }
         let words = match value {
             Value::String(host) => vec![host.clone()],
@@ -409,7 +417,7 @@ fn places(
                 let known = known.join(", ");
                 section.problem(
                     name,
-                    format!("`{word}` is no host of [hosts]{close} (known: {known}, {HERE})"),
+                    format!("`{word}` is not a host of [hosts]{close} (known: {known}, {HERE})"),
                 )
             })
         };
@@ -453,7 +461,7 @@ mod tests {
         let refused = |text: &str| study(&format!("{THREE}{text}")).unwrap_err();
         let said = refused("[place]\nservers = ['webb']\n");
         assert!(said.contains("place.servers") && said.contains("did you mean `web`"), "{said}");
-        assert!(refused("[place]\nserver = ['db']\n").contains("is no tier"));
+        assert!(refused("[place]\nserver = ['db']\n").contains("is not a tier"));
         let said = refused("[place]\nproxies = ['web']\n");
         assert!(said.contains("hosts.here") && said.contains("write here = {"), "{said}");
         let said = study("[hosts]\nweb = 3\n").unwrap_err();

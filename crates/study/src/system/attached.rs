@@ -13,7 +13,7 @@ pub(super) const KIND: SystemKind =
 
 const KEYS: &[Key] = &[
     Key::text("entry", "the tier that clients talk to; the first unless given").optional(),
-    Key::new("tiers", Form::Tables(&[TIER]), "one table a tier"),
+    Key::new("tiers", Form::Tables(&[TIER]), "one table per tier"),
 ];
 
 /// `[[system.tiers]]`.
@@ -24,17 +24,17 @@ pub(super) const TIER: &[Key] = &[
     Key::flag("fill", "whether the workload fills each instance before a run (memcached)")
         .or("false"),
     Key::new("addresses", Form::Texts, "list of `HOST:PORT`"),
-    Key::texts("metrics", "one an address: where a Kendall tier answers `GET /snapshot`"),
+    Key::texts("metrics", "one per address: where a Kendall tier answers `GET /snapshot`"),
     Key::new(
         "pids",
-        Form::Special("a list of numbers, one an address"),
+        Form::Special("a list of numbers, one per address"),
         "processes on this machine, with those below them",
     )
     .optional(),
-    Key::texts("cgroups", "one an address: folder below `/sys/fs/cgroup` (version 2)"),
+    Key::texts("cgroups", "one per address: folder below `/sys/fs/cgroup` (version 2)"),
     Key::texts(
         "prometheus",
-        "one an address: page with `process_cpu_seconds_total`, such as `127.0.0.1:9100/metrics`",
+        "one per address: page with `process_cpu_seconds_total`, such as `127.0.0.1:9100/metrics`",
     ),
 ];
 
@@ -121,7 +121,7 @@ fn pids(section: &mut Section<'_>, instances: usize) -> Result<Vec<u32>, Problem
         section.effective("pids", json!([]));
         return Ok(Vec::new());
     };
-    let form = "a list of process ids, one an address, such as [1234]";
+    let form = "a list of process ids, one per address, such as [1234]";
     let items = match value {
         Value::Array(items) => items.clone(),
         one => vec![one.clone()],

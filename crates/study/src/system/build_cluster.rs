@@ -37,7 +37,8 @@ const KEYS: &[Key] = &[
          `unlimited` limits nothing",
     )
     .or("'100%'"),
-    Key::count("caches", 1, 64, "cache servers; several have a front before them").or("1"),
+    Key::count("caches", 1, 64, "cache servers; with several, a front is started before them")
+        .or("1"),
     Key::count("cache_threads", 1, 256, "network threads of each cache").or("2"),
     Key::new(
         "cache_cores",
@@ -187,7 +188,7 @@ fn size(section: &mut Section<'_>) -> Result<Option<(u32, u32)>, Problem> {
     let Some(text) = section.opt_text("size")? else { return Ok(None) };
     for key in ["workers", "worker_cores"] {
         if section.has(key) {
-            return Err(section.problem(key, "is said by `size`; leave one of them out"));
+            return Err(section.problem(key, "is already given by `size`; leave one of them out"));
         }
     }
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number > 0);
@@ -288,7 +289,7 @@ mod tests {
         for (system, what) in [
             ("workers = 2\nconcurrency = 3", "divided evenly"),
             ("size = '2x0'", "like `2x1`"),
-            ("size = '1x1'\nworkers = 2", "is said by `size`"),
+            ("size = '1x1'\nworkers = 2", "is already given by `size`"),
             ("cache_cores = 'two'", "not a number of cores"),
             ("cache_cores = 0", "above zero"),
             ("core = '0%'", "above zero"),

@@ -16,8 +16,7 @@ const KEYS: &[Key] = &[
     Key::count("middlewares", 1, 64, "brokers; clients are spread over them in turn").or("1"),
     Key::count("workers", 1, 4096, "workers of each").or("4"),
     Key::count("connections", 1, 1024, "connections of each to the database").or("4"),
-    Key::count("batch", 1, 1000, "operations of a commit; 1 gives each a commit of its own")
-        .or("128"),
+    Key::count("batch", 1, 1000, "most operations per commit; 1 gives each its own").or("128"),
     Key::text(
         "middleware_cores",
         "cores that the brokers may use: `0`, `0-1`, `0,2` (by `taskset`)",

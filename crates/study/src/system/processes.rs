@@ -24,7 +24,7 @@ const KEYS: &[Key] = &[
          `system.parameters.name`",
     )
     .optional(),
-    Key::new("tiers", Form::Tables(&[TIER]), "one table a tier"),
+    Key::new("tiers", Form::Tables(&[TIER]), "one table per tier"),
 ];
 
 /// `[[system.tiers]]`.
@@ -37,8 +37,9 @@ pub(super) const TIER: &[Key] = &[
     Key::choice(
         "address",
         &["chosen", "ready-line"],
-        "the study chooses a free port for `{port}` or `{address}`; or the process prints `ready … \
-         listen=HOST:PORT metrics=HOST:PORT` on standard error, as `kendall serve` does",
+        "`chosen`: the study chooses a free port for `{port}` or `{address}`; `ready-line`: the \
+         process prints `ready … listen=HOST:PORT metrics=HOST:PORT` on standard error, as \
+         `kendall serve` does",
     )
     .or("'chosen'"),
     Key::new(

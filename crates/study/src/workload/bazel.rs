@@ -26,9 +26,9 @@ const KEYS: &[Key] = &[
         "whether tasks run in the cluster, or here with their results in the cache",
     )
     .or("'execution'"),
-    Key::flag("reuse", "whether results of earlier builds are taken, and those of this one kept")
+    Key::flag("reuse", "whether results of earlier builds are used, and those of this one kept")
         .or("false"),
-    Key::flag("warm", "whether the same is built before, and what it left here removed")
+    Key::flag("warm", "whether the same is built once before, and its local outputs removed")
         .or("false"),
     Key::texts("options", "further arguments of Bazel's command"),
 ];

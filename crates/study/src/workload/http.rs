@@ -18,8 +18,8 @@ const KEYS: &[Key] = &[
     Key::new(
         "vary",
         Form::Named(&Form::Special("values as `kendall load http --vary` takes them")),
-        "what stands for `{name}` in path and body, such as `{ exponent = \"exponential:20\" }`; \
-         factors vary it as `workload.vary.exponent`",
+        "values of `{name}` in path and body, such as `{ exponent = \"exponential:20\" }`; factors \
+         vary it as `workload.vary.exponent`",
     )
     .optional(),
     Key::texts("options", "further arguments of `kendall load http`, such as headers"),

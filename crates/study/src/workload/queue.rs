@@ -29,19 +29,14 @@ const KEYS: &[Key] = &[
     Key::choice("peers", &["any", "next", "random"], "who may take a message").or("'any'"),
     Key::count("queues", 1, 1_000, "queues that clients use").or("1"),
     Key::text("wait", "how long a receive waits for a message").or("'0s'"),
-    Key::count(
-        "waiting",
-        0,
-        10_000_000,
-        "messages that each generator leaves there before the load",
-    )
-    .or("0"),
+    Key::count("waiting", 0, 10_000_000, "messages that each generator sends before the load")
+        .or("0"),
     Key::count(
         "connections",
         1,
         100_000,
-        "connections of each generator; one a client unless given; with `calls = \"stream\"` one a \
-         middleware and thread",
+        "connections of each generator; one per client by default; with `calls = \"stream\"` one \
+         per middleware and thread",
     )
     .optional(),
     Key::text(
@@ -49,9 +44,9 @@ const KEYS: &[Key] = &[
         "file with an administrator's token, or the middlewares' file of tokens",
     )
     .optional(),
-    Key::text("tls_name", "uses TLS, with middlewares whose certificate stands for this name")
+    Key::text("tls_name", "uses TLS; the middlewares' certificate must be issued for this name")
         .optional(),
-    Key::text("tls_root", "file (PEM) of the certificate that theirs must come from").optional(),
+    Key::text("tls_root", "file (PEM) of the authority of their certificates").optional(),
     Key::texts("options", "further arguments of `kendall load queue`"),
 ];
 

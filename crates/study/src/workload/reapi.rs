@@ -19,8 +19,8 @@ const KEYS: &[Key] = &[
     Key::new(
         "mix",
         Form::Either(&[Form::Choice(WORDS), Form::Named(&Form::Number)]),
-        "`cold` and `warm` as Bazel makes them of an action, `cold-execution` as of one that the \
-         cluster executes, `get`, `put`, or weights of `find-missing`, `get-result`, `put-result`, \
+        "`cold` and `warm`: what Bazel requests for one action, `cold-execution`: for one that the \
+         cluster executes; `get`, `put`, or weights of `find-missing`, `get-result`, `put-result`, \
          `batch-read`, `batch-update`, `read`, `write`, `execute`, `execute-cached`",
     )
     .or("'warm'"),
@@ -33,7 +33,8 @@ const KEYS: &[Key] = &[
         "blobs, results and actions that are stored before the load",
     )
     .or("1000"),
-    Key::quantity("hit_ratio", &SHARE, "how often a read asks for one of the stock").or("'100%'"),
+    Key::quantity("hit_ratio", &SHARE, "share of reads that request a blob of the stock")
+        .or("'100%'"),
     Key::text("action_time", "how long an action takes: `100ms`, `exponential:100ms`, …")
         .or("'0s'"),
     Key::texts("options", "further arguments of `kendall load reapi`"),

@@ -42,7 +42,7 @@ pub enum DigestError {
     #[error("the hash {0:?} is not 64 lower-case hexadecimal characters")]
     Hash(String),
     /// The size is negative, or no number.
-    #[error("the size {0} is no length")]
+    #[error("the size {0} is not a length")]
     Size(String),
     /// A function that is not spoken here.
     #[error("the digest function {0} is not spoken here; SHA256 and BLAKE3 are")]

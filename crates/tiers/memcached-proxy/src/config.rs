@@ -59,7 +59,7 @@ static SHARE: Quantity =
 
 /// Keys of the whole file.
 pub const CONFIG: &[Key] = &[
-    Key::text("listen", "address for clients; --listen stands before it").optional(),
+    Key::text("listen", "address for clients; --listen overrides it").optional(),
     Key::text("listen_unix", "socket in the file system for clients of this machine").optional(),
     Key::new("tls", Form::Table(&[TLS]), "TLS for clients of `listen`").optional(),
     Key::count(
@@ -76,8 +76,7 @@ pub const CONFIG: &[Key] = &[
     Key::count("queue", 0, 100_000_000, "requests that may wait for a worker").or("100000"),
     Key::count("max_clients", 1, 10_000_000, "clients that may be connected").or("16384"),
     Key::quantity("max_value", &SIZE, "longest value; as memcached's -I").or("\"1MiB\""),
-    Key::text("pool", "pool of the keys for which there is no route, if there are several pools")
-        .optional(),
+    Key::text("pool", "pool of the keys without a route, if there are several pools").optional(),
     Key::new(
         "pools",
         Form::Named(&Form::Table(&[POOL])),
@@ -90,8 +89,11 @@ pub const CONFIG: &[Key] = &[
 pub const TLS: &[Key] = &[
     Key::text("certificate", "file of the certificate chain (PEM)"),
     Key::text("key", "file of its private key (PEM)"),
-    Key::text("client_authority", "authority (PEM) whose certificate every client must show")
-        .optional(),
+    Key::text(
+        "client_authority",
+        "authority (PEM) of client certificates, which clients then need",
+    )
+    .optional(),
 ];
 
 /// Keys of `[pools.NAME]`.
@@ -99,33 +101,37 @@ pub const POOL: &[Key] = &[
     Key::new(
         "servers",
         Form::Texts,
-        "`HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without",
+        "`HOST:PORT` or `unix:PATH`, optionally followed by `:WEIGHT`",
     ),
-    Key::texts("failover", "servers that stand in for those that are ejected"),
+    Key::texts("failover", "servers that replace ejected ones"),
     Key::choice("placement", &["replicate", "hash"], "writes to all and reads in turn, or ketama")
         .or("\"replicate\""),
     Key::text("hash_tag", "the two marks around the part of a key that places it").optional(),
     Key::flag("shard_multigets", "splits a get of several keys over all servers").optional(),
     Key::text(
         "authority",
-        "authority (PEM) of the servers' certificates: they are spoken to with TLS",
+        "authority (PEM) of the servers' certificates: TLS is used to reach them",
     )
     .optional(),
-    Key::text("server_name", "name in those certificates; the servers' address without it")
+    Key::text("server_name", "name in those certificates; by default the servers' address")
         .optional(),
-    Key::quantity("timeout", &TIME, "longest wait for a server that gives no byte").or("\"1s\""),
+    Key::quantity(
+        "timeout",
+        &TIME,
+        "longest time without a byte from a server that owes an answer",
+    )
+    .or("\"1s\""),
     Key::count("eject_after", 1, 1_000_000, "failures in a row after which a server is ejected")
         .or("3"),
     Key::quantity("probe_every", &TIME, "how often one that is ejected is probed").or("\"1s\""),
-    Key::new("warm_up", Form::Table(&[WARM_UP]), "where items come from that are not here yet")
-        .optional(),
+    Key::new("warm_up", Form::Table(&[WARM_UP]), "where missing items are copied from").optional(),
     Key::new("shadow", Form::Table(&[SHADOW]), "who gets copies of the requests").optional(),
 ];
 
 /// Keys of a pool's `warm_up`.
 pub const WARM_UP: &[Key] = &[
     Key::text("from", "the pool that has the items"),
-    Key::quantity("longest", &TIME, "longest that an item stays which was brought over").optional(),
+    Key::quantity("longest", &TIME, "longest time to live of a copied item").optional(),
 ];
 
 /// Keys of a pool's `shadow`.
@@ -404,7 +410,7 @@ pub fn hash_tag(text: &str) -> Result<[u8; 2], String> {
 pub fn time(text: &str) -> Result<Duration, String> {
     let seconds = parse_seconds(text).map_err(|error| error.to_string())?;
     if seconds.get() <= 0.0 {
-        return Err(format!("`{text}` is no time to wait; write it like `500ms`"));
+        return Err(format!("`{text}` is not a time; write it like `500ms`"));
     }
     Ok(seconds.as_duration())
 }

@@ -53,7 +53,7 @@ pub enum PlanError {
         prefix: String,
     },
     /// A prefix that no key begins with, or every key.
-    #[error("`{prefix}` is no prefix of keys: write 1 to {PREFIX_BYTES} bytes without blanks")]
+    #[error("`{prefix}` is not a prefix of keys: write 1 to {PREFIX_BYTES} bytes without blanks")]
     Prefix {
         /// As it is written.
         prefix: String,

@@ -19,7 +19,7 @@ use crate::unique::{Incarnations, Origin};
 /// Why a server did not answer, in words for the client.
 pub(crate) const REFUSED: &[u8] = b"SERVER_ERROR backend refused the connection\r\n";
 pub(crate) const CLOSED: &[u8] = b"SERVER_ERROR backend closed the connection\r\n";
-pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent what is no reply\r\n";
+pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent something that is not a reply\r\n";
 pub(crate) const TIMED_OUT: &[u8] = b"SERVER_ERROR backend timed out\r\n";
 pub(crate) const EJECTED: &[u8] = b"SERVER_ERROR backend was ejected\r\n";
 

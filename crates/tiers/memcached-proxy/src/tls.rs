@@ -57,7 +57,7 @@ pub enum TlsError {
         path: PathBuf,
     },
     /// Not a host name.
-    #[error("`{name}` is no name of a host")]
+    #[error("`{name}` is not a host name")]
     Name {
         /// What was given.
         name: String,

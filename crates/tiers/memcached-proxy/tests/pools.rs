@@ -491,8 +491,8 @@ fn what_cannot_be_carried_out_is_refused_and_all_goes_on_as_before() {
     case("which there is not (there are: main, other)", &|o| o.routes[0].pool = "Other".into());
     case("nothing leads to the pool `other`", &|options| options.routes.clear());
     case("two routes have the prefix `o:`", &|options| options.routes.push(route("o:", "main")));
-    case("is no prefix of keys", &|options| options.routes.push(route("", "main")));
-    case("is no prefix of keys", &|options| options.routes.push(route("a b", "main")));
+    case("is not a prefix of keys", &|options| options.routes.push(route("", "main")));
+    case("is not a prefix of keys", &|options| options.routes.push(route("a b", "main")));
     case("cannot be its own source of a warm-up", &|options| {
         options.pools[1].warm_up = Some(WarmUp { from: "other".into(), longest: None });
     });

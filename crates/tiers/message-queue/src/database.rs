@@ -49,7 +49,7 @@ const RETRIES: u32 = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// The URL is none.
-    #[error("`{url}` is no PostgreSQL URL; write it like postgres://user@host:5432/database")]
+    #[error("`{url}` is not a PostgreSQL URL; write it like postgres://user@host:5432/database")]
     Url {
         /// The URL, its password left out.
         url: String,
@@ -58,7 +58,7 @@ pub enum DatabaseError {
         source: tokio_postgres::Error,
     },
     /// A way to use TLS that does not exist.
-    #[error("`{mode}` is no sslmode; write disable, prefer, require, verify-ca or verify-full")]
+    #[error("`{mode}` is not an sslmode; write disable, prefer, require, verify-ca or verify-full")]
     SslMode {
         /// What was written.
         mode: String,

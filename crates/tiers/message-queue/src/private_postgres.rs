@@ -324,7 +324,7 @@ impl User {
         let system = |error: Errno| failed(error.into());
         let whole = std::path::absolute(path).map_err(failed)?;
         let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else {
-            let why = "it is no folder of its own";
+            let why = "it is not a folder of its own";
             return Err(PrivatePostgresError::NotOurs { path: whole, why });
         };
         fs::create_dir_all(parent).map_err(failed)?;

@@ -112,7 +112,8 @@ where
             match tokio::time::timeout(timeout.saturating_sub(EARLY), answered).await {
                 Ok(answer) => answer,
                 Err(_) => Ok(detailed(Status::deadline_exceeded(
-                    "the client's deadline came first; what was asked may have happened or not",
+                    "the client's deadline came first; the request may or may not have been \
+                     executed",
                 ))
                 .into_http()),
             }

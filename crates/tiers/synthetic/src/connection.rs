@@ -227,7 +227,7 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
             match value.parse::<usize>() {
                 Ok(length) if length <= BODY_BYTES => body = length,
                 Ok(_) => return refused(413, "the body is too large"),
-                Err(_) => return refused(400, "the content length is no number"),
+                Err(_) => return refused(400, "the content length is not a number"),
             }
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             return refused(411, "send a content length; chunked bodies are not taken");

@@ -20,13 +20,13 @@ use crate::paint::Paint;
 /// Flags of `--run`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct InTurns {
-    /// BEFORE and AFTER are study files: measures both in turns, block by block, judges as it goes,
-    /// and stops when the verdict is clear
+    /// BEFORE and AFTER are study files: measures both in turns, block by block, and stops when the
+    /// verdict is clear
     #[arg(long, conflicts_with_all = ["levels", "pairing", "higher_is_better"])]
     run: bool,
 
-    /// With --run: blocks before the first look, and at most; each holds every configuration of
-    /// both files once
+    /// With --run: blocks before the first judgement, and at most; each block contains every
+    /// configuration of both files once
     #[arg(long, value_name = "LEAST..MOST", default_value = "5..40", value_parser = blocks)]
     blocks: (u64, u64),
 
@@ -57,9 +57,9 @@ fn blocks(text: &str) -> Result<(u64, u64), String> {
     let parts = text
         .split_once("..")
         .and_then(|(least, most)| Some((least.trim().parse().ok()?, most.trim().parse().ok()?)));
-    parts
-        .filter(|(least, most)| *least >= 3 && least <= most && *most <= 1_000)
-        .ok_or_else(|| format!("`{text}` is no range of blocks; write it like `5..40`, from 3 on"))
+    parts.filter(|(least, most)| *least >= 3 && least <= most && *most <= 1_000).ok_or_else(|| {
+        format!("`{text}` is not a range of blocks; write it like `5..40`, from 3 on")
+    })
 }
 
 /// What is printed as JSON.
@@ -143,8 +143,8 @@ impl Compare {
                 .map_err(|error| exit_with(Exit::Refused, error))?;
             if matches!(study.design.kind, DesignKind::Adaptive(_)) {
                 let what = format!(
-                    "{}: an adaptive design chooses its loads by the results, so two of them are \
-                     no pairs; state the levels (design.kind = \"full\")",
+                    "{}: an adaptive design chooses its loads from its results, so the runs of two \
+                     of them cannot be paired; state the levels (design.kind = \"full\")",
                     path.display()
                 );
                 return Err(exit_with(Exit::Refused, what));
@@ -274,7 +274,7 @@ fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Opti
             let more = match (would_tell, most) {
                 (Some(blocks), _) => format!("about {blocks} blocks in all would tell"),
                 (None, Some(_)) => "more than 1,000 blocks would be needed on this machine; a \
-                                    quieter one, or a wider --bound, tells sooner"
+                                    quieter one, or a wider --bound, would tell sooner"
                     .to_owned(),
                 // Without an interval nothing says how many.
                 (None, None) => "see why runs failed or were rejected, and repeat them".to_owned(),

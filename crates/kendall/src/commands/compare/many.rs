@@ -26,8 +26,8 @@ pub(crate) struct Many {
     #[arg(value_name = "MORE", conflicts_with_all = ["levels", "run"])]
     more: Vec<PathBuf>,
 
-    /// Takes the sets in their order, such as the commits of a branch, and says where a metric
-    /// changed; exit code 4 where one became worse by more than the bound
+    /// Takes the sets in order, such as the commits of a branch, and says where a metric changed;
+    /// exit code 4 if one became worse by more than the bound
     #[arg(long, conflicts_with_all = ["levels", "run", "pairing"])]
     trend: bool,
 }
@@ -76,8 +76,8 @@ impl Compare {
     fn tell_trend(&self, all: &[ResultSet]) -> anyhow::Result<Exit> {
         if all.len() < FEWEST_OF_TREND {
             let what = format!(
-                "a trend needs {FEWEST_OF_TREND} sets or more, there are {}; of fewer, no order is \
-                 unlikely enough to be significant",
+                "a trend needs {FEWEST_OF_TREND} sets or more, there are {}; with fewer, nothing \
+                 can be significant",
                 all.len()
             );
             return Err(exit_with(Exit::Refused, what));

@@ -558,8 +558,8 @@ pub(super) fn side_by_side(before: &ResultSet, after: &ResultSet) -> Result<(), 
     if first.len() > 1 && in_turns {
         return Ok(());
     }
-    Err("the two sets were measured one after the other, so what changed on the machine in \
-         between poses as a difference; run them in turns, block by block"
+    Err("the two sets were measured one after the other, so a change of the machine in between \
+         looks like a difference; measure them in turns, block by block"
         .to_owned())
 }
 

@@ -19,9 +19,9 @@ const REPETITION: [&str; 8] =
 
 /// Analyzes a design from a table: effects with intervals, allocation of variation, assumptions
 ///
-/// The table is CSV with a header: a column for each factor, one for the response, and if there are
-/// such, one for the repetition and one named `order` for the order of the runs. A row without a
-/// response counts as not measured.
+/// The table is CSV with a header: a column for each factor, one for the response, and optionally
+/// one for the repetition and one named `order` for the order of the runs. A row without a response
+/// counts as not measured.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall design analyze measured.csv --response value --out figures"
@@ -40,7 +40,7 @@ pub(super) struct Analyze {
     /// one and it is not named as a factor]
     #[arg(long)]
     replicate: Option<String>,
-    /// Takes the repetitions as blocks: what differs between them leaves the error
+    /// Treats repetitions as blocks: differences between them are not part of the error
     #[arg(long)]
     blocks: bool,
     /// Terms to pool into the error, named before the data are seen: `ABC,BD`, or `3+` for all

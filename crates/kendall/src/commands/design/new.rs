@@ -11,9 +11,9 @@ use crate::output;
 
 /// Makes a design: which configurations to run, and in which order
 ///
-/// Every repetition runs every configuration once, in a random order of its own that the seed
-/// fixes, so that the drift of the machine does not pose as an effect. Fill the column `value` and
-/// give the table to `kendall design analyze`.
+/// Every repetition runs every configuration once, in its own random order, which the seed
+/// determines, so that a drift of the machine is not mistaken for an effect. Fill the column
+/// `value` and give the table to `kendall design analyze`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall design new --kind fractional \\\n    --factor a=1,2 --factor b=1,2 --factor c=1,2 --factor d=1,2 \\\n    --resolution 4 --format csv > plan.csv"
@@ -31,7 +31,8 @@ pub(super) struct New {
     /// Seed of the order of the runs
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Fraction: the least resolution (3 tells main effects apart, 4 also from pairs)
+    /// Fraction: least resolution (3: main effects are not confounded with one another; 4: nor with
+    /// two-factor interactions)
     #[arg(long, value_parser = clap::value_parser!(u32).range(3..=20), conflicts_with = "generators")]
     resolution: Option<u32>,
     /// Fraction: a generator such as D=ABC; repeated
@@ -40,7 +41,8 @@ pub(super) struct New {
     /// Two-level designs: runs of the center point in every repetition
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000), conflicts_with = "block_by")]
     center_points: u64,
-    /// Two-level designs: adds the mirror image of every run, which clears main effects of pairs
+    /// Two-level designs: adds the mirror image of every run, so that main effects are not
+    /// confounded with two-factor interactions
     #[arg(long)]
     fold_over: bool,
     /// Two-level designs: splits each repetition into blocks by an interaction such as ABC, which is
@@ -175,7 +177,7 @@ impl New {
 
     fn human(&self, design: &Design, runs: &[PlannedRun]) -> String {
         let mut text = format!(
-            "{} configurations × {} repetitions = {} runs, in an order that seed {} fixes\n",
+            "{} configurations × {} repetitions = {} runs, in the order of seed {}\n",
             design.configurations.len(),
             self.replications,
             runs.len(),
@@ -238,7 +240,7 @@ fn confounding(design: &Design, fraction: &Fraction) -> String {
         vec![effect.to_string(), sum]
     });
     text.push_str(&grid(&["effect".to_owned(), "stands for".to_owned()], rows));
-    note(&mut text, "a sum cannot be told apart by this design");
+    note(&mut text, "this design cannot separate the terms of a sum");
     text
 }
 
@@ -253,8 +255,11 @@ fn roman(resolution: u32) -> String {
 fn promise(resolution: u32) -> &'static str {
     match resolution {
         0..=3 => "main effects are confounded with interactions of two factors",
-        4 => "main effects are clear of pairs, pairs are confounded with pairs",
-        _ => "main effects and pairs are clear of each other",
+        4 => {
+            "main effects are not confounded with two-factor interactions, which are confounded \
+              with each other"
+        }
+        _ => "main effects and two-factor interactions are not confounded with each other",
     }
 }
 

@@ -7,11 +7,11 @@ use super::tables::{grid, note};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Says how many repetitions tell an effect of a given size from chance
+/// Says how many repetitions are needed to detect an effect of a given size
 ///
-/// `--deviation` is by how much runs of the same configuration scatter, as a share of their mean: a
-/// pilot of five runs tells it. `--effect` is the relative change from the low to the high level (or
-/// from one system to the other) that is to be told.
+/// `--deviation` is the standard deviation between runs of the same configuration, as a share of
+/// their mean; five pilot runs give it. `--effect` is the relative change from the low to the high
+/// level (or from one system to the other) that the experiment should detect.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall design power --deviation 3% --effect 5% --cells 8\n  kendall design power --deviation 3% --effect 5% --repetitions 5"
@@ -20,19 +20,19 @@ pub(super) struct Power {
     /// Standard deviation between runs of one configuration, over their mean
     #[arg(long, value_name = "SHARE", value_parser = kendall_units::parse_share)]
     deviation: f64,
-    /// Relative change that is to be told
+    /// Relative change to detect
     #[arg(long, value_name = "SHARE", value_parser = kendall_units::parse_share)]
     effect: f64,
     /// Configurations of a two-level design; without it, two systems are compared
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=100_000))]
     cells: Option<u64>,
-    /// Says the power of so many repetitions, instead of how many are needed
+    /// Prints the power of this many repetitions, instead of how many are needed
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=1_000))]
     repetitions: Option<u64>,
     /// Runs of two systems are pairs, block by block
     #[arg(long)]
     paired: bool,
-    /// Share of such studies that are to tell the change
+    /// Share of such studies that should detect the change
     #[arg(long, default_value_t = USUAL_POWER, value_parser = kendall_units::parse_share)]
     power: f64,
     /// Confidence of the test
@@ -140,7 +140,8 @@ impl Power {
         note(
             &mut text,
             &format!(
-                "To tell {what} of {} (low to high), where runs scatter by {}:",
+                "To detect {what} of {} (low to high), with a standard deviation of {} between \
+                 runs:",
                 percent(self.effect),
                 percent(self.deviation)
             ),
@@ -149,20 +150,20 @@ impl Power {
             (Some(repetitions), Some(runs)) => note(
                 &mut text,
                 &format!(
-                    "{repetitions} repetitions ({runs} runs) tell it in {} of such studies, at {} \
-                     confidence",
+                    "{repetitions} repetitions ({runs} runs) detect it in {} of such studies, at \
+                     {} confidence",
                     percent(self.power_of(repetitions)),
                     percent(self.confidence)
                 ),
             ),
-            _ => note(&mut text, "no 1,000 repetitions do; make runs longer or steadier"),
+            _ => note(&mut text, "1,000 repetitions are not enough; make runs longer or steadier"),
         }
         if let (Some(asked), Some(smallest)) = (self.repetitions, answer.smallest_effect) {
             let of_asked = percent(self.power_of(asked));
             note(
                 &mut text,
                 &format!(
-                    "{asked} repetitions tell it in {of_asked}; in {} they tell {} or more",
+                    "{asked} repetitions detect it in {of_asked}; in {} they detect {} or more",
                     percent(self.power),
                     percent(smallest)
                 ),

@@ -234,7 +234,8 @@ fn below_effects(text: &mut String, fit: &Fit) {
         note(
             text,
             &format!(
-                "Lenth: pseudo standard error {}, an effect beyond {} stands out, beyond {} even among all of them",
+                "Lenth: pseudo standard error {}, an effect beyond {} is significant by itself, \
+                 beyond {} even among all of them",
                 figures(lenth.pseudo_standard_error, 5),
                 figures(lenth.margin_of_error, 5),
                 figures(lenth.simultaneous_margin, 5)
@@ -244,10 +245,7 @@ fn below_effects(text: &mut String, fit: &Fit) {
     if !fit.left_out.is_empty() {
         note(
             text,
-            &format!(
-                "Left out, not told apart or given up for the error: {}",
-                fit.left_out.join(", ")
-            ),
+            &format!("Left out: confounded, or pooled into the error: {}", fit.left_out.join(", ")),
         );
     }
     for term in fit.terms.iter().filter(|term| !term.aliases.is_empty()) {
@@ -332,9 +330,9 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
     match found.lack_of_fit {
         Some(lack) => {
             let judged = if lack.p_value < 0.01 {
-                "the response bends otherwise: narrow the ranges, or add runs"
+                "the response is not quadratic: narrow the ranges, or add runs"
             } else {
-                "nothing speaks against the surface"
+                "no lack of fit is significant"
             };
             let words =
                 format!("lack of fit: F = {:.2}, p = {:.4}: {judged}", lack.f_ratio, lack.p_value);
@@ -352,7 +350,7 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
         let at: Vec<String> =
             at.map(|((name, ..), value)| format!("{name} = {}", figures(*value, 4))).collect();
         let outside =
-            if point.inside { "" } else { "; outside of what was measured: do not rely on it" };
+            if point.inside { "" } else { "; outside the measured range: do not rely on it" };
         let words =
             format!("{nature} at {}: {}{outside}", at.join(", "), figures(point.response, 5));
         note(&mut text, &words);
@@ -405,13 +403,13 @@ fn needed(text: &mut String, analysis: &Analysis) {
     };
     let words = match plan.replications_for(kendall_stats::power::USUAL_POWER) {
         Some(count) => format!(
-            "{} is not significant. If it is as large as it came out, {count} repetitions would \
-             show it in {:.0} % of such studies.",
+            "{} is not significant. If it is as large as estimated, {count} repetitions would \
+             detect it in {:.0} % of such studies.",
             term.name,
             100.0 * kendall_stats::power::USUAL_POWER
         ),
         None => {
-            format!("{} is not significant, nor would 1,000 repetitions show it.", term.name)
+            format!("{} is not significant, nor would 1,000 repetitions detect it.", term.name)
         }
     };
     note(text, &words);

@@ -13,10 +13,10 @@ use crate::output::{self, Format};
 
 /// Estimates service demands from utilizations and throughputs
 ///
-/// One row a load point. Columns whose names begin with `utilization` are resources (shares from
-/// 0 to 1; with `_percent` at the end, percent), columns whose names begin with `throughput` are
+/// One row a load point. Columns whose names begin with `utilization` are resources (shares from 0
+/// to 1; with `_percent` at the end, percent), columns whose names begin with `throughput` are
 /// classes (1/s): `utilization_cpu,utilization_disk,throughput_get,throughput_set`. No demand
-/// becomes negative; a row without a load tells the background.
+/// becomes negative; a row without load gives the background.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall fit demands load-points.csv --servers 4 --background")]
 pub(crate) struct FitDemands {
@@ -32,7 +32,7 @@ pub(crate) struct FitDemands {
     /// Servers (cores) of the resources: one number for all, or one for each
     #[arg(long, value_name = "M,…", value_delimiter = ',', default_value = "1")]
     servers: Vec<f64>,
-    /// Estimates what is busy without load, too
+    /// Also estimates what is busy without load
     #[arg(long)]
     background: bool,
     /// Confidence of the intervals

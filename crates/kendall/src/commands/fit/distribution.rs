@@ -11,8 +11,8 @@ use crate::output::{self, Format};
 
 /// Fits distributions to inter-arrival or service times, and ranks them
 ///
-/// The times are the first column unless another is named. It says how well each distribution
-/// fits, and what it costs to take the times for exponential (M/M/m) all the same.
+/// The times are the first column unless another is named. Prints how well each distribution fits,
+/// and how wrong an exponential distribution (M/M/m) would be instead.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall fit distribution service-times.csv --column service --unit ms"
@@ -103,15 +103,16 @@ fn human(fit: &DistributionFit) -> String {
     }
     lines.push(String::new());
     lines.push(match fit.fits {
-        Some(name) => format!("The times do not speak against: {name}."),
-        None => "None fits: the times speak against every one of them (p below 1 − confidence). \
-                 Use the times themselves (an empirical distribution), or split them by kind."
+        Some(name) => format!("The best distribution that the times do not reject: {name}."),
+        None => "None fits: the times reject every one of them (p below 1 − confidence). Use the \
+                 times themselves (an empirical distribution), or split them by kind."
             .to_owned(),
     });
     lines.extend(fit.left_out.iter().map(|why| format!("left out: {why}")));
     let factor = fit.waiting_over_exponential.center;
     lines.push(format!(
-        "Taken for exponential (M/M/m): mean waiting with these times is {} of what that states{}.",
+        "If taken as exponential (M/M/m): the mean waiting time with these times is {} of that \
+         model's{}.",
         fit.waiting_over_exponential,
         if (0.9..=1.1).contains(&factor) { ", so it hardly matters" } else { "" }
     ));

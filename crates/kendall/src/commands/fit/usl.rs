@@ -36,7 +36,7 @@ pub(crate) struct FitUsl {
     /// Column of the throughput X
     #[arg(long, value_name = "COLUMN")]
     throughput: Option<String>,
-    /// Throughput of one, where it is known; else it is fitted
+    /// Throughput at N = 1, if known; otherwise it is fitted
     #[arg(long, value_name = "RATE")]
     gamma: Option<f64>,
     /// Fits Amdahl's law instead: β = 0
@@ -51,7 +51,7 @@ pub(crate) struct FitUsl {
     /// How errors grow with the throughput
     #[arg(long, value_enum, default_value_t)]
     noise: NoiseOption,
-    /// Writes a plot; the ending says how: .svg or .html
+    /// Writes a plot; file ending .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// How to print the result
@@ -225,9 +225,9 @@ fn peak(fit: &UslFit) -> String {
             format!("peak    X {} at N {}", figures(throughput, 5), figures(load, 5))
         }
         _ if fit.beta.value > 0.0 => {
-            "peak    none: throughput falls from N 1 on, so more never help".to_owned()
+            "peak    none: throughput falls from N 1 on, so more never helps".to_owned()
         }
-        _ => "peak    X grows on (β is 0)".to_owned(),
+        _ => "peak    X keeps growing (β is 0)".to_owned(),
     }
 }
 

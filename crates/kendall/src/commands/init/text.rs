@@ -26,14 +26,15 @@ pub(super) fn processes(asked: &[String], looked: &Looked, found: &Found, path: 
         Some(_) => "How many workers does it need, and where does it saturate?",
         None => "How many clients can it serve, and where does it saturate?",
     };
+    let varied = if looked.workers.is_some() { "workers and clients" } else { "clients" };
     format!(
         "# Made by `kendall init -- {asked}`. Every key: docs/study-files.md.\n\
          # Commands run in the folder that `kendall run` is started in.\n\n\
          name = {name}\n\
          title = {title}\n\
          question = {question}\n\
-         # objective = \"p99 < 100ms\"                # what must be met, if anything\n\n\
-         [system]\nkind = \"processes\"                       # started anew for every run, by commands\n\n\
+         # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
+         [system]\nkind = \"processes\"                       # started by commands, anew for every run\n\n\
          {parameters}[[system.tiers]]\nname = {name}\n\
          # {{address}} is a free HOST:PORT that the study chooses, {{port}} its port.\n\
          command = [{words}]\n{ready}{fill}\n\
@@ -45,7 +46,7 @@ pub(super) fn processes(asked: &[String], looked: &Looked, found: &Found, path: 
          \"measure.cool_down\" = \"0s\"\n{toy}\"factors.workload.clients\" = [2]\n",
         asked = asked.join(" ").replace(['\n', '\r'], " "),
         name = quoted(name),
-        title = quoted(&format!("{name}: throughput and response time by clients")),
+        title = quoted(&format!("{name}: throughput and response time by {varied}")),
         question = quoted(question),
         words = words.join(", "),
         workload = workload(found, path),
@@ -72,7 +73,7 @@ pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -
          name = \"service\"\n\
          title = {title}\n\
          question = \"How many clients can it serve, and where does it saturate?\"\n\
-         # objective = \"p99 < 100ms\"                # what must be met, if anything\n\n\
+         # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
          [system]\nkind = \"attached\"                        # runs already: the study loads and observes it\n\n\
          [[system.tiers]]\nname = \"service\"\naddresses = [{address}]\n{pids}{fill}\n{workload}\n{measure}\
          [factors]                                # what is varied: every combination is measured\n\
@@ -89,7 +90,7 @@ pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -
 }
 
 const MEASURE: &str = "[measure]\n\
-    duration = \"12s\"                         # of each run; warm-up is found in it and cut\n\
+    duration = \"12s\"                         # of each run; warm-up is found and cut\n\
     repetitions = 3                          # or { min = 3, max = 20, until = \"2%\" }\n\n";
 
 fn workload(found: &Found, path: &str) -> String {

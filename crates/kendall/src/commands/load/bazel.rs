@@ -8,11 +8,11 @@ use kendall_units::{Seconds, parse_seconds};
 use super::common::{LoadFormat, print, refuse, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
 
-/// Builds once on a build cluster, with Bazel
+/// Runs one build on a build cluster, with Bazel
 ///
-/// The workspace is made for it: runs of one test, or generated files. The result is that of a job
-/// with an end: its makespan, its tasks per second, and what each task took. The server of Bazel is
-/// started, and everything is analysed, before the clock runs.
+/// Generates a workspace: runs of one test, or generated files. The result is that of a job: its
+/// makespan, tasks per second, and the time of each task. Bazel's server is started and the
+/// workspace analyzed before the clock starts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     kendall load bazel 127.0.0.1:8981 --kind tests --tasks 200 --jobs 16\n  \
@@ -43,19 +43,19 @@ pub(crate) struct LoadBazel {
     #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_seconds)]
     task_time: Seconds,
 
-    /// How far each task counts in a shell: the same work whatever the machine
+    /// How far each task counts in a shell: the same work on every machine
     #[arg(long, default_value_t = 0, value_name = "N")]
     task_work: u64,
 
-    /// Tasks that Bazel has under way at most
+    /// Most tasks at a time
     #[arg(long, short = 'j', default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     jobs: u32,
 
-    /// Takes results of earlier builds, and keeps those of this one
+    /// Uses results of earlier builds, and keeps those of this one
     #[arg(long)]
     reuse: bool,
 
-    /// Builds the same before, and removes what that left here
+    /// Builds the same workspace once before, and removes its local outputs
     #[arg(long, requires = "reuse")]
     warm: bool,
 
@@ -63,7 +63,7 @@ pub(crate) struct LoadBazel {
     #[arg(long, default_value = "bazel", value_name = "PATH")]
     bazel: PathBuf,
 
-    /// A further argument of the build; repeat it for each
+    /// A further argument of the build; may be repeated
     #[arg(long = "option", value_name = "ARGUMENT", allow_hyphen_values = true)]
     options: Vec<String>,
 
@@ -71,11 +71,11 @@ pub(crate) struct LoadBazel {
     #[arg(long, default_value = "3600s", value_name = "TIME", value_parser = parse_seconds)]
     longest: Seconds,
 
-    /// Folder in which the workspace is made, and removed; without it, that for temporary files
+    /// Folder for the workspace, which is removed afterwards; by default a temporary one
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
 
-    /// Makes the tasks differ from those of other builds
+    /// Seed; tasks of builds with different seeds differ
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
 

@@ -23,7 +23,7 @@ use crate::paint::Paint;
 /// Options of every load.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
-    /// Closed loop: the number of clients; open loop: the limit of connections
+    /// Closed loop: number of clients; open loop: most connections
     #[arg(long, short = 'c', default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) clients: u32,
 
@@ -40,7 +40,7 @@ pub(crate) struct Common {
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) requests: Option<NonZeroU64>,
 
-    /// How long a reply is waited for
+    /// Longest wait for a reply
     #[arg(long, default_value = "5s", value_name = "TIME", value_parser = parse_seconds)]
     pub(crate) timeout: Seconds,
 
@@ -49,13 +49,13 @@ pub(crate) struct Common {
     #[arg(long, value_name = "DISTRIBUTION")]
     pub(crate) think_time: Option<String>,
 
-    /// Open loop: arrivals a second, on average, such as `250/s` or `250`
+    /// Open loop: mean arrival rate, such as `250/s` or `250`
     #[arg(long, short = 'q', value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<Rate>,
 
     /// Open loop: `poisson`, `constant`, `gaps:DISTRIBUTION`, `on-off:ON,OFF` (bursts, such as
     /// `on-off:100ms,400ms`), `steps:FROM..TO,BY,EVERY` (such as `steps:100/s..1000/s,100/s,5s`),
-    /// `poisson-steps:…`, or `trace:PATH` (a moment a line) [default with --rate: poisson]
+    /// `poisson-steps:…`, or `trace:PATH` (one moment per line) [default with --rate: poisson]
     #[arg(long, value_name = "KIND", conflicts_with = "think_time")]
     pub(crate) arrivals: Option<String>,
 
@@ -67,19 +67,19 @@ pub(crate) struct Common {
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = parse_share)]
     pub(crate) late_share: f64,
 
-    /// Busy-poll for this long before each moment instead of sleeping: sends more on time, and
-    /// costs up to a core a thread. By default the open loop busy-polls all the time where
-    /// arrivals are dense (1,000/s a thread) and another core is left, else 50 µs; the closed loop
-    /// sleeps
+    /// Busy-poll for this long before each request is due, instead of sleeping: more punctual, and
+    /// costs up to one core per thread. By default the open loop busy-polls all the time where
+    /// arrivals are dense (1,000/s per thread) and another core is free, otherwise for 50 µs; the
+    /// closed loop sleeps
     #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     pub(crate) spin: Option<Seconds>,
 
-    /// Starts at this moment, in nanoseconds of CLOCK_MONOTONIC, or at once where it has passed: so
-    /// that several loads start together
+    /// Starts at this moment (nanoseconds of CLOCK_MONOTONIC), so that several loads start
+    /// together; at once if it has passed
     #[arg(long, value_name = "NS")]
     pub(crate) start_at: Option<u64>,
 
-    /// Seed of everything that is drawn
+    /// Seed of all random draws
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
 
@@ -288,10 +288,17 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
             exit_with(
                 Exit::NotReady,
                 format!(
-                    "{target} shows a certificate that this machine does not trust ({source}); \
-                     --insecure takes any certificate"
+                    "{target} has a certificate that this machine does not trust ({source}); \
+                     --insecure accepts any certificate"
                 ),
             )
+        }
+        // What TLS cannot read is another protocol, most often plain HTTP.
+        LoadError::Connect { target, source }
+            if source.kind() == std::io::ErrorKind::InvalidData =>
+        {
+            let what = format!("{target} does not answer with TLS ({source}); try http://");
+            exit_with(Exit::NotReady, what)
         }
         LoadError::Connect { .. } => exit_with(Exit::NotReady, error),
         LoadError::Thread(_) => error.into(),

@@ -19,7 +19,7 @@ use crate::exit::{Exit, exit_with};
                   --rate 250/s --arrivals poisson --vary difficulty=exponential:30"
 )]
 pub(crate) struct LoadHttp {
-    /// Where requests go; may hold placeholders such as `{difficulty}`
+    /// The URL; may contain placeholders such as `{difficulty}`
     #[arg(value_name = "URL")]
     url: String,
 
@@ -27,21 +27,21 @@ pub(crate) struct LoadHttp {
     #[arg(long, short = 'm', short_alias = 'X', value_name = "METHOD")]
     method: Option<String>,
 
-    /// A header, such as `Accept: application/json`; may hold placeholders; repeated
+    /// A header, such as `Accept: application/json`; may contain placeholders; may be repeated
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
 
-    /// Body of every request; may hold placeholders
+    /// Body of every request; may contain placeholders
     #[arg(long, short = 'd', value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
 
-    /// File with the body of every request; may hold placeholders
+    /// File with the body of every request; may contain placeholders
     #[arg(long, value_name = "PATH")]
     body_file: Option<PathBuf>,
 
-    /// What stands for `{NAME}`, drawn anew each time: a whole number (`20`, `exponential:20`,
+    /// Value of `{NAME}`, drawn anew for each request: a whole number (`20`, `exponential:20`,
     /// `normal:20,5`, `uniform:1..40`, `zipf:1000,0.99`; `exponential:20 at most 90` sends 90 for
-    /// whatever is above it) or a line of a file (`file:PATH`); repeated
+    /// every draw above 90) or a line of a file (`file:PATH`); may be repeated
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
 
@@ -53,15 +53,15 @@ pub(crate) struct LoadHttp {
     #[arg(long)]
     http2: bool,
 
-    /// Takes an IPv4 address of the host
+    /// Uses an IPv4 address of the host
     #[arg(long, short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
 
-    /// Takes an IPv6 address of the host
+    /// Uses an IPv6 address of the host
     #[arg(long, short = '6')]
     ipv6: bool,
 
-    /// https: take any certificate
+    /// https: accepts any certificate
     #[arg(long)]
     insecure: bool,
 
@@ -103,7 +103,7 @@ impl LoadHttp {
     fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {
         if let Some(path) = self.body.as_deref().and_then(|body| body.strip_prefix('@')) {
             return Err(refuse(format!(
-                "--body is sent as it stands; to send the content of a file, say --body-file {path}"
+                "--body is sent as it is; to send the contents of a file, use --body-file {path}"
             )));
         }
         let body = match (&self.body, &self.body_file) {

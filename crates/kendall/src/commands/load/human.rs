@@ -88,7 +88,7 @@ pub(super) fn table(
     if all_drained > 0 {
         writeln!(
             text,
-            "answered after the end: {all_drained}; in the times, and not in the throughput"
+            "answered after the end: {all_drained}; included in the times, not in the throughput"
         )?;
     }
     if let Some(run) = run {
@@ -113,7 +113,7 @@ fn outcomes(text: &mut String, result: &LoadResult, paint: Paint) -> anyhow::Res
             continue;
         }
         if result.protocol == "queue" {
-            writeln!(text, "{name}: {hits} messages, {misses} times none there")?;
+            writeln!(text, "{name}: {hits} messages, {misses} times none")?;
         } else {
             writeln!(text, "keys of {name}: {hits} hits, {misses} misses")?;
         }

@@ -124,8 +124,9 @@ fn printed(run: &WithinRun, value: &Estimate) -> Printed {
 pub(super) fn human(run: &WithinRun, paint: Paint) -> String {
     let mut text = String::new();
     if let Some(Caveat::TooFewWindows { windows, need }) = run.throughput_per_s.caveats.first() {
-        let why =
-            format!("no intervals: a load of {windows} s is too short for them, {need} s would do");
+        let why = format!(
+            "no intervals: a load of {windows} s is too short for them, {need} s are enough"
+        );
         return paint.doubt(&why);
     }
     let share = percent(run.confidence);

@@ -58,7 +58,7 @@ pub(crate) struct LoadMemcached {
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     expiry: u32,
 
-    /// Compare every value that comes back with the one that belongs to its key
+    /// Checks every returned value against its key
     #[arg(long)]
     verify: bool,
 

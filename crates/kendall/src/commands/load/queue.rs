@@ -27,13 +27,13 @@ pub(crate) struct LoadQueue {
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
 
-    /// `single`: each operation is a call of its own, as in all loads until there was a choice;
-    /// `stream`: those of a connection go over one stream, for a fraction of the CPU time
+    /// `single`: one call per operation; `stream`: the operations of a connection share one stream,
+    /// for a fraction of the CPU time
     #[arg(long, default_value = "single", value_name = "HOW")]
     calls: String,
 
-    /// Operations with their weights: send, receive, read, list, lease (what was leased is
-    /// acknowledged by the client's next request); each client asks for them in turns
+    /// Operations with their weights: send, receive, read, list, lease (the client's next request
+    /// acknowledges the leased message); each client alternates between them
     #[arg(long, default_value = "send=1,receive=1", value_name = "OPERATION=WEIGHT,…")]
     mix: String,
 
@@ -45,7 +45,7 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "any", value_name = "WHO")]
     peers: String,
 
-    /// Name of the queue; made where it does not exist
+    /// Name of the queue; created if it does not exist
     #[arg(long, default_value = "load", value_name = "NAME")]
     queue: String,
 
@@ -61,30 +61,30 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_seconds)]
     lease: Seconds,
 
-    /// Connections that the clients share [default: one each; with `--calls stream` one a
-    /// middleware and thread, and one for each 512 clients at least]
+    /// Connections that the clients share [default: one per client; with `--calls stream` one per
+    /// middleware and thread, and at least one per 512 clients]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
-    /// An administrator's token, where the middlewares want one
+    /// An administrator's token, if the middlewares need one
     #[arg(long, value_name = "TOKEN", env = "KENDALL_QUEUE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
-    /// File with that token alone, or the middlewares' file of tokens, of which the first administrator's is
-    /// taken
+    /// File with that token, or the middlewares' file of tokens, whose first administrator's token
+    /// is used
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 
-    /// Use TLS, with middlewares whose certificate stands for this name
+    /// Use TLS; the middlewares' certificate must be issued for this name
     #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME")]
     tls_name: Option<String>,
 
-    /// PEM file with the certificate that the middlewares' must come from; without it the system's are
-    /// trusted
+    /// PEM file with the authority of the middlewares' certificates; by default those that the
+    /// system trusts
     #[arg(long, value_name = "FILE", env = "KENDALL_QUEUE_TLS_ROOT", requires = "tls_name")]
     tls_root: Option<PathBuf>,
 
-    /// Messages that wait when the load begins
+    /// Messages in the queue when the load begins
     #[arg(long, default_value_t = 0, value_name = "N")]
     prefill: u64,
 

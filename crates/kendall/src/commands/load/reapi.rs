@@ -8,9 +8,9 @@ use crate::exit::{Exit, exit_with};
 
 /// Loads a build cache, or a cluster that executes
 ///
-/// A stock of blobs and results of actions is stored first. A read asks for one of the stock as
-/// often as the hit ratio says; what comes back is checked. A write stores a blob that is new. An
-/// action that is executed takes the time that is stated; no two clients have the same.
+/// First a stock of blobs and results of actions is stored. The hit ratio is the share of reads
+/// that request a blob of the stock; answers are checked. Each write stores a new blob. Executed
+/// actions take the stated time; no two clients request the same action.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     kendall load reapi 127.0.0.1:9092 --mix get --clients 16 --duration 10s\n  \
@@ -18,14 +18,14 @@ use crate::exit::{Exit, exit_with};
     kendall load reapi 127.0.0.1:9092 --mix batch-read=1 --batch 50 --hit-ratio 90%\n  \
     kendall load reapi 127.0.0.1:8981 --mix execute=1 --action-time exponential:100ms --rate 20/s")]
 pub(crate) struct LoadReapi {
-    /// Caches that serve the same content, such as fronts, or schedulers that pass on what is
-    /// asked of the cache; the clients are spread over them
+    /// Caches with the same content, such as fronts, or schedulers that forward requests to the
+    /// cache; the clients are spread over them
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
 
-    /// `cold` and `warm` as Bazel 4 makes them of an action, `cold-execution` as it makes them of
-    /// one that a cluster executes, `get` (ByteStream reads), `put` (ByteStream writes), or weights
-    /// of find-missing, get-result, put-result, batch-read, batch-update, read, write, execute,
+    /// `cold` and `warm`: what Bazel 4 requests for one action, `cold-execution`: for one that a
+    /// cluster executes; `get` (ByteStream reads), `put` (ByteStream writes), or weights of
+    /// find-missing, get-result, put-result, batch-read, batch-update, read, write, execute,
     /// execute-cached
     #[arg(long, default_value = "warm", value_name = "MIX")]
     mix: String,
@@ -34,7 +34,7 @@ pub(crate) struct LoadReapi {
     #[arg(long, default_value = "1KiB", value_name = "DISTRIBUTION")]
     blob_size: String,
 
-    /// Digests or blobs of one batch
+    /// Digests or blobs per batch
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: u32,
 
@@ -42,7 +42,7 @@ pub(crate) struct LoadReapi {
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     stock: u32,
 
-    /// How often a read asks for one that is there
+    /// Share of reads that request a stored blob
     #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = parse_share)]
     hit_ratio: f64,
 

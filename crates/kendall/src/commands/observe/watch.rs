@@ -46,13 +46,12 @@ struct Shown {
 impl Shown {
     fn text(&self) -> String {
         format!(
-            "{}# HELP kendall_observe_looks_total Looks at the monitoring.\n\
-             # TYPE kendall_observe_looks_total counter\n\
-             kendall_observe_looks_total{{outcome=\"good\"}} {}\n\
-             kendall_observe_looks_total{{outcome=\"failed\"}} {}\n\
-             # HELP kendall_observe_last_success_timestamp_seconds Unix time of the last good look.\n\
-             # TYPE kendall_observe_last_success_timestamp_seconds gauge\n\
-             kendall_observe_last_success_timestamp_seconds {}\n",
+            "{}# HELP kendall_observe_looks_total Analyses made.\n# TYPE \
+             kendall_observe_looks_total counter\nkendall_observe_looks_total{{outcome=\"good\"}} \
+             {}\nkendall_observe_looks_total{{outcome=\"failed\"}} {}\n# HELP \
+             kendall_observe_last_success_timestamp_seconds Unix time of the last successful \
+             analysis.\n# TYPE kendall_observe_last_success_timestamp_seconds \
+             gauge\nkendall_observe_last_success_timestamp_seconds {}\n",
             self.exposition, self.good, self.failed, self.last_s
         )
     }

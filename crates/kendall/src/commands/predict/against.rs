@@ -140,7 +140,7 @@ impl Known<'_> {
         let system = fitted.system(question)?;
         let configurations = fitted.twin.configurations();
         let seen = configurations.iter().any(|run| run.system == system);
-        let analysed = |solved: Option<Solved>| {
+        let analyzed = |solved: Option<Solved>| {
             solved.map(|s| Errors::of((s.throughput_per_s, s.response_mean_s), facts))
         };
         Ok(Scored {
@@ -150,8 +150,8 @@ impl Known<'_> {
             before: self.measured_before(question),
             slowness,
             foreign_cores: facts.foreign_cores,
-            network: analysed(fitted.twin.solve(&system)),
-            constant_network: analysed(fitted.twin.solve_constant(&system)),
+            network: analyzed(fitted.twin.solve(&system)),
+            constant_network: analyzed(fitted.twin.solve_constant(&system)),
             mm1: textbook(self.calibration, facts, false).map(|both| Errors::of(both, facts)),
             mmm: textbook(self.calibration, facts, true).map(|both| Errors::of(both, facts)),
         })

@@ -94,7 +94,7 @@ impl<'a> Asker<'a> {
         asked: &'a Asked,
     ) -> anyhow::Result<Self> {
         let Some(first) = calibration.runs.first() else {
-            let none = "no run of these results may be used, so nothing can be calibrated; run the \
+            let none = "no run of these results is usable, so nothing can be calibrated; run the \
                         study again, with --retry-failed";
             return Err(exit_with(Exit::Refused, none));
         };

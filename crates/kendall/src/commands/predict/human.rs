@@ -154,9 +154,9 @@ fn rests(text: &mut String, rests: &Rests) {
     note(
         text,
         &format!(
-            "rests on   {} runs of {} configurations; drift between runs {} % ({drift}; {probe}); the \
-             fit leaves {} % of processor time, and misses its own runs by {} % in throughput and {} % \
-             in response time",
+            "based on   {} runs of {} configurations; drift between runs {} % ({drift}; {probe}); \
+             the fit misses its own runs by {} % in processor time, {} % in throughput and {} % in \
+             response time",
             rests.runs,
             rests.configurations,
             percent(rests.drift),

@@ -150,7 +150,7 @@ pub(super) fn settings(
 ) -> anyhow::Result<Plan> {
     let all = asked.product();
     if all.len() > MOST_SETTINGS {
-        let many = format!("{} settings to try; name {MOST_SETTINGS} at most", all.len());
+        let many = format!("{} settings to evaluate; give at most {MOST_SETTINGS}", all.len());
         return Err(exit_with(Exit::Refused, many));
     }
     let mut settings = Vec::new();
@@ -192,7 +192,7 @@ pub(super) fn text(plan: &Plan) -> String {
     match plan {
         Plan::MostLoad { objective, key, expected, surely, limited_by_reach } => {
             let said = |load: &Option<Load>| match load {
-                None => "none: it is not met even at the lightest load that was asked".to_owned(),
+                None => "none: it is not met even at the lightest load".to_owned(),
                 Some(load) => format!(
                     "{key} = {:.0}, {} requests/s, {} ms [{}, {}]",
                     load.value,
@@ -206,10 +206,7 @@ pub(super) fn text(plan: &Plan) -> String {
             note(&mut text, &format!("most       {}", said(expected)));
             note(&mut text, &format!("surely     {} (the whole interval meets it)", said(surely)));
             if *limited_by_reach {
-                note(
-                    &mut text,
-                    "* the runs say nothing about more load than that: it may carry more",
-                );
+                note(&mut text, "* the runs say nothing about higher loads: it may carry more");
             }
         }
         Plan::Settings { objective, carried_per_s, settings } => {

@@ -29,10 +29,12 @@ pub(super) struct Asked {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QuestionError {
     /// No `=`.
-    #[error("`{0}` is no what-if; write it like workload.clients=300 or workload.clients=10..300")]
+    #[error(
+        "`{0}` is not a what-if; write it like workload.clients=300 or workload.clients=10..300"
+    )]
     Form(String),
     /// A key twice.
-    #[error("`{0}` is asked twice; a list or a range of one key gives a curve")]
+    #[error("`{0}` is given twice; a list or a range of one key gives a curve")]
     Twice(String),
     /// Two ranges.
     #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
@@ -64,7 +66,8 @@ pub(super) enum QuestionError {
     /// A key of the study where only hardware can be another.
     #[error(
         "`{key}` is a key of the study, and the other results say themselves what it was; with \
-         --against only what no study file says can be asked: cores, cpu_speed, placement, tiers.TIER.…"
+         --against, only what no study file contains can be changed: cores, cpu_speed, placement, \
+         tiers.TIER.…"
     )]
     OfTheStudy {
         /// The key.
@@ -81,15 +84,15 @@ pub(super) enum QuestionError {
     },
     /// The load ends by itself.
     #[error(
-        "the load of this study is a job with an end, and what can be asked is about loads that go on; \
+        "the load of this study is a job with an end, and predictions are for loads that continue; \
          fit its throughput with `kendall fit usl`"
     )]
     Job,
     /// No run tells what it costs.
     #[error(
-        "{key}={value}: what a request costs with it follows from no run, since the study never \
-         varied it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load \
-         and near saturation, and ask those results"
+        "{key}={value}: no run tells what a request costs with it, since the study never varied \
+         it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load and \
+         near saturation, and use those results"
     )]
     NeverVaried {
         /// The key.
@@ -180,7 +183,7 @@ fn values(key: &str, text: &str, points: u32) -> Result<Vec<String>, QuestionErr
             return Err(refused(form));
         };
         if !(low > 0.0 && high > low) {
-            return Err(refused("a range begins above 0 and ends above where it begins"));
+            return Err(refused("a range begins above 0 and ends above its beginning"));
         }
         let whole = low.fract().abs() < 1e-12 && high.fract().abs() < 1e-12;
         let mut found: Vec<String> = Vec::new();
@@ -487,7 +490,7 @@ fn resize(graph: &mut Graph, tier: &str, what: &str, servers: u32) -> Result<(),
         graph.behind(&TierId::stored(tier)).map(|edge| edge.to.clone()).collect();
     let Some(node) = graph.tiers.iter_mut().find(|node| node.tier == tier) else {
         return Err(format!(
-            "`{tier}` is no tier of this system; its tiers are {}",
+            "`{tier}` is not a tier of this system; its tiers are {}",
             known.join(", ")
         ));
     };
@@ -544,8 +547,8 @@ mod tests {
     #[test]
     fn what_makes_no_question_is_refused() {
         for (texts, part) in [
-            (vec!["workload.clients"], "is no what-if"),
-            (vec!["a=1", "a=2"], "asked twice"),
+            (vec!["workload.clients"], "is not a what-if"),
+            (vec!["a=1", "a=2"], "given twice"),
             (vec!["a=1..2", "b=1..2"], "one curve at a time"),
             (vec!["a=5..1"], "ends above"),
             (vec!["a=x..y"], "two numbers"),

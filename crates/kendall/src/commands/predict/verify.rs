@@ -84,7 +84,7 @@ impl Verification<'_> {
     pub(super) fn run(&self, values: &[(String, String)]) -> anyhow::Result<Verdict> {
         if let Some((key, _)) = values.iter().find(|(key, _)| is_own(key)) {
             let cannot = format!(
-                "`{key}` cannot be verified here: it is no key of the study file, so no run can be \
+                "`{key}` cannot be verified here: it is not a key of the study file, so no run can be \
                  made with it"
             );
             return Err(exit_with(Exit::Refused, cannot));
@@ -99,7 +99,7 @@ impl Verification<'_> {
             let run = results.run(id)?;
             if run.status != Status::Done {
                 let unusable =
-                    format!("the verification run may not be used: {}", run.reasons.join("; "));
+                    format!("the verification run is not usable: {}", run.reasons.join("; "));
                 return Err(exit_with(Exit::RunRejected, unusable));
             }
             Ok(RunFacts::of(&results.measured(id)?))
@@ -263,8 +263,8 @@ pub(super) fn text(verdict: &Verdict) -> String {
         note(
             &mut text,
             &format!(
-                "beside it  {}: throughput {:+.1} %, mean response {:+.1} % against the calibration: what \
-                 the machine does by itself",
+                "beside it  {}: throughput {:+.1} %, mean response {:+.1} % against the \
+                 calibration: the drift of the machine",
                 repeated.levels,
                 100.0 * repeated.throughput_change,
                 100.0 * repeated.response_change

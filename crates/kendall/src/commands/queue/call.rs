@@ -68,7 +68,7 @@ impl Way {
     fn holder(&self) -> anyhow::Result<Holder> {
         let Some(token) = &self.token else { return Ok(Holder(None)) };
         let value = format!("Bearer {token}").parse().map_err(|_| {
-            exit_with(Exit::Refused, "--token: a token is of letters, digits and signs")
+            exit_with(Exit::Refused, "--token: a token consists of letters, digits and signs")
         })?;
         Ok(Holder(Some(value)))
     }
@@ -201,24 +201,24 @@ impl Caller {
             Code::DeadlineExceeded | Code::Cancelled => (
                 Exit::NotReady,
                 format!(
-                    "no answer within {}; what was asked may have happened or not; --timeout TIME \
-                     waits longer",
+                    "no answer within {}; the request may or may not have been executed; --timeout \
+                     TIME waits longer",
                     self.timeout
                 ),
             ),
             Code::Unimplemented => {
-                (Exit::NotReady, format!("what answers at {} is no message queue", self.server))
+                (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
             Code::Unavailable | Code::Unknown if broken(status) => (
                 Exit::NotReady,
                 format!(
-                    "the connection to {} broke ({}); what was asked may have happened or not",
+                    "the connection to {} broke ({}); the request may or may not have been executed",
                     self.server,
                     innermost(status)
                 ),
             ),
             Code::Internal if broken(status) => {
-                (Exit::NotReady, format!("what answers at {} is no message queue", self.server))
+                (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
             Code::Unavailable | Code::ResourceExhausted => {
                 (Exit::NotReady, status.message().to_owned())
@@ -313,7 +313,7 @@ impl Caller {
             headers: send.headers.into_iter().collect(),
         };
         let mut sent = self.send_all(vec![request]).await?;
-        let sent = sent.pop().context("a message was sent, and no answer told of it")?;
+        let sent = sent.pop().context("a message was sent, but its answer is missing")?;
         Ok(json!({ "message_id": sent? }))
     }
 
@@ -445,8 +445,8 @@ impl Caller {
             && told.get_ref().waiting > 0
         {
             output::note(&format!(
-                "The messages that wait are not for `{}`: it sent them itself, or they are \
-                 addressed to others. --as NAME asks as another client.",
+                "The waiting messages are not for `{}`: it sent them itself, or they are addressed \
+                 to others. --as NAME acts as another client.",
                 show::plain(&self.client)
             ));
         }
@@ -512,9 +512,8 @@ impl Caller {
     async fn purge(&mut self, queue: &str, yes: bool) -> anyhow::Result<Value> {
         let queue_id = self.queue_id(queue).await?;
         if !yes {
-            let text = format!(
-                "this drops every message that waits in `{queue}`; say --yes if you mean it"
-            );
+            let text =
+                format!("this drops every waiting message of `{queue}`; add --yes to confirm");
             return Err(exit_with(Exit::Refused, text));
         }
         let request = self.ask_and_wait(wire::PurgeRequest { queue_id }, LONG);
@@ -553,7 +552,8 @@ fn standard_input_bytes() -> anyhow::Result<Vec<u8>> {
 fn standard_input() -> anyhow::Result<String> {
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).map_err(|error| {
-        let text = format!("standard input is no UTF-8 text ({error}); --binary sends it as it is");
+        let text =
+            format!("standard input is not UTF-8 text ({error}); --binary sends it as it is");
         exit_with(Exit::Refused, text)
     })?;
     Ok(text)

@@ -32,7 +32,7 @@ impl Caller {
             paused,
         };
         if request == (wire::ChangeQueueRequest { queue_id, ..Default::default() }) {
-            let text = "nothing is to change; name what shall, such as --pause or --rename NAME";
+            let text = "nothing to change; name a change, such as --pause or --rename NAME";
             return Err(exit_with(Exit::Refused, text));
         }
         let request = self.ask(request);

@@ -58,7 +58,7 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
     let mut text = format!("# effective values\n{}\n", toml::to_string(&effective)?);
     let list = plan.list();
     let shown = if list.is_empty() {
-        format!("# at most {} runs; the data decide which\n", plan.most())
+        format!("# at most {} runs; which ones depends on the data\n", plan.most())
     } else {
         format!("# {} runs, in this order\n", list.len())
     };
@@ -84,7 +84,7 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
         text.push_str(&format!("… and {} more\n", list.len() - MOST_LISTED));
     }
     if !plan.confounding.is_empty() {
-        text.push_str("# effects that this design cannot tell apart\n");
+        text.push_str("# effects that this design confounds\n");
         text.push_str(&plan.confounding.join("\n"));
         text.push('\n');
     }

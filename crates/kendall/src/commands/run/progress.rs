@@ -9,6 +9,7 @@ use kendall_study::{Event, Live, StudyFile};
 use kendall_units::{Rate, Seconds, exact_f64};
 
 use super::dry_run::duration;
+use super::summary::runs_of;
 use crate::output;
 use crate::paint::Paint;
 
@@ -93,8 +94,9 @@ impl Progress {
 
     fn opened(&mut self, runs: usize, exact: bool, ended: usize) {
         (self.runs, self.exact, self.ended) = (runs, exact, ended);
-        let count = if exact { format!("{runs} runs") } else { format!("at most {runs} runs") };
-        let earlier = if ended > 0 { format!(", {ended} had ended before") } else { String::new() };
+        let most = if exact { "" } else { "at most " };
+        let count = format!("{most}{}", runs_of(runs));
+        let earlier = if ended > 0 { format!(", {ended} already done") } else { String::new() };
         output::note(&format!("{}: {count}{earlier}", self.title));
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));

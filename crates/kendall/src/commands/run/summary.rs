@@ -63,27 +63,32 @@ pub(super) fn text(
 ) -> anyhow::Result<String> {
     let observations = Observations::read(results)?;
     let rows = rows(&observations);
-    let mut text = format!("{}\n{}\n", study.title, configurations(study, &rows));
-    let confidence = 100.0 * study.base.measure.confidence;
-    text.push_str(&format!(
-        "± or (from to) is the {confidence} % interval over repetitions, ± ? where they differ too \
-         much\nto carry one; the report has more\n"
-    ));
-    text.push_str(&doubts(&observations));
+    let mut text = format!("{}\n", study.title);
+    if rows.is_empty() {
+        text.push_str("no run can be used, so there are no numbers\n");
+    } else {
+        text.push_str(&format!(
+            "{}\n± or (from to) is the {} % interval over repetitions, ± ? where they differ too \
+             much\nfor one; the report has more\n",
+            configurations(study, &rows),
+            100.0 * study.base.measure.confidence
+        ));
+    }
+    text.push_str(&caveats(&observations));
     text.push_str(&searched(&observations.searches));
-    text.push_str(&format!("{} runs done", summary.done));
+    text.push_str(&format!("{} done", runs_of(summary.done)));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
         if count > 0 {
             text.push_str(&format!(", {count} {word} (retry them with --retry-failed)"));
         }
     }
     if summary.earlier > 0 {
-        text.push_str(&format!("; {} of all had ended before", summary.earlier));
+        text.push_str(&format!("; {} of them in earlier sessions", summary.earlier));
     }
     if summary.short_of_precision > 0 {
         text.push_str(&format!(
-            "\n{} of {} configurations reached the most repetitions (`max`) before the precision asked \
-             for\n(`until`): their intervals are wider, or too few runs carry them",
+            "\n{} of {} configurations reached `max` repetitions before the precision of `until`:\ntheir \
+             intervals are wider, or rest on too few runs",
             summary.short_of_precision,
             rows.len()
         ));
@@ -97,6 +102,11 @@ pub(super) fn text(
         text.push_str(&card(&kendall_report::answer_of(&observations)));
     }
     Ok(text)
+}
+
+/// `1 run`, `2 runs`.
+pub(super) fn runs_of(count: usize) -> String {
+    if count == 1 { "1 run".to_owned() } else { format!("{count} runs") }
 }
 
 /// A table as wide as a terminal was for forty years.
@@ -175,8 +185,8 @@ fn last(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// What is doubted, in words, most frequent first: a kind a line, with the figures of its first run.
-fn doubts(observations: &Observations) -> String {
+/// Caveats in words, most frequent first: a kind a line, with the figures of its first run.
+fn caveats(observations: &Observations) -> String {
     const MOST: usize = 4;
     let runs: Vec<_> = observations.configurations.iter().flat_map(|c| &c.repetitions).collect();
     let mut kinds =
@@ -184,11 +194,14 @@ fn doubts(observations: &Observations) -> String {
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let mut text = String::new();
     for (caveat, count) in kinds.iter().take(MOST) {
-        text.push_str(&wrapped(&format!("* doubt, in {count} of {} runs: {caveat}", runs.len())));
+        text.push_str(&wrapped(&format!(
+            "* caveat, in {count} of {}: {caveat}",
+            runs_of(runs.len())
+        )));
     }
     if kinds.len() > MOST {
         text.push_str(&format!(
-            "* and {} further doubts; the report has all\n",
+            "* and {} further caveats; the report has all\n",
             kinds.len() - MOST
         ));
     }

@@ -10,10 +10,11 @@ use kendall_tier::{Clock, Stop};
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
 
-/// Runs a build cache for Bazel and its like
+/// Runs a build cache for Bazel and similar tools
 ///
-/// It speaks the Remote Execution API 2.0 to 2.12 by gRPC, and the HTTP cache (/cas/, /ac/) on the
-/// same port. What is kept is on disk; what it says it has, it has, also after it was killed.
+/// It speaks the Remote Execution API 2.0 to 2.12 over gRPC, and the HTTP cache protocol (/cas/,
+/// /ac/) on the same port. Blobs are stored on disk; acknowledged ones survive a kill of the
+/// process.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     kendall serve cache --listen 127.0.0.1:9092 --data /var/cache/kendall --quota 50GiB\n  \
@@ -24,32 +25,32 @@ pub(crate) struct CacheFlags {
     #[command(flatten)]
     tier: TierFlags,
 
-    /// Folder of what is kept
+    /// Folder of the stored blobs
     #[arg(long, value_name = "DIR", default_value = "kendall-cache")]
     data: PathBuf,
 
-    /// Most bytes on disk; the least recently used go first
+    /// Most bytes on disk; the least recently used blobs are evicted first
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = kendall_units::parse_bytes)]
     quota: u64,
 
-    /// An instance name with a store and a quota of its own, like `ci=20GiB`; repeat it for each.
-    /// Without it every name is served from one store, with results of actions apart
+    /// An instance name with its own store and quota, such as `ci=20GiB`; may be repeated. Without
+    /// it, all names share one store, and only results of actions are separate
     #[arg(long = "instance", value_name = "NAME=SIZE", value_parser = instance, conflicts_with = "quota")]
     instances: Vec<(String, u64)>,
 
-    /// Network threads; without it, one a core
+    /// Network threads; by default one per core
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
 
     #[command(flatten)]
     clients: ClientFlags,
 
-    /// Refuses to change results of actions, whoever asks
+    /// Refuses all changes of results of actions
     #[arg(long)]
     read_only_results: bool,
 
-    /// Leaves it to a front (kendall serve cache-front) to look whether all that a result of an
-    /// action names is there: on which cache, only the front knows
+    /// For caches behind `kendall serve cache-front`: the front checks whether everything that a
+    /// result names is present, since only it knows all caches
     #[arg(long)]
     behind_front: bool,
 }
@@ -68,12 +69,12 @@ pub(crate) struct ClientFlags {
 /// Who may do what, and by which certificate the tier is known.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessFlags {
-    /// File of tokens, a line each: `read TOKEN`, `write TOKEN`, or `work TOKEN` for workers;
+    /// File of tokens, one per line: `read TOKEN`, `write TOKEN`, or `work TOKEN` for workers;
     /// `read *` lets everybody read
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// PEM file with the certificate; then only TLS is served
+    /// PEM file with the certificate; only TLS connections are then accepted
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
 
@@ -81,7 +82,7 @@ pub(crate) struct AccessFlags {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
 
-    /// PEM file with the certificate that those of clients must come from
+    /// PEM file with the authority of client certificates, which clients then need
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_certificate: Option<PathBuf>,
 }
@@ -89,16 +90,16 @@ pub(crate) struct AccessFlags {
 /// How the other tiers of the cluster are known, and this one to them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerFlags {
-    /// PEM file with the certificate that those of the cache and the scheduler come from; then they
-    /// are spoken to by TLS alone
+    /// PEM file with the authority of the certificates of cache and scheduler; only TLS is then
+    /// used to reach them
     #[arg(long, value_name = "FILE")]
     peer_certificate: Option<PathBuf>,
 
-    /// The name in their certificates; without it, their address
+    /// The name in their certificates; by default their address
     #[arg(long, value_name = "NAME", requires = "peer_certificate")]
     peer_name: Option<String>,
 
-    /// PEM file with the certificate that is shown to them
+    /// PEM file with the client certificate to send them
     #[arg(long, value_name = "FILE", requires_all = ["peer_certificate", "own_key"])]
     own_certificate: Option<PathBuf>,
 
@@ -106,7 +107,7 @@ pub(crate) struct PeerFlags {
     #[arg(long, value_name = "FILE", requires = "own_certificate")]
     own_key: Option<PathBuf>,
 
-    /// File that holds the token that is shown to them
+    /// File with the token to send them
     #[arg(long, value_name = "FILE")]
     peer_token: Option<PathBuf>,
 }

@@ -11,9 +11,10 @@ use crate::exit::{Exit, exit_with};
 
 /// Runs a front over several build caches
 ///
-/// Each blob is on one of them, by rendezvous hashing with weights: a server that is added takes its
-/// share and moves nothing else. A batch becomes one call a server. The caches run with
-/// --behind-front, since only the front can tell whether all that a result names is there.
+/// Each blob is on one of them, chosen by weighted rendezvous hashing: an added server takes its
+/// share, and nothing else moves. A batch becomes one call per server. The caches run with
+/// --behind-front, since only the front can check whether everything that a result names is
+/// present.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve cache --listen 127.0.0.1:9201 --data /var/cache/a --behind-front\n  \
@@ -24,20 +25,20 @@ pub(crate) struct CacheFrontFlags {
     #[command(flatten)]
     tier: TierFlags,
 
-    /// A cache; repeat it for each. With a weight, it holds so many times as much as one without.
-    /// All fronts over the same caches must write them alike
+    /// A cache; repeat the option for each. A weight of 2 gives it twice the share of one without.
+    /// All fronts of the same caches must spell the addresses alike
     #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]", value_parser = server, required = true)]
     servers: Vec<Server>,
 
-    /// A cache for the results of actions, which the servers keep otherwise; repeat it for each
+    /// A cache for the results of actions only; by default the servers store them; may be repeated
     #[arg(long = "results-server", value_name = "HOST:PORT[:WEIGHT]", value_parser = server)]
     results_servers: Vec<Server>,
 
-    /// What is done with the share of a server that cannot be reached
+    /// What happens to the share of an unreachable server
     #[arg(long, value_enum, default_value_t)]
     when_down: WhenDownFlag,
 
-    /// How long the answer of a server is waited for
+    /// Longest wait for a server's answer
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
     server_patience: Seconds,
 
@@ -52,13 +53,13 @@ pub(crate) struct CacheFrontFlags {
     threads: u16,
 }
 
-/// What is done with the share of a server that cannot be reached.
+/// What happens to the share of an unreachable server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum WhenDownFlag {
-    /// What is read from it is a miss, and what is written to it fails.
+    /// Reads are misses, and writes fail.
     #[default]
     Miss,
-    /// The other servers take it over until it is back.
+    /// The other servers take it over until the server is back.
     LeaveOut,
 }
 

@@ -16,10 +16,10 @@ use crate::exit::{Exit, exit_with};
 ///
 /// GET /compute?size=100&exponent=20 or POST /compute; GET /openapi.json describes both.
 ///
-/// While it runs, GET /control on the metrics address tells its state, and PUT /control changes
-/// it: {"workers": 4, "cache": true, "queue": 100}, each of which may be left out. POST
-/// /recording/start begins a recording of CPU use per core, network bytes and cache hit rate, GET
-/// /recording tells it so far, POST /recording/stop ends and tells it.
+/// While it runs, GET /control on the metrics address returns its state, and PUT /control changes
+/// it: {"workers": 4, "cache": true, "queue": 100}, where keys may be left out. POST
+/// /recording/start starts a recording of CPU use per core, network bytes and cache hit rate, GET
+/// /recording returns it so far, POST /recording/stop ends and returns it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve compute --listen 127.0.0.1:8080 --metrics 127.0.0.1:9100 --workers 2\n  \
@@ -178,7 +178,12 @@ fn change(control: &Control, request: &PageRequest) -> PageResponse {
 
 fn recorded(recorded: Option<Recorded>) -> PageResponse {
     recorded.map_or_else(
-        || PageResponse::text(409, "no recording is open; begin one with POST /recording/start\n"),
+        || {
+            PageResponse::text(
+                409,
+                "no recording is running; start one with POST /recording/start\n",
+            )
+        },
         |recorded| PageResponse::json(&recorded),
     )
 }

@@ -14,9 +14,9 @@ use crate::output::Format;
 
 /// Relays TCP with delay, jitter, a bandwidth limit and faults
 ///
-/// While it runs, GET /control on the metrics address tells its state, and PUT /control changes
-/// it: {"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop",
-/// "route": 0}, each of which may be left out.
+/// While it runs, GET /control on the metrics address returns its state, and PUT /control changes
+/// it: {"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop", "route":
+/// 0}, each of which may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve link --listen 127.0.0.1:11211 --to 127.0.0.1:11212 --delay 0.5ms \
@@ -27,15 +27,15 @@ pub(crate) struct LinkFlags {
     #[arg(long, value_name = "HOST:PORT", requires = "to")]
     listen: Option<String>,
 
-    /// Where connections to --listen lead
+    /// Target of connections to --listen
     #[arg(long, value_name = "HOST:PORT", requires = "listen")]
     to: Option<String>,
 
-    /// A further pair of addresses; repeat it for each
+    /// A further pair of addresses; may be repeated
     #[arg(long = "route", value_name = "LISTEN=TO", value_parser = route)]
     routes: Vec<Route>,
 
-    /// Time that every byte is held, each way
+    /// Delay of every byte, in each direction
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = kendall_units::parse_seconds)]
     delay: Seconds,
 
@@ -44,7 +44,7 @@ pub(crate) struct LinkFlags {
     #[arg(long, value_name = "DISTRIBUTION", default_value = "constant", value_parser = kendall_link::parse_jitter)]
     jitter: Jitter,
 
-    /// Most bytes per second each way of a route, such as 10MB/s or 100Mbit/s
+    /// Most bytes per second in each direction of a route, such as 10MB/s or 100Mbit/s
     #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = bandwidth)]
     bandwidth: Bandwidth,
 

@@ -21,7 +21,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait for the network thread at a stop: it gives clients five seconds for their answers.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
-/// Runs the memcached middleware: clients do not know that it is there
+/// Runs a memcached proxy in front of several servers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kendall serve proxy --listen 127.0.0.1:11211 --server \
     127.0.0.1:11212 --server 127.0.0.1:11213 --workers 64 --shard-multigets\n  \
@@ -43,26 +43,26 @@ pub(crate) struct Proxy {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
-    /// A file (TOML) with pools, routes and all that the flags below say; SIGHUP has it read again, and
-    /// no request is lost
+    /// A TOML file with pools, routes and everything that the flags below set; SIGHUP reloads it
+    /// without losing a request
     #[arg(long, value_name = "FILE", conflicts_with_all = FILE_SAYS)]
     config: Option<PathBuf>,
 
-    /// A server; repeat it for each. With a weight, it holds so many times as many keys as one
-    /// without (--placement hash)
+    /// A server; repeat the option for each. A weight of 2 gives it twice the keys of one without
+    /// (--placement hash)
     #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]",
         required_unless_present = "config", value_parser = server)]
     servers: Vec<Server>,
 
-    /// A server that stands in for those that are ejected, instead of the ones left
+    /// A server that replaces ejected servers, instead of the remaining ones
     #[arg(long, value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]", value_parser = server)]
     failover: Vec<Server>,
 
-    /// A socket in the file system for clients of this machine, besides --listen
+    /// A Unix socket for clients of this machine, in addition to --listen
     #[arg(long, value_name = "PATH")]
     listen_unix: Option<PathBuf>,
 
-    /// Certificate chain (PEM) for clients of --listen: they speak TLS
+    /// Certificate chain (PEM): clients of --listen must use TLS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -70,15 +70,15 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Authority (PEM) whose certificate every client must show
+    /// Authority (PEM) of client certificates, which clients then need
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Authority (PEM) of the servers' certificates: servers with a port are spoken to with TLS
+    /// Authority (PEM) of the servers' certificates: TLS is used to servers with a port
     #[arg(long, value_name = "FILE")]
     server_ca: Option<PathBuf>,
 
-    /// Name in the servers' certificates; their address without it
+    /// Name in the servers' certificates; by default their address
     #[arg(long, value_name = "NAME", requires = "server_ca")]
     server_name: Option<String>,
 
@@ -110,7 +110,7 @@ pub(crate) struct Proxy {
     #[arg(long)]
     shard_multigets: bool,
 
-    /// Longest wait for a server that gives no byte
+    /// Longest time without a byte from a server that owes an answer
     #[arg(long, default_value = "1s", value_parser = duration)]
     timeout: Duration,
 
@@ -118,7 +118,7 @@ pub(crate) struct Proxy {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     eject_after: u32,
 
-    /// How often a server that is asked no more is probed
+    /// How often an ejected server is probed
     #[arg(long, default_value = "1s", value_parser = duration)]
     probe_every: Duration,
 
@@ -217,7 +217,7 @@ impl Proxy {
             Ok(Ok(outcome)) => outcome.map(|()| Exit::Done)?,
             Ok(Err(panic)) => resume_unwind(panic),
             Err(_) => {
-                output::note("the network thread did not stop; what was under way is lost");
+                output::note("the network thread did not stop; requests in flight are lost");
                 Exit::Failure
             }
         };
@@ -236,7 +236,7 @@ impl Proxy {
             match reloaded {
                 Ok(()) => output::note(&format!("reloaded {from}")),
                 Err(error) => {
-                    output::note(&format!("not reloaded, and all goes on as before: {error:#}"));
+                    output::note(&format!("not reloaded, nothing has changed: {error:#}"));
                 }
             }
         }

@@ -14,8 +14,8 @@ use crate::output;
 
 /// Runs a persistent message queue over PostgreSQL
 ///
-/// Clients speak gRPC (kendall.queue.v1, with reflection and health). Any number of these may run
-/// over one database. Answered means committed.
+/// Clients speak gRPC (kendall.queue.v1, with reflection and health). Any number of middlewares may
+/// share one database. Every answered change is committed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     kendall serve queue --listen 127.0.0.1:7070 --console\n  \
@@ -26,13 +26,13 @@ pub(crate) struct QueueFlags {
     #[command(flatten)]
     tier: TierFlags,
 
-    /// A PostgreSQL (15 or later) to use; without it, a private one is started from the installed
-    /// programs. `?sslmode=verify-full` asks for TLS with a server that is known
+    /// A PostgreSQL (15 or later); by default a private one is started from the installed programs.
+    /// `?sslmode=verify-full` requires TLS with a verified server
     #[arg(long, value_name = "URL", env = "KENDALL_QUEUE_DATABASE", hide_env_values = true)]
     database: Option<String>,
 
-    /// PEM file with the certificate that PostgreSQL's must come from; without it the system's are
-    /// trusted
+    /// PEM file with the authority of PostgreSQL's certificate; by default those that the system
+    /// trusts
     #[arg(long, value_name = "FILE", requires = "database")]
     database_root_certificate: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "DIR", default_value = "kendall-queue", conflicts_with = "database")]
     data: PathBuf,
 
-    /// Batches in service at once; the rest waits in the request queue
+    /// Batches in service at once; further requests wait in the request queue
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
 
@@ -48,7 +48,7 @@ pub(crate) struct QueueFlags {
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
 
-    /// Most operations that share one commit; 1 gives each its own
+    /// Most operations per commit; 1 gives each its own
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1000))]
     batch: u32,
 
@@ -64,11 +64,11 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = kendall_units::parse_seconds)]
     database_timeout: Seconds,
 
-    /// How long PostgreSQL may take for an operation; ten times as long for purges and the like
+    /// How long PostgreSQL may take for an operation; ten times as long for purges and similar ones
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
     operation_timeout: Seconds,
 
-    /// Threads of the network side
+    /// Network threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
@@ -77,12 +77,12 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:7071", value_parser = super::address)]
     console: Option<std::net::SocketAddr>,
 
-    /// File of tokens that clients need, a line each: `TOKEN client NAME` may be that client, `TOKEN
-    /// admin` any, and change queues. Without it anyone may be any client
+    /// File of tokens that clients need, one per line: `TOKEN client NAME` for that client, `TOKEN
+    /// admin` to act as any client and to change queues. Without it anyone may act as any client
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// PEM file with the certificate to show to clients, and those between it and its root
+    /// PEM file with the certificate chain for clients
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
 
@@ -90,7 +90,7 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
 
-    /// Serve an address that other hosts reach without tokens or without TLS
+    /// Allows an address that other hosts can reach without tokens or without TLS
     #[arg(long)]
     open_to_anyone: bool,
 

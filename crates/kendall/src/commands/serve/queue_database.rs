@@ -69,7 +69,7 @@ impl QueueDatabaseFlags {
             // A study keeps it as a doubt of the run.
             output::result(&format!(
                 "remark checkpoints: PostgreSQL warned {hurried} times that checkpoints come too \
-                 often; with a larger max_wal_size there would be fewer"
+                 often; a larger max_wal_size makes them rarer"
             ));
         }
         if self.temporary {

@@ -15,9 +15,9 @@ use crate::exit::{Exit, exit_with};
 
 /// Runs the scheduler of a build cluster
 ///
-/// Bazel and other clients of the Remote Execution API send it their actions; it gives them to
-/// workers (`kendall serve worker`). It passes on what clients ask of the cache, so one address is
-/// enough: --remote_executor=grpc://HOST:PORT. GET /status on the metrics address is a page with
+/// Bazel and other clients of the Remote Execution API send it their actions; it assigns them to
+/// workers (`kendall serve worker`). It forwards requests to the cache, so clients need one address
+/// only: --remote_executor=grpc://HOST:PORT. GET /status on the metrics address is a page with
 /// queues, builds and workers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
@@ -33,7 +33,7 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
     cache: SocketAddr,
 
-    /// Serves execution alone: clients know the cache's address themselves
+    /// Does not forward requests to the cache: clients need its address themselves
     #[arg(long)]
     no_front: bool,
 
@@ -41,7 +41,7 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     queue_capacity: usize,
 
-    /// Most operations that are known, finished ones included
+    /// Most known operations, including finished ones
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     operations: usize,
 
@@ -49,23 +49,23 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
 
-    /// A worker that says nothing for so long is dead
+    /// A worker that is silent for this long counts as dead
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
     worker_silence: Seconds,
 
-    /// Time for a worker whose connection broke to come back
+    /// How long a worker has to reconnect after its connection broke
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = kendall_units::parse_seconds)]
     worker_return: Seconds,
 
-    /// How long actions wait for a worker of their platform when there is none
+    /// How long actions wait while no worker offers their platform
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
     no_worker: Seconds,
 
-    /// An operation whose client is gone for so long is cancelled
+    /// An operation is cancelled when its client has been gone for this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = kendall_units::parse_seconds)]
     client_return: Seconds,
 
-    /// How long results are kept for clients that come back
+    /// How long results are kept for clients that reconnect
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = kendall_units::parse_seconds)]
     keep_results: Seconds,
 
@@ -81,11 +81,11 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "TIME", default_value = "900s", value_parser = kendall_units::parse_seconds)]
     transfer_time: Seconds,
 
-    /// A platform property that does not decide where an action runs; repeat it for each
+    /// A platform property that does not restrict where an action runs; may be repeated
     #[arg(long = "ignore-property", value_name = "NAME")]
     ignored_properties: Vec<String>,
 
-    /// How long the cache may be away before requests fail
+    /// How long the cache may be unreachable before requests fail
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
     cache_patience: Seconds,
 

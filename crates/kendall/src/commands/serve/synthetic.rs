@@ -6,10 +6,10 @@ use kendall_tier::{Routes, Stop};
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
 
-/// Serves HTTP as a station of m servers whose service times are waited, not burnt
+/// Serves HTTP as a station of m servers with drawn service times, without using CPU
 ///
-/// Every GET and POST is one visit. Its answer tells waiting and service time. What a study
-/// measures of it can be compared with M/M/1 and M/M/m.
+/// Every GET and POST is one visit; the answer contains its waiting and service time. So
+/// measurements of it can be compared with M/M/1 and M/M/m.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve synthetic --listen 127.0.0.1:8080 --workers 2 --service exponential:5ms")]

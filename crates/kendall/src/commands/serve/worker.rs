@@ -24,10 +24,10 @@ const FOLDERS: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 
 /// Runs a worker of a build cluster
 ///
-/// It takes actions from the scheduler and runs as many at the same time as it has slots, each in a
-/// root of its own that shows its inputs and, read-only, the system's programs (/usr, /bin, /lib,
-/// /etc, /opt). As root it runs them as --run-as, so that they can change neither the worker nor
-/// each other's inputs; as any other user it needs user namespaces.
+/// It takes actions from the scheduler and runs one per slot, each in its own root directory with
+/// its inputs and, read-only, the system's programs (/usr, /bin, /lib, /etc, /opt). If the worker
+/// is root, actions run as --run-as, so that they can change neither the worker nor each other's
+/// inputs; otherwise the worker needs user namespaces.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve worker --scheduler 127.0.0.1:8981 --cache 127.0.0.1:8980 --slots 4 \
@@ -44,15 +44,15 @@ pub(crate) struct WorkerFlags {
     #[command(flatten)]
     peers: PeerFlags,
 
-    /// Actions at the same time
+    /// Actions that run at the same time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     slots: u16,
 
-    /// Name of the worker; without it, the machine's name and the process's number
+    /// Name of the worker; by default host name and process id
     #[arg(long)]
     name: Option<String>,
 
-    /// A platform property that actions may ask for; repeat it for each
+    /// A platform property that this worker offers; may be repeated
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
 
@@ -64,8 +64,8 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
     store_bytes: u64,
 
-    /// Whether actions run in namespaces and a root of their own; `none` where the system does not
-    /// allow it, and then an action sees the machine's files
+    /// Whether actions run in namespaces with their own root directory; use `none` if the system
+    /// does not permit that; actions then see the machine's files
     #[arg(long, value_enum, default_value_t)]
     isolation: Isolation,
 
@@ -77,7 +77,7 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "UID:GID", default_value = "65534:65534", value_parser = user)]
     run_as: (u32, u32),
 
-    /// A further folder that actions see, read-only; repeat it for each
+    /// A further folder that actions can read; may be repeated
     #[arg(long = "visible", value_name = "DIR")]
     visible: Vec<PathBuf>,
 
@@ -101,7 +101,7 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "N", default_value_t = 8192)]
     processes: u64,
 
-    /// How long the cache may be away before actions are given back
+    /// How long the cache may be unreachable before actions are returned
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_seconds)]
     cache_patience: Seconds,
 

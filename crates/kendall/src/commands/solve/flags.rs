@@ -44,7 +44,7 @@ pub(super) struct Flags {
     /// a in erlang, for erlang-b and erlang-c
     #[arg(long, value_name = "ERLANG")]
     offered_load: Option<f64>,
-    /// Probability of loss or waiting to stay below: finds the fewest servers (erlang-b, erlang-c)
+    /// Highest probability of loss or waiting: finds the fewest servers (erlang-b, erlang-c)
     #[arg(long, value_name = "P")]
     at_most: Option<f64>,
 }
@@ -92,7 +92,7 @@ impl Flags {
             let close = kendall_keys::closest(&kind, KNOWN)
                 .map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
             bail!(
-                "`{written}` is no kind of station, and there is no such file{close} (known are \
+                "`{written}` is not a kind of station, and there is no such file{close} (known are \
                  {}, or a file that ends in .toml or .json)",
                 KNOWN.join(", ")
             );
@@ -269,7 +269,7 @@ fn shape(text: &str, flag: &str) -> anyhow::Result<Value> {
         "erlang" => Some("stages"),
         "hyperexponential" | "lognormal" | "gamma" | "general" => Some("scv"),
         _ => bail!(
-            "{flag}: `{name}` is no shape; known are exponential, deterministic, erlang:STAGES, \
+            "{flag}: `{name}` is not a shape; known are exponential, deterministic, erlang:STAGES, \
              hyperexponential:SCV, lognormal:SCV, gamma:SCV and general:SCV"
         ),
     };

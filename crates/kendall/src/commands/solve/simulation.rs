@@ -20,13 +20,13 @@ pub(crate) struct SimulationFlags {
     /// Independent replications; below 5, one run is cut into batches instead
     #[arg(long, value_name = "N")]
     replications: Option<u32>,
-    /// Stops when mean response time and throughput are as certain as this, such as 1%
+    /// Stops when mean response time and throughput have this relative half-width, such as 1%
     #[arg(long, value_name = "SHARE")]
     until: Option<String>,
-    /// Stops after as many completed customers in any case
+    /// Stops after this many completed customers in any case
     #[arg(long, value_name = "N")]
     most_customers: Option<u64>,
-    /// Threads; all cores unless given. The answer does not depend on it
+    /// Threads; by default all cores. The answer does not depend on it
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
 }

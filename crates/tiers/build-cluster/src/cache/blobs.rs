@@ -289,7 +289,7 @@ pub(crate) fn parsed<M: prost::Message + Default>(
     let Some((bytes, _)) = fetch(partition, digest, moment, false)? else { return Ok(None) };
     match M::decode(bytes) {
         Ok(message) => Ok(Some(message)),
-        Err(_) => Err(Status::failed_precondition(format!("{digest} is no directory"))),
+        Err(_) => Err(Status::failed_precondition(format!("{digest} is not a directory"))),
     }
 }
 

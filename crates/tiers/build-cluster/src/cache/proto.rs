@@ -27,7 +27,7 @@ pub(crate) struct Malformed;
 
 impl From<Malformed> for Status {
     fn from(_: Malformed) -> Self {
-        Self::invalid_argument("the request is no message of the protocol")
+        Self::invalid_argument("the request is not a message of the protocol")
     }
 }
 

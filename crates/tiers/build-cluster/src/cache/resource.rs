@@ -25,7 +25,7 @@ impl<'a> Resource<'a> {
                 "[INSTANCE/]blobs/HASH/SIZE"
             };
             let shown: String = name.chars().take(200).collect();
-            Status::invalid_argument(format!("{shown:?} is no resource; write it as {form}"))
+            Status::invalid_argument(format!("{shown:?} is not a resource; write it as {form}"))
         };
         let words: Vec<&str> = name.split('/').collect();
         let keyword = if upload { "uploads" } else { "blobs" };

@@ -185,7 +185,7 @@ fn inlined(
     function: Function,
     result: &Bytes,
 ) -> Answered {
-    let damaged = |_| Status::data_loss("the stored result is no message");
+    let damaged = |_| Status::data_loss("the stored result is not a message");
     let mut result = re::ActionResult::decode(result.clone()).map_err(damaged)?;
     let mut left = INLINE_BYTES;
     let mut content = |digest: Option<&re::Digest>| -> Result<Vec<u8>, Status> {

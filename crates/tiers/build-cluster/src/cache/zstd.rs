@@ -19,7 +19,7 @@ pub(crate) fn compressed_fits(size: u64) -> bool {
 }
 
 fn malformed(error: &std::io::Error) -> Status {
-    Status::invalid_argument(format!("the content is no zstd: {error}"))
+    Status::invalid_argument(format!("the content is not zstd: {error}"))
 }
 
 /// A decoder that gives no more than was announced.

@@ -118,7 +118,7 @@ impl Front {
         match one.status.map_or(Code::Ok, |status| Code::from_i32(status.code)) {
             Code::Ok => M::decode(one.data.as_slice())
                 .map(Some)
-                .map_err(|_| Status::data_loss(format!("{digest} is no message of its kind"))),
+                .map_err(|_| Status::data_loss(format!("{digest} is not a message of its kind"))),
             Code::NotFound => Ok(None),
             code => Err(Status::new(code, format!("{digest} cannot be read"))),
         }
@@ -204,7 +204,9 @@ impl Front {
                     continue;
                 }
                 let directory: re::Directory = prost::Message::decode(one.data.as_slice())
-                    .map_err(|_| Status::invalid_argument(format!("{digest} is no directory")))?;
+                    .map_err(|_| {
+                        Status::invalid_argument(format!("{digest} is not a directory"))
+                    })?;
                 for child in &directory.directories {
                     let child = Digest::required(function, child.digest.as_ref())?;
                     if seen.insert(child) {

@@ -13,7 +13,7 @@ pub(super) enum PathError {
     #[error("the path {0:?} is malformed")]
     Malformed(String),
     /// The name of an entry is none.
-    #[error("{0:?} is no name of a file")]
+    #[error("{0:?} is not a file name")]
     Name(String),
 }
 

@@ -191,8 +191,9 @@ impl Slot {
         let directory = self.build.join(&order.directory);
         let path = order.environment.iter().find(|variable| variable.name == "PATH");
         let path = path.map_or(DEFAULT_PATH, |variable| &variable.value);
-        let program = find(name, &directory, path)
-            .ok_or_else(|| format!("{name:?} is not there, or is no program (PATH is {path:?})"))?;
+        let program = find(name, &directory, path).ok_or_else(|| {
+            format!("{name:?} is not there, or is not a program (PATH is {path:?})")
+        })?;
         let mut command = Command::new(program);
         command.arg0(name).args(&order.arguments[1..]).current_dir(directory).env_clear();
         command.envs(order.environment.iter().map(|variable| (&variable.name, &variable.value)));

@@ -23,7 +23,7 @@ async function call(path, options = {}) {
     response = await fetch("/api/" + path, { ...options, headers: { authorization: "Bearer " + token, "content-type": "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The queue does not answer; it is asked again.");
+    throw new Error("The queue does not answer; retrying.");
   }
   const answer = await response.json().catch(() => ({ error: "no JSON" }));
   if (!response.ok) throw new Error(answer.error || response.statusText);
@@ -108,10 +108,11 @@ function charts(where, q) {
   const now = points => points.length ? points[points.length - 1][1].toFixed(1) : "0.0";
   chart(where, "waiting: " + count(q.waiting, q.counted_up_to), [[mine.map(look => [look[0], look[1]]), "depth"]]);
   chart(where, "through this middleware: " + now(into) + "/s sent, " + now(out) + "/s taken", [[into, "in"], [out, "out"]]);
+  element("small", now(into) + "/s in, " + now(out) + "/s out", where);
 }
 
 const columns = {
-  queues: [["Id", "number"], ["Name"], ["Waiting", "number"], ["Leased", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Depth, rate"], ["Dead letters"], ["Kept for"], [""]],
+  queues: [["Id", "number"], ["Name"], ["Waiting", "number"], ["Leased", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Depth, rate"], ["Dead letters"], ["Retention"], [""]],
   clients: [["Id", "number"], ["Name"], ["Present"], ["Last hello"], [""]],
   messages: [["Id", "number"], ["Queue"], ["From"], ["To"], ["Priority", "number"], ["Sent"], ["State"], ["Content"], [""]],
 };
@@ -129,7 +130,7 @@ const fill = {
     menu(acts, [
       [q.paused ? "Resume" : "Pause…", "", q.queue_id, () => q.paused
         ? act("queues/" + q.queue_id + "/pause", { paused: false })
-        : sure("Pause “" + q.name + "”? It takes messages in and gives none out until it is resumed.", "queues/" + q.queue_id + "/pause", "POST", { paused: true })],
+        : sure("Pause “" + q.name + "”? It accepts messages but delivers none until it is resumed.", "queues/" + q.queue_id + "/pause", "POST", { paused: true })],
       ["Redrive dead letters…", "", q.queue_id, () => sure("Move the dead letters that wait in “" + q.name + "” back to the queues where they died?", "queues/" + q.queue_id + "/redrive", "POST")],
       ["Purge…", "bad", q.queue_id, () => sure("Drop every message that waits in “" + q.name + "”? Leased and delayed ones stay. This cannot be undone.", "queues/" + q.queue_id + "/purge", "POST")],
       ["Delete…", "bad", q.queue_id, () => sure("Delete the queue “" + q.name + "” and all its messages? This cannot be undone.", "queues/" + q.queue_id + "?with_messages=true", "DELETE")],
@@ -184,7 +185,7 @@ async function load(live) {
       if (rows.length < ROWS && next != null) {
         $("halt").classList.remove("hidden");
         $("where").textContent = "searching: " + rows.length + " found so far, up to id " + next.toLocaleString();
-        render(rows, "Nothing so far…");
+        render(rows, "Nothing found so far…");
         from = last = next;
       }
     } while (rows.length < ROWS && next != null && !(live && looked));
@@ -215,7 +216,7 @@ function controls() {
   $("next").disabled = next == null;
   $("previous").disabled = $("first").disabled = trail.length < 2;
 }
-function render(rows, nothing = "Nothing here.") {
+function render(rows, nothing = "None.") {
   const text = tab + nothing + JSON.stringify(rows, (key, value) => key === "sent" || key === "taken" ? undefined : value);
   if (text === shown) {
     // Charts move on while nothing else changes.
