@@ -118,6 +118,48 @@ fn a_fraction_states_its_confounding() {
     assert!(printed.contains("AB + CD"), "{printed}");
 }
 
+/// A covariate stands beside what was measured, in words and in JSON, and changes nothing of it; one that
+/// says nothing is named as not used.
+#[test]
+fn effects_at_one_value_of_a_covariate_stand_beside_those_as_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let scatter = |row: u32, salt: u32| {
+        let mixed = (row * 31 + salt).wrapping_mul(2_654_435_761).rotate_left(13);
+        f64::from(mixed.wrapping_mul(0x85eb_ca6b) >> 8) / f64::from(1_u32 << 24) - 0.5
+    };
+    let mut rows = String::from("workers,cache,rep,throughput,speed_ns,weather\n");
+    for row in 0..24_u32 {
+        let (a, b) = (row % 2, row / 2 % 2);
+        let speed = 1.0 + 0.3 * scatter(row, 7);
+        let value = (1_000.0 + 40.0 * f64::from(a)) * speed * (1.0 + 0.01 * scatter(row, 90));
+        let weather = 10.0 + scatter(row, 400);
+        rows += &format!("{a},{b},{},{value},{},{weather}\n", row / 4, 50e3 / speed);
+    }
+    let file = write(folder.path(), "drifting.csv", &rows).display().to_string();
+    let factors = ["--factors", "workers,cache", "--response", "throughput", "--blocks"];
+    let of = |more: &[&str]| {
+        let arguments = [&["design", "analyze", &file][..], &factors, more].concat();
+        let output = kendall(&arguments);
+        assert!(output.status.success(), "{output:?}");
+        text(&output)
+    };
+    let json = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&of(&[more, &["--format", "json"]].concat())).unwrap()
+    };
+    let printed = of(&["--covariate", "speed_ns"]);
+    assert!(printed.contains("Effects at one value of `speed_ns`"), "{printed}");
+    assert!(printed.contains("all else is as measured"), "{printed}");
+    let (plain, with) = (json(&[]), json(&["--covariate", "speed_ns"]));
+    assert_eq!(plain["fit"], with["fit"]);
+    assert!(plain.get("covariate").is_none());
+    let used = &with["covariate"]["used"];
+    assert!(used["narrower"].as_f64().unwrap() > 5.0, "{used}");
+    let not = of(&["--covariate", "weather"]);
+    assert!(not.contains("`weather` is not used: it explains no more of the error"), "{not}");
+    let missing = kendall(&[&["design", "analyze", &file, "--covariate", "moon"][..]].concat());
+    assert_eq!(missing.status.code(), Some(2));
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_with_code_2() {
     let folder = tempfile::tempdir().unwrap();

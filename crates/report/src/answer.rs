@@ -381,12 +381,37 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
         Err(error) => return cannot(error.to_string()),
     };
     match effects_in_words(&analysis) {
-        Ok(sentence) => {
+        Ok(mut sentence) => {
+            sentence.push_str(&at_one_speed(&analysis));
             let first = told_effects(&analysis).first().map(|term| term.label.clone());
             Found { sentence, told: true, about: fastest, next: next::levels(first.as_deref()) }
         }
-        Err(why) => cannot(why),
+        Err(why) => {
+            let mut found = cannot(why);
+            found.sentence.push_str(&at_one_speed(&analysis));
+            found
+        }
     }
+}
+
+/// What is told, or the largest effect of one factor, at one speed of the machine; empty where the
+/// probe of the runs narrows nothing.
+fn at_one_speed(analysis: &Analysis) -> String {
+    let Some(found) = effects::at_one_speed(analysis) else { return String::new() };
+    let of_one_factor =
+        |term: &&Term| term.factors.len() == 1 && found.effect(&term.name).is_some();
+    let terms = analysis.fit.terms.iter().filter(of_one_factor);
+    let Some(term) = terms.max_by(|a, b| a.share.total_cmp(&b.share)) else { return String::new() };
+    let Some(one) = found.effect(&term.name) else { return String::new() };
+    let effect = Some(one.effect.clone());
+    let there = Term { effect, multiplier: one.multiplier.clone(), ..term.clone() };
+    format!(
+        " At one speed of the machine, by the probe of each run, {}{}: intervals at least {:.1} times \
+         narrower; all else is as measured.",
+        term.label,
+        effect_in_words(&there).trim_start_matches(','),
+        found.narrower
+    )
 }
 
 /// The effects in a sentence; or why nobody can tell them.

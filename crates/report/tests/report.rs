@@ -358,6 +358,59 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     assert!(noisy.summary[1].contains("not significantly different from"), "{:?}", noisy.summary);
 }
 
+/// Runs that differ by a fifth since the machine's speed does: where the probe saw it, the effects at one
+/// speed stand beside those as measured, hold the truth (the same study on a machine that keeps its
+/// speed) and are narrower; nothing that was measured changes. A probe that says nothing is not used.
+#[test]
+fn effects_at_one_speed_stand_beside_those_as_measured() {
+    let study = |name: &str, spread: f64, probe| {
+        let (kept, guard) = folder(name);
+        let lines = "design = { model = \"additive\" }\n";
+        Synthetic { spread, probe, lines, ..Synthetic::two_level() }.store(&kept);
+        let report = kendall_report::analyze(&kept).unwrap();
+        drop(guard);
+        let effects = report.sections.iter().find(|section| section.id == "effects").unwrap();
+        let table = effects.tables().find(|table| table.id == "effects-throughput").unwrap();
+        let rows = serde_json::to_value(table).unwrap()["rows"].as_array().unwrap().clone();
+        let words = serde_json::to_string(&effects).unwrap();
+        (rows, words, report.answer.unwrap().answer)
+    };
+    let of = |rows: &[serde_json::Value], term: &str, column: &str| {
+        rows.iter().find(|row| row["term"] == term).unwrap()[column].clone()
+    };
+    let interval = |estimate: &serde_json::Value| {
+        let end = |key: &str| estimate["interval"][key].as_f64().unwrap();
+        (end("low"), end("high"))
+    };
+    let (truth, ..) = study("speed-truth", 1e-6, None);
+    let (plain, words, answer) = study("speed-off", 0.2, None);
+    assert!(!words.contains("speed of the machine") && !answer.contains("one speed"), "{answer}");
+    let (seen, words, answer) = study("speed-seen", 0.2, Some(true));
+    assert!(words.contains("beside those as measured"), "{words}");
+    assert!(answer.contains("At one speed of the machine"), "{answer}");
+    for term in ["A", "B", "C", "AB", "AC", "BC", "ABC"] {
+        for column in ["effect", "share", "f_ratio", "p_value", "significant"] {
+            assert_eq!(of(&plain, term, column), of(&seen, term, column), "{term} {column}");
+        }
+        let one = of(&seen, term, "at_one_speed");
+        // Where the speeds happened to differ between a term's levels there is none.
+        if one["interval"].is_null() {
+            continue;
+        }
+        let (low, high) = interval(&one);
+        let (wide_low, wide_high) = interval(&of(&seen, term, "effect"));
+        // Four times the half-width: seven intervals of 95 %, and an additive model of a speed that
+        // multiplies.
+        let center = of(&truth, term, "effect")["center"].as_f64().unwrap();
+        assert!((center - f64::midpoint(low, high)).abs() < 2.0 * (high - low), "{term}: {one}");
+        assert!(2.0 * (high - low) < wide_high - wide_low, "{term}: {one}");
+    }
+    let (blind, words, answer) = study("speed-blind", 0.2, Some(false));
+    assert!(words.contains("is not used: it explains no more"), "{words}");
+    assert!(!answer.contains("one speed"), "{answer}");
+    assert_eq!(plain, blind);
+}
+
 /// A load curve: what it carries at most with its interval, and where it saturates. With an
 /// objective: the highest load that still meets it; with one that cannot be met, that.
 #[test]

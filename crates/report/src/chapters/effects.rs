@@ -4,8 +4,8 @@
 mod signs;
 
 use kendall_stats::analysis::{
-    Analysis, AnalysisError, Fit, InteractionPlot, Model, Observation, Options, SumsKind,
-    Table as Experiment, Term, Verdict, analyze,
+    Analysis, AnalysisError, AtOneValue, Covariate, Fit, InteractionPlot, Model, Observation,
+    Options, SumsKind, Table as Experiment, Term, Verdict, analyze_with,
 };
 
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
@@ -58,7 +58,19 @@ const MOST_BARS: usize = 14;
 /// The analysis of the throughput.
 pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisError> {
     let [(_, value), _] = responses();
-    analyze(&experiment(data, value), &options(data))
+    analyzed(data, value)
+}
+
+fn analyzed(data: &Observations, value: Value) -> Result<Analysis, AnalysisError> {
+    let speeds = speeds(data);
+    analyze_with(&experiment(data, value), &options(data), &[], speeds.as_deref())
+}
+
+/// What a unit of the speed probe took in every run, in the order of [`experiment`]; `None` where not
+/// all runs have it.
+fn speeds(data: &Observations) -> Option<Vec<f64>> {
+    let repetitions = data.configurations.iter().flat_map(|one| &one.repetitions);
+    repetitions.map(|repetition| repetition.run.speed_unit_ns).collect()
 }
 
 /// Shares of the variation of the throughput.
@@ -87,7 +99,7 @@ fn chapter(data: &Observations) -> Option<Section> {
     let mut any = false;
     for (response, value) in &responses() {
         section.heading(format!("Effects on the {}", response.name));
-        match analyze(&experiment(data, *value), &options(data)) {
+        match analyzed(data, *value) {
             Ok(analysis) => {
                 any = true;
                 explain(&mut section, response, &analysis);
@@ -167,6 +179,9 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     }
     section.plot(shares(response, &analysis.fit));
     section.table(table(response, analysis));
+    if let Some(covariate) = &analysis.covariate {
+        section.text(speed_in_words(covariate));
+    }
     if let Some(signs) = signs::table(response, analysis) {
         section.table(signs.folded());
     }
@@ -200,6 +215,39 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
         section.blocks.push(Block::PlotPair(Box::new(pair)));
     }
     section.table(cells(response, analysis));
+}
+
+/// The effects at one speed of the machine, if there are such.
+pub(crate) fn at_one_speed(analysis: &Analysis) -> Option<&AtOneValue> {
+    match analysis.covariate.as_ref()? {
+        Covariate::Used(found) => Some(found),
+        Covariate::NotUsed(_) => None,
+    }
+}
+
+/// What the speed probe of the runs does for the effects.
+fn speed_in_words(covariate: &Covariate) -> String {
+    let found = match covariate {
+        Covariate::NotUsed(why) => {
+            return format!("The machine's speed, by the probe of each run, is not used: {why}.");
+        }
+        Covariate::Used(found) => found,
+    };
+    let moved = if found.moved.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " There is none for {}, whose levels differ in the probe itself: that may be what they do.",
+            found.moved.join(", ")
+        )
+    };
+    format!(
+        "The effects at one speed of the machine, by the probe of each run, stand beside those as \
+         measured: a probe that takes 1 % longer goes with {} of the response, and the intervals are at \
+         least {:.1} times narrower. All other numbers, shares and tests are as measured.{moved}",
+        number::signed_percent(found.slope / 100.0),
+        found.narrower
+    )
 }
 
 fn capital(text: &str) -> String {
@@ -289,6 +337,10 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
     if multiplicative {
         table = table.column("multiplier", "Times", Unit::Plain(3));
     }
+    let at_one_speed = at_one_speed(analysis);
+    if at_one_speed.is_some() {
+        table = table.column("at_one_speed", with_unit("At one speed", label), unit);
+    }
     table = table
         .column("share", "Variation (%)", Unit::Percent)
         .column("degrees", "df", Unit::Count)
@@ -311,6 +363,10 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
         if multiplicative {
             row.push(Cell::estimate_or(term.multiplier.as_ref(), "more than two levels"));
         }
+        if let Some(found) = at_one_speed {
+            let effect = found.effect(&term.name).map(|one| &one.effect);
+            row.push(Cell::estimate_or(effect, "not to be had"));
+        }
         let told = term.significant.map_or("", |yes| if yes { "yes" } else { "no" });
         row.extend([
             term.share.into(),
@@ -322,16 +378,15 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
         ]);
         table.push(row);
     }
-    error_row(&mut table, &analysis.fit, multiplicative);
+    error_row(&mut table, &analysis.fit);
     table
 }
 
-fn error_row(table: &mut Table, fit: &Fit, multiplicative: bool) {
+fn error_row(table: &mut Table, fit: &Fit) {
     let Some(error) = &fit.error else { return };
-    let mut row = vec!["e".into(), "error".into(), Cell::Empty(String::new())];
-    if multiplicative {
-        row.push(Cell::Empty(String::new()));
-    }
+    let mut row = vec!["e".into(), "error".into()];
+    let before = table.columns.iter().take_while(|column| column.key != "share").count();
+    row.resize(before, Cell::Empty(String::new()));
     row.extend([error.share.into(), kendall_units::exact_f64(error.degrees).into()]);
     row.resize(table.columns.len(), Cell::Empty(String::new()));
     table.push(row);

@@ -42,6 +42,8 @@ pub(crate) struct Synthetic {
     pub(crate) others: f64,
     /// Further lines at the top of the study file.
     pub(crate) lines: &'static str,
+    /// Whether the runs have a speed probe, and whether it sees what they differ by (to a thousandth).
+    pub(crate) probe: Option<bool>,
 }
 
 impl Synthetic {
@@ -62,6 +64,7 @@ impl Synthetic {
             spread: 0.01,
             others: 0.0025,
             lines: "",
+            probe: None,
         }
     }
 
@@ -162,6 +165,20 @@ impl Synthetic {
         })
     }
 
+    fn unit_ns(&self, configuration: u32, repetition: u32) -> Option<f64> {
+        let number = configuration * 31 + repetition;
+        let apart = |scale: f64, number: u32| 1.0 + scale * (noise(number) - 0.5);
+        // The slower the machine, the longer a unit takes.
+        let sees = |sees: bool| {
+            if sees {
+                50_000.0 / apart(self.spread, number) * apart(0.002, number + 5_000)
+            } else {
+                50_000.0 * apart(self.spread, number + 9_000)
+            }
+        };
+        self.probe.map(sees)
+    }
+
     fn run(&self, configuration: usize, repetition: u32, position: u32, levels: &[f64]) -> Run {
         let factors = self.factors.iter().zip(levels).map(|((key, all), &value)| FactorLevel {
             factor: (*key).to_owned(),
@@ -201,7 +218,7 @@ impl Synthetic {
                 rule: "1 s cut at either end".to_owned(),
             }),
             purpose: kendall_store::Purpose::Design,
-            speed_unit_ns: None,
+            speed_unit_ns: self.unit_ns(u32::try_from(configuration).unwrap(), repetition),
         }
     }
 }

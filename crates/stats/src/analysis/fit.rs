@@ -225,10 +225,7 @@ pub(super) fn fit(
         Model::Additive => rows.values.clone(),
         Model::Multiplicative => rows.values.iter().map(|value| value.log10()).collect(),
     };
-    let (mut matrix, mut left_out) = choose_terms(layout, rows)?;
-    if !pooled.is_empty() {
-        matrix = without(layout, rows, &matrix, pooled, &mut left_out)?;
-    }
+    let (matrix, left_out) = matrix_of(layout, rows, pooled)?;
     let mut solution = matrix.solve(&response);
     let centers = Centers::of(rows, model);
     solution.error_sum_of_squares += centers.error.0;
@@ -245,6 +242,19 @@ pub(super) fn fit(
     };
     context.variances = (matrix.width() <= MOST_LEFT_OUT).then(|| matrix.variances());
     Ok(context.fit(&response, left_out))
+}
+
+/// The terms that are fitted, and the names of those that are not.
+pub(super) fn matrix_of(
+    layout: &Layout,
+    rows: &Rows,
+    pooled: &[String],
+) -> Result<(Matrix, Vec<String>), AnalysisError> {
+    let (mut matrix, mut left_out) = choose_terms(layout, rows)?;
+    if !pooled.is_empty() {
+        matrix = without(layout, rows, &matrix, pooled, &mut left_out)?;
+    }
+    Ok((matrix, left_out))
 }
 
 fn confounded(rows: &Rows) -> AnalysisError {
@@ -347,7 +357,7 @@ fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     }
 }
 
-fn name(layout: &Layout, rows: &Rows, factors: &[usize]) -> String {
+pub(super) fn name(layout: &Layout, rows: &Rows, factors: &[usize]) -> String {
     if factors == [rows.factors] {
         return "blocks".to_owned();
     }

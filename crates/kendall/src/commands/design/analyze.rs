@@ -47,8 +47,12 @@ pub(super) struct Analyze {
     /// interactions of three factors and more
     #[arg(long, value_name = "TERM,…", value_delimiter = ',')]
     pool: Vec<String>,
+    /// Column of something else that was measured in every run, such as the machine's speed: where it
+    /// explains part of the error, the effects at one value of it stand beside those as measured
+    #[arg(long, value_name = "COLUMN")]
+    covariate: Option<String>,
     /// Fits a quadratic surface over factors that are numbers, instead of effects of levels
-    #[arg(long, conflicts_with_all = ["blocks", "pool", "out"])]
+    #[arg(long, conflicts_with_all = ["blocks", "pool", "out", "covariate"])]
     surface: bool,
     /// How effects combine
     #[arg(long, value_enum, default_value_t)]
@@ -78,7 +82,8 @@ enum Model {
 impl Analyze {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let csv = Csv::read(&self.file).map_err(|error| exit_with(Exit::Refused, error))?;
-        let (table, skipped) = self.table(&csv).map_err(|error| exit_with(Exit::Refused, error))?;
+        let (table, covariate, skipped) =
+            self.table(&csv).map_err(|error| exit_with(Exit::Refused, error))?;
         if self.surface {
             return self.print_surface(&table);
         }
@@ -91,7 +96,8 @@ impl Analyze {
             confidence: self.confidence,
             blocks: self.blocks,
         };
-        let analysis = analysis::analyze_pooled(&table, &options, &self.pool)
+        let covariate = covariate.as_deref();
+        let analysis = analysis::analyze_with(&table, &options, &self.pool, covariate)
             .map_err(|error| exit_with(Exit::Refused, error))?;
         if skipped > 0 {
             output::note(&format!("{skipped} rows have no response and count as not measured"));
@@ -104,7 +110,10 @@ impl Analyze {
             output::note(&format!("figures: {}", written.html.display()));
         }
         match self.format {
-            Format::Human => output::result(&tables::human(&analysis, &self.response)),
+            Format::Human => {
+                let covariate = self.covariate.as_deref().unwrap_or_default();
+                output::result(&tables::human(&analysis, &self.response, covariate));
+            }
             Format::Json => output::json(&analysis)?,
         }
         Ok(Exit::Done)
@@ -120,9 +129,10 @@ impl Analyze {
         Ok(Exit::Done)
     }
 
-    /// The runs that have a response, and how many have none.
-    fn table(&self, csv: &Csv) -> Result<(Table, usize), CsvError> {
+    /// The runs that have a response, their covariate, and how many have none.
+    fn table(&self, csv: &Csv) -> Result<(Table, Option<Vec<f64>>, usize), CsvError> {
         let response = csv.column(&self.response)?;
+        let covariate = self.covariate.as_ref().map(|name| csv.column(name)).transpose()?;
         let is_factor = |name: &str| self.factors.iter().any(|factor| factor == name);
         let usual = || REPETITION.iter().filter(|name| !is_factor(name)).find_map(|n| csv.find(n));
         let replicate = match &self.replicate {
@@ -134,14 +144,20 @@ impl Analyze {
         let factors: Vec<usize> = if self.factors.is_empty() {
             (0..csv.header.len())
                 .filter(|column| *column != response && Some(*column) != replicate)
+                .filter(|column| Some(*column) != covariate)
                 .filter(|column| !BESIDE.contains(&csv.header[*column].as_str()))
                 .collect()
         } else {
             self.factors.iter().map(|name| csv.column(name)).collect::<Result<_, _>>()?
         };
         let mut observations = Vec::new();
+        let mut beside = covariate.map(|_| Vec::new());
         for row in &csv.rows {
             let Some(value) = csv.number(row, response)? else { continue };
+            if let (Some(column), Some(values)) = (covariate, &mut beside) {
+                // A run without it is one below 0: the covariate is then not used, and says why.
+                values.push(csv.number(row, column)?.unwrap_or(-1.0));
+            }
             observations.push(Observation {
                 levels: factors.iter().map(|column| row.1[*column].clone()).collect(),
                 block: replicate.map(|column| row.1[column].clone()),
@@ -151,6 +167,6 @@ impl Analyze {
         }
         let skipped = csv.rows.len() - observations.len();
         let factors = factors.iter().map(|column| csv.header[*column].clone()).collect();
-        Ok((Table { factors, observations }, skipped))
+        Ok((Table { factors, observations }, beside, skipped))
     }
 }

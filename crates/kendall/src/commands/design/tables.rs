@@ -3,7 +3,9 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use kendall_stats::analysis::surface::{Nature, Surface};
-use kendall_stats::analysis::{Analysis, Fit, Model, SignTable, SumsKind, Term, Verdict};
+use kendall_stats::analysis::{
+    Analysis, Covariate, Fit, Model, SignTable, SumsKind, Term, Verdict,
+};
 use kendall_stats::estimate::{Estimate, figures};
 
 /// Rows of a table of cells beyond which it no longer helps.
@@ -53,7 +55,7 @@ fn heading(text: &mut String, words: &str) {
     note(text, words);
 }
 
-pub(super) fn human(analysis: &Analysis, response: &str) -> String {
+pub(super) fn human(analysis: &Analysis, response: &str, covariate: &str) -> String {
     let mut text = summary(analysis, response);
     if let Some(signs) = &analysis.sign_table {
         heading(&mut text, "Sign table (means of the responses as measured)");
@@ -61,6 +63,7 @@ pub(super) fn human(analysis: &Analysis, response: &str) -> String {
     }
     heading(&mut text, "Effects and allocation of variation");
     text.push_str(&effects(analysis));
+    at_one_value(&mut text, analysis, covariate);
     level_effects(&mut text, &analysis.fit);
     contrasts(&mut text, &analysis.fit);
     needed(&mut text, analysis);
@@ -204,6 +207,44 @@ fn effects(analysis: &Analysis) -> String {
     }
     below_effects(&mut text, fit);
     text
+}
+
+/// The effects at one value of a covariate, beside those as measured.
+fn at_one_value(text: &mut String, analysis: &Analysis, covariate: &str) {
+    let found = match &analysis.covariate {
+        None => return,
+        Some(Covariate::NotUsed(why)) => {
+            return note(text, &format!("`{covariate}` is not used: {why}"));
+        }
+        Some(Covariate::Used(found)) => found,
+    };
+    heading(
+        text,
+        &format!(
+            "Effects at one value of `{covariate}` (a per cent more goes with {:+.2} % of the response, p \
+             {}): intervals at least {:.1} times narrower; all else is as measured",
+            found.slope,
+            p_value(found.p_value),
+            found.narrower
+        ),
+    );
+    let multiplicative = analysis.model == Model::Multiplicative;
+    let mut header = vec!["term", if multiplicative { "q (log10)" } else { "effect q" }, "±"];
+    header.extend(["as measured", "±"]);
+    let header: Vec<String> = header.into_iter().map(str::to_owned).collect();
+    let scale = analysis.fit.mean.center;
+    let rows = analysis.fit.terms.iter().filter_map(|term| {
+        let one = found.effect(&term.name)?;
+        let mut row = vec![term.name.clone()];
+        row.extend(effect_cells(Some(&one.effect), scale));
+        row.extend(effect_cells(term.effect.as_ref(), scale));
+        Some(row)
+    });
+    text.push_str(&grid(&header, rows));
+    if !found.moved.is_empty() {
+        let terms = found.moved.join(", ");
+        note(text, &format!("Not for {terms}: the levels differ in `{covariate}` itself"));
+    }
 }
 
 /// Totals, deviations, and what the terms stand for.
