@@ -90,8 +90,8 @@ fn what_fails_names_what_to_do() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("--body-file body.json"), "{said}");
     // Plain HTTP where TLS was asked for.
-    let server = Server::start();
-    let output = load(&[&format!("https://{}/", server.address), "-n", "1"]);
+    let (_server, url) = server();
+    let output = load(&[&url.replacen("http:", "https:", 1), "-n", "1"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("does not answer with TLS") && said.contains("http://"), "{said}");

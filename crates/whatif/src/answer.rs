@@ -100,7 +100,9 @@ pub enum AskError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A host that is not there.
-    #[error("`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}")]
+    #[error(
+        "`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}"
+    )]
     NoHost {
         /// As it was asked.
         name: String,

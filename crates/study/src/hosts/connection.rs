@@ -230,8 +230,7 @@ impl Connection {
         let brought = bootstrap
             .map_or(Ok(()), |(bootstrap, program)| self.bring(bootstrap, program, interrupted));
         let hello = brought.and_then(|()| {
-            let hello =
-                self.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
+            let hello = self.await_first(HELLO_DEADLINE, interrupted, |state| state.hello.clone());
             hello.map_err(|said| match bootstrap {
                 Some((bootstrap, _)) => bootstrap.remedy(&said),
                 None => said,

@@ -350,7 +350,7 @@ impl<P, R> Board<P, R> {
         submission: Submission<P>,
         now_ns: u64,
     ) -> Result<OperationId, Refusal> {
-        self.make_room(now_ns)?;
+        self.make_room()?;
         let merged = submission.merge.then(|| self.in_flight.get(&submission.key).copied());
         let orphan = submission.merge.then(|| self.orphans.get(&submission.key).copied());
         let id = OperationId(self.number());
@@ -392,7 +392,7 @@ impl<P, R> Board<P, R> {
         Ok(id)
     }
 
-    fn make_room(&mut self, now_ns: u64) -> Result<(), Refusal> {
+    fn make_room(&mut self) -> Result<(), Refusal> {
         if self.operations.len() >= self.limits.operations {
             self.forget_one();
         }
