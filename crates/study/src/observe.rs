@@ -648,13 +648,14 @@ mod tests {
     use crate::hosts::Pipe;
     use crate::hosts::protocol::{Hello, Line, Outcome, Request};
 
-    /// An agent that counts what it is asked to look at, until its input ends.
+    /// An agent that counts what it is asked to look at, until it is told goodbye.
     fn counting(far: &UnixStream) {
         let say = |line: &Line| writeln!(&mut &*far, "{}", serde_json::to_string(line).unwrap());
         say(&Line::Hello(Hello::default())).unwrap();
         let mut looks = 0;
         for line in BufReader::new(far).lines().map_while(Result::ok) {
             let Request { id, what } = serde_json::from_str(&line).unwrap();
+            let bye = what == What::Bye;
             let outcome = match what {
                 What::Clock => Outcome::ClockNs(monotonic_ns()),
                 What::Look { .. } => {
@@ -665,8 +666,10 @@ mod tests {
                 }
                 _ => Outcome::Ok(json!(true)),
             };
-            // Who says goodbye does not wait for more.
             say(&Line::Answer { id, outcome }).unwrap_or_default();
+            if bye {
+                return;
+            }
         }
     }
 
