@@ -221,6 +221,56 @@ fn nobody_arriving_is_an_answer() {
     let arguments = ["solve", "mm1", "--arrival-rate", "0/s", "--service-rate", "5/s"];
     let answer = json(&[&arguments[..], &["--format", "json"]].concat());
     assert_eq!(answer["stations"][0]["utilization"], 0.0, "{answer}");
+    // Nor does a limit matter that nobody meets: these asked for a simulation.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.json");
+    let path = path.to_str().unwrap();
+    let solve = |text: &str| {
+        std::fs::write(path, text).unwrap();
+        json(&["solve", path, "--format", "json"])
+    };
+    let nobody = r#""arrival_rate_per_s": 0, "service_rate_per_s": 5"#;
+    for kind in [
+        r#""kind": "M/M/1/5""#,
+        r#""kind": "M/G/1/4", "service_scv": 2"#,
+        r#""kind": "M/M/3/3""#,
+        r#""kind": "M/M/2+M", "patience_time_s": 1"#,
+        r#""kind": "M^[x]/M/1", "batch_size": 3"#,
+        r#""kind": "M/M/2", "join_probabilities": [1, 0.5]"#,
+    ] {
+        let answer = solve(&format!("{{ {kind}, {nobody} }}"));
+        let outputs = &answer["outputs"];
+        assert_eq!(outputs["mean_jobs"]["value"], 0.0, "{kind}: {answer}");
+        assert_eq!(outputs["ln_p0"]["value"], 0.0, "{kind}: {answer}");
+    }
+    // A class of which nobody comes waits as its first one would: Cobham with λ = 0 and 0.5, E[S²] =
+    // 2, R₀ = 0.5; the first of two waits R₀, the second R₀/(1 − 0.5)².
+    for (idle, wait) in [(0, 0.5), (1, 2.0)] {
+        let class = |number: usize| {
+            let rate = if number == idle { 0.0 } else { 0.5 };
+            format!(
+                r#"{{ "name": "c{number}", "priority": {}, "arrival_rate_per_s": {rate},
+                "service_time_s": 1, "service_scv": 1 }}"#,
+                number + 1
+            )
+        };
+        let classes = [class(0), class(1)].join(", ");
+        let answer = solve(&format!(r#"{{ "kind": "M/G/1-priority", "classes": [{classes}] }}"#));
+        let found = answer["outputs"]["mean_wait_by_class"]["value"][idle].as_f64();
+        assert_eq!(found, Some(wait), "{answer}");
+    }
+}
+
+/// TOML refuses a key that is there twice; JSON took the second in silence.
+#[test]
+fn a_key_that_is_there_twice_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.json");
+    let text = "{ \"kind\": \"M/M/1\", \"arrival_rate_per_s\": 5,\n\"arrival_rate_per_s\": 8,\n\
+                \"service_rate_per_s\": 10 }";
+    std::fs::write(&path, text).unwrap();
+    let text = refusal(&["solve", path.to_str().unwrap()]);
+    assert!(text.contains("m.json:2: arrival_rate_per_s: is there twice"), "{text}");
 }
 
 #[test]

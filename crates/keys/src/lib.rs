@@ -18,4 +18,4 @@ pub use key::{Form, Key, Keys, Need, Quantity};
 pub use lines::{Lines, bracketed, join, line_of};
 pub use list::{markdown, schema};
 pub use section::{Problem, Section};
-pub use value::{from_json, text_of};
+pub use value::{from_json, json_document, text_of};

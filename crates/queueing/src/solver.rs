@@ -353,6 +353,11 @@ fn percentiles(model: &Model, solution: &mut Solution) -> Result<(), SolveError>
 
 /// What only a simulation can do, in a network.
 fn refuse_features(model: &Model) -> Result<(), SolveError> {
+    let nobody = |class: &crate::model::Class| class.is_open() && class.arrival_rate_per_s() <= 0.0;
+    if model.classes.iter().all(nobody) {
+        // Where nobody comes, no limit is met, and nobody waits for anybody.
+        return Ok(());
+    }
     let needs = |feature, station: &Station| {
         Err(SolveError::NeedsSimulation { feature, station: station.name.clone() })
     };

@@ -539,6 +539,7 @@ fn idle(model: &Model, solution: &Solution, unit: Unit) -> Answer {
         && arrival_rate_per_s <= 0.0
     {
         answer.number("p0", 1.0, "1");
+        answer.number("ln_p0", 0.0, "1");
         answer.number("mean_queue", 0.0, "jobs");
         answer.number("p_queueing", 0.0, "1");
         answer.number("p_loss", 0.0, "1");

@@ -39,7 +39,9 @@ pub(super) fn solve(model: &Model, solver: Solver) -> Result<Option<Solution>, S
         };
         return Ok(solved.map(|solved| wrap(model, solved)));
     }
-    if model.classes.iter().all(|class| class.arrival_rate_per_s() > 0.0) {
+    // A class of which nobody comes still has a place in the order: what its first one would see.
+    let rates = || model.classes.iter().map(Class::arrival_rate_per_s);
+    if model.classes.iter().all(Class::is_open) && rates().any(|rate| rate > 0.0) {
         return several_open(model).map_err(failed);
     }
     Ok(None)

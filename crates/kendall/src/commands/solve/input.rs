@@ -46,8 +46,8 @@ impl File {
                 toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
             (toml::Value::Table(table), Lines::of(&text))
         } else {
-            let json: Value =
-                serde_json::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+            let json = kendall_keys::json_document(&text)
+                .map_err(|error| anyhow!("{name}:{}: {error}", error.line()))?;
             let lines = Lines::of_json(&text);
             let value = kendall_keys::from_json("", &json)
                 .map_err(|problem| at(name, &lines, &problem.key, &problem))?;
