@@ -508,9 +508,9 @@ impl Search {
             * (1.0 / exact_f64(kept.len()) + 1.0 / exact_f64(confirmed.at_best.len())).sqrt();
         let confidence = self.settings.rule.confidence;
         let half = t_two_sided(confidence, degrees.max(1.0)) * error;
-        let interval =
-            Interval { low: center * (-half).exp(), high: center * half.exp(), confidence };
-        Some(Beyond { load: *load, ratio: Estimate::with_interval(center, interval) })
+        let log = center.ln();
+        let interval = Interval::around(log, half, confidence);
+        Some(Beyond { load: *load, ratio: Estimate::with_interval(log, interval).map(f64::exp) })
     }
 
     /// N* = low · X(best) / X(low), with the interval of a ratio of means on the log scale.

@@ -69,13 +69,10 @@ pub fn at_one_value(
     let without = (interval.high / interval.low).ln() / 2.0;
     (half > 0.0 && without / half >= NOTABLY).then(|| AtOneValue {
         ratio: Estimate::with_interval(
-            fit.difference.exp(),
-            Interval {
-                low: (fit.difference - half).exp(),
-                high: (fit.difference + half).exp(),
-                confidence,
-            },
-        ),
+            fit.difference,
+            Interval::around(fit.difference, half, confidence),
+        )
+        .map(f64::exp),
         narrower: without / half,
         slope: fit.slope,
     })

@@ -104,9 +104,7 @@ impl StoppingRule {
     /// Fixed-width sequential intervals: Chow, Robbins 1965; [Law, Kelton 2000 §9.4.1]. The margin
     /// for few repetitions is ours, see `docs/methodology.md`.
     pub fn decide(&self, values: &[f64]) -> Result<Decision, RuleError> {
-        // Enough of its own carry it, whatever they show.
-        let few = if exact_f64(values.len()) < exact_f64(EVIDENCE) { values } else { &[] };
-        self.decide_among(values, Evidence::of(self, [few]))
+        self.decide_among(values, Evidence::of(self, [values]))
     }
 
     /// As [`decide`](Self::decide), for one of several configurations that were run side by side:
@@ -217,20 +215,6 @@ impl Evidence {
             runs: evidence.runs + whole_u64(exact_f64(values.len())),
             disturbed: evidence.disturbed || rule.shows_disturbance(values),
         })
-    }
-
-    /// How likely so many runs would have shown nothing of a disturbance that hits a run with
-    /// probability `share`.
-    ///
-    /// # Example
-    /// ```
-    /// use kendall_stats::stopping::{EVIDENCE, Evidence};
-    /// assert!((Evidence::unseen(3, 0.2) - 0.512).abs() < 1e-12);
-    /// assert!(Evidence::unseen(EVIDENCE, 0.2) < 0.02);
-    /// ```
-    #[must_use]
-    pub fn unseen(runs: u64, share: f64) -> f64 {
-        (1.0 - share).powf(exact_f64(runs))
     }
 }
 

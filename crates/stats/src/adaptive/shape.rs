@@ -44,6 +44,8 @@ const MISFIT: f64 = 1.5;
 /// Trials around the best parameters of a family, and for each end of each interval.
 const TRIALS: usize = 600;
 const TRIALS_OF_AN_END: usize = 300;
+/// The first steps of those, by parameter.
+const STEPS_OF_AN_END: Parameters = [0.3, 0.15, 0.3];
 
 /// Fitted shape of a curve.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -172,8 +174,6 @@ struct Fitted {
     family: Family,
     parameters: Parameters,
     squares: f64,
-    /// Steps of the last trials, by parameter.
-    steps: Parameters,
     criterion: f64,
     deviation: f64,
     degrees: f64,
@@ -207,7 +207,6 @@ impl Fitted {
             family,
             parameters: best,
             squares,
-            steps: [0.3, 0.15, 0.3],
             criterion: data.runs * (squares / data.runs).ln() + 2.0 * parameters + correction,
             deviation: (squares / degrees).sqrt(),
             degrees,
@@ -431,7 +430,7 @@ impl Data {
             let mut chance = Trials::new();
             let mut best = fitted.parameters;
             let mut reached = value(&best, sign).unwrap_or(f64::NAN);
-            let mut steps = fitted.steps;
+            let mut steps = STEPS_OF_AN_END;
             for trial in 0..TRIALS_OF_AN_END {
                 if trial % 60 == 59 {
                     steps = steps.map(|step| 0.5 * step);
