@@ -119,6 +119,13 @@ fn check(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
     if let Some(fields) = value.as_object() {
         for (key, field) in fields {
             let path = format!("{path}.{key}");
+            // Our patterns are plain texts.
+            let patterns = schema["patternProperties"].as_object();
+            let mut patterns = patterns.into_iter().flatten();
+            if let Some((_, own)) = patterns.find(|(pattern, _)| key.contains(pattern.as_str())) {
+                check(field, own, &path)?;
+                continue;
+            }
             match (&schema["properties"][key], &schema["additionalProperties"]) {
                 (Value::Null, Value::Bool(false)) => {
                     return Err(format!("{path}: not in the schema"));
@@ -173,6 +180,16 @@ fn the_schema_of_studies_holds_every_study_that_comes_with_the_program() {
     assert!(count >= 25, "{count}");
     let wrong = "name = 'a'\n[system]\nkind = 'memcached'\nserver = 2";
     assert!(check(&toml::from_str(wrong).unwrap(), &schema, "wrong").is_err());
+    let varied = |levels: &str| {
+        let study = format!("name = 'a'\n[system]\nkind = 'memcached'\n[factors]\n{levels}");
+        check(&toml::from_str(&study).unwrap(), &schema, "factors")
+    };
+    for levels in ["'a, b' = [[1, 2], [3, 4]]", "'a, b' = { low = [1, 2] }", "a = 'same as b'"] {
+        varied(levels).unwrap();
+    }
+    for levels in ["'a, b' = [1, 2]", "'a, b' = 'same as c'", "a = 3", "a = { from = 1 }"] {
+        assert!(varied(levels).is_err(), "{levels}");
+    }
 }
 
 /// The study that the documents open with is a study.

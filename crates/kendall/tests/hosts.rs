@@ -168,6 +168,8 @@ fn a_study_over_two_hosts_says_where_everything_ran() {
     assert_eq!((&ways[0]["tier"], &ways[0]["count"]), (&"synthetic".into(), &50.into()));
     let least = ways[0]["least_s"].as_f64().unwrap();
     assert!(least > 0.0 && least < 0.001 && ways[0]["median_s"].as_f64().unwrap() >= least);
+    let probed = |key: &str| ways[0]["probe"][key].as_f64().unwrap();
+    assert!(probed("round_trip_p50_s") > 0.0 && probed("bytes_per_s") > 0.0, "{ways:?}");
     // 4 clients, 1 ms of service, a link of 1 ms each way: 3 ms at least, in every answer.
     let measured = results.measured(run.id).unwrap();
     assert!(measured.throughput_per_s < 4.0 / 0.003, "{}", measured.throughput_per_s);

@@ -49,6 +49,28 @@ fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
     assert!(text.lines().any(|line| line.starts_with("response_time_p99_s,0.0")), "{text}");
 }
 
+/// Several URLs are instances of one service: connections take them in turn, and what is no such
+/// instance is refused.
+#[test]
+fn several_urls_are_loaded_in_turn() {
+    let (one, two) = (Server::start(), Server::start());
+    let urls = [format!("http://{}/", one.address), format!("http://{}/", two.address)];
+    let output = load(&[&urls[0], &urls[1], "-c", "2", "-n", "40", "--quiet", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{json:#}");
+    let text = json.to_string();
+    assert!(text.contains(&one.address) && text.contains(&two.address), "{json:#}");
+    for (other, part) in [
+        (format!("http://{}/else", two.address), "another scheme or path"),
+        (format!("https://{}/", two.address), "another scheme or path"),
+    ] {
+        let output = load(&[&urls[0], &other, "-c", "2", "-n", "2", "--quiet"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
+}
+
 /// A long enough one has them: of throughput and mean in any case.
 #[test]
 fn eleven_seconds_carry_intervals_that_hold_their_centers() {

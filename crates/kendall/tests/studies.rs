@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use kendall_protocols::snapshot::counted;
 use kendall_stats::estimate::Caveat;
 use kendall_store::{Extent, Results, Status};
 use kendall_study::StudyFile;
@@ -381,6 +382,32 @@ fn compute_mm1() {
     runs_at_toy_size("compute/mm1.toml");
 }
 
+/// Connections take the instances in turn, so that each serves its share.
+#[test]
+fn compute_in_several_instances() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("instances.toml");
+    let text = "name = 'instances'\n[system]\nkind = 'compute'\ninstances = 2\n\
+                [workload]\npath = '/compute?size=4&exponent=2'\nclients = 4\n\
+                [measure]\nduration = '1s'\nrepetitions = 1\nwarm_up = '0s'\ncool_down = '0s'\n";
+    std::fs::write(&file, text).unwrap();
+    let out = folder.path().join("out");
+    let output = kendall().arg("run").arg(&file).arg("--out").arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{said}");
+    let results = Results::open(&out).unwrap();
+    let record = results.record(results.runs().unwrap()[0].id).unwrap();
+    let completed: Vec<u64> = record
+        .tiers
+        .iter()
+        .flat_map(|tier| &tier.periods)
+        .filter(|period| period.extent == Extent::Whole)
+        .map(kendall_store::TierPeriod::completions)
+        .collect();
+    assert_eq!(completed.len(), 2, "{said}");
+    assert!(completed.iter().all(|count| *count > 0), "{completed:?}");
+}
+
 #[test]
 fn compute_cache() {
     runs_at_toy_size("compute/cache.toml");
@@ -512,6 +539,7 @@ fn open_folder() -> tempfile::TempDir {
 /// and nothing of the database is left.
 fn runs_with_a_queue(file: &str) {
     let (folder, results) = runs_in(open_folder(), file);
+    let mut told = 0;
     for run in results.runs().unwrap() {
         let record = results.record(run.id).unwrap();
         let operations = || record.generators.iter().flat_map(|generator| &generator.operations);
@@ -532,7 +560,11 @@ fn runs_with_a_queue(file: &str) {
             .filter(|send| send.stages.contains_key("connection_wait_time"));
         assert!(stages.count() > 0, "{file}");
         batches_are_counted(file, &record);
+        told += is_counted_inside(file, &record);
     }
+    // A busy PostgreSQL may not tell in time; not in every run.
+    assert!(told > 0 || !Path::new("/usr/lib/postgresql").exists(), "{file}: no statement");
+    measured_by_itself(file, &results);
     // A machine that is too busy to stop in time leaves what had to be killed, and says so.
     let caveats = results.runs().unwrap().into_iter().flat_map(|run| run.caveats);
     let killed = caveats.filter(|caveat| matches!(caveat, Caveat::Killed { .. })).count();
@@ -543,6 +575,46 @@ fn runs_with_a_queue(file: &str) {
         left += usize::from(run.join("database-0/data").exists());
     }
     assert!(left <= killed, "{left} runs left their data, {killed} were killed");
+}
+
+/// Each middleware tells its batches by lane, and the first what PostgreSQL counts of its statements: all
+/// operations are in some batch. How many statements were told.
+fn is_counted_inside(file: &str, record: &kendall_store::RunRecord) -> usize {
+    let middlewares = record.tiers.iter().filter(|tier| tier.kind == "message-queue");
+    let whole = middlewares.flat_map(|tier| &tier.periods).filter(|p| p.extent == Extent::Whole);
+    let mut inside = Vec::new();
+    for period in whole {
+        let of = |kind: &'static str| period.counted.iter().filter(move |one| one.kind == kind);
+        let [database] = period.backends.as_slice() else { panic!("{file}: one database") };
+        let (batches, operations) =
+            of(counted::BATCH).fold((0, 0), |sum, one| (sum.0 + one.count, sum.1 + one.items));
+        // What is under way when a snapshot is taken is counted by one of the two.
+        let under_way = 2 * u64::from(period.workers);
+        assert!(batches.abs_diff(database.requests) <= under_way, "{file}: {period:?}");
+        assert!(batches > 0 && operations >= batches, "{file}: {batches}, {operations}");
+        inside.push(of(counted::STATEMENT).map(|one| (one.count, one.time_ns)).collect::<Vec<_>>());
+    }
+    let inside: Vec<(u64, u64)> = inside.into_iter().flatten().collect();
+    for (calls, time_ns) in &inside {
+        assert!(*calls > 0 && *time_ns > 0, "{file}: {calls} calls in {time_ns} ns");
+    }
+    inside.len()
+}
+
+/// Before the first run the database is measured by itself, once: every run has the same figures.
+fn measured_by_itself(file: &str, results: &Results) {
+    let runs = results.runs().unwrap();
+    let first = &runs[0].environment["pgbench"];
+    assert!(runs.iter().all(|run| run.environment["pgbench"] == *first), "{file}");
+    if first["missing"].is_null() {
+        for clients in ["clients_1", "clients_4"] {
+            let of = |key: &str| first[clients][key].as_f64().unwrap();
+            assert!(
+                of("transactions_per_s") > 0.0 && of("latency_mean_s") > 0.0,
+                "{file}: {first}"
+            );
+        }
+    }
 }
 
 /// A tier whose workers serve batches counts each one: what was begun and not yet counted is under

@@ -1,5 +1,6 @@
 //! Factors, and the load curves that configurations form.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use kendall_store::{FactorLevel, Run};
@@ -43,7 +44,7 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
             Some(number) if short(&level.factor).ends_with('s') => {
                 let name = short(&level.factor);
                 let one = number.total_cmp(&1.0).is_eq();
-                let name = if one { name.trim_end_matches('s') } else { name };
+                let name = if one { name.trim_end_matches('s') } else { name.as_ref() };
                 format!("{} {name}", level.text)
             }
             _ => format!("{} {}", short(&level.factor), level.text),
@@ -52,10 +53,15 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
     if names.is_empty() { "all".to_owned() } else { names.join(", ") }
 }
 
-/// The part of a dotted key that tells: `system.workers` is `workers`.
+/// The part of a dotted key that tells: `system.workers` is `workers`; of a tuple's key those of its
+/// keys.
 #[must_use]
-pub fn short(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
+pub fn short(key: &str) -> Cow<'_, str> {
+    let last = |key| str::rsplit(key, '.').next().unwrap_or(key);
+    if key.contains('+') {
+        return key.split('+').map(last).collect::<Vec<_>>().join("+").into();
+    }
+    last(key).into()
 }
 
 pub(crate) fn by_configuration(runs: &[Run]) -> Vec<Vec<&Run>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::load_result::JOB_LOOP;
-use kendall_protocols::snapshot::stage;
+use kendall_protocols::snapshot::{counted, stage};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Extent, Measured, OperationCounts, Results, Run, StoreError};
 use kendall_units::{Seconds, exact_f64};
@@ -34,6 +34,8 @@ pub struct Repetition {
     pub instances: Vec<Instance>,
     /// What each instance of the first tier sent to each backend.
     pub backends: Vec<BackendLoad>,
+    /// What takes time beside the stages of requests: statements inside a database, batches by kind.
+    pub counted: Vec<Counted>,
     /// Completed per second in each second of the measured window.
     pub seconds: Vec<(f64, f64)>,
     /// Busiest generator thread: CPU time over wall time.
@@ -113,6 +115,21 @@ pub struct BackendLoad {
     pub backend_time_mean_s: Option<f64>,
 }
 
+/// Things of one name that were counted in the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// One of `kendall_protocols::snapshot::counted`.
+    pub kind: String,
+    /// Which of them.
+    pub name: String,
+    /// How many a second.
+    pub per_s: f64,
+    /// What they were about (rows, operations), a second.
+    pub items_per_s: f64,
+    /// Their mean time.
+    pub time_mean_s: f64,
+}
+
 impl Repetition {
     pub(crate) fn new(
         results: &Results,
@@ -141,6 +158,7 @@ impl Repetition {
             failed_statuses: failed_statuses(&measured),
             instances: instances(&measured),
             backends: backends(&measured),
+            counted: counted(&measured),
             seconds: throughput_by_second(results, &measured)?,
             generator_busy: generator_busy(&measured),
             lateness_p99_s: seconds(lateness.quantile(0.99)),
@@ -209,6 +227,32 @@ fn instances(measured: &Measured) -> Vec<Instance> {
             }
         })
         .collect()
+}
+
+/// Batches are each instance's own; of the database all instances tell the same, so the first that tells
+/// is taken.
+fn counted(measured: &Measured) -> Vec<Counted> {
+    let mut sums: BTreeMap<(&str, &str), (f64, f64, f64)> = BTreeMap::new();
+    let mut told_by: BTreeMap<&str, u32> = BTreeMap::new();
+    let stations = measured.tiers.iter().filter(|tier| point::is_station(tier));
+    for tier in stations.filter(|tier| tier.period.length_s() > 0.0) {
+        let length_s = tier.period.length_s();
+        for one in &tier.period.counted {
+            let first = *told_by.entry(&one.kind).or_insert(tier.instance);
+            if one.kind != counted::BATCH && first != tier.instance {
+                continue;
+            }
+            let sum = sums.entry((&one.kind, &one.name)).or_default();
+            sum.0 += exact_f64(one.count) / length_s;
+            sum.1 += exact_f64(one.items) / length_s;
+            sum.2 += exact_f64(one.time_ns) / 1e9 / length_s;
+        }
+    }
+    let one = |((kind, name), (per_s, items_per_s, time)): ((&str, &str), (f64, f64, f64))| {
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        Counted { kind, name, per_s, items_per_s, time_mean_s: time / per_s }
+    };
+    sums.into_iter().filter(|(_, sum)| sum.0 > 0.0).map(one).collect()
 }
 
 fn backends(measured: &Measured) -> Vec<BackendLoad> {

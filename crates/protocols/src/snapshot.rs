@@ -61,6 +61,36 @@ pub struct TierSnapshot {
     /// where the tier does not spin or does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spun_ns: Option<u64>,
+    /// What takes time beside the stages of requests and is known by its sum alone, such as statements
+    /// of a database; empty where a tier has none, or could not ask just now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<CountedTime>,
+}
+
+/// Things of one name that were counted, and the time that they took together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedTime {
+    /// What is counted: one of [`counted`].
+    pub kind: String,
+    /// Which of them.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// What they were about: rows of a statement, operations of a batch.
+    pub items: u64,
+    /// The time of all of them together.
+    pub time_ns: u64,
+}
+
+/// Kinds of [`CountedTime`].
+pub mod counted {
+    /// A statement as the database counts it: calls, rows, execution inside the database.
+    pub const STATEMENT: &str = "statement";
+    /// What the database writes to its log and flushes to the disk.
+    pub const LOG: &str = "log";
+    /// Requests that one worker serves together, by what they do: batches, their operations, and the
+    /// time from sending them to the backend until its last answer.
+    pub const BATCH: &str = "batch";
 }
 
 impl Versioned for TierSnapshot {

@@ -6,6 +6,7 @@ mod density;
 pub(crate) mod effects;
 mod factors;
 mod histograms;
+mod inside;
 mod jobs;
 mod laws;
 pub(crate) mod load;
@@ -44,6 +45,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     trace::chapter,
     tiers::chapter,
     batches::chapter,
+    inside::chapter,
     laws::chapter,
     saturation::chapter,
     maximum::chapter,

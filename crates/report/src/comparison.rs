@@ -407,7 +407,7 @@ fn id_of(metric: &str) -> String {
 /// `clients=2` for `workload.clients=2`; as it is where there are no keys.
 fn short(configuration: &str) -> String {
     let of = |part: &str| match part.split_once('=') {
-        Some((key, level)) => format!("{}={level}", key.rsplit('.').next().unwrap_or(key)),
+        Some((key, level)) => format!("{}={level}", kendall_observations::short(key)),
         None => part.to_owned(),
     };
     configuration.split(", ").map(of).collect::<Vec<_>>().join(", ")

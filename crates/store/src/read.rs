@@ -367,7 +367,7 @@ impl Results {
             "SELECT extent, from_ns, to_ns, workers, queue_length_mean, queue_length_maximum,
                workers_busy_mean, workers_busy_maximum, connections_mean, connections_maximum,
                bytes_in, bytes_out, cpu_user_ns, cpu_system_ns, outcomes, limits_hit,
-               held_time, spun_ns
+               held_time, spun_ns, counted
              FROM tier_periods
              WHERE run = ?1 AND tier = ?2 AND instance = ?3 AND (?4 IS NULL OR extent = ?4)
              ORDER BY extent, from_ns",
@@ -632,6 +632,7 @@ fn tier_period(row: &Row<'_>) -> Result<TierPeriod, StoreError> {
         spun_ns: optional_count(row, 17)?,
         requests: std::collections::BTreeMap::new(),
         backends: Vec::new(),
+        counted: json(row, 18)?,
     })
 }
 

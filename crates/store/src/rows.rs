@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_protocols::load_result::{Drawn, GapCheck, Stalls};
+use kendall_protocols::snapshot::CountedTime;
 use kendall_protocols::topology::{Graph, Part, Role};
 use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate};
@@ -564,6 +565,8 @@ pub struct TierPeriod {
     pub requests: BTreeMap<String, TierRequests>,
     /// One per backend, in the order of the tier's command line.
     pub backends: Vec<TierBackend>,
+    /// Statements, batches and the like, with the time that they took together; not of single seconds.
+    pub counted: Vec<CountedTime>,
 }
 
 impl TierPeriod {

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
     script(include_str!("schema/v3.sql")),
     Migration { script: include_str!("schema/v4.sql"), then: graph::of_older_runs },
     script(include_str!("schema/v5.sql")),
+    script(include_str!("schema/v6.sql")),
 ];
 
 /// The version that this program writes.

@@ -305,7 +305,7 @@ fn tier_period(
     connection
         .prepare_cached(
             "INSERT INTO tier_periods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-               ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+               ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
         )?
         .execute(params![
             run,
@@ -329,6 +329,7 @@ fn tier_period(
             json(&period.limits_hit)?,
             period.held_time.to_bytes(),
             period.spun_ns.map(|spun| int("spun_ns", spun)).transpose()?,
+            json(&period.counted)?,
         ])?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kendall_protocols::load_result::{Dispersion, Drawn, GapCheck, Stalls};
+use kendall_protocols::snapshot::{CountedTime, counted};
 use kendall_protocols::topology::{
     Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
 };
@@ -150,6 +151,13 @@ fn tier() -> Tier {
                 errors: 0,
                 backend_time: times(&[900]),
             }],
+            counted: vec![CountedTime {
+                kind: counted::STATEMENT.to_owned(),
+                name: "SELECT 1".to_owned(),
+                count: 3,
+                items: 2,
+                time_ns: 5_000,
+            }],
         }],
     }
 }
@@ -264,6 +272,9 @@ fn as_of(version: u32) -> RunRecord {
         }
         if version < 4 {
             period.spun_ns = None;
+        }
+        if version < 6 {
+            period.counted.clear();
         }
     }
     if version < 4 {

@@ -14,23 +14,30 @@ pub(crate) const STEPS: &[Key] = &[
 ];
 
 /// Levels that one factor may have; a longer list is a slip of the pen.
-const MOST_LEVELS: usize = 1_000;
+pub(crate) const MOST_LEVELS: usize = 1_000;
 
 /// One factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factor {
-    /// Dotted key of the study file.
+    /// Dotted key of the study file; of a tuple its keys with `+` between them.
     pub key: String,
-    /// Values that the key takes, in the order of the file.
+    /// Values that the key takes, in the order of the file; of a tuple a list of values each.
     pub levels: Vec<Value>,
+    /// Names of a tuple's levels, where the file gives them any.
+    pub names: Vec<String>,
     /// Keys that take the same value: `"system.connections" = "same as system.workers"`.
     pub tied: Vec<String>,
     /// What levels such as `0.8 of capacity` are shares of, once it is known.
     pub(crate) capacity_per_s: Option<f64>,
+    /// The key of `[factors]` as the file has it.
+    written: String,
 }
 
 /// What a factor is that takes the levels of another.
 const SAME_AS: &str = "same as ";
+
+/// What stands between the keys of a tuple, and between the values of a level that has no name.
+const TUPLE: &str = "+";
 
 impl Factor {
     /// Reads `[factors]`, in the order of the file.
@@ -40,6 +47,10 @@ impl Factor {
         for (key, value) in section.entries() {
             if let Some(other) = value.as_str().and_then(|text| text.strip_prefix(SAME_AS)) {
                 tied.push((key, other.trim()));
+                continue;
+            }
+            if key.contains(',') {
+                factors.push(Self::tuple(&section, key, value)?);
                 continue;
             }
             let levels = match value {
@@ -60,8 +71,7 @@ impl Factor {
             if let Some(twice) = first_duplicate(&levels) {
                 return Err(section.problem(key, format!("has the level `{twice}` twice")));
             }
-            let key = key.to_owned();
-            factors.push(Self { key, levels, tied: Vec::new(), capacity_per_s: None });
+            factors.push(Self::of(key, key.to_owned(), levels));
         }
         for (key, other) in tied {
             let Some(factor) = factors.iter_mut().find(|factor| factor.key == other) else {
@@ -73,22 +83,113 @@ impl Factor {
             };
             factor.tied.push(key.to_owned());
         }
+        let mut seen: Vec<&str> = Vec::new();
+        for key in factors.iter().flat_map(Self::keys) {
+            if seen.contains(&key) {
+                let what = "is varied twice: by itself and in a tuple, or in two";
+                return Err(section.problem(key, what));
+            }
+            seen.push(key);
+        }
         Ok(factors)
     }
 
+    fn of(written: &str, key: String, levels: Vec<Value>) -> Self {
+        let written = written.to_owned();
+        Self { key, levels, names: Vec::new(), tied: Vec::new(), capacity_per_s: None, written }
+    }
+
+    /// `"system.workers, system.connections" = [[8, 4], [64, 16]]`: keys that change together; or with
+    /// names, `{ small = [8, 4], large = [64, 16] }`.
+    fn tuple(section: &Section<'_>, written: &str, value: &Value) -> Result<Self, Problem> {
+        let keys: Vec<&str> = written.split(',').map(str::trim).collect();
+        let example: Vec<String> = (1..=keys.len()).map(|number| number.to_string()).collect();
+        let form = format!(
+            "a list of tuples such as [[{}], …], or names and their tuples, {{ small = [{0}], … }}",
+            example.join(", ")
+        );
+        if let Some(key) = keys.iter().find(|key| key.is_empty() || key.contains('+')) {
+            let what =
+                format!("`{key}` is no key; write the keys of a tuple with commas between them");
+            return Err(section.problem(written, what));
+        }
+        let (names, levels): (Vec<String>, Vec<Value>) = match value {
+            Value::Array(levels) => (Vec::new(), levels.clone()),
+            Value::Table(named) => named.clone().into_iter().unzip(),
+            other => return Err(section.problem(written, format!("`{other}` is not {form}"))),
+        };
+        if levels.is_empty() || levels.len() > MOST_LEVELS {
+            let what = format!("has {} levels; give 1 to {MOST_LEVELS}", levels.len());
+            return Err(section.problem(written, what));
+        }
+        let is_none = |level: &&Value| level.as_array().is_none_or(|all| all.len() != keys.len());
+        if let Some(level) = levels.iter().find(is_none) {
+            let what = format!("`{level}` is no tuple of {} values; give {form}", keys.len());
+            return Err(section.problem(written, what));
+        }
+        if let Some(twice) = first_duplicate(&levels) {
+            return Err(section.problem(written, format!("has the level `{twice}` twice")));
+        }
+        Ok(Self { names, ..Self::of(written, keys.join(TUPLE), levels) })
+    }
+
+    /// Whether its levels are tuples.
+    #[must_use]
+    pub fn is_tuple(&self) -> bool {
+        self.written.contains(',')
+    }
+
     /// The keys that its levels set.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.key.as_str()).chain(self.tied.iter().map(String::as_str))
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let tuple = self.is_tuple();
+        let keys = self.key.split(move |c| tuple && TUPLE.contains(c));
+        keys.chain(self.tied.iter().map(String::as_str))
+    }
+
+    /// A problem with a key that its levels set, told of the factor.
+    pub(crate) fn blamed(&self, problem: Problem) -> Problem {
+        let Problem { key, what } = problem;
+        if self.is_tuple() && self.key.split(TUPLE).any(|own| own == key) {
+            return Problem { key: self.place(), what: format!("`{key}`: {what}") };
+        }
+        Problem { key: format!("factors.{key}"), what }
+    }
+
+    /// Where the file has it.
+    pub(crate) fn place(&self) -> String {
+        format!("factors.{}", self.written)
+    }
+
+    /// All values that its levels set somewhere.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
+        self.levels.iter().flat_map(|level| match level {
+            Value::Array(values) if self.is_tuple() => values.as_slice(),
+            one => std::slice::from_ref(one),
+        })
+    }
+
+    /// The values of one level, one a key.
+    fn values_of(&self, index: usize) -> impl Iterator<Item = (&str, &Value)> {
+        let level = &self.levels[index];
+        let tuple = level.as_array().filter(|_| self.is_tuple());
+        self.keys().enumerate().map(move |(place, key)| {
+            (key, tuple.and_then(|values| values.get(place)).unwrap_or(level))
+        })
     }
 
     /// The stored form of one level.
     #[must_use]
     pub fn level(&self, index: usize) -> FactorLevel {
         let value = &self.levels[index];
+        let text = match (self.names.get(index), value) {
+            (Some(name), _) => name.clone(),
+            (None, _) if self.is_tuple() => self.texts(index).join(TUPLE),
+            _ => kendall_keys::text_of(value),
+        };
         FactorLevel {
             factor: self.key.clone(),
             level: u32::try_from(index).unwrap_or(u32::MAX),
-            text: kendall_keys::text_of(value),
+            text,
             number: self.number_of(value),
         }
     }
@@ -99,6 +200,12 @@ impl Factor {
             Some(share) => Some(share.ok()? * self.capacity_per_s.unwrap_or(1.0)),
             None => number_of(value),
         }
+    }
+
+    /// The texts of a level's values, one a key.
+    #[must_use]
+    pub fn texts(&self, index: usize) -> Vec<String> {
+        self.values_of(index).map(|(_, value)| kendall_keys::text_of(value)).collect()
     }
 
     /// Puts one level into a study file's table.
@@ -113,9 +220,9 @@ impl Factor {
         file: &mut Table,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<(), Problem> {
-        for key in self.keys().filter(|key| wanted(key)) {
-            set(file, key, self.levels[index].clone())
-                .map_err(|what| Problem { key: format!("factors.{key}"), what })?;
+        for (key, value) in self.values_of(index).filter(|(key, _)| wanted(key)) {
+            set(file, key, value.clone())
+                .map_err(|what| self.blamed(Problem { key: key.to_owned(), what }))?;
         }
         Ok(())
     }
@@ -285,6 +392,53 @@ mod tests {
         assert_eq!((file["a"].as_integer(), file["b"].as_integer()), (Some(2), Some(2)));
         let message = read("aa = [1, 2]\nb = 'same as ab'").unwrap_err().to_string();
         assert!(message.contains("did you mean `aa`"), "{message}");
+    }
+
+    #[test]
+    fn a_tuple_is_one_factor_whose_keys_change_together() {
+        let factors = read("'a.b, c.d' = [[1, '4ms'], [2, '1ms']]\ne = [1, 2]").unwrap();
+        assert_eq!(factors.len(), 2);
+        assert_eq!(factors[0].keys().collect::<Vec<_>>(), ["a.b", "c.d"]);
+        let mut file = Table::new();
+        factors[0].apply(1, &mut file).unwrap();
+        assert_eq!(file["a"]["b"].as_integer(), Some(2));
+        assert_eq!(file["c"]["d"].as_str(), Some("1ms"));
+        let level = factors[0].level(0);
+        assert_eq!((level.factor.as_str(), level.text.as_str()), ("a.b+c.d", "1+4ms"));
+        assert_eq!(level.number, None, "a tuple has no place on an axis");
+        let named = read("'a, b' = { small = [1, 2], large = [8, 9] }").unwrap();
+        assert_eq!(
+            (named[0].level(0).text, named[0].level(1).text),
+            ("small".into(), "large".into())
+        );
+        let values: Vec<i64> = named[0].values().filter_map(Value::as_integer).collect();
+        assert_eq!(values, [1, 2, 8, 9]);
+    }
+
+    #[test]
+    fn tuples_that_are_none_are_refused() {
+        for (text, part) in [
+            ("'a, b' = [[1, 2], [3]]", "`[3]` is no tuple of 2 values"),
+            (
+                "'a, b' = [1, 2]",
+                "`1` is no tuple of 2 values; give a list of tuples such as [[1, 2], …]",
+            ),
+            ("'a, b' = { small = 1 }", "`1` is no tuple"),
+            ("'a, b' = 'same as c'\nc = [1]", "no factor with levels of its own"),
+            ("'a, b' = 3", "is not a list of tuples"),
+            ("'a, b' = []", "0 levels"),
+            ("'a,' = [[1, 2]]", "`` is no key"),
+            ("'a, b' = [[1, 2], [1, 2]]", "twice"),
+            ("'a, b' = [[1, 2], [2, 1]]\na = [1, 2]", "a: is varied twice"),
+            ("'a, a' = [[1, 2], [2, 1]]", "a: is varied twice"),
+            (
+                "'a, b' = [[1, 2], [2, 1]]\nc = 'same as a'",
+                "`a` is no factor with levels of its own",
+            ),
+        ] {
+            let message = read(text).unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
     }
 
     #[test]

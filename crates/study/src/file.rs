@@ -310,11 +310,27 @@ impl StudyFile {
     /// # Errors
     /// [`Refusal`] for a combination that the system cannot have.
     pub fn settings(&self, levels: &[Option<usize>]) -> Result<Settings, Refusal> {
+        self.settings_with(levels, &[])
+    }
+
+    /// The same with these values in the place of what the levels gave.
+    ///
+    /// # Errors
+    /// As [`settings`](Self::settings).
+    pub fn settings_with(
+        &self,
+        levels: &[Option<usize>],
+        values: &[(String, String)],
+    ) -> Result<Settings, Refusal> {
         let mut file = self.file.clone();
         for (factor, level) in self.factors.iter().zip(levels) {
             if let Some(level) = level {
                 factor.apply(*level, &mut file).map_err(|problem| self.refuse(problem))?;
             }
+        }
+        for (key, value) in values {
+            factor::set(&mut file, key, as_toml(value))
+                .map_err(|what| self.refuse(Problem { key: key.clone(), what }))?;
         }
         let mut settings =
             Settings::read(&file).map_err(|problem| self.refuse(self.of_level(problem, levels)))?;
@@ -325,8 +341,8 @@ impl StudyFile {
     /// A problem with a key that a level has set belongs to the factor.
     fn of_level(&self, problem: Problem, levels: &[Option<usize>]) -> Problem {
         let applied = self.factors.iter().zip(levels).filter(|(_, level)| level.is_some());
-        match applied.flat_map(|(factor, _)| factor.keys()).find(|key| *key == problem.key) {
-            Some(key) => Problem { key: format!("factors.{key}"), ..problem },
+        match applied.map(|(f, _)| f).find(|f| f.keys().any(|key| key == problem.key)) {
+            Some(factor) => factor.blamed(problem),
             None => problem,
         }
     }
@@ -351,7 +367,7 @@ impl StudyFile {
     pub fn wants_capacity(&self) -> bool {
         let stated = get(&self.file, "workload.capacity").is_some();
         let base = get(&self.file, "workload.rate").is_some_and(capacity::is_share);
-        let levels = || self.factors.iter().flat_map(|factor| &factor.levels);
+        let levels = || self.factors.iter().flat_map(Factor::values);
         !stated && (base || levels().any(capacity::is_share))
     }
 
@@ -411,9 +427,14 @@ impl StudyFile {
         let factors: Vec<Json> = self
             .factors
             .iter()
-            .map(|factor| match &factor.tied[..] {
-                [] => json!({ "key": factor.key, "levels": factor.levels }),
-                tied => json!({ "key": factor.key, "levels": factor.levels, "tied": tied }),
+            .map(|factor| {
+                let mut shown = json!({ "key": factor.key, "levels": factor.levels });
+                for (key, names) in [("tied", &factor.tied), ("names", &factor.names)] {
+                    if !names.is_empty() {
+                        shown[key] = json!(names);
+                    }
+                }
+                shown
             })
             .collect();
         all["factors"] = json!(factors);
@@ -445,11 +466,10 @@ impl StudyFile {
             if let [first, rest @ ..] = &settings[..]
                 && !rest.is_empty()
                 && rest.iter().all(|other| first.runs_as(other))
-                && !template::uses(first, &factor.key)
+                && !factor.keys().any(|key| template::uses(first, key))
             {
                 let what = "changes nothing: no command of the system and no load uses it";
-                let key = format!("factors.{}", factor.key);
-                return Err(self.refuse(Problem { key, what: what.into() }));
+                return Err(self.refuse(Problem { key: factor.place(), what: what.into() }));
             }
         }
         Ok(())
@@ -495,11 +515,10 @@ impl Parts {
         }
         let base = Settings::read(&first).map_err(|problem| of_levels(problem, file, &factors))?;
         root.finish()?;
-        let keys = || factors.iter().flat_map(Factor::keys);
-        if let Some(other) = keys().find(|key| !is_varied(key)) {
-            let key = format!("factors.{other}");
+        let keys = || factors.iter().flat_map(|factor| factor.keys().map(move |key| (factor, key)));
+        if let Some((factor, other)) = keys().find(|(_, key)| !is_varied(key)) {
             let what = "cannot be varied; name a key of system, links, workload, measure or place, such as \"system.workers\"";
-            return Err(Problem { key, what: what.into() });
+            return Err(factor.blamed(Problem { key: other.to_owned(), what: what.into() }));
         }
         Ok(Self { name, title, question, objective, seed, factors, design, costs, base })
     }
@@ -508,8 +527,8 @@ impl Parts {
 /// A problem with a key that only a factor writes belongs to the factor.
 fn of_levels(problem: Problem, file: &Table, factors: &[Factor]) -> Problem {
     let only_varied = |key: &&str| *key == problem.key && get(file, key).is_none();
-    match factors.iter().flat_map(Factor::keys).find(only_varied) {
-        Some(key) => Problem { key: format!("factors.{key}"), ..problem },
+    match factors.iter().find(|factor| factor.keys().any(|key| only_varied(&key))) {
+        Some(factor) => factor.blamed(problem),
         None => problem,
     }
 }
@@ -544,9 +563,18 @@ fn set_applied(file: &mut Table, set: &str) -> Result<(), Problem> {
         let what = format!("is varied by a factor: write 'factors.{key}=[{text}]'");
         return Err(Problem { key: key.to_owned(), what });
     }
+    let of = |tuple: &&String| tuple.contains(',') && tuple.split(',').any(|own| own.trim() == key);
+    if let Some(tuple) = varied.and_then(|factors| factors.keys().find(of)) {
+        let what = format!("is varied together with others: write 'factors.{tuple}=[[…]]'");
+        return Err(Problem { key: key.to_owned(), what });
+    }
+    factor::set(file, key, as_toml(text)).map_err(|what| Problem { key: key.to_owned(), what })
+}
+
+/// As TOML reads it, else as a text.
+fn as_toml(text: &str) -> Value {
     let value = format!("x = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("x"));
-    let value = value.unwrap_or_else(|| Value::String(text.to_owned()));
-    factor::set(file, key, value).map_err(|what| Problem { key: key.to_owned(), what })
+    value.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 fn toy_applied(mut file: Table, toy: bool) -> Result<Table, Problem> {
@@ -610,7 +638,7 @@ fn design(mut section: Section<'_>, factors: &[Factor]) -> Result<DesignSpec, Pr
     let two_levels = matches!(kind, DesignKind::TwoLevel | DesignKind::Fractional { .. });
     if let Some(factor) = factors.iter().find(|f| two_levels && f.levels.len() != 2) {
         let what = format!("has {} levels; this design needs two per factor", factor.levels.len());
-        return Err(Problem { key: format!("factors.{}", factor.key), what });
+        return Err(Problem { key: factor.place(), what });
     }
     // Among the effective values only where it is stated: a study that was stored before there was
     // such a key is still the same study.

@@ -81,6 +81,8 @@ pub(crate) struct Machines {
     far: BTreeMap<usize, Far>,
     /// Those that were wanted last: what becomes of the others is no matter of the run.
     in_use: Vec<usize>,
+    /// What the ways between hosts did when they were probed.
+    probed: BTreeMap<(At, At), Option<serde_json::Value>>,
     /// Dropped after the connections: they say goodbye before their pods are removed.
     pods: Option<Kubernetes>,
 }
@@ -91,7 +93,15 @@ impl Machines {
             Engine::Kubernetes(pods) => Some(Kubernetes::new(pods.clone())),
             Engine::Ssh | Engine::Command { .. } => None,
         };
-        Self { keeper, hosts, carried: None, far: BTreeMap::new(), in_use: Vec::new(), pods }
+        Self {
+            keeper,
+            hosts,
+            carried: None,
+            far: BTreeMap::new(),
+            in_use: Vec::new(),
+            probed: BTreeMap::new(),
+            pods,
+        }
     }
 
     /// Connects what is not connected, or no longer. What is done with all agents from now on is done
@@ -316,6 +326,31 @@ impl Machines {
         }
     }
 
+    /// What the way from one host to another does by itself, once a session: as `crate::probe` tells it;
+    /// none where nothing comes through, such as a port that a wall keeps shut.
+    pub(crate) fn probe(&mut self, from: At, to: At) -> Option<serde_json::Value> {
+        if let Some(known) = self.probed.get(&(from, to)) {
+            return known.clone();
+        }
+        let probed = self.probe_once(from, to);
+        self.probed.insert((from, to), probed.clone());
+        probed
+    }
+
+    fn probe_once(&self, from: At, to: At) -> Option<serde_json::Value> {
+        let address = self.address(to);
+        let port: u16 = match self.agent(to).ok()? {
+            None => crate::probe::serve(&address).ok()?,
+            Some(agent) => agent.ask(What::ServeProbe { address: address.clone() }).ok()?,
+        };
+        let host = if address.contains(':') { format!("[{address}]") } else { address };
+        let target = format!("{host}:{port}");
+        match self.agent(from).ok()? {
+            None => crate::probe::to(&target),
+            Some(agent) => agent.ask(What::Probe { address: target }).ok()?,
+        }
+    }
+
     /// Removes what a run has left in the agents' folders.
     pub(crate) fn clear(&self, folder: &Path) {
         let Some(name) = folder.file_name() else { return };
@@ -364,13 +399,16 @@ pub(crate) struct Way {
     pub(crate) address: String,
     /// Nanoseconds, in rising order.
     times_ns: Vec<u64>,
+    /// A round trip and a stream of this session, where they came through.
+    pub(crate) probe: Option<serde_json::Value>,
 }
 
 impl Way {
     pub(crate) fn new(ends: (&str, &str), tier: &str, address: &str, mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let (from, to) = (ends.0.to_owned(), ends.1.to_owned());
-        Self { from, to, tier: tier.to_owned(), address: address.to_owned(), times_ns: times }
+        let (tier, address) = (tier.to_owned(), address.to_owned());
+        Self { from, to, tier, address, times_ns: times, probe: None }
     }
 
     /// As it is stored with a run.
@@ -384,6 +422,7 @@ impl Way {
             "count": self.times_ns.len(),
             "least_s": seconds(self.times_ns.first()),
             "median_s": seconds(self.times_ns.get(self.times_ns.len() / 2)),
+            "probe": self.probe,
         })
     }
 }

@@ -54,12 +54,47 @@ pub fn schema() -> Json {
         .map(|protocol| one_of(&[workload::KEYS], protocol.keys, "protocol", protocol.name))
         .collect();
     let help = |key: &str| schema["properties"][key]["description"].clone();
-    let (system, workload) = (help("system"), help("workload"));
+    let (system, workload, varied) = (help("system"), help("workload"), help("factors"));
     schema["properties"]["system"] = json!({ "description": system, "anyOf": systems });
     schema["properties"]["workload"] = json!({ "description": workload, "anyOf": workloads });
+    schema["properties"]["factors"] = factors(&varied);
     schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     schema["title"] = json!("Kendall study");
     schema
+}
+
+/// `[factors]`: the levels of a key, or of a tuple of keys.
+fn factors(help: &Json) -> Json {
+    let number = json!({ "type": "number" });
+    let range = json!({
+        "type": "object",
+        "properties": { "from": number, "to": number, "step": number },
+        "required": ["from", "to", "step"],
+        "additionalProperties": false,
+    });
+    let tuple = json!({ "type": "array", "minItems": 2 });
+    let most = crate::factor::MOST_LEVELS;
+    json!({
+        "description": help,
+        "type": "object",
+        "patternProperties": {
+            ",": {
+                "title": "tuples of levels, one value a key",
+                "anyOf": [
+                    { "type": "array", "items": tuple, "minItems": 1, "maxItems": most },
+                    { "type": "object", "additionalProperties": tuple, "minProperties": 1 },
+                ],
+            },
+        },
+        "additionalProperties": {
+            "title": "levels",
+            "anyOf": [
+                { "type": "array", "minItems": 1, "maxItems": most },
+                range,
+                { "type": "string", "pattern": "^same as " },
+            ],
+        },
+    })
 }
 
 /// A table whose other keys follow from one of them. None of them is required: a factor may be the

@@ -9,6 +9,7 @@
 //! protocol, the same in `workload/`.
 
 mod aside;
+mod baseline;
 mod calibration;
 mod capacity;
 mod clock;

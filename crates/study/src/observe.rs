@@ -156,7 +156,7 @@ impl Observer<'_> {
     }
 
     /// Measures the way from each host to each other that something there talks to, once a pair.
-    fn ways(&self, running: &Running) -> Vec<Way> {
+    fn ways(&mut self, running: &Running) -> Vec<Way> {
         let settings = self.settings;
         let placement = &settings.placement;
         let mut known = BTreeSet::new();
@@ -176,7 +176,11 @@ impl Observer<'_> {
                 }
                 let ends = (placement.name(at), placement.name(there));
                 match self.machines.round_trips(at, address) {
-                    Some(times) => ways.push(Way::new(ends, &to, address, times)),
+                    Some(times) => {
+                        let mut way = Way::new(ends, &to, address, times);
+                        way.probe = self.machines.probe(at, there);
+                        ways.push(way);
+                    }
                     None => tracing::debug!(?ends, address, "no round trip was measured"),
                 }
             }

@@ -1,9 +1,9 @@
 //! What the network between the parts of a study does by itself, before the first run: a round trip and a
-//! stream over loopback, which the parts of one machine share. Models take the network's delay from the
-//! lowest load; this is the check that owes nothing to them.
+//! stream, over loopback, which the parts of one machine share, and between hosts that have parts which talk.
+//! Models take the network's delay from the lowest load; this is the check that owes nothing to them.
 
-use std::io::{Read as _, Result, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read as _, Result, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use kendall_units::{Seconds, exact_f64};
@@ -21,10 +21,31 @@ const PIECE: usize = 256 * 1024;
 const PIECES: usize = 256;
 /// Nobody waits longer for the other end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks for who comes.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// `{"round_trip_p50_s": …, "round_trip_p99_s": …, "bytes_per_s": …}`; `None` where there is no loopback.
 pub(crate) fn loopback() -> Option<Json> {
-    let (mut round_trips, rate) = measure().ok()?;
+    let port = serve(&Ipv4Addr::LOCALHOST.to_string()).ok()?;
+    to(&format!("{}:{port}", Ipv4Addr::LOCALHOST))
+}
+
+/// Answers one probe at an address of this machine; its port.
+pub(crate) fn serve(address: &str) -> Result<u16> {
+    let listener = TcpListener::bind((address, 0))?;
+    listener.set_nonblocking(true)?;
+    let port = listener.local_addr()?.port();
+    std::thread::Builder::new().name("probe".into()).spawn(move || {
+        // Whoever asks sees that there is no answer.
+        answer(&listener).unwrap_or_default();
+    })?;
+    Ok(port)
+}
+
+/// Probes the way to an address where [`serve`] answers, as [`loopback`] tells it.
+pub(crate) fn to(address: &str) -> Option<Json> {
+    let target = address.to_socket_addrs().ok()?.next()?;
+    let (mut round_trips, rate) = ask(target).ok()?;
     round_trips.sort_unstable();
     let quantile = |share: usize| {
         let place = (round_trips.len() * share / 100).min(round_trips.len().saturating_sub(1));
@@ -37,20 +58,6 @@ pub(crate) fn loopback() -> Option<Json> {
     }))
 }
 
-/// Round trips in ns, and bytes a second.
-fn measure() -> Result<(Vec<u64>, f64)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    // Connected before anybody waits for it: accepting has no time limit.
-    let asking = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
-    let (answering, _) = listener.accept()?;
-    std::thread::scope(|scope| {
-        let other = scope.spawn(move || answer(answering));
-        let measured = ask(asking);
-        let answered = other.join().unwrap_or(Ok(()));
-        measured.and_then(|measured| answered.map(|()| measured))
-    })
-}
-
 fn open(stream: &TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -58,7 +65,18 @@ fn open(stream: &TcpStream) -> Result<()> {
 }
 
 /// Sends each message back, and then reads what is streamed.
-fn answer(mut stream: TcpStream) -> Result<()> {
+fn answer(listener: &TcpListener) -> Result<()> {
+    let until = monotonic_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX / 2);
+    let mut stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && monotonic_ns() < until => {
+                std::thread::sleep(LOOK);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    stream.set_nonblocking(false)?;
     open(&stream)?;
     let mut message = [0_u8; MESSAGE];
     loop {
@@ -74,7 +92,9 @@ fn answer(mut stream: TcpStream) -> Result<()> {
     stream.write_all(&message)
 }
 
-fn ask(mut stream: TcpStream) -> Result<(Vec<u64>, f64)> {
+/// Round trips in ns, and bytes a second.
+fn ask(address: SocketAddr) -> Result<(Vec<u64>, f64)> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     open(&stream)?;
     let mut message = [0_u8; MESSAGE];
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
@@ -112,5 +132,13 @@ mod tests {
         let of = |key: &str| probed[key].as_f64().unwrap();
         assert!(of("round_trip_p50_s") > 0.0 && of("round_trip_p99_s") >= of("round_trip_p50_s"));
         assert!(of("bytes_per_s") > 0.0);
+    }
+
+    /// Between hosts somebody may be behind a wall: then there is no figure, and nobody waits for ever.
+    #[test]
+    fn where_nobody_answers_there_is_no_figure() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        assert_eq!(to(&closed.to_string()), None);
+        assert!(serve("192.0.2.1").is_err(), "an address that is not ours");
     }
 }

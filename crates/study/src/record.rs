@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Operation};
-use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot};
+use kendall_protocols::snapshot::{CountedTime, EncodedHistogram, LevelSnapshot, TierSnapshot};
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_store::{
@@ -251,7 +251,27 @@ pub(crate) fn period(
         limits_hit: difference.counts(&from.limits_hit, &to.limits_hit)?,
         requests: difference.requests(from, to)?,
         backends: difference.backends(from, to)?,
+        counted: if extent == Extent::Second { Vec::new() } else { counted(from, to) },
     })
+}
+
+/// What was counted between two snapshots. A kind that one of them lacks could not be asked for then, and
+/// is left out; so is what went back, since a database may forget a statement.
+fn counted(from: &TierSnapshot, to: &TierSnapshot) -> Vec<CountedTime> {
+    let has = |kind: &str| from.counted.iter().any(|one| one.kind == kind);
+    let since = |after: &CountedTime| {
+        let same = |one: &&CountedTime| one.kind == after.kind && one.name == after.name;
+        let none = CountedTime::default();
+        let before = from.counted.iter().find(same).unwrap_or(&none);
+        Some(CountedTime {
+            count: after.count.checked_sub(before.count)?,
+            items: after.items.checked_sub(before.items)?,
+            time_ns: after.time_ns.checked_sub(before.time_ns)?,
+            ..after.clone()
+        })
+    };
+    let kept = to.counted.iter().filter(|after| has(&after.kind)).filter_map(since);
+    kept.filter(|one| one.count > 0).collect()
 }
 
 struct Difference<'a> {

@@ -14,6 +14,7 @@ use kendall_store::{
 use serde_json::Value as Json;
 
 use crate::aside;
+use crate::baseline::Baseline;
 use crate::capacity::{self, Climb};
 use crate::clock::{monotonic_ns, unix_ns};
 use crate::environment;
@@ -29,6 +30,9 @@ use crate::programs;
 use crate::record;
 use crate::settings::Settings;
 use crate::speed::{self, SpeedOfRun};
+
+/// Where the environment of a run has what pgbench measured.
+const BASELINE: &str = "pgbench";
 
 /// Runs that may fail one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
@@ -90,6 +94,8 @@ pub enum Event<'a> {
         /// Clients of the last closed loop that measured it; `None` where an earlier session did.
         clients: Option<u64>,
     },
+    /// The database is measured by itself, for a few seconds.
+    Baseline,
     /// A run is under way.
     Live(Live),
     /// A run has ended and is stored.
@@ -220,6 +226,7 @@ pub fn run(
     if !session.connect(interrupted)? {
         return Ok(session.summary(session.ended.len(), true));
     }
+    session.baseline(interrupted, on_event)?;
     if study.wants_capacity() {
         let Some(capacity) = session.capacity(interrupted, on_event)? else {
             return Ok(session.summary(session.ended.len(), true));
@@ -387,6 +394,35 @@ impl<'a> Session<'a> {
             Err(StudyError::Interrupted) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// What the database does by itself: that of earlier runs, else it is measured before the first.
+    fn baseline(
+        &mut self,
+        interrupted: &AtomicBool,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), StudyError> {
+        if self.study.base.kind.database.is_none() || self.plan.next(&self.ended).is_none() {
+            return Ok(());
+        }
+        let runs = self.results.runs()?;
+        let known = runs.iter().find_map(|run| run.environment.get(BASELINE));
+        if let Some(known) = known {
+            self.environment[BASELINE] = known.clone();
+            return Ok(());
+        }
+        on_event(Event::Baseline);
+        let measured = Baseline {
+            machines: &mut self.machines,
+            settings: &self.study.base,
+            folder: &fresh(&self.folder.join("logs"), BASELINE),
+            interrupted: &|| interrupted.load(Ordering::Relaxed),
+        }
+        .measure();
+        if let Some(measured) = measured {
+            self.environment[BASELINE] = measured;
+        }
+        Ok(())
     }
 
     fn summary(&self, earlier: usize, interrupted: bool) -> Summary {

@@ -27,6 +27,8 @@ pub struct SystemKind {
     pub read: fn(&mut Section<'_>) -> Result<Topology, Problem>,
     /// Programs that must be installed, and the Debian package that has each.
     pub programs: &'static [(&'static str, &'static str)],
+    /// The tier that is `kendall serve queue-database`: pgbench measures it by itself before the first run.
+    pub database: Option<&'static str>,
 }
 
 /// All of them.

@@ -548,6 +548,7 @@ impl Totals {
             cpu_user_ns: usage.cpu_user_ns,
             cpu_system_ns: usage.cpu_system_ns,
             spun_ns: None,
+            counted: Vec::new(),
         }
     }
 }

@@ -51,8 +51,22 @@ pub(crate) fn structural(runs: &[RunFacts]) -> Vec<String> {
             keys.push(level.factor.clone());
         }
     }
-    keys.retain(|key| is_of_the_load(key) || changes_the_graph(runs, key));
+    keys.retain(|key| {
+        let tuple = key.contains('+');
+        let all = |is: fn(&str) -> bool| key.split('+').all(is);
+        all(is_of_the_load)
+            || changes_the_graph(runs, key)
+                && (!tuple || all(|part| is_of_the_load(part) || is_of_the_graph(part)))
+    });
     keys
+}
+
+/// Whether a part of a tuple shows in the graph for certain. With a tuple everything changes at once, so a
+/// graph that changes does not say whether the cost of a request does too.
+fn is_of_the_graph(key: &str) -> bool {
+    const WORDS: &[&str] =
+        &["workers", "connections", "instances", "proxies", "middlewares", "servers"];
+    key.strip_prefix("system.").is_some_and(|word| WORDS.contains(&word))
 }
 
 fn changes_the_graph(runs: &[RunFacts], key: &str) -> bool {

@@ -6,9 +6,14 @@ use kendall_report::document::{Cell, Table, Unit};
 use kendall_report::{Report, ReportError, Written};
 use kendall_store::StoreError;
 
-use super::run::summary::{card, narrow_table};
+use super::run::summary::{card, narrow_table, wrapped};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
+
+/// A terminal's width, as everywhere.
+const COLUMNS: usize = 80;
+/// The first columns of a table that say what a row is, where they are words.
+const NAMES: usize = 2;
 
 /// Analyzes stored results again, without running anything; compares several
 ///
@@ -88,9 +93,11 @@ fn human(report: &Report, written: &Written) -> String {
     lines.join("\n")
 }
 
-/// A table of a report for a terminal: numbers to the right, each with its interval.
+/// A table of a report for a terminal: numbers to the right, each with its interval; where that is too
+/// wide, a paragraph a row, since columns of a few letters would break every name.
 fn as_text(table: &Table) -> String {
     let mut text = narrow_table();
+    text.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
     text.set_header(table.columns.iter().map(|column| column.label.clone()));
     for row in &table.rows {
         let cells =
@@ -102,7 +109,34 @@ fn as_text(table: &Table) -> String {
             shown.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
     }
-    text.to_string()
+    let text = text.to_string();
+    let fits = text.lines().all(|line| line.chars().count() <= COLUMNS);
+    if fits { text } else { as_paragraphs(table) }
+}
+
+/// Each row: what it is called, and below it its figures.
+fn as_paragraphs(table: &Table) -> String {
+    let is_name = |place: usize| place < NAMES && table.columns[place].unit == Unit::Text;
+    let mut paragraphs = Vec::new();
+    for row in &table.rows {
+        let cells: Vec<(usize, String)> = row
+            .iter()
+            .zip(&table.columns)
+            .map(|(cell, column)| cell_text(cell, column.unit))
+            .enumerate()
+            .collect();
+        let names: Vec<&str> =
+            cells.iter().filter(|(at, _)| is_name(*at)).map(|(_, text)| text.as_str()).collect();
+        let figures: Vec<String> = cells
+            .iter()
+            .filter(|(at, _)| !is_name(*at))
+            .map(|(at, text)| format!("{} {text}", table.columns[*at].label))
+            .collect();
+        paragraphs.push(wrapped(&names.join(", ")).trim_end().to_owned());
+        let below = wrapped(&format!("- {}", figures.join("; ")));
+        paragraphs.push(below.trim_end().to_owned());
+    }
+    paragraphs.join("\n")
 }
 
 fn cell_text(cell: &Cell, unit: Unit) -> String {

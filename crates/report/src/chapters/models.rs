@@ -158,7 +158,7 @@ fn drawings(section: &mut Section, data: &Observations, compared: &[Of<'_>]) {
     }
 }
 
-/// Curves to plot: those of highest throughput.
+/// Curves to plot: those of highest throughput, of each mix of operations at least one.
 fn best_known<'a>(
     data: &Observations,
     compared: &'a [Of<'a>],
@@ -166,7 +166,18 @@ fn best_known<'a>(
     let most = |curve: &Curve| data.along(curve).map(|c| c.throughput()).fold(0.0, f64::max);
     let mut all: Vec<_> = compared.iter().map(|(curve, list)| (*curve, list.as_slice())).collect();
     all.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
-    all.truncate(MOST_PLOTTED);
+    let mix = |curve: &Curve| {
+        let level = data.along(curve).next().and_then(|c| c.level("workload.mix"));
+        level.map(|level| level.text.clone())
+    };
+    let mut seen: Vec<Option<String>> = Vec::new();
+    let mut place = 0;
+    all.retain(|(curve, _)| {
+        let first = !seen.contains(&mix(curve));
+        seen.push(mix(curve));
+        place += 1;
+        place <= MOST_PLOTTED || first
+    });
     all
 }
 

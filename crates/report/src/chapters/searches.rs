@@ -18,6 +18,7 @@ const MOST_PLOTTED: usize = 6;
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let first = data.searches.first()?;
     let factor = short(&first.factor);
+    let factor = factor.as_ref();
     let mut section = Section::new("adaptive", "Maximum found by the adaptive search");
     section.text(format!(
         "The design chose the levels of {factor} itself: it doubled them until throughput stopped \
@@ -49,7 +50,7 @@ pub(crate) fn summary(data: &Observations) -> Vec<String> {
         return Vec::new();
     }
     let mut sentences: Vec<String> =
-        found.iter().take(4).map(|line| sentence(line, short(&line.factor))).collect();
+        found.iter().take(4).map(|line| sentence(line, &short(&line.factor))).collect();
     if found.len() > 4 {
         sentences.push(format!("{} more are in the chapter on the search.", found.len() - 4));
     }

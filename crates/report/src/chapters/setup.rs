@@ -129,7 +129,9 @@ fn ways(data: &Observations) -> Option<Table> {
         .column("to", "To", Unit::Text)
         .column("tier", "By connections to", Unit::Text)
         .column("least_s", "Least (ms)", Unit::Milliseconds)
-        .column("median_s", "Median (ms)", Unit::Milliseconds);
+        .column("median_s", "Median (ms)", Unit::Milliseconds)
+        .column("probe_round_trip_s", "64 bytes and back (ms)", Unit::Milliseconds)
+        .column("probe_bytes_per_s", "A stream (bytes/s)", Unit::Plain(3));
     for way in ways {
         let text = |key: &str| way[key].as_str().unwrap_or_default();
         let time = |key: &str| Cell::number_or(way[key].as_f64(), "not measured");
@@ -139,6 +141,8 @@ fn ways(data: &Observations) -> Option<Table> {
             text("tier").into(),
             time("least_s"),
             time("median_s"),
+            Cell::number_or(way["probe"]["round_trip_p50_s"].as_f64(), "nothing came through"),
+            Cell::number_or(way["probe"]["bytes_per_s"].as_f64(), "nothing came through"),
         ]);
     }
     Some(table)

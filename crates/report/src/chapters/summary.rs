@@ -228,6 +228,13 @@ fn certainty(data: &Observations) -> Option<String> {
         // A rate that was kept exactly differs by roundings only.
         .map(|width| if width < 1e-9 { 0.0 } else { width })
         .collect();
+    if widths.is_empty() && data.repetitions() > 1 {
+        return Some(format!(
+            "{} of a configuration at most are too few, or differ too much: no number here has an \
+             interval.",
+            number::count(data.repetitions(), "repetition")
+        ));
+    }
     if widths.is_empty() {
         return Some(
             "Every configuration was run once, so it is unknown how much a repetition would differ."

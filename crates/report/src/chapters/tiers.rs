@@ -17,7 +17,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     }
     let mut section = Section::new("tiers", "From the clients and from the tier");
     section.text(in_words(data)?);
-    section.list(probed(data).into_iter().collect());
+    section.list(probed(data).into_iter().chain(probed_ways(data)).collect());
     if let Some((curve, load)) = best_curve(data).zip(data.load.as_ref()) {
         section.plot(views(data, curve, &load.label));
         section.plot(stages(data, curve, &load.label));
@@ -55,6 +55,41 @@ fn probed(data: &Observations) -> Option<String> {
         data.name_of(lowest),
         number::time(outside.max(0.0)),
     ))
+}
+
+/// The same between hosts: the ways to the first tier, beside what lies outside it.
+fn probed_ways(data: &Observations) -> Vec<String> {
+    let lowest = data.configurations.iter().filter(|c| c.point.first_tier().is_some());
+    let Some(lowest) = lowest.min_by(|a, b| load_of(data, a).total_cmp(&load_of(data, b))) else {
+        return Vec::new();
+    };
+    let ways = data.runs.iter().find_map(|run| run.environment.get("ways")?.as_array());
+    let in_words = |way: &serde_json::Value| {
+        let text = |key: &str| way[key].as_str();
+        let of = |key: &str| way["probe"][key].as_f64();
+        let tier = lowest.point.first_tier()?;
+        let outside = lowest.point.client.response_time_s - tier.view.response_time_s;
+        let beside = if text("tier")? == tier.name {
+            format!(
+                " At the lowest load ({}) {} lie outside the tier, which the models take for the network's \
+                 delay.",
+                data.name_of(lowest),
+                number::time(outside.max(0.0))
+            )
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "From host {} to host {} a round trip of 64 bytes took {} before the first run (99th percentile \
+             {}), and a stream carried {} MB/s.{beside}",
+            text("from")?,
+            text("to")?,
+            number::time(of("round_trip_p50_s")?),
+            number::time(of("round_trip_p99_s")?),
+            number::significant(of("bytes_per_s")? / 1e6, 3),
+        ))
+    };
+    ways.into_iter().flatten().filter_map(in_words).collect()
 }
 
 /// A quantity of the first tier, drawn against the load for every curve.

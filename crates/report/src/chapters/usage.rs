@@ -38,6 +38,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         }
     }
     section.table(processors(data, &parts));
+    section.table(of_a_request(data, &parts));
     section.table(network(data));
     section.table(outcomes(data));
     Some(section)
@@ -241,6 +242,33 @@ fn processors(data: &Observations, parts: &[Part]) -> Table {
         table.push(row);
     }
     if table.rows.len() > 24 { table.folded() } else { table }
+}
+
+/// What a request takes of each part: processor time, and how often its threads went to sleep.
+fn of_a_request(data: &Observations, parts: &[Part]) -> Table {
+    let title = "Of a request: processor time, and voluntary context switches";
+    let mut table = factor_columns(Table::new("per-request", title), data);
+    for part in parts {
+        let key = part.to_string().replace(' ', "_");
+        table = table
+            .column(format!("{key}_cpu_s"), format!("{part} (µs)"), Unit::Microseconds)
+            .column(format!("{key}_switches"), "switches", Unit::Plain(3));
+    }
+    for configuration in &data.configurations {
+        let mut row = levels(data, configuration);
+        for part in parts {
+            let each = |value: fn(&ProcessView) -> f64| {
+                let estimate = configuration.estimate(|run| {
+                    let throughput = run.point.client.throughput_per_s;
+                    Some(value(run.point.process(part)?) / throughput)
+                });
+                Cell::estimate_or(estimate.as_ref(), "not there")
+            };
+            row.extend([each(|process| process.cpu_cores), each(|process| process.switches_per_s)]);
+        }
+        table.push(row);
+    }
+    table.folded()
 }
 
 fn network(data: &Observations) -> Table {

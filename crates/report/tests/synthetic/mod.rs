@@ -421,6 +421,7 @@ fn proxy(truth: &Truth, instance: u32) -> Tier {
         limits_hit: BTreeMap::new(),
         requests: BTreeMap::from([("set".to_owned(), requests)]),
         backends: (0..truth.servers).map(backend).collect(),
+        counted: Vec::new(),
     };
     Tier {
         tier: "proxies".to_owned(),

@@ -241,6 +241,11 @@ impl<W: Write + Send + 'static> Agent<W> {
                 self.answer(id, removed);
             }
             What::RoundTrips { address, count } => self.answer(id, round_trips(&address, count)),
+            What::ServeProbe { address } => {
+                let port = crate::probe::serve(&address);
+                self.answer(id, port.map_err(|error| format!("no port on {address}: {error}")));
+            }
+            What::Probe { address } => self.answer(id, Ok(crate::probe::to(&address))),
             What::Clock | What::Start(_) | What::Signal { .. } | What::Bye => {}
         }
     }

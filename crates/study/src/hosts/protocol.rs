@@ -57,6 +57,10 @@ pub(crate) enum What {
     Remove { folder: String },
     /// Times of connections to this address.
     RoundTrips { address: String, count: u32 },
+    /// Answers one probe of the network at this address of the host; its port.
+    ServeProbe { address: String },
+    /// Probes the way to where another answers.
+    Probe { address: String },
     /// The end; nothing is left.
     Bye,
 }

@@ -8,8 +8,14 @@ use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{Accounting, Attached, Source, TierSpec, Topology, tier_name};
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "attached", protocol: "http", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "attached",
+    protocol: "http",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: None,
+};
 
 const KEYS: &[Key] = &[
     Key::text("entry", "the tier that clients talk to; the first unless given").optional(),

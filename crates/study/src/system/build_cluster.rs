@@ -9,8 +9,14 @@ use crate::section::{BYTES, Key, Problem, Quantities as _, SHARE, Section};
 use crate::system::SystemKind;
 use crate::topology::{Ready, Source, Started, TierSpec, Topology};
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "build-cluster", protocol: "reapi", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "build-cluster",
+    protocol: "reapi",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: None,
+};
 
 const CORE: &[Form] = &[Form::Quantity(&SHARE), Form::Choice(&["unlimited"])];
 

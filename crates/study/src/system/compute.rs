@@ -6,8 +6,14 @@ use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{Source, Started, TierSpec, Topology};
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "compute", protocol: "http", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "compute",
+    protocol: "http",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: None,
+};
 
 const KEYS: &[Key] = &[
     Key::count("instances", 1, 64, "processes; clients are spread over them in turn").or("1"),

@@ -12,6 +12,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     keys: &[KEYS],
     read,
     programs: &[("memcached", "memcached")],
+    database: None,
 };
 
 /// Keys that all systems with memcached share.

@@ -12,6 +12,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     keys: &[memcached::KEYS, KEYS],
     read,
     programs: &[("memcached", "memcached")],
+    database: None,
 };
 
 const KEYS: &[Key] = &[

@@ -9,8 +9,14 @@ use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
 use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "message-queue", protocol: "queue", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "message-queue",
+    protocol: "queue",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: Some(DATABASE),
+};
 
 const KEYS: &[Key] = &[
     Key::count("middlewares", 1, 64, "brokers; clients are spread over them in turn").or("1"),

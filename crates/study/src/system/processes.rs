@@ -12,8 +12,14 @@ use crate::topology::{
     AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology, tier_name,
 };
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "processes", protocol: "http", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "processes",
+    protocol: "http",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: None,
+};
 
 const KEYS: &[Key] = &[
     Key::text("entry", "the tier that clients talk to; the first unless given").optional(),

@@ -4,8 +4,14 @@ use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, compute};
 use crate::topology::{Started, Topology};
 
-pub(super) const KIND: SystemKind =
-    SystemKind { name: "synthetic", protocol: "http", keys: &[KEYS], read, programs: &[] };
+pub(super) const KIND: SystemKind = SystemKind {
+    name: "synthetic",
+    protocol: "http",
+    keys: &[KEYS],
+    read,
+    programs: &[],
+    database: None,
+};
 
 const KEYS: &[Key] = &[
     Key::count("workers", 1, 1024, "m: requests that are served at a time").or("1"),

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kendall_protocols::queue::Message;
+use kendall_protocols::snapshot::{CountedTime, counted};
 use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Recorder, Stage};
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
@@ -100,6 +101,10 @@ struct Line {
     last_batch: usize,
     /// Batches that are under way.
     under_way: usize,
+    /// Batches that PostgreSQL answered, their operations, and the time until it had.
+    batches: u64,
+    batched: u64,
+    batched_ns: u64,
 }
 
 /// What requests do.
@@ -109,6 +114,14 @@ enum Lane {
     Takes,
     Acknowledgements,
     Rest,
+}
+
+impl Line {
+    fn answered(&mut self, operations: u64, took_ns: u64) {
+        self.batches += 1;
+        self.batched += operations;
+        self.batched_ns += took_ns;
+    }
 }
 
 impl Lane {
@@ -122,6 +135,15 @@ impl Lane {
             Some(Operation::Take(_)) => Self::Takes,
             Some(Operation::Acknowledge(_)) => Self::Acknowledgements,
             _ => Self::Rest,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sends => "sends",
+            Self::Takes => "takes",
+            Self::Acknowledgements => "acknowledgements",
+            Self::Rest => "rest",
         }
     }
 }
@@ -377,6 +399,21 @@ impl Dispatcher {
         self.through.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Batches by lane since the start.
+    pub(crate) fn counted(&self) -> Vec<CountedTime> {
+        let state = self.lock();
+        let lanes = Lane::ALL.into_iter().map(|lane| (lane, &state.lanes[lane as usize]));
+        lanes
+            .map(|(lane, line)| CountedTime {
+                kind: counted::BATCH.to_owned(),
+                name: lane.name().to_owned(),
+                count: line.batches,
+                items: line.batched,
+                time_ns: line.batched_ns,
+            })
+            .collect()
+    }
+
     /// Requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().requests
@@ -482,7 +519,9 @@ impl Dispatcher {
         let Performed { answers, undecided } = match session {
             Ok(session) => {
                 let performed = perform_batch(session, &operations, recorder).await;
-                recorder.backend_answered(0, self.clock.now_ns().saturating_sub(sent_ns));
+                let took_ns = self.clock.now_ns().saturating_sub(sent_ns);
+                recorder.backend_answered(0, took_ns);
+                self.lock().lanes[lane as usize].answered(count(&operations), took_ns);
                 performed
             }
             Err(status) => Performed {

@@ -17,6 +17,7 @@ mod dispatcher;
 pub mod fuzzing;
 mod health;
 mod identity;
+mod inside;
 mod operation;
 mod private_postgres;
 mod queue_metrics;

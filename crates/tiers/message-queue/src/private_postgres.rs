@@ -171,6 +171,8 @@ struct Launch {
     sockets: PathBuf,
     log: PathBuf,
     options: PrivateOptions,
+    /// It counts its statements.
+    counts: bool,
 }
 
 /// What a folder that exists may hold.
@@ -213,12 +215,12 @@ impl PrivatePostgres {
             make_cluster(&programs, user, &data, &sockets)?;
         }
         refuse_running(&data)?;
-        allow(&programs, user, &data, options.tcp.as_ref())?;
+        let counts = allow(&programs, user, &data, options)?;
         let log = folder.join("postgres.log");
         let port = options.port();
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let options = options.clone();
-        let launch = Launch { programs, user, data, sockets, log: log.clone(), options };
+        let launch = Launch { programs, user, data, sockets, log: log.clone(), options, counts };
         let keeper = Keeper::start(launch)?;
         Ok(Self { keeper, url, log, _sockets: temporary })
     }
@@ -497,30 +499,70 @@ fn make_cluster(
     Ok(())
 }
 
+/// Whether the module that counts statements is installed beside these programs.
+fn has_statements(programs: &Path) -> bool {
+    let above = programs.parent().unwrap_or(programs);
+    ["lib", "lib/postgresql", "lib64", "lib64/pgsql", "lib64/postgresql"]
+        .iter()
+        .any(|folder| above.join(folder).join("pg_stat_statements.so").exists())
+}
+
+/// Gives the role its password, and the database the extension that counts statements, if it can be had:
+/// true then.
+fn set_up(
+    programs: &Path,
+    user: User,
+    data: &Path,
+    (password, counts): (&str, bool),
+) -> Result<bool, PrivatePostgresError> {
+    assert!(password.chars().all(|c| c.is_ascii_alphanumeric()), "letters and digits");
+    let text = format!("ALTER ROLE {ROLE} PASSWORD '{password}';\n");
+    let single = |text: &str| {
+        let mut single = user.command(programs.join("postgres"));
+        single.args(["--single", "-j", "-D"]).arg(data).arg(ROLE);
+        run(single, "postgres --single", text)
+    };
+    if counts {
+        // An empty line ends each command.
+        let both = format!("{text}\nCREATE EXTENSION IF NOT EXISTS pg_stat_statements;\n");
+        match single(&both) {
+            Ok(()) => return Ok(true),
+            Err(error) => tracing::info!(%error, "statements are not counted inside PostgreSQL"),
+        }
+    }
+    single(&text).map(|()| false)
+}
+
 /// Says who may connect: the role of the queue by the socket, and by TCP with its password, if at
-/// all.
+/// all. True where the database over TCP, which studies use, counts its statements.
 fn allow(
     programs: &Path,
     user: User,
     data: &Path,
-    tcp: Option<&TcpAccess>,
-) -> Result<(), PrivatePostgresError> {
+    options: &PrivateOptions,
+) -> Result<bool, PrivatePostgresError> {
+    let mut counts = false;
     let mut rules = format!("local {ROLE} {ROLE} trust\nlocal all all reject\n");
-    if let Some(TcpAccess { address, password }) = tcp {
+    if let Some(TcpAccess { address, password }) = &options.tcp {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         // Peers on loopback have its first address, whatever address they connect to.
         let peer = if address.is_ipv4() { "127.0.0.0/8".into() } else { format!("::1/{bits}") };
         rules.push_str(&format!("host {ROLE} {ROLE} {peer} scram-sha-256\n"));
-        assert!(password.chars().all(|c| c.is_ascii_alphanumeric()), "letters and digits");
-        let text = format!("ALTER ROLE {ROLE} PASSWORD '{password}';\n");
-        let mut single = user.command(programs.join("postgres"));
-        single.args(["--single", "-j", "-D"]).arg(data).arg("postgres");
-        run(single, "postgres --single", &text)?;
+        // Whoever loads libraries of their own decides by themselves.
+        let own = options.settings.iter().any(|one| one.starts_with("shared_preload_libraries"));
+        let installed = has_statements(programs);
+        if !installed {
+            tracing::info!(
+                "statements are not counted inside PostgreSQL: its module pg_stat_statements is not \
+                 installed (Debian: in the server's package since version 10)"
+            );
+        }
+        counts = set_up(programs, user, data, (password, installed && !own))?;
     }
     let hba = data.join("pg_hba.conf");
     if fs::read_to_string(&hba).is_ok_and(|before| before == rules) {
         // Nothing to write, which matters where the disk is full.
-        return Ok(());
+        return Ok(counts);
     }
     // The folder is another user's, where we are root.
     let written = fs::OpenOptions::new()
@@ -530,7 +572,8 @@ fn allow(
         .custom_flags(no_links())
         .open(&hba)
         .and_then(|mut file| io::Write::write_all(&mut file, rules.as_bytes()));
-    written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })
+    written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })?;
+    Ok(counts)
 }
 
 /// Flags of `open` that refuse a symbolic link.
@@ -636,6 +679,11 @@ impl Launch {
             .args(["-c", "log_error_verbosity=terse", "-c", "log_min_error_statement=panic"])
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log);
+        if self.counts {
+            command.args(["-c", "shared_preload_libraries=pg_stat_statements"]);
+            // A cluster that studies throw away: nothing is kept over its end.
+            command.args(["-c", "pg_stat_statements.save=off", "-c", "track_wal_io_timing=on"]);
+        }
         for setting in &self.options.settings {
             command.args(["-c", setting]);
         }

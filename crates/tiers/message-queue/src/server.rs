@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
 use kendall_tier::{Clock, Instruments, Layout};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -27,6 +28,7 @@ use crate::database::{DatabaseError, Databases, PoolOptions, Reach};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::identity::{TokenError, Tokens};
+use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
 use crate::queue_metrics::QueueMetrics;
@@ -162,6 +164,7 @@ pub struct Server {
     address: SocketAddr,
     console: Option<String>,
     queue_metrics: Arc<QueueMetrics>,
+    inside: Inside,
     dispatcher: Arc<Dispatcher>,
     waiters: Arc<Waiters>,
     workers: JoinSet<()>,
@@ -226,7 +229,8 @@ impl Server {
             let _inside = runtime.enter();
             Databases::pool(&reach, PoolOptions { connections: 1, ..options.pool() })?
         };
-        background.spawn_on(Arc::clone(&queue_metrics).look(looking), handle);
+        background.spawn_on(Arc::clone(&queue_metrics).look(looking.clone()), handle);
+        let inside = Inside::start(looking, &mut background, handle);
         let console = match options.console {
             Some(address) => {
                 Some(start_console(address, &service, &reach, options, &runtime, &mut background)?)
@@ -247,6 +251,7 @@ impl Server {
             address,
             console,
             queue_metrics,
+            inside,
             dispatcher,
             waiters,
             workers,
@@ -262,7 +267,28 @@ impl Server {
     /// What is told of each queue, in Prometheus' text format; nothing before it was asked for once.
     pub fn queue_metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let queues = Arc::clone(&self.queue_metrics);
-        move || queues.text()
+        let counted = self.counted();
+        move || queues.text() + &inside::text(&counted())
+    }
+
+    /// The message of `GET /snapshot`, with the batches of each lane and what PostgreSQL counts itself.
+    /// It asks PostgreSQL, for less than a second.
+    pub fn snapshot(&self) -> impl Fn() -> TierSnapshot + Send + Sync + use<> {
+        let counted = self.counted();
+        let instruments = self.instruments.clone();
+        move || {
+            let counted = counted();
+            TierSnapshot { counted, ..instruments.snapshot() }
+        }
+    }
+
+    fn counted(&self) -> impl Fn() -> Vec<CountedTime> + Send + Sync + use<> {
+        let (inside, dispatcher) = (self.inside.clone(), Arc::clone(&self.dispatcher));
+        move || {
+            let mut all = inside.counted();
+            all.extend(dispatcher.counted());
+            all
+        }
     }
 
     /// The address for clients, with its real port.

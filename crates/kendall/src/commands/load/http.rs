@@ -19,9 +19,10 @@ use crate::exit::{Exit, exit_with};
                   --rate 250/s --arrivals poisson --vary difficulty=exponential:30"
 )]
 pub(crate) struct LoadHttp {
-    /// The URL; may contain placeholders such as `{difficulty}`
-    #[arg(value_name = "URL")]
-    url: String,
+    /// The URL; may contain placeholders such as `{difficulty}`. Several with the same path are
+    /// instances of one service: connections take them in turn
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<String>,
 
     /// Method [default: GET, or POST with a body]
     #[arg(long, short = 'm', short_alias = 'X', value_name = "METHOD")]
@@ -71,20 +72,15 @@ pub(crate) struct LoadHttp {
 
 impl LoadHttp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let url = Url::parse(&self.url).map_err(refuse)?;
+        let (url, targets) = self.targets()?;
         let content = self.content(&url)?;
         let template = content.template().map_err(refuse)?;
-        let target = if url.host.contains(':') {
-            format!("[{}]:{}", url.host, url.port)
-        } else {
-            format!("{}:{}", url.host, url.port)
-        };
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
             (_, true) => Family::V6,
             _ => Family::Any,
         };
-        let plan = self.common.plan(resolve_as(&[target], "http://127.0.0.1:8080/", family)?)?;
+        let plan = self.common.plan(resolve_as(&targets, "http://127.0.0.1:8080/", family)?)?;
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());
@@ -98,6 +94,32 @@ impl LoadHttp {
         let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress())
             .map_err(load_error)?;
         self.common.print(&result)
+    }
+
+    /// The first URL, by which requests are made, and where each of them goes.
+    fn targets(&self) -> anyhow::Result<(Url, Vec<String>)> {
+        let urls: Result<Vec<Url>, _> = self.urls.iter().map(|text| Url::parse(text)).collect();
+        let urls = urls.map_err(refuse)?;
+        let [first, others @ ..] = &urls[..] else { return Err(refuse("no URL")) };
+        for (url, text) in others.iter().zip(&self.urls[1..]) {
+            let why = if (url.tls, &url.path) != (first.tls, &first.path) {
+                "has another scheme or path"
+            } else if url.tls && url.host != first.host {
+                // A certificate stands for one name.
+                "has another host, and the certificate is checked against one"
+            } else {
+                continue;
+            };
+            let text =
+                format!("`{text}` {why} than `{}`: several URLs are one service", self.urls[0]);
+            return Err(refuse(text));
+        }
+        let target = |url: &Url| {
+            let ipv6 = url.host.contains(':');
+            let host = if ipv6 { format!("[{}]", url.host) } else { url.host.clone() };
+            format!("{host}:{}", url.port)
+        };
+        Ok((first.clone(), urls.iter().map(target).collect()))
     }
 
     fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {

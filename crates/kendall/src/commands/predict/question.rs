@@ -246,7 +246,7 @@ impl StudyOfResults {
     /// The study file with these values in the place of its own.
     fn with(&self, values: &[(String, String)]) -> Result<StudyFile, QuestionError> {
         let mut sets = self.sets.clone();
-        for (key, value) in values {
+        for (key, value) in values.iter().filter(|(key, _)| self.tuple_with(key).is_none()) {
             let is_factor = self.file.factors.iter().any(|factor| factor.key == *key);
             sets.push(if is_factor {
                 format!("factors.{key}=[{}]", toml_value(value))
@@ -263,18 +263,65 @@ impl StudyOfResults {
         let study = self.with(values)?;
         let mut levels: Vec<Option<usize>> = Vec::new();
         for (place, factor) in study.factors.iter().enumerate() {
-            let asked = values.iter().any(|(key, _)| *key == factor.key);
+            let asked = values.iter().find(|(key, _)| *key == factor.key);
+            if let Some((key, value)) = asked.filter(|_| factor.is_tuple()) {
+                levels.push(Some(level_named(factor, key, value)?));
+                continue;
+            }
             let mut first = vec![None; study.factors.len()];
             first[place] = Some(0);
             let is_base = || {
                 let of_first = study.settings(&first).ok()?;
-                let at = |settings: &Settings| lookup(&settings.effective, &factor.key).cloned();
+                let at = |settings: &Settings| -> Vec<_> {
+                    factor.keys().map(|key| lookup(&settings.effective, key).cloned()).collect()
+                };
                 Some(at(&of_first) == at(&study.base))
             };
-            levels.push((asked || is_base() == Some(true)).then_some(0));
+            levels.push((asked.is_some() || is_base() == Some(true)).then_some(0));
         }
-        Ok(study.settings(&levels)?)
+        // Keys of a tuple can be asked about one by one: the others stay as the tuple has them.
+        let is_part = |key: &str| self.tuple_with(key).is_some_and(|tuple| tuple.key != key);
+        let parts: Values = values.iter().filter(|(key, _)| is_part(key)).cloned().collect();
+        Ok(study.settings_with(&levels, &parts)?)
     }
+
+    /// The tuple that has this key, or that this is.
+    fn tuple_with(&self, key: &str) -> Option<&Factor> {
+        let has = |factor: &&Factor| factor.key == key || factor.keys().any(|own| own == key);
+        self.file.factors.iter().filter(|factor| factor.is_tuple()).find(has)
+    }
+}
+
+/// The level of a tuple by its name.
+fn level_named(factor: &Factor, key: &str, value: &str) -> Result<usize, QuestionError> {
+    let names: Vec<String> = (0..factor.levels.len()).map(|at| factor.level(at).text).collect();
+    names.iter().position(|name| name == value).ok_or_else(|| QuestionError::Value {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        what: format!(
+            "the study has {}; ask for other values by its keys, such as {}=…",
+            names.join(", "),
+            factor.keys().next().unwrap_or(key)
+        ),
+    })
+}
+
+/// The level of a tuple that these settings have; where it has none, their values.
+fn level_of_tuple(factor: &Factor, settings: &Settings) -> FactorLevel {
+    let texts: Vec<String> = factor
+        .keys()
+        .map(|key| lookup(&settings.effective, key).map(text_of).unwrap_or_default())
+        .collect();
+    let known = (0..factor.levels.len()).find(|at| factor.texts(*at) == texts);
+    known.map_or_else(
+        || FactorLevel {
+            factor: factor.key.clone(),
+            level: u32::try_from(factor.levels.len()).unwrap_or(u32::MAX),
+            text: texts.join("+"),
+            number: None,
+        },
+        |at| factor.level(at),
+    )
 }
 
 impl StudyOfResults {
@@ -282,6 +329,9 @@ impl StudyOfResults {
     pub(super) fn beside(&self, values: &[(String, String)]) -> Result<Beside, QuestionError> {
         let settings = self.settings(values)?;
         let level = |factor: &Factor| {
+            if factor.is_tuple() {
+                return level_of_tuple(factor, &settings);
+            }
             let value = lookup(&settings.effective, &factor.key);
             let text = value.map(text_of).unwrap_or_default();
             let known = (0..factor.levels.len()).find(|at| factor.level(*at).text == text);
@@ -347,8 +397,13 @@ pub(super) fn question(
         Arrivals::Job => return Err(QuestionError::Job),
     };
     let kinds = study.file.factors.iter().filter(|factor| !structural.contains(&factor.key));
-    let text = |key: &str| lookup(&settings.effective, key).map(text_of).unwrap_or_default();
-    let signature = Signature(kinds.map(|f| (f.key.clone(), text(&f.key))).collect());
+    let text = |factor: &Factor| {
+        if factor.is_tuple() {
+            return level_of_tuple(factor, &settings).text;
+        }
+        lookup(&settings.effective, &factor.key).map(text_of).unwrap_or_default()
+    };
+    let signature = Signature(kinds.map(|f| (f.key.clone(), text(f))).collect());
     let numeric = study.file.factors.iter().map(|factor| factor.key.clone());
     let all = numeric.chain(values.iter().map(|(key, _)| key.clone()));
     let mut levels: Vec<(String, f64)> = Vec::new();
@@ -395,7 +450,8 @@ fn never_varied(
     keys: &[(String, String)],
 ) -> Result<(), QuestionError> {
     for (key, value) in keys {
-        let is_factor = study.file.factors.iter().any(|factor| factor.key == *key);
+        let is_factor = study.file.factors.iter().any(|factor| factor.key == *key)
+            || study.tuple_with(key).is_some();
         if is_factor || kendall_whatif::is_of_the_load(key) {
             continue;
         }

@@ -81,6 +81,9 @@ impl Progress {
                 );
                 output::note(&format!("capacity: {}, {how}", Rate::per_second(*per_s)));
             }
+            Event::Baseline => {
+                output::note("measuring the database by itself (pgbench), for a few seconds");
+            }
             Event::Live(live) => {
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("{}  {}", self.levels, self::live(live)));
@@ -143,11 +146,10 @@ impl Progress {
 
 /// `workers=8 clients=66`.
 fn levels(run: &Run) -> String {
-    let short = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
     let parts: Vec<String> = run
         .factors
         .iter()
-        .map(|level| format!("{}={}", short(&level.factor), level.text))
+        .map(|level| format!("{}={}", kendall_observations::short(&level.factor), level.text))
         .collect();
     format!("{} (repetition {})", parts.join(" "), run.repetition + 1)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use kendall_observations::{Configuration, Observations};
+use kendall_observations::{Configuration, Observations, short};
 use kendall_report::answer::Answer;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_store::{FactorLevel, Results, SearchFound, SearchLine};
@@ -176,13 +176,10 @@ fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
 /// `workers` for `system.workers`, unless another key ends so too.
 fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
     let keys: Vec<&str> = keys.collect();
-    let alone = |key: &str| keys.iter().filter(|other| last(other) == last(key)).count() == 1;
-    keys.iter().map(|key| if alone(key) { last(key) } else { key }.to_owned()).collect()
-}
-
-/// `workers` of `system.workers`.
-fn last(key: &str) -> &str {
-    key.rsplit('.').next().unwrap_or(key)
+    let alone = |key: &str| keys.iter().filter(|other| short(other) == short(key)).count() == 1;
+    keys.iter()
+        .map(|key| if alone(key) { short(key).into_owned() } else { (*key).to_owned() })
+        .collect()
 }
 
 /// Caveats in words, most frequent first: a kind a line, with the figures of its first run.
@@ -211,7 +208,7 @@ fn caveats(observations: &Observations) -> String {
 /// What an adaptive design found; nothing for other designs.
 fn searched(lines: &[SearchLine]) -> String {
     let Some(first) = lines.first() else { return String::new() };
-    let searched = last(&first.factor);
+    let searched = short(&first.factor);
     let mut table = narrow_table();
     let mut header = short_names(first.levels.iter().map(|level| level.factor.as_str()));
     header.extend(["maximum (1/s)".to_owned(), format!("at {searched}")]);
@@ -284,7 +281,7 @@ fn wrapped_at(text: &str, columns: usize) -> String {
 }
 
 /// Lines of at most 80 columns, further ones indented.
-fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     const COLUMNS: usize = 80;
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {

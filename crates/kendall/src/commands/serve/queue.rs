@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kendall_message_queue::{
     Access, Database, DatabaseError, Limits, QueueOptions, Server, ServerError,
 };
-use kendall_tier::{Clock, Routes, Stop};
+use kendall_tier::{Clock, PageResponse, Routes, Stop};
 use kendall_units::Seconds;
 
 use super::{Running, TierFlags};
@@ -122,7 +122,12 @@ impl QueueFlags {
             .map_err(|error| exit_with(exit_of(&error), error))?;
         let listen = vec![server.address()];
         let instruments = server.instruments().clone();
-        let routes = Routes::new().with_metrics(server.queue_metrics());
+        let snapshot = server.snapshot();
+        let routes = Routes::new().with_metrics(server.queue_metrics()).with(
+            "GET",
+            "/snapshot",
+            move |_| PageResponse::json(&snapshot()),
+        );
         let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
         if let Some(address) = server.console() {
             output::note(&format!("console {address}"));

@@ -1,0 +1,205 @@
+//! Inside the database: how long its statements execute, apart from all waiting, how long it flushes its
+//! log, and what shares a commit.
+
+use kendall_observations::{Configuration, Counted, Observations, Repetition};
+use kendall_protocols::snapshot::counted;
+
+use crate::document::{Cell, Section, Table, Unit};
+
+use super::load::{factor_columns, levels};
+use super::load_of;
+use crate::number;
+
+/// Rows above which a table is folded.
+const MANY: usize = 24;
+
+pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+    let batches = names(data, counted::BATCH);
+    let statements = names(data, counted::STATEMENT);
+    if batches.is_empty() && statements.is_empty() {
+        return None;
+    }
+    let mut section = Section::new("inside", "Inside the database");
+    section.list(by_itself(data).into_iter().collect());
+    if statements.is_empty() {
+        section.text(
+            "How long statements execute inside PostgreSQL was not told: its module \
+             pg_stat_statements was not loaded. Where it is installed, a study loads it by itself.",
+        );
+    } else {
+        section.text(
+            "By PostgreSQL's own account (pg_stat_statements): the time that statements execute inside \
+             it. Locks, disk and the wait for a processor while they execute are in it. What a tier waits \
+             for beyond it is the flush of a commit, which comes after the execution, PostgreSQL's work \
+             around it, and the way there and back.",
+        );
+        section.table(exchanges(data));
+        section.table(by_statement(data, &statements));
+    }
+    if !batches.is_empty() {
+        section.table(by_lane(data, &batches));
+    }
+    Some(section)
+}
+
+/// What pgbench measured before the first run, beside an exchange of the lowest load.
+fn by_itself(data: &Observations) -> Option<String> {
+    let told = data.runs.first()?.environment.get("pgbench")?;
+    if let Some(why) = told["missing"].as_str() {
+        return Some(format!(
+            "The database by itself was not measured before the first run: {why}."
+        ));
+    }
+    let of = |clients: &str, key: &str| told[clients][key].as_f64();
+    let (latency, one) =
+        (of("clients_1", "latency_mean_s")?, of("clients_1", "transactions_per_s")?);
+    let (scale, several) = (told["scale"].as_u64()?, of("clients_4", "transactions_per_s")?);
+    let lowest = data
+        .configurations
+        .iter()
+        .filter_map(|c| Some((c, c.point.first_tier()?.connections.as_ref()?.exchange_time_s)));
+    let lowest = lowest.min_by(|a, b| load_of(data, a.0).total_cmp(&load_of(data, b.0)));
+    let beside = lowest.map_or_else(String::new, |(configuration, time)| {
+        format!(
+            " An exchange of the queue at the lowest load ({}) took {}, which the models take for the \
+             database's service time.",
+            data.name_of(configuration),
+            number::time(time)
+        )
+    });
+    Some(format!(
+        "Before the first run pgbench's usual transaction (seven statements, one commit) took {} by one \
+         client ({} a second), and {scale} clients did {} a second: the same PostgreSQL on the same disk, with \
+         no other load.{beside}",
+        number::time(latency),
+        number::significant(one, 3),
+        number::significant(several, 3),
+    ))
+}
+
+/// All of a kind, in the order in which they take the most time anywhere.
+fn names(data: &Observations, kind: &str) -> Vec<String> {
+    let mut names: Vec<(String, f64)> = Vec::new();
+    let all = data.configurations.iter().flat_map(|c| &c.repetitions).flat_map(|r| &r.counted);
+    for one in all.filter(|one| one.kind == kind) {
+        let time = one.per_s * one.time_mean_s;
+        match names.iter_mut().find(|(name, _)| *name == one.name) {
+            Some((_, most)) => *most = most.max(time),
+            None => names.push((one.name.clone(), time)),
+        }
+    }
+    names.sort_by(|a, b| b.1.total_cmp(&a.1));
+    names.into_iter().map(|(name, _)| name).collect()
+}
+
+fn find<'a>(repetition: &'a Repetition, kind: &str, name: &str) -> Option<&'a Counted> {
+    repetition.counted.iter().find(|one| one.kind == kind && one.name == name)
+}
+
+/// A figure of one thing, over the repetitions.
+fn of(
+    configuration: &Configuration,
+    (kind, name): (&str, &str),
+    value: impl Fn(&Counted) -> f64,
+) -> Cell {
+    let estimate = configuration.estimate(|r| find(r, kind, name).map(&value));
+    Cell::estimate_or(estimate.as_ref(), "not told")
+}
+
+/// Time of all statements together, for each second.
+fn executing(repetition: &Repetition) -> Option<f64> {
+    let mut statements =
+        repetition.counted.iter().filter(|one| one.kind == counted::STATEMENT).peekable();
+    statements.peek()?;
+    Some(statements.map(|one| one.per_s * one.time_mean_s).sum())
+}
+
+/// An exchange with the database, and what of it is execution.
+fn exchanges(data: &Observations) -> Table {
+    let mut table = factor_columns(
+        Table::new("inside", "An exchange with the database, and what it executes in it"),
+        data,
+    )
+    .column("exchanges_per_s", "Exchanges (1/s)", Unit::PerSecond)
+    .column("exchange_time_s", "Exchange (ms)", Unit::Milliseconds)
+    .column("execution_time_s", "of it execution (ms)", Unit::Milliseconds)
+    .column("other_time_s", "the rest (ms)", Unit::Milliseconds)
+    .column("execution_per_request_s", "Execution, a request (ms)", Unit::Milliseconds)
+    .column("flushes_per_s", "Flushes of the log (1/s)", Unit::PerSecond)
+    .column("flush_time_s", "A flush (ms)", Unit::Milliseconds)
+    .column("statements_executing", "Statements executing", Unit::Plain(3));
+    for configuration in &data.configurations {
+        let exchange = |r: &Repetition| {
+            let connections = r.point.first_tier()?.connections.as_ref()?;
+            Some((connections.exchanges_per_s, connections.exchange_time_s))
+        };
+        let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>| {
+            Cell::estimate_or(configuration.estimate(value).as_ref(), "not told")
+        };
+        let an_exchange = |r: &Repetition| Some(executing(r)? / exchange(r)?.0);
+        let flush = (counted::LOG, "flush");
+        let mut row = levels(data, configuration);
+        row.extend([
+            estimate(&|r| Some(exchange(r)?.0)),
+            estimate(&|r| Some(exchange(r)?.1)),
+            estimate(&an_exchange),
+            estimate(&|r| Some((exchange(r)?.1 - an_exchange(r)?).max(0.0))),
+            estimate(&|r| Some(executing(r)? / r.point.first_tier()?.view.throughput_per_s)),
+            of(configuration, flush, |one| one.per_s),
+            of(configuration, flush, |one| one.time_mean_s),
+            estimate(&executing),
+        ]);
+        table.push(row);
+    }
+    if table.rows.len() > MANY { table.folded() } else { table }
+}
+
+fn by_statement(data: &Observations, statements: &[String]) -> Table {
+    let mut table = factor_columns(Table::new("statements", "Statements, by their time"), data)
+        .column("statement", "Statement", Unit::Text)
+        .column("calls_per_s", "Calls (1/s)", Unit::PerSecond)
+        .column("rows_per_call", "Rows a call", Unit::Plain(3))
+        .column("execution_time_s", "Execution, a call (ms)", Unit::Milliseconds);
+    for configuration in &data.configurations {
+        for name in statements {
+            let key = (counted::STATEMENT, name.as_str());
+            if !configuration.repetitions.iter().any(|r| find(r, key.0, key.1).is_some()) {
+                continue;
+            }
+            let mut row = levels(data, configuration);
+            row.extend([
+                name.as_str().into(),
+                of(configuration, key, |one| one.per_s),
+                of(configuration, key, |one| one.items_per_s / one.per_s),
+                of(configuration, key, |one| one.time_mean_s),
+            ]);
+            table.push(row);
+        }
+    }
+    if table.rows.len() > MANY { table.folded() } else { table }
+}
+
+fn by_lane(data: &Observations, lanes: &[String]) -> Table {
+    let mut table = factor_columns(Table::new("lanes", "Batches, by what they do"), data)
+        .column("lane", "Batches of", Unit::Text)
+        .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
+        .column("operations_per_batch", "Operations a batch", Unit::Plain(3))
+        .column("batch_time_s", "Exchange, a batch (ms)", Unit::Milliseconds);
+    for configuration in &data.configurations {
+        for name in lanes {
+            let key = (counted::BATCH, name.as_str());
+            if !configuration.repetitions.iter().any(|r| find(r, key.0, key.1).is_some()) {
+                continue;
+            }
+            let mut row = levels(data, configuration);
+            row.extend([
+                name.as_str().into(),
+                of(configuration, key, |one| one.per_s),
+                of(configuration, key, |one| one.items_per_s / one.per_s),
+                of(configuration, key, |one| one.time_mean_s),
+            ]);
+            table.push(row);
+        }
+    }
+    if table.rows.len() > MANY { table.folded() } else { table }
+}

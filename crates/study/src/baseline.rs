@@ -1,0 +1,229 @@
+//! What the database of a system does by itself, before the first run: pgbench's usual transaction, by one
+//! client and by several. It owes nothing to the tiers and loads of the study, and says how fast this
+//! PostgreSQL on this disk is at all.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::clock::monotonic_ns;
+use crate::hosts::Machines;
+use crate::instance::{Instance, Launch, ProcessError};
+use crate::place::Starter;
+use crate::settings::Settings;
+
+/// Clients of the second run, and branches of the tables: with fewer branches than clients they would
+/// wait for each other's rows.
+const CLIENTS: u32 = 4;
+/// Seconds of each of the two runs, in a study whose runs are long.
+const SECONDS: f64 = 3.0;
+/// The role and the database of `kendall serve queue-database`.
+const ROLE: &str = "kendall";
+/// Filling takes about a second; nobody waits longer for it than this.
+const FILLING: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(5);
+/// Where distributions keep PostgreSQL's programs, one folder a version.
+const PLACES: &[&str] =
+    &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
+
+/// What is needed to start the database.
+pub(crate) struct Baseline<'a> {
+    pub(crate) machines: &'a mut Machines,
+    /// Of the base configuration.
+    pub(crate) settings: &'a Settings,
+    /// Folder for what the processes say.
+    pub(crate) folder: &'a Path,
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Baseline<'_> {
+    /// `{"seconds": …, "clients_1": {…}, "clients_4": {…}}`, or `{"missing": "why"}`; `None` where the
+    /// system has no such database, or the user stopped it.
+    pub(crate) fn measure(self) -> Option<Json> {
+        let tier = self.settings.kind.database?;
+        if !self.settings.placement.used().is_empty() {
+            return Some(missing("the database is on another host"));
+        }
+        let Some(program) = program() else {
+            return Some(missing(
+                "pgbench is not installed (Debian: in the server's package; with others postgresql-contrib)",
+            ));
+        };
+        match self.of(tier, &program) {
+            Ok(measured) => Some(measured),
+            Err(ProcessError::Interrupted) => None,
+            Err(error) => Some(missing(&error.to_string())),
+        }
+    }
+
+    fn of(self, tier: &str, program: &Path) -> Result<Json, ProcessError> {
+        let mut settings = self.settings.clone();
+        settings.topology.tiers.retain(|one| one.name == *tier);
+        settings.topology.entry = tier.to_owned();
+        settings.links.clear();
+        let secret = format!("{:x}", monotonic_ns());
+        let mut running = Starter {
+            machines: &mut *self.machines,
+            settings: &settings,
+            folder: self.folder,
+            seed: 0,
+            secret: &secret,
+            interrupted: self.interrupted,
+        }
+        .start()?;
+        let address = running.members.first().map(|member| member.address.clone());
+        let address = address.unwrap_or_default();
+        let seconds = (self.settings.measure.duration.get() / 10.0).clamp(1.0, SECONDS).round();
+        let mut bench = Bench {
+            machines: &mut *self.machines,
+            program,
+            address: &address,
+            secret: &secret,
+            folder: self.folder,
+            interrupted: self.interrupted,
+        };
+        let measured = bench.all(seconds);
+        // Gone meanwhile, it would be the reason.
+        let alive = running.check_alive();
+        running.stop(self.machines);
+        alive.and(measured)
+    }
+}
+
+struct Bench<'a> {
+    machines: &'a mut Machines,
+    program: &'a Path,
+    address: &'a str,
+    secret: &'a str,
+    folder: &'a Path,
+    interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Bench<'_> {
+    fn all(&mut self, seconds: f64) -> Result<Json, ProcessError> {
+        let scale = CLIENTS.to_string();
+        self.run("fill", &["--initialize", "--quiet", "--scale", &scale], FILLING)?;
+        let mut told = json!({ "seconds": seconds, "scale": CLIENTS });
+        for clients in [1, CLIENTS] {
+            let (number, time) = (clients.to_string(), seconds.to_string());
+            let arguments =
+                ["--no-vacuum", "--client", &number, "--jobs", &number, "--time", &time];
+            let longest = Duration::from_secs_f64(seconds) + FILLING;
+            let text = self.run(&format!("clients-{clients}"), &arguments, longest)?;
+            told[format!("clients_{clients}")] = read(&text).unwrap_or(Json::Null);
+        }
+        Ok(told)
+    }
+
+    /// Runs pgbench to its end, and gives what it printed.
+    fn run(
+        &mut self,
+        name: &str,
+        arguments: &[&str],
+        longest: Duration,
+    ) -> Result<String, ProcessError> {
+        let (host, port) = self.address.rsplit_once(':').unwrap_or((self.address, "5432"));
+        let mut command = vec![self.program.display().to_string()];
+        command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        for argument in ["--host", host, "--port", port, "--username", ROLE, ROLE] {
+            command.push(argument.to_owned());
+        }
+        let launch = Launch {
+            name: format!("pgbench {name}"),
+            command,
+            environment: vec![("PGPASSWORD".to_owned(), self.secret.to_owned())],
+            // With a dot, which no tier's name has.
+            folder: self.folder.join(format!("pgbench.{name}")),
+            ..Launch::default()
+        };
+        let mut process = Instance::spawn(&mut self.machines.keeper, &launch)?;
+        let until = monotonic_ns() + u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX / 2);
+        let status = loop {
+            if let Some(status) = process.ended() {
+                break status;
+            }
+            if (self.interrupted)() {
+                return Err(ProcessError::Interrupted);
+            }
+            if monotonic_ns() > until {
+                return Err(ProcessError::There {
+                    what: format!("{} takes too long", launch.name),
+                });
+            }
+            std::thread::sleep(LOOK);
+        };
+        let tail = process.tail();
+        process.finish(&mut self.machines.keeper, Duration::ZERO);
+        if !status.success() {
+            return Err(ProcessError::Ended {
+                name: launch.name,
+                status: status.to_string(),
+                tail,
+            });
+        }
+        Ok(std::fs::read_to_string(launch.folder.join("output")).unwrap_or_default())
+    }
+}
+
+fn missing(why: &str) -> Json {
+    json!({ "missing": why })
+}
+
+/// The newest pgbench.
+fn program() -> Option<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = PLACES
+        .iter()
+        .filter_map(|place| std::fs::read_dir(place).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let version = entry.file_name().to_str()?.trim_start_matches("pgsql-").parse().ok()?;
+            Some((version, entry.path().join("bin/pgbench")))
+        })
+        .filter(|(_, program)| program.is_file())
+        .collect();
+    found.sort();
+    let in_path = || {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut folders = std::env::split_paths(&path);
+        folders.find_map(|folder| Some(folder.join("pgbench")).filter(|program| program.is_file()))
+    };
+    found.pop().map(|(_, program)| program).or_else(in_path)
+}
+
+/// `{"transactions_per_s": …, "latency_mean_s": …, "transactions": …}` of what pgbench prints.
+fn read(text: &str) -> Option<Json> {
+    let number = |start: &str| -> Option<f64> {
+        let rest = text.lines().find_map(|line| line.strip_prefix(start))?;
+        rest.split(|c: char| c.is_whitespace() || c == '/')
+            .find(|word| !word.is_empty())?
+            .parse()
+            .ok()
+    };
+    Some(json!({
+        "transactions_per_s": number("tps = ")?,
+        "latency_mean_s": number("latency average = ")? / 1e3,
+        "transactions": number("number of transactions actually processed: ")?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pgbench_prints_is_read() {
+        let text = "pgbench (15.14)\ntransaction type: <builtin: TPC-B (sort of)>\nscaling factor: 4\n\
+                    number of transactions actually processed: 2433\nnumber of failed transactions: 0 (0.000%)\n\
+                    latency average = 1.232 ms\ninitial connection time = 4.1 ms\n\
+                    tps = 811.602340 (without initial connection time)\n";
+        let told = read(text).unwrap();
+        assert_eq!(told["transactions_per_s"], 811.602_34);
+        assert!((told["latency_mean_s"].as_f64().unwrap() - 0.001_232).abs() < 1e-12);
+        assert_eq!(told["transactions"], 2433.0);
+        let with_all = "number of transactions actually processed: 10/10\nlatency average = 2 ms\ntps = 5 (x)\n";
+        assert_eq!(read(with_all).unwrap()["transactions"], 10.0);
+        assert_eq!(read("pgbench: error: connection refused"), None);
+    }
+}
