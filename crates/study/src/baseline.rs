@@ -149,6 +149,7 @@ impl Bench<'_> {
             if monotonic_ns() > until {
                 return Err(ProcessError::There {
                     what: format!("{} takes too long", launch.name),
+                    ended: false,
                 });
             }
             std::thread::sleep(LOOK);
