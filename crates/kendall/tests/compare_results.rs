@@ -555,8 +555,10 @@ fn of_several_sets_each_is_told_as_by_itself() {
         .iter()
         .filter(|one| one["configuration"].as_str().unwrap().contains("v1.2: clients="))
         .collect();
-    assert_eq!(of_second.len(), 6, "{all:#}");
-    for (one, beside) in alone["comparisons"].as_array().unwrap().iter().zip(of_second) {
+    let by_itself = alone["comparisons"].as_array().unwrap();
+    // Two metrics of two configurations; p99 has too few requests.
+    assert_eq!((of_second.len(), by_itself.len()), (4, 4), "{all:#}");
+    for (one, beside) in by_itself.iter().zip(of_second) {
         assert_eq!((&one["before"], &one["after"]), (&beside["before"], &beside["after"]));
         assert_eq!((&one["metric"], &one["runs"]), (&beside["metric"], &beside["runs"]));
     }

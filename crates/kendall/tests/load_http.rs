@@ -34,7 +34,7 @@ fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
     let output = load(&[&[&url[..]], &short[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("no intervals: ") && text.contains("10 s would do"), "{text}");
+    assert!(text.contains("no intervals: ") && text.contains("10 s are enough"), "{text}");
     assert!(!text.contains('\u{1b}'), "colors in a pipe: {text}");
 
     let output = load(&[&[&url[..]], &short[..], &["--format", "json"]].concat());

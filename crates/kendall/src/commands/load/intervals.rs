@@ -231,7 +231,7 @@ mod tests {
     fn a_short_load_says_once_how_long_would_do() {
         let run = of(&load(3)).unwrap().unwrap();
         let text = human(&run, Paint::of_nothing());
-        assert_eq!(text, "no intervals: a load of 3 s is too short for them, 10 s would do");
+        assert_eq!(text, "no intervals: a load of 3 s is too short for them, 10 s are enough");
         let json = serde_json::to_value(Intervals::new(&run)).unwrap();
         assert_eq!(json["response_time_p99_s"]["enough_s"], 10.0, "{json}");
     }
