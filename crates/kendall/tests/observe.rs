@@ -224,7 +224,7 @@ fn the_example_answers_offline() {
     assert!((ratio - 0.6).abs() < 0.03, "{ratio}");
     let summary = report["summary"].to_string();
     assert!(summary.contains("`workers` saturates first"), "{summary}");
-    assert!(summary.contains("agrees with itself"), "{summary}");
+    assert!(summary.contains("The monitoring is consistent"), "{summary}");
     // The day's load by hours, the classes of a build, the classes' demands or why there are none.
     assert!(table(&report, "hours")["rows"].as_array().unwrap().len() >= 20);
     let classes = table(&report, "classes")["rows"].to_string();

@@ -102,7 +102,7 @@ fn runs_over_two_hosts_are_answered_with_processors_of_each() {
     for (asked, says) in [
         ("cores=8", "say hosts.HOST.cores"),
         ("cpu_speed=2", "say hosts.HOST.speed"),
-        ("hosts.localhost.cores=8", "`localhost` is no host of these runs"),
+        ("hosts.localhost.cores=8", "`localhost` is not a host of these runs"),
     ] {
         let output = predict(folder.path(), &["--what-if", asked]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -241,7 +241,7 @@ fn curves_have_a_knee(folder: &Path) {
     assert!(lines.starts_with("workload.clients,system.workers,throughput_per_s"), "{lines}");
     let text = predict(folder, &asked);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("knee") && text.contains("rests on"), "{text}");
+    assert!(text.contains("knee") && text.contains("based on"), "{text}");
 }
 
 fn what_no_run_tells_is_refused(folder: &Path) {

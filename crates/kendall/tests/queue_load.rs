@@ -212,7 +212,7 @@ fn a_load_over_streams_counts_what_one_of_single_calls_does() {
     }
     let output = load(&tier.middleware, &["--calls", "stream"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("calls: stream\n") && text.contains(" times none there\n"), "{text}");
+    assert!(text.contains("calls: stream\n") && text.contains(" times none\n"), "{text}");
     assert!(text.contains("receive: ") && !text.contains("keys"), "{text}");
     tier.stop();
 }
@@ -239,7 +239,7 @@ fn ways_to_call_that_cannot_be_are_refused() {
     for (arguments, said) in [
         (
             ["--calls=streams", "--quiet"],
-            "`streams` is not a way to call; write `single` or `stream`",
+            "`streams` is not a kind of calls; write `single` or `stream`",
         ),
         (["--calls=stream", "--connections=1"], "allow 2 or more"),
     ] {

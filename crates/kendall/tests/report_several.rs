@@ -80,5 +80,5 @@ fn of_one_study_there_is_nothing_to_join() {
     let output = kendall().args(["report", "results/none", "--out", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("--out is where the page of several folders goes"), "{said}");
+    assert!(said.contains("--out is for the page of several folders"), "{said}");
 }
