@@ -527,7 +527,7 @@ mod tests {
         let refused = QueuePlan::parse_calls("streams").unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "`streams` is not a way to call; write `single` or `stream`"
+            "`streams` is not a kind of calls; write `single` or `stream`"
         );
     }
 

@@ -247,7 +247,7 @@ mod tests {
         let grid = Grid::new(0, 100, 5).unwrap();
         let mut source = Answers(vec![series("a"), series("b")]);
         let error = fetch(&system("rate(x[1m])"), &mut source, grid).unwrap_err();
-        assert!(error.to_string().contains("2 series where one is meant"), "{error}");
+        assert!(error.to_string().contains("2 series instead of one"), "{error}");
     }
 
     #[test]

@@ -307,6 +307,6 @@ mod tests {
         rates[30..40].fill(f64::NAN);
         rates[60..70].fill(f64::NAN);
         let error = growth(&system(), &grid, &rates).unwrap_err();
-        assert!(error.starts_with("4 whole days"), "{error}");
+        assert!(error.starts_with("there are 4 whole days"), "{error}");
     }
 }

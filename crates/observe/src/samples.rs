@@ -347,7 +347,7 @@ mod tests {
     fn what_is_no_sample_is_refused_with_its_line() {
         for (text, reason) in [
             ("x 1 5\nx", "no value"),
-            ("x one 5", "no number"),
+            ("x one 5", "not a number"),
             ("x{a=\"b} 1 5", "does not end"),
             ("x{a=b} 1 5", "not quoted"),
             ("x 1", "no timestamp"),

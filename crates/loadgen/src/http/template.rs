@@ -286,6 +286,6 @@ mod tests {
     fn a_placeholder_that_stands_nowhere_is_refused() {
         let placeholders = [Values::parse("d=7").unwrap()];
         let error = Template::new(b"GET / HTTP/1.1\r\n", None, &placeholders).unwrap_err();
-        assert_eq!(error.to_string(), "`{d}` stands nowhere in the URL, the headers or the body");
+        assert_eq!(error.to_string(), "`{d}` is not in the URL, the headers or the body");
     }
 }

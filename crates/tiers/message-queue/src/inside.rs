@@ -19,13 +19,14 @@ const WAITING: usize = 8;
 /// Failures in a row after which it is not asked again: each leaves a line in its log.
 const MOST_FAILURES: u32 = 3;
 
-/// Whether the extension is there to be asked. It may be there without the module: then it fails.
-const THERE: &str = "SELECT to_regclass('pg_stat_statements') IS NOT NULL";
+/// Whether the extension is there to be asked, by its schema: the queue's connections look in their own. It may
+/// be there without the module: then asking fails.
+const THERE: &str = "SELECT to_regclass('public.pg_stat_statements') IS NOT NULL";
 /// Statements of this role in this database, by their beginning on one line; but for looks such as this
 /// one, and what made the schema.
 const STATEMENTS: &str = "SELECT left(regexp_replace(s.query, '\\s+', ' ', 'g'), 100), \
     sum(s.calls)::int8, sum(s.rows)::int8, (sum(s.total_exec_time) * 1e6)::int8 \
-    FROM pg_stat_statements AS s \
+    FROM public.pg_stat_statements AS s \
     JOIN pg_database AS d ON d.oid = s.dbid AND d.datname = current_database() \
     JOIN pg_roles AS r ON r.oid = s.userid AND r.rolname = current_user \
     WHERE s.query NOT LIKE '%pg_stat_%' AND s.query NOT LIKE 'SET LOCAL %' \
@@ -102,12 +103,16 @@ impl Looker {
         if !there.first().is_some_and(|row| row.get(0)) {
             return Told::new();
         }
-        let rows = self.statements.rows(databases, STATEMENTS).await;
+        let Some(rows) = self.statements.asked(databases, STATEMENTS).await else {
+            return Told::new();
+        };
         let one = |row: &tokio_postgres::Row| {
             let (calls, items) = (count(row.get(1)), count(row.get(2)));
             timed(counted::STATEMENT, row.get(0), (calls, items), count(row.get(3)))
         };
-        rows.iter().map(one).collect()
+        // That it told is told too: before the first load there may be no statement yet.
+        let asked = timed(counted::STATEMENT, "", (0, 0), 0);
+        rows.iter().map(one).chain([asked]).collect()
     }
 
     async fn log(&mut self, databases: &Databases) -> Told {
@@ -123,18 +128,27 @@ impl Looker {
 
 impl Source {
     async fn rows(&mut self, databases: &Databases, text: &str) -> Vec<tokio_postgres::Row> {
+        self.asked(databases, text).await.unwrap_or_default()
+    }
+
+    /// `None` where it does not tell.
+    async fn asked(
+        &mut self,
+        databases: &Databases,
+        text: &str,
+    ) -> Option<Vec<tokio_postgres::Row>> {
         if self.failures >= MOST_FAILURES {
-            return Vec::new();
+            return None;
         }
         match databases.look(text, &[], LOOK_MS).await {
             Ok(rows) => {
                 self.failures = 0;
-                rows
+                Some(rows)
             }
             Err(status) => {
                 self.failures += 1;
                 tracing::debug!(what = self.what, %status, "PostgreSQL does not tell");
-                Vec::new()
+                None
             }
         }
     }
@@ -153,7 +167,8 @@ pub(crate) fn text(told: &[CountedTime]) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     for (kind, label, families) in FAMILIES {
-        let of_kind: Vec<&CountedTime> = told.iter().filter(|one| one.kind == *kind).collect();
+        let is_one = |one: &&CountedTime| one.kind == *kind && !one.name.is_empty();
+        let of_kind: Vec<&CountedTime> = told.iter().filter(is_one).collect();
         for (name, help, value) in *families {
             if of_kind.is_empty() {
                 continue;
