@@ -568,7 +568,10 @@ fn of_several_sets_each_is_told_as_by_itself() {
     let what = |at: usize| all["differences"][at]["what"].as_str().unwrap();
     assert!(what(0).ends_with("v1.2: machine") && what(1).ends_with("third: machine"), "{all:#}");
     let text = String::from_utf8(compare(&paths, "human")).unwrap();
-    assert!(text.contains("v1.2: clients=4"), "{text}");
+    // A table of 80 columns breaks the folder's name wherever it must.
+    let unbroken: String = text.lines().filter_map(|line| line.split('┆').next()).collect();
+    let letters: String = unbroken.chars().filter(|c| !" │\n".contains(*c)).collect();
+    assert!(letters.contains("v1.2:clients=4"), "{text}");
     // What no set says twice is said once.
     let said = all["caveats"].as_array().unwrap();
     let twice = said.iter().enumerate().any(|(at, one)| said[..at].contains(one));

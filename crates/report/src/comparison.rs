@@ -114,7 +114,7 @@ impl ComparisonPage {
             (Verdict::Regression, "worse by more than the bound"),
             (Verdict::Improvement, "better by more than the bound"),
             (Verdict::Equivalent, "the same to within the bound"),
-            (Verdict::Inconclusive, "unknown from these runs"),
+            (Verdict::Inconclusive, "for which these runs cannot tell"),
         ];
         let counts: Vec<String> = counts
             .into_iter()

@@ -74,6 +74,11 @@ impl Factor {
             factors.push(Self::of(key, key.to_owned(), levels));
         }
         for (key, other) in tied {
+            if key.contains(',') {
+                let what =
+                    format!("a tuple has levels of its own; tie each key: `= \"same as {other}\"`");
+                return Err(section.problem(key, what));
+            }
             let Some(factor) = factors.iter_mut().find(|factor| factor.key == other) else {
                 let known: Vec<&str> = factors.iter().map(|factor| factor.key.as_str()).collect();
                 let close = kendall_keys::closest(other, known.iter().copied())
@@ -424,7 +429,7 @@ mod tests {
                 "`1` is no tuple of 2 values; give a list of tuples such as [[1, 2], …]",
             ),
             ("'a, b' = { small = 1 }", "`1` is no tuple"),
-            ("'a, b' = 'same as c'\nc = [1]", "no factor with levels of its own"),
+            ("'a, b' = 'same as c'\nc = [1]", "a tuple has levels of its own; tie each key"),
             ("'a, b' = 3", "is not a list of tuples"),
             ("'a, b' = []", "0 levels"),
             ("'a,' = [[1, 2]]", "`` is no key"),
@@ -433,7 +438,7 @@ mod tests {
             ("'a, a' = [[1, 2], [2, 1]]", "a: is varied twice"),
             (
                 "'a, b' = [[1, 2], [2, 1]]\nc = 'same as a'",
-                "`a` is no factor with levels of its own",
+                "`a` is not a factor with levels of its own",
             ),
         ] {
             let message = read(text).unwrap_err().to_string();

@@ -121,7 +121,7 @@ fn effects_sentence(data: &Observations) -> Option<String> {
     let analysis = super::effects::of_throughput(data).ok()?;
     Some(match crate::answer::effects_in_words(&analysis) {
         Ok(words) => words,
-        Err(why) => format!("What matters for the throughput is unknown: {why}."),
+        Err(why) => format!("Cannot tell what matters for the throughput: {why}."),
     })
 }
 
@@ -214,7 +214,7 @@ fn limit(fastest: &Configuration) -> Option<String> {
     let first = found.evidence.first()?;
     let disturbed = if found.disturbed { "; other programs used the machine too" } else { "" };
     Some(match (&found.limiting, &found.cannot_tell) {
-        (_, Some(why)) => format!("What limits it there is unknown: {why}."),
+        (_, Some(why)) => format!("Cannot tell what limits it there: {why}."),
         (Some(_), None) => format!("What limits it there: {first}{disturbed}."),
         (None, None) => format!("What limits it there was not measured: {first}{disturbed}."),
     })

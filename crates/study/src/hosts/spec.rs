@@ -469,7 +469,10 @@ mod tests {
         assert!(study("[hosts]\nweb = '-oProxyCommand=x'\n").is_err());
         // It would be put before `:PORT` as it is.
         let said = study("[hosts]\nweb = { address = 'fd00::2' }\n").unwrap_err();
-        assert!(said.contains("hosts.web.address") && said.contains("no IPv4 address"), "{said}");
+        assert!(
+            said.contains("hosts.web.address") && said.contains("not an IPv4 address"),
+            "{said}"
+        );
         assert!(study("[hosts]\nengine = 'command'\n").unwrap_err().contains("hosts.prefix"));
         let said = study(
             "[hosts]\nengine = 'command'\nprefix = ['sh', '-c']\na = {}\n[place]\nservers = 'a'\n",

@@ -409,7 +409,7 @@ fn no_request_is_lost_when_other_pools_and_routes_come() {
             for key in ["a", "b:c"] {
                 assert_eq!(client.set(key, "whole"), "STORED");
                 assert_eq!(
-                    client.values(&format!("get {key}\r\n")),
+                    client.values(format!("get {key}\r\n")),
                     value(key, "whole") + "END\r\n"
                 );
             }
