@@ -1,4 +1,4 @@
-//! Colors with a meaning, for terminals: red for what must not be used, yellow for doubt, green for
+//! Colors with a meaning, for terminals: red for what must not be used, yellow for caveats, green for
 //! what is well. Text says the same without them.
 
 use std::ffi::OsStr;

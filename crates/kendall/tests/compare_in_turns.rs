@@ -50,7 +50,7 @@ fn starts(folder: &Path, side: &str) -> Vec<u64> {
     results.runs().unwrap().iter().map(|run| run.started_unix_ns).collect()
 }
 
-/// Ten times the work: told in a few blocks however busy the machine is. The first line says it,
+/// Ten times the work: significant in a few blocks however busy the machine is. The first line says it,
 /// the exit code is 4, the two sides took turns, and the same command has nothing left to run.
 #[test]
 fn a_slower_version_is_told_and_the_blocks_alternate() {

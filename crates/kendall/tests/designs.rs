@@ -119,7 +119,7 @@ fn a_fraction_states_its_confounding() {
 }
 
 /// A covariate stands beside what was measured, in words and in JSON, and changes nothing of it; one that
-/// says nothing is named as not used.
+/// has no effect is named as not used.
 #[test]
 fn effects_at_one_value_of_a_covariate_stand_beside_those_as_measured() {
     let folder = tempfile::tempdir().unwrap();

@@ -302,7 +302,7 @@ fn models_are_scored_on_other_results(folder: &Path) {
     let usable = Results::open(&other).unwrap().latest_runs().unwrap();
     let usable = usable.iter().filter(|run| run.is_usable()).count();
     assert_eq!(scores["points"].as_array().unwrap().len(), usable, "{scores}");
-    // What the calibration has seen is told apart and not counted: the light load at least.
+    // What the calibration has seen is marked and not counted: the light load at least.
     let points = scores["points"].as_array().unwrap();
     let seen: Vec<&Value> = points.iter().filter(|point| point["seen"] == true).collect();
     assert!(!seen.is_empty() && seen.len() < points.len(), "{scores}");

@@ -169,14 +169,14 @@ impl Configuration {
         self.repetitions.iter().filter_map(value).filter(|v| v.is_finite()).collect()
     }
 
-    /// X at the clients, with the doubts of its runs.
+    /// X at the clients, with the caveats of its runs.
     #[must_use]
     pub fn throughput_estimate(&self) -> Option<Estimate> {
         let estimate = self.estimate(|repetition| Some(repetition.point.client.throughput_per_s));
         estimate.map(|estimate| self.with_doubts(estimate))
     }
 
-    /// R at the clients: the mean of all requests of all runs, with the doubts of its runs.
+    /// R at the clients: the mean of all requests of all runs, with the caveats of its runs.
     #[must_use]
     pub fn response_estimate(&self) -> Option<Estimate> {
         let estimate = self.mean.estimate(self.confidence)?.ok()?;
@@ -218,12 +218,12 @@ impl Configuration {
         self.alone.as_ref()
     }
 
-    /// Every doubt that a run of it carries, once a kind, with how many runs carry it.
+    /// Every kind of caveat of its runs once, with the number of runs that have it.
     fn with_doubts(&self, estimate: Estimate) -> Estimate {
         self.doubts().into_iter().fold(estimate, Estimate::doubt)
     }
 
-    /// Doubts of its runs, once a kind.
+    /// Every kind of caveat of its runs once.
     #[must_use]
     pub fn doubts(&self) -> Vec<Caveat> {
         let lists = self.repetitions.iter().map(|repetition| repetition.run.caveats.as_slice());

@@ -28,7 +28,7 @@ const FEWEST_WINDOWS: usize = 4;
 /// with a request bring in.
 const TOLERANCE: f64 = 0.05;
 
-/// Farthest that clocks are looked for apart.
+/// Largest difference of clocks that is tried.
 const LONGEST_LAG_S: u64 = 300;
 
 /// A series is late where moving it halves what is left unexplained: chance alone, over hundreds of
@@ -281,7 +281,7 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
 }
 
 /// Busy servers against the load of the system, with what is busy without load where that is
-/// told from nothing.
+/// significantly above 0.
 fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<DemandFit, String> {
     let points: Vec<LoadPoint> = used
         .iter()

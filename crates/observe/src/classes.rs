@@ -54,7 +54,7 @@ pub struct ClassPoint {
 pub struct Classes {
     /// The most frequent first.
     pub classes: Vec<ClassFound>,
-    /// Time for which one request of each class keeps a server busy, s; or why it cannot be told.
+    /// Time for which one request of each class keeps a server busy, s; or why it cannot be estimated.
     pub demands: Result<Vec<Estimate>, String>,
 }
 
@@ -179,7 +179,7 @@ fn demands(
     Ok(demands.into_iter().map(|demand| demand.estimate).collect())
 }
 
-/// Demands of all classes of a tier, told apart by how their throughputs vary.
+/// Demands of all classes of a tier, separated by how their throughputs vary.
 pub(crate) fn regress_classes(points: &[LoadPoint], servers: f64) -> Result<Vec<Demand>, String> {
     let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
     let fit = demands::regress(points, &options).map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ const FEWEST_DAYS: usize = 5;
 /// From so many days on each weekday is compared with itself.
 const TWO_WEEKS: usize = 14;
 
-/// Parts of a day among which the busiest is looked for: hours, where a day is one of 24 hours.
+/// Parts of a day among which the busiest is searched: hours, where a day is one of 24 hours.
 const HOURS: u64 = 24;
 
 /// Share of the steps of an hour that must be there.
@@ -32,7 +32,7 @@ const DRAWS: usize = 4_000;
 pub struct Growth {
     /// By how much the load of the busiest hour grows in a day, 1/s.
     pub per_day_per_s: Estimate,
-    /// The load of the busiest hour by now, on its trend, 1/s: of the busiest weekday where weekdays are told apart.
+    /// The load of the busiest hour by now, on its trend, 1/s: of the busiest weekday where each weekday has its own line.
     pub peak_per_s: f64,
     /// Whole days that it rests on.
     pub days: usize,
@@ -44,7 +44,7 @@ pub struct Growth {
 /// When a tier saturates.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Saturation {
-    /// Days from the end of the last whole day; `None` where the growth is not told from none.
+    /// Days from the end of the last whole day; `None` where the growth is not significant.
     pub days: Option<f64>,
     /// Not before, with the probability of all intervals here.
     pub earliest_days: f64,

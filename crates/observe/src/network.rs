@@ -150,7 +150,7 @@ impl Network {
         let mean = sample::mean(&missing);
         let error =
             (sample::variance(&missing).unwrap_or(0.0) / exact_f64(missing.len() as u64)).sqrt();
-        // What is not told from nothing is nothing.
+        // What does not differ significantly from 0 counts as 0.
         if mean > 2.0 * error {
             self.elsewhere_s = Fitted { value: mean, standard_error: error };
         }

@@ -1,6 +1,6 @@
 //! Which resource limits the throughput, and what speaks for it.
 //!
-//! Two kinds of resources are told apart. A core is hardware. A worker pool is software: a worker
+//! There are two kinds of resources. A core is hardware. A worker pool is software: a worker
 //! is *held* while layers below it are visited, so a full pool in front of a full processor is a
 //! symptom, not the cause.
 

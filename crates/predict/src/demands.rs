@@ -70,7 +70,7 @@ pub struct DemandFit {
 /// A demand with its error.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Demand {
-    /// The demand, its interval and its doubts.
+    /// The demand, its interval and its caveats.
     pub estimate: Estimate,
     /// Standard error; `None` where it was held at 0 or there are no degrees of freedom.
     pub standard_error: Option<f64>,

@@ -194,7 +194,7 @@ impl Saturation {
 /// utilization law leaves no more to gain. With few levels of load a step can do that. An open
 /// loop is known to go on growing while it answers what is offered.
 ///
-/// Nothing is said that the runs do not carry: a growth and a fall must be told from none by their
+/// Nothing is said that the runs do not show: a growth and a fall must be significant by their
 /// interval, and where neither growth nor saturation is, the shape is [`Shape::CannotTell`].
 #[must_use]
 pub fn saturation(curve: &[MeasuredLoad], confidence: f64) -> Option<Saturation> {

@@ -101,7 +101,7 @@ pub struct LoadResult {
     /// Reasons why this test must not be used; empty when valid.
     #[serde(default)]
     pub rejections: Vec<Remark>,
-    /// Doubts that do not reject it.
+    /// Caveats, which do not reject it.
     #[serde(default)]
     pub caveats: Vec<Remark>,
 }

@@ -3,7 +3,7 @@
 //! It takes any arrival and service distribution, every discipline of the description, finite
 //! buffers, impatience, load-dependent rates, pools, forks, routing with class switching, batches
 //! of arrivals, open, closed and mixed classes. What it returns are estimates: each with its
-//! interval, and with the doubts that came up.
+//! interval and its caveats.
 //!
 //! How an answer is made:
 //! 1. Independent replications are warmed up until the marginal standard error rule (MSER) finds

@@ -310,7 +310,7 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
     Found { sentence, told, about: fastest, next }
 }
 
-/// The name of a curve, and of those whose highest throughput is not told from its own.
+/// The name of a curve, and of those whose highest throughput does not differ from its own significantly.
 fn rivals(data: &Observations, best: &Curve) -> String {
     let top = |curve: &Curve| -> Vec<f64> {
         let most = data.along(curve).max_by(|a, b| a.throughput().total_cmp(&b.throughput()));
@@ -356,7 +356,7 @@ fn effect_in_words(term: &Term) -> String {
     }
 }
 
-/// The largest effects that are told from the error, largest first.
+/// The significant effects, largest first.
 fn told_effects(analysis: &Analysis) -> Vec<&Term> {
     let mut terms: Vec<&Term> = analysis
         .fit
@@ -394,7 +394,7 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
     }
 }
 
-/// What is told, or the largest effect of one factor, at one speed of the machine; empty where the
+/// The significant effects, or the largest effect of one factor, at one speed of the machine; empty where the
 /// probe of the runs narrows nothing.
 fn at_one_speed(analysis: &Analysis) -> String {
     let Some(found) = effects::at_one_speed(analysis) else { return String::new() };

@@ -75,7 +75,7 @@ pub struct ComparisonPage {
     pub comparisons: Vec<Comparison>,
     /// What else is not the same.
     pub differences: Vec<Difference>,
-    /// Doubts about the sets as a whole.
+    /// Caveats of the sets as a whole.
     pub caveats: Vec<Caveat>,
 }
 

@@ -149,7 +149,7 @@ pub struct Note {
 pub enum Level {
     /// A check that passed.
     Good,
-    /// A doubt.
+    /// A caveat.
     Doubt,
     /// Something that must not be overlooked.
     Bad,

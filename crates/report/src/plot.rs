@@ -66,7 +66,7 @@ pub struct Series {
     pub name: String,
     /// How it is drawn.
     pub mark: Mark,
-    /// Color: series with the same number look alike; models share that of what they model.
+    /// Color: series with the same number have the same color; models share that of what they model.
     pub color: usize,
     /// What is drawn.
     pub points: Vec<Point>,

@@ -82,7 +82,7 @@ fn a_two_level_design_gets_its_effects_and_their_shares() {
     assert!(html.contains("Residuals against normal quantiles"));
 }
 
-/// Every doubt of a run stands beside its configuration's numbers, in JSON and on the page; runs
+/// Every caveat of a run stands beside its configuration's numbers, in JSON and on the page; runs
 /// that must not be used are listed with their reason and are in no number.
 #[test]
 fn doubts_are_carried_to_the_numbers_and_rejected_runs_are_listed() {

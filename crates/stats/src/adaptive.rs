@@ -1,22 +1,22 @@
 //! `adaptive`: finds a system's maximum throughput and its saturation point in few runs.
 //!
-//! A state machine without memory of its own: [`Search::next`] looks at all that was recorded and
-//! says what to run next, so a study that was interrupted goes on by recording its stored runs.
+//! A state machine without memory of its own: [`Search::next`] reads all that was recorded and
+//! says what to run next, so an interrupted study is resumed by recording its stored runs.
 //!
 //! 1. *Explore*: the load doubles from its lowest to its highest value, until the throughput has
-//!    fallen, or has not risen for two doublings. What ends it is run twice before it is believed.
-//! 2. *Repeat*: what no system does that only gains less and less from load is run again: a load
+//!    fallen, or has not risen for two doublings. The load that ends it is run twice before it counts.
+//! 2. *Repeat*: what contradicts a curve that gains less and less from load is run again: a load
 //!    that did less for each client than the next higher one, or less than both its neighbors. Of
 //!    three runs the median counts, so that a disturbed run decides nothing.
 //! 3. *Refine*: a parabola through the throughput against the logarithm of the load, around its
-//!    maximum, says where to look next; and where the throughput falls off after the highest load
+//!    maximum, gives the next load; and where the throughput falls off after the highest load
 //!    that was measured, the gap is halved until what it may hide is small (a cliff).
 //! 4. *Confirm*: fresh runs at the chosen load and at the lowest one, in turn, until the interval
 //!    is as narrow as was asked. Only these make the estimates: the best of many noisy runs is too
 //!    good, and so would be an interval around it. A load that did better than that interval allows
 //!    is run again, and confirmed in its place if it still does.
 //! 5. *Knee*: loads are run until 95 % of the maximum is reached between two of them: at the lower
-//!    one it is told from chance that it is not, at the upper one that it is. The scatter is that of
+//!    one it is significantly below 95 %, at the upper one above it. The scatter is that of
 //!    all loads that were run more than once, together.
 //!
 //! What it leaves out: curves with more than one maximum, of which it finds one.
@@ -70,7 +70,7 @@ const MOST_SUSPECTED: usize = 8;
 /// A load with this share of the highest throughput is about the best.
 const NEAR_TOP: f64 = 0.85;
 
-/// Gain that a gap above the best load may hide, by the slope below it, before it is looked into.
+/// Gain that a gap above the best load may hide, by the slope below it, before loads within it are run.
 const HIDDEN_GAIN: f64 = 0.02;
 
 /// A confirming run so far below the others' median was disturbed: at least this share, and five
@@ -162,7 +162,7 @@ pub struct Outcome {
     pub saturation_point: Estimate,
     /// Load that first reaches 95 % of the maximum, interpolated.
     pub knee: f64,
-    /// The knee lies above the first and not above the second: told from chance at both, where
+    /// The knee lies above the first and not above the second: significant at both, where
     /// there is such a load; at worst they are the lowest load and that of the maximum.
     pub knee_between: (u64, u64),
     /// What the curve does beyond its maximum.
@@ -178,7 +178,7 @@ pub struct Outcome {
     pub curve: Vec<CurvePoint>,
 }
 
-/// What a curve does beyond its maximum, told from chance.
+/// What a curve does beyond its maximum, where that is significant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
@@ -331,7 +331,7 @@ impl Search {
         }
     }
 
-    /// Looks around the maximum, and into a gap after which the throughput has fallen.
+    /// Searches around the maximum, and within a gap after which the throughput has fallen.
     fn refine(&self, replay: &mut Replay<'_>) -> Result<u64, Wanted> {
         for _ in 0..MOST_REFINEMENTS {
             let curve = replay.curve();
@@ -354,7 +354,7 @@ impl Search {
             .enumerate()
             .max_by(|a, b| a.1.throughput.total_cmp(&b.1.throughput))
             .map_or(0, |(index, _)| index);
-        // Before a cliff the throughput grows to its edge; a parabola would look over it.
+        // Before a cliff the throughput grows to its edge; a parabola would miss it.
         if let Some(edge) = edge(curve) {
             return edge.here.load;
         }
@@ -406,7 +406,7 @@ impl Search {
         }
     }
 
-    /// Runs loads until the knee lies between two that are told from it; the bracket at the end.
+    /// Runs loads until the knee lies between two that differ from it significantly; the bracket at the end.
     fn bracket_knee(
         &self,
         replay: &mut Replay<'_>,
@@ -427,8 +427,8 @@ impl Search {
         Ok(self.knee_bracket(replay, confirmed))
     }
 
-    /// The highest load that is told to lie below the knee and has none told to have reached it
-    /// below; and the lowest above it that is told to have reached it.
+    /// The highest load that is significantly below the knee and has none below itself that has significantly
+    /// reached it; and the lowest above it that has significantly reached it.
     fn knee_bracket(&self, replay: &Replay<'_>, confirmed: &Confirmed) -> (u64, u64) {
         let (deviation, degrees) = replay.scatter(confirmed);
         // One-sided at each end, and the ends are the extremes of several loads.
@@ -471,7 +471,7 @@ impl Search {
         let near: Vec<u64> =
             curve.iter().filter(|p| p.throughput >= interval.low).map(|p| p.load).collect();
         let saturation = self.saturation_point(maximum, &confirmed.at_best, &confirmed.at_low);
-        // The highest load is no limit where a lower one is told to do as well.
+        // The highest load is not a limit where a lower one significantly does as well.
         let limited = best == self.settings.high && knee_between.1 == best;
         let limit = exact_f64(self.settings.high);
         let with_limit = |estimate: Estimate| {

@@ -106,7 +106,7 @@ pub struct Analysis {
     /// What a covariate does for the effects, where one was given. All else is without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covariate: Option<Covariate>,
-    /// Doubts about all of it.
+    /// Caveats of the whole analysis.
     pub caveats: Vec<Caveat>,
 }
 

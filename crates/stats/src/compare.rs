@@ -89,13 +89,13 @@ const RANKS_FROM: (usize, usize) = (5, 7);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Worse, told from chance, by more than the bound.
+    /// Significantly worse, by more than the bound.
     Regression,
-    /// Better, told from chance, by more than the bound.
+    /// Significantly better, by more than the bound.
     Improvement,
     /// The whole interval lies within the bound.
     Equivalent,
-    /// The runs do not tell.
+    /// The runs do not decide it.
     Inconclusive,
 }
 
@@ -149,7 +149,7 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// In one sentence, with the figures.
     pub words: String,
-    /// Doubts about it.
+    /// Its caveats.
     pub caveats: Vec<Caveat>,
 }
 
@@ -180,7 +180,7 @@ pub enum CompareError {
 
 /// Compares every configuration, and adjusts for their number.
 ///
-/// A change counts as told from chance when its adjusted p-value is below 1 − confidence; it is a
+/// A change is significant when its adjusted p-value is below 1 − confidence; it is a
 /// regression or an improvement when it also exceeds the bound, and equivalent when its whole
 /// interval lies within the bound.
 ///

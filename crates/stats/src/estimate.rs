@@ -66,7 +66,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// A number without an interval and without a doubt, such as a count or a setting.
+    /// A number without an interval and without a caveat, such as a count or a setting.
     #[must_use]
     pub fn exact(center: f64) -> Self {
         Self { center, interval: None, caveats: Vec::new() }
@@ -78,7 +78,7 @@ impl Estimate {
         Self { center, interval: Some(interval), caveats: Vec::new() }
     }
 
-    /// The same number, with one more reason to doubt it; the same reason twice is kept once.
+    /// The same number, with one more caveat; the same one twice is kept once.
     #[must_use]
     pub fn doubt(mut self, caveat: Caveat) -> Self {
         if !self.caveats.contains(&caveat) {
@@ -636,7 +636,7 @@ impl Caveat {
                 Self::Remarked { kind: one, text: a, .. },
                 Self::Remarked { kind: two, text: b, .. },
             ) => {
-                // What has no kind of its own is told apart by what it says.
+                // Remarks without a kind of their own are of one kind only where their texts agree.
                 one == two && (one != OTHER_KIND || a == b)
             }
             (Self::LawViolated { law: one, .. }, Self::LawViolated { law: two, .. }) => one == two,

@@ -74,7 +74,7 @@ impl LawCheck {
         }
     }
 
-    /// The doubt that goes beside the numbers, if there is one.
+    /// The caveat of the numbers, where the law does not hold.
     #[must_use]
     pub fn caveat(&self) -> Option<Caveat> {
         (!self.holds()).then_some(Caveat::LawViolated {

@@ -22,7 +22,7 @@ pub struct TwoLevel {
     pub cells: u64,
     /// Standard deviation between runs of one configuration.
     pub deviation: f64,
-    /// Effect q to be told: half the change from the low to the high level.
+    /// Effect q to be detected: half the change from the low to the high level.
     pub effect: f64,
     /// Of the test.
     pub confidence: f64,
@@ -75,7 +75,7 @@ pub struct TwoSystems {
     /// Standard deviation between runs of one system (of differences within a pair, over √2, where
     /// runs are paired), as a share of the mean.
     pub deviation: f64,
-    /// Relative change to be told.
+    /// Relative change to be detected.
     pub change: f64,
     /// Of the test.
     pub confidence: f64,

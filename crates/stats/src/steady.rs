@@ -2,8 +2,8 @@
 //!
 //! Works on any series in time order: throughput or mean response time per window, or single
 //! response times. [`mser5`] says where a warm-up would end best; whether there is one is what
-//! [`transient`] decides, since a queue's own excursions look like a warm-up to any rule that only
-//! looks for the best cut.
+//! [`transient`] decides, since the fluctuations of a queue resemble a warm-up to any rule that only
+//! searches for the best cut.
 
 use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// What is kept of `series`, which has the length of the one that was looked at.
+    /// What is kept of `series`, which has the length of the one that was tested.
     #[must_use]
     pub fn kept<'a, T>(&self, series: &'a [T]) -> &'a [T] {
         &series[self.from..self.to]
@@ -44,7 +44,7 @@ impl Truncation {
 /// Averages in fives and keeps the stretch whose mean has the smallest estimated squared error,
 /// Σ(x−x̄)²/n²; the ends are moved in turn until neither moves. At most half of the series is cut
 /// at either end: a best cut on that limit means that the warm-up was still going on.
-/// Series of fewer than 50 are looked at one by one; below 10 nothing is cut.
+/// In series of fewer than 50 every value is tried as the cut; below 10 nothing is cut.
 ///
 /// # Errors
 /// [`SampleError`] for an empty series and for NaN.
@@ -228,7 +228,7 @@ pub fn transient(series: &[f64], significance: f64) -> Result<Truncation, Sample
     match (head_told, tail_told) {
         (true, true) => (from, to) = (best.from, best.to),
         (_, false) => {
-            // The end that stays is part of the rest: look once more with it.
+            // The end that stays is part of the rest: test once more with it.
             let head = best_head(&sums, means.len(), means.len()) * best.batch;
             if head > 0 && told(&series[..head], &series[head..]) {
                 from = head;
@@ -250,7 +250,7 @@ pub fn transient(series: &[f64], significance: f64) -> Result<Truncation, Sample
     Ok(Truncation { from, to, caveats: caveats.into_iter().collect(), ..nothing })
 }
 
-/// Whether one end of a series is told from what is kept of it.
+/// Whether one end of a series differs significantly from what is kept of it.
 fn differs(end: &[f64], rest: &[f64], significance: f64) -> bool {
     let Some(variance) = crate::sample::variance(rest).filter(|_| rest.len() >= FEWEST_REST) else {
         return false;
@@ -367,7 +367,7 @@ const DRIFT_THAT_MATTERS: f64 = 0.02;
 /// Significance of the drift test. Strict, since it is made for every run of a study.
 const DRIFT_SIGNIFICANCE: f64 = 0.01;
 
-/// Values below which no drift is looked for.
+/// Number of values below which a drift is not tested for.
 const DRIFT_VALUES: usize = 20;
 
 /// Tests the slope of a line through a series, whose error is widened by the correlation that is
@@ -419,7 +419,7 @@ fn line(series: &[f64]) -> (f64, Vec<f64>) {
 }
 
 impl Drift {
-    /// The doubt that goes beside the numbers of the run, if the series drifts.
+    /// The caveat of the run, if the series drifts.
     #[must_use]
     pub fn caveat(&self) -> Option<Caveat> {
         self.significant.then_some(Caveat::NonStationary {

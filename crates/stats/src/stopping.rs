@@ -3,7 +3,7 @@
 //!
 //! Stopping at significance is not offered: a test that is repeated after every run finds
 //! something in 16–22 % of the sessions in which there is nothing (`tests/coverage.rs` shows it).
-//! Stopping at a width does not look at which way the result points. It does stop more readily at
+//! Stopping at a width does not depend on the direction of the result. It does stop more readily at
 //! runs that happened to resemble one another, so the t interval at that moment is too narrow (88
 //! to 94 % instead of 95). Two things pay that back: a margin that shrinks with the number of
 //! repetitions, and an interval that is stated as wide as it was wanted, never narrower. Together
@@ -24,7 +24,7 @@ use crate::steady::autocorrelation;
 /// `repetitions = { min = 3, max = 20, until = "2%", confidence = 0.95 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StoppingRule {
-    /// Repetitions before the first look; at least 2.
+    /// Repetitions before the rule is first applied; at least 2.
     pub min: u64,
     /// Repetitions after which it ends in any case.
     pub max: u64,
@@ -62,7 +62,7 @@ pub enum RuleError {
 pub enum Decision {
     /// Run again.
     Continue {
-        /// Repetitions in all that will probably do, if it can be told.
+        /// Total number of repetitions that will probably be enough, if it can be estimated.
         expected: Option<u64>,
     },
     /// The interval is narrow enough.
@@ -237,7 +237,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Factor on the half-width for repetitions that resemble their neighbors, √((1 + ρ)/(1 − ρ)).
 ///
 /// The sample's own ρ is too low by (1 + 4ρ)/n on average, and its standard error, 1/√n, is added,
-/// since few repetitions that happen to look independent would stop too soon. Chosen by simulation
+/// since few repetitions that happen to seem independent would stop too soon. Chosen by simulation
 /// (`tests/coverage.rs`): at a correlation of ½ the promise holds in 93 % and more of the sessions,
 /// without it in 74 %; independent repetitions pay for it with a third more.
 fn correlation_factor(values: &[f64]) -> f64 {

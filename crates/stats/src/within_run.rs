@@ -144,8 +144,8 @@ fn unsteady(counts: &[f64], lengths: &[f64]) -> Result<Vec<Caveat>, SampleError>
 }
 
 impl WithinRun {
-    /// How long a run would have to be for the interval that this one does not carry, as far as
-    /// can be told from it: longer than this one by what is missing. `None` where there is one.
+    /// How long a run would have to be for the interval that this one is too short for, as far as
+    /// can be estimated from it. `None` where there is an interval.
     #[must_use]
     pub fn enough_s(&self, estimate: &Estimate) -> Option<f64> {
         if estimate.interval.is_some() {

@@ -259,7 +259,7 @@ fn the_change_beyond_the_maximum_has_an_interval_that_holds() {
     assert!(held >= 90, "{held}");
 }
 
-/// The shapes are told apart.
+/// The shapes are distinguished.
 #[test]
 fn the_shape_beyond_the_maximum_is_said() {
     for (case, shape) in [

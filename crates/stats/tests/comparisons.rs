@@ -41,7 +41,7 @@ fn run(kind: Runs, at: f64, rng: &mut Xoshiro256PlusPlus) -> f64 {
     log.exp()
 }
 
-/// Shares of sessions of `count` runs a side in which a change of `effect` is told from chance,
+/// Shares of sessions of `count` runs a side in which a change of `effect` is significant,
 /// and in which the interval holds it.
 fn told(kind: Runs, count: usize, effect: f64, paired: bool, sessions: u32) -> (f64, f64) {
     let (mut told, mut held) = (0_u32, 0_u32);

@@ -31,7 +31,7 @@ fn sequence(blocked: bool, seed: u64) -> Vec<(char, usize)> {
 }
 
 /// Share of sessions in which a difference of `effect` (in standard deviations of the noise) is
-/// told from chance at 95 %. The drift is a random walk of standard deviation 3 over the session.
+/// significant at 95 %. The drift is a random walk of standard deviation 3 over the session.
 fn found(blocked: bool, paired: bool, effect: f64) -> f64 {
     let sessions = 1_000_u64;
     let step = 3.0 / exact_f64(2 * BLOCKS).sqrt();

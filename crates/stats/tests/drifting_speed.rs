@@ -77,7 +77,7 @@ impl Machine {
 }
 
 /// A 2³ with three repetitions in randomized blocks, analyzed with blocks: the share of its seven effects
-/// that are called significant; of the studies whose effects are also told at one speed, and of those
+/// that are called significant; of the studies whose effects are also given at one speed, and of those
 /// effects the share whose interval does not hold 0.
 fn effects(drift: Drift, studies: u64) -> (f64, f64, f64) {
     let (mut told, mut shown, mut given, mut wrong) = (0.0, 0.0, 0.0, 0.0);
@@ -115,7 +115,7 @@ fn effects(drift: Drift, studies: u64) -> (f64, f64, f64) {
     (told / studies, shown / studies, if given > 0.0 { wrong / given } else { f64::NAN })
 }
 
-/// Ten runs a side: share of sessions in which a difference is told.
+/// Ten runs a side: share of sessions in which a difference is significant.
 fn differences(drift: Drift, in_turns: bool, sessions: u64) -> f64 {
     let told = (0..sessions).filter(|seed| {
         let mut machine = Machine::new(drift, *seed + 100_000);

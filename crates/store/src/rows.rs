@@ -279,7 +279,7 @@ pub struct Run {
     pub status: Status,
     /// Why it failed or was rejected; empty when done.
     pub reasons: Vec<String>,
-    /// Doubts that do not reject it.
+    /// Caveats, which do not reject it.
     pub caveats: Vec<Caveat>,
     /// Levels, in the order of the study file.
     pub factors: Vec<FactorLevel>,

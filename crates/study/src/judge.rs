@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::workload::Arrivals;
 
 /// Deviation from the interactive response-time law, beyond what a sound measurement may show, at
-/// which a run is not doubted but rejected.
+/// which a run is rejected instead of getting a caveat.
 const LAW_REJECTED: f64 = 0.20;
 
 /// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
@@ -32,8 +32,8 @@ const OTHERS_SHARE: f64 = 0.05;
 /// have stepped. Both are read one after the other, and a busy machine may come between.
 const CLOCK_STEP_S: f64 = 0.02;
 
-/// How badly a host's clock may be known: a tenth of a percent of a window of a second makes a run
-/// doubtful, a percent of it makes it worthless.
+/// How badly a host's clock may be known: a tenth of a percent of a window of a second gives a run a
+/// caveat, a percent of it makes it worthless.
 const BOUND_DOUBTED_S: f64 = 0.001;
 const BOUND_REJECTED_S: f64 = 0.010;
 
@@ -50,7 +50,7 @@ const ENOUGH_WINDOWS: usize = 10;
 /// Share of failed requests above which a run measures something else.
 const FAILED_SHARE: f64 = 0.5;
 
-/// Why a run must not be used, and doubts that do not forbid it.
+/// Why a run must not be used, and caveats, which do not forbid it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Judgement {
     pub(crate) rejections: Vec<String>,

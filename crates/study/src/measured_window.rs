@@ -16,7 +16,7 @@ use crate::settings::{Cut, Measure};
 /// A window shorter than this share of the longest is the rest at the end of a load.
 const WHOLE_SHARE: f64 = 0.9;
 
-/// The part that counts, and doubts about it.
+/// The part that counts, and its caveats.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cutting {
     pub(crate) window: MeasuredWindow,
@@ -351,7 +351,7 @@ mod tests {
         let found = cut(&[&loads[0], &loads[1]], &measure(zero, zero, 5.0)).unwrap();
         assert_eq!((found.window.from_ns, found.window.to_ns), (SECOND / 5, 5 * SECOND));
         assert!(found.caveats.is_empty());
-        // One window each, and none in common: counted, with a doubt.
+        // One window each, and none in common: counted, with a caveat.
         let short = [load(0, &[10]), load(SECOND / 5, &[10])];
         let found = cut(&[&short[0], &short[1]], &measure(zero, zero, 1.0)).unwrap();
         assert!(found.caveats[0].to_string().contains("200.0 ms apart"), "{:?}", found.caveats);

@@ -153,7 +153,7 @@ fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
     Histogram::decode(&encoded.0)
 }
 
-/// One member's rows; doubts about them go to `caveats`.
+/// One member's rows; their caveats are added to `caveats`.
 pub(crate) fn tier(
     member: &ObservedMember,
     window: Option<&MeasuredWindow>,

@@ -1,4 +1,4 @@
-//! Doubts that a tier states of itself when it ends: lines `remark KIND: TEXT` on its standard output.
+//! Caveats that a tier states when it ends: lines `remark KIND: TEXT` on its standard output.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};

@@ -102,7 +102,7 @@ impl SpeedOfRun {
         Some(Self { block: record.run.repetition, busy, unit_ns: record.run.speed_unit_ns? })
     }
 
-    /// A doubt where the machine was another than in runs of the same block at a like load.
+    /// A caveat where the speed of the machine differs from that in runs of the same block at a similar load.
     pub(crate) fn doubt(self, others: &[Self]) -> Option<Caveat> {
         let like =
             |other: &&Self| other.block == self.block && (other.busy - self.busy).abs() <= ALIKE;

@@ -301,7 +301,7 @@ pub fn run_beside(
     Ok(ids)
 }
 
-/// What its runs doubt, a search doubts too: each kind once, with how many runs carry it.
+/// Gives a search the caveats of its runs: each kind once, with the number of runs that have it.
 fn doubt(line: &mut SearchLine, runs: &[Run]) {
     let Some(found) = &mut line.found else { return };
     let of_line = runs

@@ -20,7 +20,7 @@ use crate::signature::Signature;
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
 /// the accounts: a share of the service time, and in s.
 const LEAST_WAIT: (f64, f64) = (0.2, 100e-6);
-/// The same for a system that says nothing of itself, by the response time at the lightest load.
+/// The same for a system that reports nothing of itself, by the response time at the lightest load.
 const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
 
 /// Hardware, placement and parts that were never there.
@@ -53,7 +53,7 @@ pub struct Question {
     pub signature: Signature,
     /// Hardware that was never there.
     pub hardware: Hardware,
-    /// Numeric levels, by their dotted key: how far the question lies from the runs is told by them.
+    /// Numeric levels, by their dotted key: by them the distance of the question from the runs is found.
     pub levels: Vec<(String, f64)>,
 }
 
@@ -96,7 +96,7 @@ pub enum AskError {
     /// The graph makes no structure.
     #[error(transparent)]
     Structure(#[from] StructureError),
-    /// The twin says nothing about it.
+    /// The twin has no answer to it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A host that is not there.
@@ -173,7 +173,7 @@ impl Calibration {
     }
 
     /// A twin of the runs that do this kind of work. `keys` are the dotted keys whose distance from
-    /// what was measured is to be told, and `cached` the tiers whose hit ratio is asked about.
+    /// what was measured is reported, and `cached` the tiers whose hit ratio the question changes.
     ///
     /// # Errors
     /// [`AskError::OtherWork`] without such runs, [`AskError::Calibration`] where they make no twin.
@@ -435,7 +435,7 @@ fn tier_facts(
     facts
 }
 
-/// A system that says nothing of itself: what no account explains of the response time at the
+/// A system that reports nothing of itself: what no account explains of the response time at the
 /// lightest load is a time that needs no processor.
 fn unexplained(
     light: &RunFacts,

@@ -398,7 +398,7 @@ fn metrics(comparisons: &[Comparison]) -> Vec<&str> {
     metrics
 }
 
-/// What was told from chance, in a sentence, and doubts about it.
+/// The significant change in a sentence, with its caveats.
 fn words(text: &mut String, one: &Comparison) {
     let of = short_configuration(&one.configuration);
     let apart = one.ratio.as_ref().and_then(|ratio| ratio.interval);

@@ -14,13 +14,13 @@ pub(super) struct Evidence {
     pub(super) connection_wait: Histogram,
 }
 
-/// Share of the time without a core above which response times are in doubt.
+/// Share of the time without a core above which response times get a caveat.
 const NOTABLE_SHARE: f64 = 0.1;
 
-/// Share of arrivals that waited for a connection above which the reader is told.
+/// Share of arrivals that waited for a connection above which a caveat says so.
 const NOTABLE_WAITS: f64 = 0.01;
 
-/// Share of the time in which nothing completed above which the reader is told: it is then in the
+/// Share of the time in which nothing completed above which a caveat says so: it is then in the
 /// 99th percentile of what arrives.
 const NOTABLE_STALLS: f64 = 0.01;
 

@@ -26,7 +26,7 @@ impl Said {
     }
 
     /// Rejects a load of which an operation was always refused, since the others found another
-    /// queue than they would have: without sends there is nothing to receive. Else a doubt.
+    /// queue than they would have: without sends there is nothing to receive. Otherwise adds a caveat.
     pub(super) fn tell(&self, result: &mut LoadResult) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         for (method, text) in first.iter() {

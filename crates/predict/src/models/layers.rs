@@ -35,7 +35,7 @@ pub(super) fn workers_and_connections(curve: &[OperatingPoint]) -> Vec<Compariso
     let Some(busiest) = place_of_maximum(curve).filter(|place| *place > 0) else {
         return Vec::new();
     };
-    // Every other point, and the ends of what can be told: the rest is held out.
+    // Every other point, and both ends of the range: the rest is held out.
     let calibration: Vec<usize> =
         (0..curve.len()).filter(|place| place % 2 == 0 || *place == busiest).collect();
     let Some(layers) = Layers::calibrated(curve, &calibration, busiest) else { return Vec::new() };

@@ -490,7 +490,7 @@ mod tests {
             let rising = curve(1, 0.9 / most, &[0.2 * most, 0.6 * most, most]);
             let comparison = &mm1(&rising)[0];
             assert!(comparison.points[2].predicted.is_err(), "{most}: {comparison:?}");
-            // A load of the plateau is told from the maximum by noise alone.
+            // A load of the plateau differs from the maximum by noise alone.
             let plateau = curve(1, 0.9 / most, &[0.2 * most, 0.99 * most, most]);
             assert!(mm1(&plateau)[0].points[1].predicted.is_err());
         }

@@ -31,7 +31,7 @@ impl PartialOrd for At {
 pub(super) struct Core {
     /// The thread on it, and when it began (later than now while the core wakes up).
     pub(super) running: Option<(u32, f64)>,
-    /// Counts what was begun here: an end that was meant for something else is told by it.
+    /// Counts what was begun here, so that an end that was meant for something else is recognized.
     pub(super) turn: u32,
 }
 

@@ -42,7 +42,7 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// Quantiles that a measured distribution is told by. Its tail ends at the last.
+    /// Quantiles that describe a measured distribution. Its tail ends at the last.
     pub const LEVELS: [f64; 15] =
         [0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0];
 

@@ -11,7 +11,7 @@ use super::{Doubt, Measured, Settings};
 /// exponentially decaying dependence of relaxation time τ it is 0.33 for batches of 2 τ, so that 20
 /// batches below it cover 40 relaxation times and more.
 const MOST_CORRELATION: f64 = 0.3;
-/// Stations in whose series the end of the warm-up is looked for: the busiest.
+/// Stations in whose series the end of the warm-up is searched: the busiest.
 const STATIONS_WATCHED: usize = 5;
 
 /// What one batch of a replication saw.
@@ -168,7 +168,7 @@ fn correlation(series: &[&[Batch]]) -> f64 {
     stations.iter().take(STATIONS_WATCHED).map(|(_, value)| *value).fold(0.0, f64::max)
 }
 
-/// What the stopping rule looks at.
+/// What the stopping rule uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Verdict {
     pub(super) precise: bool,

@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Hops that a customer may make at one moment.
 const MOST_HOPS: u32 = 10_000;
-/// Events between two looks at whether the clock still moves.
+/// Events between two checks that the clock still moves.
 const LOOK_EVERY: u32 = 1 << 20;
 
 /// Why a replication could not go on.

@@ -6,9 +6,9 @@ use super::plan::Plan;
 use super::tally::Totals;
 use super::{Doubt, Progress, Settings, SimulationError};
 
-/// Events of each replication in the first look for the end of the warm-up.
+/// Events of each replication in the first search for the end of the warm-up.
 const FIRST_EVENTS: u64 = 20_000;
-/// Batches of a series in which the end of the warm-up is looked for.
+/// Batches of a series in which the end of the warm-up is searched.
 const WARM_UP_BATCHES: usize = 200;
 /// Batches of a replication whose dependence is judged, at least.
 const BATCHES: usize = 20;
@@ -90,7 +90,7 @@ fn population(plan: &Plan) -> u64 {
         .sum()
 }
 
-/// Runs until the number of customers at the busiest stations looks stationary in the second half
+/// Runs until the number of customers at the busiest stations is stationary in the second half
 /// of what was run, and forgets all of it.
 fn warm_up(
     replications: &mut [Replication<'_>],

@@ -46,7 +46,7 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
 /// Times in each stage that a tier names, of the same run: of the tier furthest back that names it.
 pub(super) fn of_stages(data: &Observations) -> Vec<Plot> {
     let Some(trace) = data.traces.first() else { return Vec::new() };
-    // What waits is waiting for the workers of its own tier; other stages are told by whoever asked
+    // Waiting time is for the workers of its own tier; other stages are reported by the tier that asked
     // for them as well, and are those of the tier furthest back.
     let mut found: BTreeMap<(String, Option<&str>), (usize, &str, Cells)> = BTreeMap::new();
     for (from_s, tiers) in &trace.pools {

@@ -90,7 +90,7 @@ pub(crate) fn beside_load_curves(data: &Observations) -> Option<Section> {
 }
 
 fn chapter(data: &Observations) -> Option<Section> {
-    // An adaptive search measures where it pays, not where effects could be told apart.
+    // An adaptive search measures where it pays, not where effects could be separated.
     if data.factors.is_empty() || !data.searches.is_empty() {
         return None;
     }

@@ -17,7 +17,7 @@ const MOST_SERIES: usize = 6;
 /// Groups that get sentences at most; the table holds all.
 const MOST_TOLD: usize = 2;
 
-/// What is looked at: its name, and how to take it from a configuration, in seconds.
+/// A response variable: its name, and how to get it from a configuration, in seconds.
 type Part = (&'static str, fn(&Configuration) -> Option<f64>);
 
 const PARTS: [Part; 3] = [

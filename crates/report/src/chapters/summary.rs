@@ -125,7 +125,7 @@ fn effects_sentence(data: &Observations) -> Option<String> {
     })
 }
 
-/// Configurations whose throughput is not told from that of the fastest.
+/// Configurations whose throughput does not differ significantly from that of the fastest.
 fn alike<'a>(data: &'a Observations, fastest: &'a Configuration) -> Vec<&'a Configuration> {
     let runs = |c: &Configuration| -> Vec<f64> {
         c.repetitions.iter().map(|r| r.point.client.throughput_per_s).collect()

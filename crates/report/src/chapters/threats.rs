@@ -72,7 +72,7 @@ fn rejected(section: &mut Section, data: &Observations) {
     section.table(table);
 }
 
-/// The first doubt of each kind, and how many runs carry one of it.
+/// The first caveat of each kind, and the number of runs that have one of that kind.
 fn noticed(data: &Observations) -> Vec<(String, u64)> {
     let runs = data.configurations.iter().flat_map(|c| &c.repetitions);
     let kinds = Caveat::by_kind(runs.map(|repetition| repetition.run.caveats.as_slice()));

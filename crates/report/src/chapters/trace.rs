@@ -54,7 +54,7 @@ pub(crate) fn drifting(data: &Observations) -> Vec<String> {
     looked_at(data).0
 }
 
-/// Runs that drift, in words, and how many were looked at.
+/// Runs that drift, in words, and how many were tested.
 fn looked_at(data: &Observations) -> (Vec<String>, usize) {
     let mut drifting = Vec::new();
     let mut looked_at = 0_usize;

@@ -9,14 +9,14 @@ use crate::estimate::{Assumption, Caveat, figures};
 use crate::sample::{mean, sorted_quantile, sum_of_squares};
 
 /// Significance from which nothing speaks against an assumption. Between it and [`DOUBT`] the data
-/// do not tell, and "holds" would be said of what one sound experiment in twenty shows.
+/// do not decide, and "holds" would be said although one sound experiment in twenty shows as much.
 const CLEAR: f64 = 0.05;
 
-/// Significance below which an assumption is doubted. Strict: each analysis makes several tests,
-/// and a doubt that comes up in one sound experiment of five is not read any more.
+/// Significance below which an assumption gets a caveat. Strict: each analysis makes several tests,
+/// and a caveat that appears in one sound experiment of five would be ignored by readers.
 const DOUBT: f64 = 0.01;
 
-/// What looking at an assumption found.
+/// What a check of an assumption found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -65,7 +65,7 @@ impl Check {
         Self { assumption, verdict, statistic: Some(statistic), p_value: Some(p_value), words }
     }
 
-    /// The doubt that goes beside the numbers, if there is one.
+    /// The caveat of the numbers, where the assumption is doubtful.
     #[must_use]
     pub fn caveat(&self) -> Option<Caveat> {
         (self.verdict == Verdict::Doubtful).then(|| Caveat::AssumptionDoubtful {
@@ -88,7 +88,7 @@ pub struct QuantilePoint {
     pub band_high: f64,
 }
 
-/// What the checks look at.
+/// What the checks use.
 pub(super) struct Evidence<'a> {
     pub(super) residuals: &'a [Residual],
     /// Responses of every cell, in the unit of the model.

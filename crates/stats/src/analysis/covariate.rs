@@ -15,15 +15,15 @@ use kendall_units::exact_f64;
 /// The plain intervals must be this much wider for those at one value to be shown.
 const NOTABLY: f64 = 1.1;
 
-/// Significance of the slope. Strict, since intervals are looked at only where they became narrower: of
-/// studies with a covariate that says nothing one in a hundred shows them, and those are too narrow.
+/// Significance of the slope. Strict, since intervals are shown only where they became narrower: of
+/// studies whose covariate is without effect one in a hundred shows them, and those are too narrow.
 const SLOPE_SIGNIFICANCE: f64 = 0.01;
 
-/// Standard errors by which a term may move the covariate itself. Beyond, the covariate would explain
-/// away what was to be found.
+/// Standard errors by which a term may move the covariate itself. Beyond, the covariate would remove
+/// the effect that was to be found.
 const ALIKE: f64 = 2.0;
 
-/// Degrees of freedom of the error below which a slope is not looked for.
+/// Degrees of freedom of the error below which no slope is fitted.
 const FEWEST_DEGREES: usize = 4;
 
 /// What a covariate did for an analysis.
@@ -41,7 +41,7 @@ pub enum Covariate {
 pub struct AtOneValue {
     /// Per cent of the mean response for a per cent of the covariate.
     pub slope: f64,
-    /// Probability of so steep a slope where the covariate says nothing.
+    /// Probability of so steep a slope where the covariate has no effect.
     pub p_value: f64,
     /// Width of the plain intervals over these, of the effect that gains least.
     pub narrower: f64,
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A covariate that says nothing is used in about one study of a hundred, and what it then makes
+    /// A covariate without effect is used in about one study of a hundred, and what it then makes
     /// too narrow is a small part of all.
     #[test]
     fn a_covariate_that_says_nothing_is_left_out() {

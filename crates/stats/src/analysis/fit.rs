@@ -52,7 +52,7 @@ pub struct Fit {
     pub half_normal: Vec<HalfNormalPoint>,
     /// Mean response by the levels of each pair of factors.
     pub interactions: Vec<InteractionPlot>,
-    /// Assumptions, looked at one by one.
+    /// Assumptions, checked one by one.
     pub checks: Vec<Check>,
 }
 
@@ -77,7 +77,7 @@ pub struct Term {
     pub f_ratio: Option<f64>,
     /// Probability of so large a ratio when there is no effect.
     pub p_value: Option<f64>,
-    /// Whether it is told from the error at the confidence asked for.
+    /// Whether it is significant at the stated confidence.
     pub significant: Option<bool>,
     /// q, half the change from the low to the high level, of a term of two-level factors.
     pub effect: Option<Estimate>,

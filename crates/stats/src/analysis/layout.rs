@@ -59,7 +59,7 @@ pub struct Layout {
     pub fraction: Option<Fraction>,
     /// Responses at the center point.
     pub center_points: Vec<f64>,
-    /// Doubts about the layout.
+    /// Caveats of the layout.
     pub caveats: Vec<Caveat>,
 }
 

@@ -15,7 +15,7 @@ use crate::sample::sum_of_squares;
 /// Factors of a surface: 45 coefficients.
 const MOST_FACTORS: usize = 8;
 
-/// Pivots of R below which coefficients are not told apart.
+/// Pivots of R below which coefficients cannot be separated.
 const RANK_TOLERANCE: f64 = 1e-9;
 
 /// A quadratic surface in coded units: −1 at the lowest, +1 at the highest value of each factor.

@@ -3,7 +3,7 @@
 //!
 //! One number a set, the median of its runs, since sets differ by their session as well as by
 //! their runs. The series is split where the two sides differ most, if they differ more than the
-//! numbers in random order would; then each side is looked at in turn. Several changes are found;
+//! numbers in random order would; then each side is tested in the same way. Several changes are found;
 //! a slow drift is found as a change in its middle.
 
 use kendall_units::{exact_f64, whole_u64};
@@ -14,7 +14,7 @@ use super::rank;
 use crate::estimate::{Estimate, Interval};
 use crate::sample::{SampleError, check, check_confidence, mean, sorted_quantile};
 
-/// Sets below which a stretch is not looked at: of fewer, no order is unlikely enough.
+/// Number of sets below which a stretch is not tested: of fewer, no order is unlikely enough.
 const FEWEST_SETS: usize = 6;
 
 /// Sets on either side of a change.

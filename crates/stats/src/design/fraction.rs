@@ -10,7 +10,7 @@ const LETTERS: &[u8] = b"ABCDEFGHJKLMNOPQRSTUVWXYZ";
 /// Most factors of a fraction: beyond it the search for generators is no longer quick.
 const MOST_FACTORS: usize = 20;
 
-/// Sets of generators that the search looks at. All of them up to 9 factors; beyond that the best
+/// Sets of generators that the search tries. All of them up to 9 factors; beyond that the best
 /// of the first so many, which still has the resolution that is promised.
 const SEARCH_LIMIT: u32 = 60_000;
 
@@ -140,7 +140,7 @@ pub enum FractionError {
 }
 
 /// A regular 2^(k−p) fraction: p factors are set by products of the k−p basic ones, and whatever
-/// differs by a word of the defining relation cannot be told apart.
+/// differs by a word of the defining relation is confounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fraction {
     /// k.
@@ -198,7 +198,7 @@ impl Fraction {
     }
 
     /// The smallest fraction of at least this resolution, with the fewest short words
-    /// (minimum aberration) among the sets of generators that are looked at.
+    /// (minimum aberration) among the sets of generators that are tried.
     ///
     /// # Errors
     /// [`FractionError::Resolution`] when only the full design has it.
@@ -309,7 +309,7 @@ impl Fraction {
         1 << (self.factors - self.generators.len())
     }
 
-    /// What `effect` (a bit for each factor) cannot be told apart from, up to products of `longest`
+    /// The aliases of `effect` (a bit for each factor): what it is confounded with, up to products of `longest`
     /// factors; shortest first.
     #[must_use]
     pub fn aliases_of(&self, effect: u32, longest: u32) -> Vec<Word> {

@@ -73,7 +73,7 @@ impl Design {
     }
 
     /// Splits every repetition into 2^b blocks (days, machines) by b interactions, such as `ABC`,
-    /// which then cannot be told from the blocks; nor can their products.
+    /// which are then confounded with the blocks, and so are their products.
     ///
     /// # Errors
     /// [`DesignError::Block`] for an interaction of factors that there are not, one that the design
@@ -115,7 +115,7 @@ impl Design {
     }
 }
 
-/// Interactions that blocks by these words cannot be told from: the words and all their products.
+/// Interactions that are confounded with blocks by these words: the words and all their products.
 #[must_use]
 pub fn lost_to_blocks(words: &[Word]) -> Vec<Word> {
     let mut lost: Vec<Word> = Vec::new();

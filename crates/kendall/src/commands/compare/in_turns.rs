@@ -73,7 +73,7 @@ struct Told {
     stopped_early: bool,
     /// Largest relative difference that the intervals leave possible.
     no_difference_larger_than: Option<f64>,
-    /// Where nothing is told: blocks in all that probably would.
+    /// Where nothing is significant: the number of blocks that would probably decide.
     blocks_that_would_tell: Option<u64>,
     #[serde(flatten)]
     comparison: Answer,
@@ -98,7 +98,7 @@ impl Compare {
         let last = flags.blocks.1;
         for block in 1..=last {
             // Which of the two comes first is left to chance, so that neither always warms up for
-            // the other; the seed fixes it, so that a session that was stopped goes on.
+            // the other; the seed fixes it, so that a stopped session can be resumed.
             let turned = coin.next_u64() & 1 == 1;
             for side in if turned { [&sides[1], &sides[0]] } else { [&sides[0], &sides[1]] } {
                 measure(side, block, last, &interrupted)?;
@@ -216,7 +216,7 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
     Ok(())
 }
 
-/// Blocks in all that would probably settle what is not told; `None` where one of them would take
+/// The number of blocks that would probably decide what is not significant; `None` where one of them would take
 /// more than can be named.
 fn blocks_in_all(comparisons: &[Comparison], bound: f64) -> Option<u64> {
     comparisons

@@ -16,7 +16,7 @@ use crate::commands::design::tables::{note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Sets from which a trend is looked for: of fewer, no order is unlikely enough.
+/// Number of sets from which a trend is tested for: of fewer, no order is unlikely enough.
 const FEWEST_OF_TREND: usize = 6;
 
 /// More than two sets.

@@ -268,7 +268,7 @@ impl ResultSet {
             }
             let of_runs: Vec<Result<f64, Caveat>> =
                 configuration.repetitions.iter().map(|one| variable.of_run(one)).collect();
-            // Doubts of runs are told once for the set.
+            // Caveats of runs are shown once for the set.
             let shown = variable.estimate(configuration).ok().map(|mut shown| {
                 shown.caveats.retain(|caveat| !matches!(caveat, Caveat::InRuns { .. }));
                 shown
@@ -349,7 +349,7 @@ impl ResultSet {
     }
 }
 
-/// Doubts of the runs, once a kind: the first with its figures, and how many runs carry it.
+/// Every kind of caveat of the runs once: the first with its figures, and the number of runs that have it.
 fn doubts(set: &str, runs: &[&Run]) -> Vec<Caveat> {
     Caveat::in_runs(runs.iter().map(|run| run.caveats.as_slice()), Some(set))
 }
@@ -474,7 +474,7 @@ fn not_compared(key: &Key, before: &ResultSet, after: &ResultSet) -> Option<Cave
     })
 }
 
-/// What both sets have, and doubts about the rest.
+/// What both sets have, and caveats about the rest.
 pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, Vec<Caveat>) {
     let mut caveats: Vec<Caveat> = before.caveats.iter().chain(&after.caveats).cloned().collect();
     for (set, other) in [(before, after), (after, before)] {

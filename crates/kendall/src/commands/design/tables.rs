@@ -426,7 +426,7 @@ fn shown_apart(one: &kendall_stats::analysis::Contrast) -> bool {
     one.difference.interval.is_some_and(|interval| !interval.contains(0.0))
 }
 
-/// For effects that were not told from error: how many repetitions would tell them, if they are as
+/// For effects that were not significant: how many repetitions would make them so, if they are as
 /// large as they came out.
 fn needed(text: &mut String, analysis: &Analysis) {
     let layout = &analysis.layout;

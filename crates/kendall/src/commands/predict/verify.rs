@@ -36,7 +36,7 @@ pub(super) struct Verdict {
     pub(super) within_bound: bool,
     /// Whether all five intervals held what was measured.
     pub(super) held: bool,
-    /// Doubts about the run.
+    /// Caveats of the run.
     pub(super) caveats: Vec<String>,
 }
 

@@ -66,7 +66,7 @@ impl QueueDatabaseFlags {
         stop.wait();
         let hurried = postgres.hurried_checkpoints();
         if hurried > 0 {
-            // A study keeps it as a doubt of the run.
+            // A study stores it as a caveat of the run.
             output::result(&format!(
                 "remark checkpoints: PostgreSQL warned {hurried} times that checkpoints come too \
                  often; a larger max_wal_size makes them rarer"
