@@ -125,7 +125,7 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
     Ok(Observed { grid, tiers })
 }
 
-/// Asks for the load of a system alone, for a long look back at its growth.
+/// Asks for the load of a system alone, for its growth over a long time.
 ///
 /// # Errors
 /// As of [`fetch()`].

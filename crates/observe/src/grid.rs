@@ -39,7 +39,7 @@ pub enum GridError {
 }
 
 impl Grid {
-    /// All multiples of `step_s` from `from_s` to `to_s`, so that two looks at one time agree.
+    /// All multiples of `step_s` from `from_s` to `to_s`, so that two analyses of the same time agree.
     ///
     /// # Errors
     /// [`GridError`] when there are none or too many.

@@ -260,7 +260,7 @@ mod tests {
         near("busy{mode=\"user\"} / busy{mode=\"user\"}", &[1.0, 1.0]);
     }
 
-    /// A counter that begins anew goes on from where it was; its name is not in what it gives.
+    /// A counter that was reset continues from where it was; the result does not carry its name.
     #[test]
     fn a_reset_adds_up() {
         let mut samples = Samples::default();

@@ -111,7 +111,7 @@ pub struct System {
     pub name: String,
     /// What is to be found out.
     pub question: Option<String>,
-    /// Distance of the moments that are looked at.
+    /// Time between the moments that are queried.
     pub step_s: u64,
     /// Over how long rates are taken.
     pub window_s: u64,
@@ -225,7 +225,7 @@ impl System {
         Self::parse_at(text, None)
     }
 
-    /// Reads a system file for a look at another step than the file's; rates are taken over it.
+    /// Reads a system file for an analysis with another step than the file's; rates are taken over that step.
     ///
     /// # Errors
     /// As of [`parse`](Self::parse).

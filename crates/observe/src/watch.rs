@@ -14,7 +14,7 @@ use crate::system::System;
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
-/// One look.
+/// One analysis of `--watch`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Look {
     /// Name of the system.
@@ -23,7 +23,7 @@ pub struct Look {
     pub at_s: u64,
     /// Load now, 1/s.
     pub rate_now_per_s: f64,
-    /// By how much the busiest hour grows in a day, 1/s; or why nobody can tell.
+    /// By how much the busiest hour grows in a day, 1/s; or why it is not known.
     pub growth_per_day_per_s: Result<Estimate, String>,
     /// Laws that do not hold.
     pub laws_broken: usize,

@@ -1,4 +1,4 @@
-//! Windows of the time that was looked at: means of what each tier did, and whether the window may be
+//! Windows of the time that is analyzed: means of what each tier did, and whether the window may be
 //! used.
 
 use kendall_units::exact_f64;

@@ -3,7 +3,7 @@
 //! The capacity is the highest throughput of the study's base configuration in a closed loop, whose
 //! clients are doubled twice at a time until that adds no more than a twentieth. It is measured
 //! once, before the first run; every stored run has it among its settings, so that a study that is
-//! resumed goes on with the same one.
+//! resumed uses the same one.
 
 use kendall_keys::Quantity;
 use serde_json::Value as Json;

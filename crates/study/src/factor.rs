@@ -151,7 +151,7 @@ impl Factor {
         keys.chain(self.tied.iter().map(String::as_str))
     }
 
-    /// A problem with a key that its levels set, told of the factor.
+    /// A problem with a key that its levels set, reported for the factor.
     pub(crate) fn blamed(&self, problem: Problem) -> Problem {
         let Problem { key, what } = problem;
         if self.is_tuple() && self.key.split(TUPLE).any(|own| own == key) {

@@ -18,7 +18,7 @@ use crate::keep::{Keeper, Spawn};
 use crate::quota::{Quota, QuotaError};
 use crate::topology::{AddressFrom, Ready, StopSignal};
 
-/// Time between two looks at something that is waited for.
+/// Time between two checks for something that is waited for.
 const LOOK: Duration = Duration::from_millis(3);
 
 /// How long one connection or request of a ready check may take.
@@ -207,7 +207,7 @@ impl Instance {
         }
     }
 
-    /// Returns what `look` finds, looking again until the deadline.
+    /// Returns what `look` finds, calling it again until the deadline.
     pub(crate) fn wait_for<T>(
         &mut self,
         deadline: Duration,

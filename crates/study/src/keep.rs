@@ -3,7 +3,7 @@
 //! Two nets, since each has a hole that the other closes. The *guard* runs first in every child:
 //! it asks the kernel to kill the child when its parent dies, and then becomes the command. The
 //! kernel forgets that wish when a program changes its user, as memcached does for root, and it
-//! does not reach grandchildren. The *reaper* is one process beside the study: it is told each
+//! does not reach grandchildren. The *reaper* is one process beside the study: it learns of each
 //! process group that was started and each that has ended, and when its input ends (because the
 //! study has died) it kills the groups that are left. Neither needs `unsafe`, which running
 //! code between fork and exec would.
@@ -84,7 +84,7 @@ pub struct Keeper {
     input: Option<ChildStdin>,
 }
 
-/// The same for an agent: also when it says nothing for the lease, because it was stopped; then the
+/// The same for an agent: also when it is silent for the lease, because it was stopped; then the
 /// agent is killed as well. In the end its folder is removed.
 pub fn reap_for_agent(
     input: impl BufRead + Send + 'static,
@@ -130,7 +130,7 @@ impl Keeper {
         Self::start_with(program, &[])
     }
 
-    /// One that ends everything when it is not told for the lease that this process lives, and that
+    /// One that ends everything when it hears nothing of this process for the lease, and that
     /// removes a folder in the end.
     ///
     /// # Errors

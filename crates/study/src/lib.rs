@@ -1,7 +1,7 @@
 //! Study file to design to runs, on this machine or on hosts, to stored rows.
 //!
 //! Start with [`StudyFile::read`], which checks a file as a whole; [`Plan::of`] says which runs it
-//! asks for; [`run`] runs them, each stored when it ends, and goes on where an earlier session
+//! asks for; [`run`] runs them, each stored when it ends, and resumes where an earlier session
 //! stopped. Tiers and load generators are processes (`kendall serve …`, `kendall load …`, or the
 //! user's own commands): a study never links a tier, so neither memory nor allocator is shared.
 //!

@@ -36,7 +36,7 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
         let found: Vec<Truncation> = series.transients();
         for truncation in &found {
             for caveat in &truncation.caveats {
-                // Nobody looked for a warm-up that the study states.
+                // A warm-up that the study states is not searched for.
                 let stated =
                     measure.warm_up != Cut::Auto && matches!(caveat, Caveat::WarmUpNotFound { .. });
                 if !stated && !caveats.contains(caveat) {

@@ -24,13 +24,13 @@ use crate::template::Values;
 use crate::topology::{Accounting, CLIENTS, StopSignal};
 use crate::workload::Workload;
 
-/// Between two looks at what runs.
+/// Pause between two checks of what runs.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Longest time between two snapshots; shorter in short runs.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two tellings of how a run does.
+/// Time between two reports of how a run does.
 const LIVE_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// How long filling may take.
@@ -39,11 +39,11 @@ const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
 /// How much longer than its duration a load may take: connecting, and the last answers.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
 
-/// How far ahead generators on hosts are told to start: connecting takes that long at most where
+/// How far ahead of its start generators on hosts get the moment: connecting takes that long at most where
 /// nothing is wrong.
 const START_LEAD_NS: u64 = 1_000_000_000;
 
-/// How long the last looks at the hosts may take.
+/// How long the last samples of the hosts may take.
 const LAST_LOOK: Duration = Duration::from_secs(protocol::LEASE_S);
 
 /// A run without numbers.
@@ -108,7 +108,7 @@ pub(crate) struct ObservedMember {
     pub(crate) unreadable: Option<String>,
 }
 
-/// How the run in progress does; told about once a second.
+/// How the run in progress does; reported about once a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Live {
     /// Seconds of load so far.
@@ -341,7 +341,7 @@ impl Observer<'_> {
         self.machines.agents().map(|(_, agent)| watched(agent)).collect()
     }
 
-    /// When generators start together: told where one of them is on another host.
+    /// When generators start together; set where one of them is on another host.
     fn start_moment(&self) -> Option<u64> {
         let placement = &self.settings.placement;
         let hosts = placement.of(CLIENTS, self.settings.workload.generators);
@@ -491,7 +491,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the generators as well from now on.
+    /// Samples the generators as well from now on.
     fn add_generators(&mut self, generators: &[Runner]) {
         self.processes.extend((0..).zip(generators).map(|(number, generator)| {
             let pid = generator.pid();
@@ -652,7 +652,7 @@ mod tests {
     use crate::hosts::Pipe;
     use crate::hosts::protocol::{Hello, Line, Outcome, Request};
 
-    /// An agent that counts what it is asked to look at, until it is told goodbye.
+    /// An agent that counts what it is asked to sample, until the study says goodbye.
     fn counting(far: &UnixStream) {
         let say = |line: &Line| writeln!(&mut &*far, "{}", serde_json::to_string(line).unwrap());
         say(&Line::Hello(Hello::default())).unwrap();

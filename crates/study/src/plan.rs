@@ -1,7 +1,7 @@
 //! Which runs a study asks for, in which order, and which of them come next.
 //!
 //! The next run is a function of the study file and of the runs that have ended, so a study that
-//! was killed goes on exactly where it would have gone on.
+//! was killed resumes exactly where it stopped.
 
 use std::collections::BTreeMap;
 
@@ -190,7 +190,7 @@ impl Plan {
         }
     }
 
-    /// Whether a design that the data steer looks at throughputs at all.
+    /// Whether a design chooses its next runs by the throughputs that were measured.
     #[must_use]
     pub fn looks_at_results(&self) -> bool {
         self.total().is_none()

@@ -21,7 +21,7 @@ const PIECE: usize = 256 * 1024;
 const PIECES: usize = 256;
 /// Nobody waits longer for the other end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks for who comes.
+/// Pause between two checks for a connection.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// `{"round_trip_p50_s": …, "round_trip_p99_s": …, "bytes_per_s": …}`; `None` where there is no loopback.

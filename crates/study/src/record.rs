@@ -198,7 +198,7 @@ pub(crate) fn tier(
     }
 }
 
-/// The highest of the recent maxima that the snapshots within the period told.
+/// The highest of the recent maxima in the snapshots of the period.
 fn with_maxima(mut period: TierPeriod, snapshots: &[TierSnapshot]) -> TierPeriod {
     let inside =
         || snapshots.iter().filter(|s| period.from_ns < s.at_ns && s.at_ns <= period.to_ns);

@@ -28,7 +28,7 @@ pub(crate) enum Next {
 
 /// The next step on a grid. `throughput` says what the given repetition of a level measured, and
 /// `None` where that run has not ended well. The same answers give the same steps, so a study that
-/// was killed goes on where it was.
+/// was killed resumes where it was.
 pub(crate) fn next(
     grid: &[f64],
     rule: StoppingRule,

@@ -47,7 +47,7 @@ pub struct Options {
     /// Tries every failed or rejected run once more.
     pub retry_failed: bool,
     /// Ends the session before this repetition, such as after each block of a comparison in turns;
-    /// the same study goes on in the next.
+    /// the same study is resumed in the next.
     pub until_repetition: Option<u32>,
 }
 
@@ -205,7 +205,7 @@ impl From<HostError> for StudyError {
     }
 }
 
-/// Runs a study, or goes on with it.
+/// Runs a study, or resumes it.
 ///
 /// Call it on a thread that lives until the end of the program: the kernel ends the study's
 /// processes when the thread that started them ends.
@@ -366,7 +366,7 @@ impl<'a> Session<'a> {
         self.until.is_none_or(|end| planned.repetition < end).then_some(planned)
     }
 
-    /// Looks at what loopback does by itself; stored with every run of this session.
+    /// Measures loopback by itself; stored with every run of this session.
     fn probe(&mut self) {
         if let Some(probed) = crate::probe::loopback() {
             self.environment["loopback"] = probed;

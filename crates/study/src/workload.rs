@@ -31,7 +31,7 @@ pub struct Protocol {
 /// Whether the loads of a protocol are jobs with an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jobs {
-    /// They last as long as they are told.
+    /// They last for a stated time.
     Never,
     /// Where `loop = "job"` says so.
     Asked,

@@ -114,7 +114,7 @@ impl<T> Default for ConnectionTable<T> {
 }
 
 impl<T> ConnectionTable<T> {
-    /// Adds the connection that `make` returns, which is told its key so that it can have its
+    /// Adds the connection that `make` returns; it gets its key so that it can have its
     /// sockets watched.
     ///
     /// # Errors

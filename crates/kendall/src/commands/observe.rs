@@ -15,7 +15,7 @@ use kendall_observe::{
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// How far back is looked where nothing else is said.
+/// The time that is analyzed by default.
 const USUAL: &str = "-1h";
 
 /// Analyzes a running system from its monitoring: no load, no agent, no change to it

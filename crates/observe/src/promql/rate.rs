@@ -9,7 +9,7 @@ const NEAR: f64 = 1.1;
 
 /// What a counter grew by in the `window_ms` before `at_ms`; NaN with fewer than two samples.
 ///
-/// Resets are added up. At each end of the window the counter is taken to have gone on as between
+/// Resets are added up. At each end of the window the counter is assumed to have grown as it did between
 /// its samples, up to the end if the nearest sample is near, else for half the samples' distance;
 /// and at the begin not to below zero.
 ///

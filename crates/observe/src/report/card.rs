@@ -1,4 +1,4 @@
-//! The answer card: what saturates first and at which load, whether to believe it, and what to look at
+//! The answer card: what saturates first and at which load, whether to believe it, and what to examine
 //! next.
 
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};

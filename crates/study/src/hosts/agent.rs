@@ -1,7 +1,7 @@
 //! The far end: starts, watches and ends processes for a study that runs on another host.
 //!
 //! Whatever becomes of the study, nothing is left: the agent ends all when its input ends, when the
-//! study says nothing for the lease, and when it is told to. Where it cannot (killed, or stopped),
+//! study is silent for the lease, and when the study asks for it. Where it cannot (killed, or stopped),
 //! its children have asked the kernel to end with it, and its reaper, which it tells once a second
 //! that it lives, ends them and removes the folder.
 
@@ -39,7 +39,7 @@ const BACKLOG: usize = 1_024;
 /// How long one connection for a round trip may take.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
-/// What the main thread is told.
+/// Messages to the main thread.
 enum Told {
     Request(Request),
     /// The input has ended.
@@ -148,7 +148,7 @@ fn hello(program: &Path, folder: &Path) -> Hello {
     }
 }
 
-/// Reads requests until the input ends. The clock is told here, before anything else is done.
+/// Reads requests until the input ends. Pings for the clock are answered here, before anything else is done.
 fn read<R: BufRead, W: Write + Send + 'static>(
     agent: &Agent<W>,
     mut input: R,
@@ -390,7 +390,7 @@ pub(super) fn round_trips(address: &str, count: u32) -> Result<Vec<u64>, String>
     Ok(times)
 }
 
-/// How an ended process is told.
+/// How the end of a process is reported.
 impl Instance {
     fn end(&mut self) -> Option<End> {
         let status = self.ended()?;

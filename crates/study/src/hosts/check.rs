@@ -98,7 +98,7 @@ impl Needs {
     }
 }
 
-/// A host that was looked at.
+/// A host that was checked.
 #[derive(Debug, Clone)]
 pub struct HostReport {
     /// Its name in the study.
@@ -121,7 +121,7 @@ pub struct HostReport {
     pub round_trip_s: f64,
 }
 
-/// Connects every host that the study places something on, and looks at each.
+/// Connects every host that the study places something on, and checks each.
 ///
 /// # Errors
 /// [`StudyError::Host`] for the first that cannot be used, [`StudyError::Interrupted`].

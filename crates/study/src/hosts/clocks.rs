@@ -61,7 +61,7 @@ pub(crate) struct ClockFit {
     pub(crate) bound_ns: f64,
     /// Least round trip.
     pub(crate) round_trip_ns: u64,
-    /// Pings that were looked at.
+    /// Pings that were used.
     pub(crate) pings: usize,
 }
 
@@ -249,7 +249,7 @@ mod tests {
         }
         let fit = ClockFit::of(&jumped).unwrap();
         assert!(fit.bound_ns > 49_000_000.0, "{fit:?}");
-        // And one that is ahead for good afterwards looks like a drift that no clock has.
+        // And one that stays ahead afterwards would be a drift that no clock has.
         let mut stepped = pings(0, 0, 1_000, 3);
         for ping in stepped.iter_mut().skip(70) {
             ping.there_ns += 100_000_000;

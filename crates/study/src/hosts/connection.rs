@@ -101,7 +101,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The state, and how it is told that it changed.
+/// The state, and what wakes those who wait for a change of it.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -639,7 +639,7 @@ mod tests {
     use super::*;
     use crate::hosts::protocol::Looked;
 
-    /// Agents that answer clocks and looks, all of them by one thread, until their inputs end.
+    /// Agents that answer pings and requests for samples, all of them in one thread, until their inputs end.
     fn simulate(mut agents: Vec<UnixStream>) {
         let hello = Line::Hello(Hello { machine: "simulated".to_owned(), ..Hello::default() });
         let text = |line: &Line| format!("{}\n", serde_json::to_string(line).unwrap());
@@ -815,7 +815,7 @@ mod tests {
         drop(connection);
     }
 
-    /// A pipe that ends without a goodbye is a failure, and what was waited for is told so.
+    /// A pipe that ends without a goodbye is a failure, and every call that waits gets it.
     #[test]
     fn an_agent_that_goes_is_lost_with_its_last_words() {
         let (far, pipe) = pipe();

@@ -20,7 +20,7 @@ use crate::clock::monotonic_ns;
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How long a pod may take until it runs: its image may have to be fetched.
 const READY_DEADLINE: Duration = Duration::from_secs(180);
-/// Between two looks at the pods.
+/// Pause between two queries for the pods.
 const LOOK: Duration = Duration::from_millis(300);
 /// Seconds until a Job that has ended is removed.
 const KEPT_S: u64 = 10;

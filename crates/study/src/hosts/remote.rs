@@ -16,7 +16,7 @@ use crate::instance::{Instance, ProcessError};
 use crate::keep::Keeper;
 use crate::topology::StopSignal;
 
-/// How much longer than its own deadline the end of a process may take to be told.
+/// How much longer than its own deadline the report of a process's end may take.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A process that a study started.

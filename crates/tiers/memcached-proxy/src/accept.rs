@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Looks at a client's input again.
+    /// Resumes a client's input.
     pub(crate) fn client_resumed(&mut self, index: usize) {
         self.feed_input(index);
         self.clients.watch_input(index, &mut self.tools);

@@ -72,9 +72,9 @@ pub(crate) struct Client {
     pub(crate) waits: Waits,
     /// It waits in the queue of those that want a large answer.
     pub(crate) queues_for_bulk: bool,
-    /// It waits in the list of those that are looked at.
+    /// It waits in the list of those that are served next.
     pub(crate) dirty: bool,
-    /// It waits in the list of those whose input is looked at again.
+    /// It waits in the list of those whose input is resumed.
     pub(crate) resuming: bool,
     pub(crate) interest: Interest,
     pub(crate) watched: Watched,

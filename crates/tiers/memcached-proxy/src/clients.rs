@@ -1,5 +1,5 @@
 //! All clients of one network thread: their sockets, what they sent and have to get, and who of
-//! them is looked at next.
+//! them is served next.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::tools::Tools;
 struct Work {
     /// They have to get answers, or may be over.
     dirty: Vec<usize>,
-    /// Their input is looked at again.
+    /// Their input is resumed.
     resuming: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ impl Clients {
         longest.map(|(index, _)| index)
     }
 
-    /// Takes a client's input out to be looked at.
+    /// Takes a client's input out to be parsed.
     pub(crate) fn take_input(&mut self, index: usize) -> Option<Vec<u8>> {
         let client = self.slab.get_mut(index)?;
         let input = std::mem::take(&mut client.input);
@@ -199,7 +199,7 @@ impl Clients {
         }
     }
 
-    /// Has a client's input looked at again when what it waited for may have come: to be called
+    /// Has a client's input resumed when what it waited for may have come: to be called
     /// when one of its requests was answered, and when it took answers.
     #[inline]
     pub(crate) fn may_go_on(&mut self, index: usize) {
@@ -236,7 +236,7 @@ impl Clients {
         }
     }
 
-    /// A large answer is there, or does not come: who waits for that goes on.
+    /// A large answer is there, or does not come: clients that waited for it are resumed.
     pub(crate) fn give_bulk(&mut self, bytes: usize) {
         self.bulk -= bytes;
         while self.bulk < BULK_AT_ONCE
@@ -254,14 +254,14 @@ impl Clients {
                 client.resuming = true;
                 self.now.resuming.push(index);
             }
-            // The next one goes on when this one's answer is there, or did not have to wait.
+            // The next one is resumed when this one's answer is there, or did not have to wait.
             if self.bulk > 0 {
                 break;
             }
         }
     }
 
-    /// Has a client's input looked at again in the next turn.
+    /// Has a client's input resumed in the next turn.
     pub(crate) fn go_on_later(&mut self, index: usize) {
         let Some(client) = self.slab.get_mut(index) else { return };
         client.waits = Waits::Turn;
@@ -364,7 +364,7 @@ impl Clients {
         false
     }
 
-    /// Tells the system which events of a client matter now; says whether it could be told.
+    /// Sets which events of a client the kernel reports from now on; returns whether that worked.
     fn watch(&mut self, index: usize, wanted: Interest, tools: &mut Tools) -> bool {
         let Some(client) = self.slab.get_mut(index) else { return false };
         tools.progress += 1;
@@ -372,7 +372,7 @@ impl Clients {
         let source = Source::Client { generation: client.generation, index };
         let told = tools.poller.watch(&client.stream, &mut client.watched, source, wanted);
         if told.is_err() {
-            // It is closed at the next look.
+            // It is closed when it is served next.
             client.ended = true;
             client.closing = true;
             client.gone = true;

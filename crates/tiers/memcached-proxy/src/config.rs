@@ -13,7 +13,7 @@ use crate::options::{
 };
 use crate::tls::{ClientTls, ServerTls, TlsError};
 
-/// A file that says nothing that can be carried out. The proxy goes on as it was, if it runs.
+/// A file that cannot be used. A proxy that runs keeps the configuration that it has.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
@@ -151,7 +151,7 @@ pub const ROUTE: &[Key] = &[
 pub struct Config {
     /// Where clients connect, if the file says so.
     pub listen: Option<SocketAddr>,
-    /// All else. `listen` of it says nothing.
+    /// All else. Its `listen` is not used.
     pub options: Options,
 }
 

@@ -27,7 +27,7 @@ use crate::tools::Tools;
 
 /// Time that clients have at a stop to take their last answers.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// How often one turn looks at what its own work led to, before it looks for events again. What is
+/// How often one turn handles what its own work led to, before it asks for events again. What is
 /// left then is for the next turn, which does not wait: whatever clients and servers do, a turn
 /// ends.
 const PASSES: usize = 8;
@@ -244,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// Works off what a turn left: requests for workers, input to look at again, and all writes.
+    /// Works off what a turn left: requests for workers, input to resume, and all writes.
     ///
     /// Each list gets an item only when something happened that could change what becomes of it:
     /// bytes were read or written, a request of that client was answered. So the lists empty, and

@@ -90,7 +90,7 @@ pub enum PlanError {
     },
 }
 
-/// Why a configuration is not taken while the proxy runs. It goes on with the one that it has.
+/// Why a configuration is refused while the proxy runs. The proxy keeps the one that it has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
     /// It cannot be carried out.

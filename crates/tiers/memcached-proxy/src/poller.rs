@@ -47,7 +47,7 @@ pub(crate) struct Interest {
     pub(crate) write: bool,
 }
 
-/// What of a socket the system was told to watch.
+/// Which events of a socket the kernel reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Watched(bool);
 

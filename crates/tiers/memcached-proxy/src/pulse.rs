@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often a reader looks again.
+/// Time between two reads of the count.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Counts the turns of an event loop: odd while it works, even while it waits for events, however

@@ -99,7 +99,7 @@ pub(crate) struct Part {
     pub(crate) retried: bool,
     /// Which of the client's keys.
     pub(crate) keys: Vec<usize>,
-    /// Which of them were looked at when matching what came back.
+    /// How many of them were compared when matching what came back.
     pub(crate) next: usize,
     pub(crate) data: Vec<u8>,
     /// Where in `data` the value of which key begins.

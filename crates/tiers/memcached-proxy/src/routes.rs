@@ -60,7 +60,7 @@ impl Routes {
 mod tests {
     use super::*;
 
-    /// What a look at every prefix finds.
+    /// What a comparison with every prefix finds.
     fn longest(routes: &[(Vec<u8>, usize)], key: &[u8]) -> Option<usize> {
         let fits = routes.iter().rev().filter(|route| key.starts_with(&route.0));
         fits.max_by_key(|route| route.0.len()).map(|route| route.1)

@@ -8,7 +8,7 @@ use crate::poller::Poller;
 #[derive(Debug)]
 pub(crate) struct Tools {
     clock: Clock,
-    /// The latest look at the clock.
+    /// The latest reading of the clock.
     pub(crate) now_ns: u64,
     pub(crate) recorder: Recorder,
     pub(crate) poller: Poller,
@@ -23,7 +23,7 @@ impl Tools {
         Self { clock, now_ns, recorder, poller, progress: 0 }
     }
 
-    /// Looks at the clock.
+    /// Reads the clock.
     #[inline]
     pub(crate) fn look(&mut self) -> u64 {
         self.now_ns = self.clock.now_ns();

@@ -1,9 +1,9 @@
 //! `cas` uniques of several servers.
 //!
-//! Each server counts its own uniques, so a number says nothing without the server that gave it.
+//! Each server counts its own uniques, so a number means nothing without the server that gave it.
 //! A client sees a number that holds both, and the incarnation of the server, which is another each
 //! time that its connection broke. A number from another server, or from before a restart, never
-//! matches: the client is told `EXISTS`, never a wrong `STORED`. One server that never failed
+//! matches: the client gets `EXISTS`, never a wrong `STORED`. One server that never failed
 //! shows its uniques unchanged.
 
 use std::sync::Arc;

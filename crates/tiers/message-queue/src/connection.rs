@@ -1,8 +1,8 @@
 //! Clients' connections: how many may be open, and for how long one may do nothing.
 //!
-//! A connection that says nothing is closed after a while; where all places are taken, the one that
-//! has been idle longest makes room for whoever comes. So nobody keeps others out by connections that
-//! ask for nothing.
+//! A silent connection is closed after a while; where the limit is reached, the one that
+//! has been idle longest makes room for a new one. So nobody keeps others out by connections that
+//! send no request.
 
 use std::collections::HashMap;
 use std::io;
@@ -208,7 +208,7 @@ impl AsyncRead for Connection {
         let entry = &this.place.entry;
         *entry.reader.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(context.waker().clone());
-        // It may have been closed between the two looks.
+        // It may have been closed between the two checks.
         if entry.closing.load(Ordering::SeqCst) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }

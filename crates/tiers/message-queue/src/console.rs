@@ -1,8 +1,8 @@
 //! The management console: one page, and the JSON that it reads.
 //!
-//! It looks at the tables through a connection of its own with a short statement time-out, page by
-//! page along the primary keys, so that a million waiting messages cost it, and the queue, a look
-//! at a bounded number of rows. What it changes goes through the request queue like any client's.
+//! It reads the tables through a connection of its own with a short statement timeout, page by
+//! page along the primary keys, so that with a million waiting messages it, and the queue, read
+//! a bounded number of rows. What it changes goes through the request queue like any client's.
 //! Every call carries the access token; nothing of a message is ever read as HTML, and no script runs
 //! but the console's own file.
 
@@ -35,7 +35,7 @@ use crate::service::{Service, checked_queue, checked_send};
 const PAGE: &str = include_str!("console/page.html");
 const STYLE: &str = include_str!("console/page.css");
 const SCRIPT: &str = include_str!("console/page.js");
-/// Longest time of one look.
+/// Longest time of one query.
 const STATEMENT_MS: u32 = 2000;
 /// Bytes of a request: a message with room to spare.
 const BODY_BYTES: usize = 8 << 20;

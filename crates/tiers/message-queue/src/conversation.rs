@@ -26,7 +26,7 @@ use crate::service::{self, Service, Taking};
 /// Calls of one stream that may be unanswered; beyond, nothing more is read.
 const OPEN_CALLS: usize = 1024;
 /// Bytes of replies from which a message of them takes no more: well below the 4 MiB that clients
-/// read of a message unless told otherwise.
+/// read of a message by default.
 const REPLY_BYTES: usize = 1 << 20;
 
 /// Where the answers of a stream's calls gather until it takes them.

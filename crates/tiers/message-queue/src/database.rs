@@ -323,7 +323,7 @@ impl Databases {
         Ok(Session { connection, limits, patience: self.patience, full })
     }
 
-    /// A read-only look with a time limit of its own.
+    /// A read-only query with a time limit of its own.
     pub(crate) async fn look(
         &self,
         text: &str,
@@ -438,8 +438,8 @@ impl Session {
         Ok(done)
     }
 
-    /// Removes dead rows where there are many: whoever receives walks over them, and PostgreSQL's own
-    /// vacuum looks once a minute, in which a busy queue leaves half a million.
+    /// Removes dead rows where there are many: a receive has to step over them, and PostgreSQL's own
+    /// vacuum runs once a minute at most, in which a busy queue leaves half a million.
     ///
     /// After a send for which the disk had no room it removes the few as well, and gives back the end of
     /// the table: that is how receiving makes room. Sends are refused until then, so that they do not

@@ -7,7 +7,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// The services that are told of: all of it, and the queue.
+/// The services that have a status: all of it, and the queue.
 const SERVICES: [&str; 2] = ["", "kendall.queue.v1.MessageQueue"];
 
 /// Whether this middleware serves. Clones share it.
@@ -50,7 +50,7 @@ impl Health {
     async fn tell(&self, serves: bool) {
         let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
         for service in SERVICES {
-            // It cannot fail; and who watches is told of changes only.
+            // It cannot fail; and watchers get changes only.
             self.reporter.set_service_status(service, status).await;
         }
     }

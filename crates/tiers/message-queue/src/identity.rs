@@ -47,7 +47,7 @@ pub enum TokenError {
     },
 }
 
-/// Tokens and who holds them. Tokens are kept as digests, so that a look-up tells nothing of them.
+/// Tokens and who holds them. Tokens are kept as digests, so that the time of a lookup reveals nothing of them.
 #[derive(Debug)]
 pub(crate) struct Tokens(HashMap<[u8; 16], Arc<Identity>>);
 

@@ -16,13 +16,13 @@ const LOOK_MS: u32 = 500;
 const PATIENCE: Duration = Duration::from_millis(700);
 /// Questions that may wait; a page answers few at once.
 const WAITING: usize = 8;
-/// Failures in a row after which it is not asked again: each leaves a line in its log.
+/// Failures in a row after which there are no further queries: each leaves a line in PostgreSQL's log.
 const MOST_FAILURES: u32 = 3;
 
-/// Whether the extension is there to be asked, by its schema: the queue's connections look in their own. It may
-/// be there without the module: then asking fails.
+/// Whether the extension exists, by its schema, since the queue's connections search only their own. It may
+/// exist without the module: then queries of it fail.
 const THERE: &str = "SELECT to_regclass('public.pg_stat_statements') IS NOT NULL";
-/// Statements of this role in this database, by their beginning on one line; but for looks such as this
+/// Statements of this role in this database, by their beginning on one line; without queries such as this
 /// one, and what made the schema.
 const STATEMENTS: &str = "SELECT left(regexp_replace(s.query, '\\s+', ' ', 'g'), 100), \
     sum(s.calls)::int8, sum(s.rows)::int8, (sum(s.total_exec_time) * 1e6)::int8 \
@@ -39,13 +39,13 @@ const LOG: &str = "SELECT wal_sync, (wal_sync_time * 1e6)::int8, wal_write, \
 
 type Told = Vec<CountedTime>;
 
-/// Asks whoever looks; clones share it.
+/// Asks the task that queries PostgreSQL; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Inside {
     asked: mpsc::Sender<SyncSender<Told>>,
 }
 
-/// Looks when asked.
+/// Queries PostgreSQL when asked.
 #[derive(Debug)]
 struct Looker {
     asked: mpsc::Receiver<SyncSender<Told>>,
@@ -62,7 +62,7 @@ struct Source {
 }
 
 impl Inside {
-    /// Answers from now on, over a pool for looks.
+    /// Answers from now on, over the pool for monitoring.
     pub(crate) fn start(databases: Databases, background: &mut JoinSet<()>, on: &Handle) -> Self {
         let (inside, looker) = Self::new();
         background.spawn_on(looker.look(databases), on);
@@ -110,7 +110,7 @@ impl Looker {
             let (calls, items) = (count(row.get(1)), count(row.get(2)));
             timed(counted::STATEMENT, row.get(0), (calls, items), count(row.get(3)))
         };
-        // That it told is told too: before the first load there may be no statement yet.
+        // An answer without statements counts too: before the first load there may be none yet.
         let asked = timed(counted::STATEMENT, "", (0, 0), 0);
         rows.iter().map(one).chain([asked]).collect()
     }

@@ -130,7 +130,7 @@ pub enum PrivatePostgresError {
     Keeper(#[source] io::Error),
 }
 
-/// How a private PostgreSQL is reached beside its socket, and what it is told.
+/// How a private PostgreSQL is reached beside its socket, and its settings.
 #[derive(Debug, Clone, Default)]
 pub struct PrivateOptions {
     /// Also over TCP, with a password.
@@ -318,7 +318,7 @@ impl User {
     /// Makes a folder that only this user may enter, and gives its full path.
     ///
     /// One that exists must be ours or empty. What is changed is changed by its descriptor, and no
-    /// symbolic link is followed: not to another folder than the one that was looked at.
+    /// symbolic link is followed: not to another folder than the one that was checked.
     fn folder(self, path: &Path, contents: Contents) -> Result<PathBuf, PrivatePostgresError> {
         self.may_enter(path)?;
         let failed =
@@ -768,7 +768,7 @@ fn last_fatal(log: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut file, &mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    // Not those that were told to a client.
+    // Not those that were sent to a client.
     let told = |line: &str| {
         let parts = ["terminating", "the database system is", "pg_hba.conf", "authentication"];
         parts.iter().any(|part| line.contains(part))

@@ -1,7 +1,7 @@
 //! How many messages each queue holds, how old the oldest is, and how many went through it here: for
 //! the metrics page.
 //!
-//! Counting costs PostgreSQL a look at up to ten thousand rows for each queue, so that it is done only while
+//! To count, PostgreSQL reads up to ten thousand rows of each queue, so that it is done only while
 //! somebody reads the page, every few seconds, over a connection of its own.
 
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ use kendall_tier::Clock;
 use crate::database::Databases;
 use crate::dispatcher::{Dispatcher, Through};
 
-/// How often the queues are looked at, and how long after somebody last read the page.
+/// How often the queues are counted, and for how long after somebody last read the page.
 const PERIOD: Duration = Duration::from_secs(5);
 const READ_NS: u64 = 60_000_000_000;
-/// Queues that are told of, by their ids, and where counts stop.
+/// The number of queues that are shown, by their ids, and where counts stop.
 const QUEUES: i64 = 1000;
 const COUNTED: i64 = 10_000;
 const LOOK_MS: u32 = 2000;
@@ -25,7 +25,7 @@ const LOOK: &str = "SELECT q.id, q.name, s.waiting, s.leased, s.delayed, s.oldes
     FROM (SELECT id, name, paused FROM queue ORDER BY id LIMIT $1) AS q, \
         LATERAL queue_statistics(q.id, $2) AS s ORDER BY q.id";
 
-/// What a queue held when it was looked at.
+/// What a queue held when it was counted.
 #[derive(Debug)]
 struct Held {
     id: i64,
@@ -35,7 +35,7 @@ struct Held {
     paused: bool,
 }
 
-/// The queues as they were looked at last.
+/// The queues as they were counted last.
 #[derive(Debug)]
 pub(crate) struct QueueMetrics {
     held: Mutex<Vec<Held>>,
@@ -50,7 +50,7 @@ impl QueueMetrics {
         Arc::new(Self { held, read_ns, clock, dispatcher })
     }
 
-    /// Looks, for ever, while somebody reads.
+    /// Counts, for ever, while somebody reads.
     pub(crate) async fn look(self: Arc<Self>, databases: Databases) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

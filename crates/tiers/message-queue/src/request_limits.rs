@@ -30,7 +30,7 @@ const UNDER_WAY: usize = 64 << 20;
 const SMALL: usize = 64 << 10;
 /// Longest time from the first byte of a message to its last.
 const WHOLE: Duration = Duration::from_secs(30);
-/// A deadline is answered this much early, so that the client is told of it by its name: the library
+/// A deadline is answered this much early, so that the client gets DEADLINE_EXCEEDED: the library
 /// would call it a cancellation.
 const EARLY: Duration = Duration::from_millis(1);
 /// Where the client says how long it waits.

@@ -264,7 +264,7 @@ impl Server {
         })
     }
 
-    /// What is told of each queue, in Prometheus' text format; nothing before it was asked for once.
+    /// The figures of each queue, in Prometheus' text format; empty until it has been read once.
     pub fn queue_metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let queues = Arc::clone(&self.queue_metrics);
         let counted = self.counted();
@@ -588,8 +588,8 @@ async fn pause(time: Duration) {
     drop(tokio::time::timeout(time, std::future::pending::<()>()).await);
 }
 
-/// Listens for notifications, for ever; after every new connection all who wait look again. Over the
-/// same connection it asks whether PostgreSQL answers, and says so to those who route clients.
+/// Listens for notifications, for ever; after every new connection all waiting clients try again. Over the
+/// same connection it checks whether PostgreSQL answers, and sets the health status by it.
 async fn listen(reach: Reach, waiters: Arc<Waiters>, health: Health) {
     let mut again = tokio::time::interval(LISTEN_AGAIN);
     loop {

@@ -26,19 +26,19 @@ use crate::refusal::{Refusal, reason, too_long};
 use crate::waiters::Waiters;
 use crate::wire::message_queue_server::MessageQueue;
 
-/// A waiting client looks again this often even if nothing woke it: a notification can be lost
+/// A waiting client tries again this often even if nothing woke it: a notification can be lost
 /// when its sender looked for waiters just before this one was registered.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Bytes of an answer with many messages: no client takes more unless it was told to, and what it does
-/// not take is lost to it.
+/// Bytes of an answer with many messages: no client accepts more unless it was configured to, and what it does
+/// not accept is lost to it.
 const ANSWER_BYTES: usize = 4 << 20;
 /// Bytes of a message beside its content, headers and reason, at most.
 const FACTS_BYTES: usize = 160;
-/// Who a name is, and how long PostgreSQL may look for it.
+/// The id of a name, and how long PostgreSQL may search for it.
 const CLIENT_ID: &str = "SELECT id FROM client WHERE name = $1";
 const LOOK_MS: u32 = 2000;
-/// Messages of a listing unless told otherwise, and at most.
+/// Messages of a listing by default, and at most.
 const LISTED: u32 = 100;
 const MOST_LISTED: u32 = 1000;
 
@@ -723,7 +723,7 @@ fn taking_once(take: Take, once: Option<RequestId>) -> Operation {
     }
 }
 
-/// A look, checked.
+/// A read, checked.
 pub(crate) fn checked_read(request: wire::ReadRequest) -> Result<Operation, Status> {
     let wire::ReadRequest { client_id, queue_id, order, sender_id } = request;
     selector(client_id, queue_id, sender_id, order).map(Operation::Read)
@@ -783,7 +783,7 @@ pub(crate) fn received(answer: Answer) -> Result<wire::ReceiveResponse, Status> 
     Ok(wire::ReceiveResponse { message: message(answer)?.map(|(message, _)| message) })
 }
 
-/// The answer to a look.
+/// The answer to a read.
 pub(crate) fn read(answer: Answer) -> Result<wire::ReadResponse, Status> {
     Ok(wire::ReadResponse { message: message(answer)?.map(|(message, _)| message) })
 }
@@ -794,7 +794,7 @@ pub(crate) fn leased(answer: Answer) -> Result<wire::LeaseResponse, Status> {
     Ok(wire::LeaseResponse { message, lease_id: lease_id.unwrap_or_default() })
 }
 
-/// What a call is told that was accepted and could not be answered.
+/// The status of a call that was accepted and could not be answered.
 pub(crate) fn stopped() -> Status {
     Status::unavailable("the middleware stopped before it answered")
 }

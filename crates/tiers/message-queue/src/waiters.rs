@@ -131,11 +131,11 @@ impl Waiting {
 impl Place {
     /// Waits until a message may be there.
     pub(crate) async fn woken(&mut self) {
-        // A closed channel cannot happen while the place stands; it would only mean to look again.
+        // The channel cannot be closed while the place exists; if it were, the client would only try again.
         drop((&mut self.woken).await);
     }
 
-    /// The client looked after it was woken, so the wake is used up.
+    /// The client tried after it was woken, so the wake is used up.
     pub(crate) fn used(mut self) {
         self.used = true;
     }

@@ -19,7 +19,7 @@ const READY_NS: u64 = 20_000_000_000;
 /// How long it may take to answer, and to stop.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Requests that are timed.
@@ -63,7 +63,7 @@ fn now_ns() -> u64 {
     kendall_tier::Clock::monotonic().now_ns()
 }
 
-/// Starts the command, looks, and stops it.
+/// Starts the command, finds out what it speaks, and stops it.
 pub(super) fn started(looked: &Looked, path: &str) -> anyhow::Result<Found> {
     let folder = tempfile::tempdir()?;
     // Free now; a study chooses its own.

@@ -1,4 +1,4 @@
-//! `kendall observe --watch`: looks again and again, and says how much headroom is left.
+//! `kendall observe --watch`: repeats the analysis, and says how much headroom is left.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -14,27 +14,27 @@ use super::refuse;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Part of a day after which growth is looked at again.
+/// Part of a day after which growth is analyzed again.
 const HOURS: u64 = 24;
 
 /// How a system is watched.
 pub(super) struct Watch<'a> {
     /// The system file.
     pub(super) text: &'a str,
-    /// Time between two looks.
+    /// Time between two analyses.
     pub(super) every: Duration,
-    /// How much time one look sees.
+    /// The time that one analysis covers.
     pub(super) seen_s: u64,
-    /// How far back growth is looked for.
+    /// The time that growth is found from.
     pub(super) growth_s: u64,
-    /// Ends after so many looks.
+    /// Ends after so many analyses.
     pub(super) looks: Option<u64>,
     /// Where metrics are served.
     pub(super) metrics: Option<SocketAddr>,
     pub(super) format: Format,
 }
 
-/// What the page of metrics tells.
+/// What the metrics page shows.
 #[derive(Default)]
 struct Shown {
     exposition: String,
@@ -58,7 +58,7 @@ impl Shown {
 }
 
 impl Watch<'_> {
-    /// Looks until it is stopped. A look that fails is said and made again; the first must not.
+    /// Repeats the analysis until it is stopped. One that fails is reported and tried again; the first must not fail.
     pub(super) fn run(
         &self,
         source: &mut dyn Source,

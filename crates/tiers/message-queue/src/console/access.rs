@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Serves for ever, few at a time: whoever opens connections without end takes no descriptors from the
-/// queue's clients, and whoever says nothing on theirs is cut off.
+/// queue's clients, and silent connections are closed.
 pub(super) async fn serve(listener: TcpListener, routes: Router) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let mut tasks = JoinSet::new();

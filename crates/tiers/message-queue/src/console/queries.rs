@@ -1,6 +1,6 @@
 //! What the console reads, a page at a time.
 //!
-//! Rows are looked at along their ids, at most so many for a page, and an answer says where the next
+//! Rows are read in the order of their ids, at most so many for a page, and an answer says where the next
 //! page begins: for a rare word among a million messages the browser asks page by page, and each costs
 //! PostgreSQL little.
 
@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 
 use super::{Answered, Asked, Console, Failure};
 
-/// Rows on one page, and rows looked at for it.
+/// Rows on one page, and rows read for it.
 const ROWS: i64 = 50;
 const LOOKED_AT: i64 = 20_000;
 /// Counts of a page stop here.
@@ -108,7 +108,7 @@ pub(super) async fn queues(State(console): State<Console>, Asked(page): Asked<Pa
             "sent": through.sent,
             "taken": through.taken,
             "name": row.get::<_, String>(2),
-            // NULL where the queue was deleted while it was looked at.
+            // NULL where the queue was deleted while it was read.
             "waiting": row.get::<_, Option<i64>>(3).unwrap_or_default(),
             "leased": row.get::<_, Option<i64>>(4).unwrap_or_default(),
             "delayed": row.get::<_, Option<i64>>(5).unwrap_or_default(),
@@ -237,7 +237,7 @@ pub(super) async fn id_of(
     rows.first().map(|row| Some(row.get(0))).ok_or_else(missing)
 }
 
-/// Rows whose first column is their id (NULL: there is none), and whose second says how far was looked
+/// Rows whose first column is their id (NULL: there is none), and whose second says how far was read
 /// where more might follow.
 fn paged(rows: &[Row], value: impl Fn(&Row) -> Value) -> Json<Value> {
     let found: Vec<&Row> =

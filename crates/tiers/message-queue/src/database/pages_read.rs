@@ -1,5 +1,5 @@
 //! What operations read does not grow with the messages that wait, whatever PostgreSQL believes of the
-//! table: its planner goes by what the table held when it was looked at last, which a queue that was
+//! table: its planner goes by what the table held when it was analyzed last, which a queue that was
 //! empty a minute ago and holds a million now is not.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -15,13 +15,13 @@ use crate::operation::Limits;
 /// Messages of each kind that nobody asks for here.
 const WAITING: u32 = 50_000;
 /// Pages that an operation may read. A message that is sent goes into at most seven indexes of three
-/// levels, each look at a head costs one such descent, and a client whose own messages are in front looks
-/// at 32 of them, with the page each is on; three clients in a batch do that. A walk along an index over
+/// levels, each read of the first entry costs one such descent, and a client whose own messages are in front reads
+/// 32 of them, with the page each is on; three clients in a batch do that. A scan along an index over
 /// the messages of one kind reads 190 pages at least (260 entries of 32 bytes in a page), and what waits
-/// here is of four kinds: the operations that a wrong index was seen under read 400 and far more.
+/// here is of four kinds: operations that used a wrong index were seen to read 400 and far more.
 const PAGES: u64 = 250;
 
-/// What was in the table when PostgreSQL looked at it, and how it looked. Emptied afterwards.
+/// What was in the table when PostgreSQL analyzed it, and by which command. Emptied afterwards.
 const HISTORIES: [(&str, &str); 7] = [
     ("never looked at", ""),
     ("looked at when empty", "VACUUM ANALYZE message"),

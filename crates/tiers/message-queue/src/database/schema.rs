@@ -15,7 +15,7 @@ use crate::operation::Limits;
 
 /// The tables live here.
 pub(super) const SCHEMA: &str = "kendall_queue";
-/// What the connection of a start calls itself, to be told from those that serve.
+/// The application name of the connection that a start uses, which differs from those that serve.
 pub(super) const STARTING: &str = "kendall-queue-start";
 const FUNCTIONS: &str = include_str!("functions.sql");
 /// What other programs call, and what stands in it for the schema of the functions.

@@ -2,7 +2,7 @@
 //!
 //! `prefer`, the default, and `require` encrypt and trust whoever answers, as libpq does: they keep
 //! listeners out, not impostors. `verify-full` trusts a server whose certificate names the host and
-//! comes from a known root; `verify-ca` does not look at the name. With a root certificate,
+//! comes from a known root; `verify-ca` does not check the name. With a root certificate,
 //! `require` means `verify-ca`.
 
 use std::path::{Path, PathBuf};
@@ -174,7 +174,7 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match self.0.verify_server_cert(certificate, between, name, ocsp, now) {
-            // The name is looked at last: everything else was right.
+            // The name is checked last: everything else was right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,6 +1,6 @@
-//! Holds the server's process, and starts the server again when it ends unasked: a disk that was
-//! full for its log ends it, and so may the system when memory runs out. Clients are told
-//! UNAVAILABLE meanwhile, and nobody has to come.
+//! Supervises the server's process, and restarts the server when it ends by itself: a disk that was
+//! full for its log ends it, and so may the system when memory runs out. Clients get
+//! UNAVAILABLE meanwhile, and nobody has to do anything.
 
 use std::process::Child;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Launch, PrivatePostgresError, STOP};
 
-/// How often the server is looked at, and the pause before another start after one that failed:
+/// How often the server is checked, and the pause before another start after one that failed:
 /// from the first to the longest.
 const LOOK: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a stop that reached the server first may take to reach this process.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The server's process and whoever looks after it.
+/// The server's process and the thread that supervises it.
 #[derive(Debug)]
 pub(super) struct Keeper {
     kept: Arc<Kept>,
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl Keeper {
-    /// Starts the server, waits until it is up, and looks after it.
+    /// Starts the server, waits until it is up, and supervises it.
     ///
     /// One thread does all of it: the kernel signals the server when the thread has ended that
     /// started it.
