@@ -42,7 +42,7 @@ pub(crate) fn proxy(bytes: &[u8]) {
     fn stays_here(value: &toml::Value) -> bool {
         let plain = |c: char| c.is_ascii_digit() || ".:[]".contains(c);
         match value {
-            // A socket is no name either, nor is an IPv6 address.
+            // A socket is not a name either, nor is an IPv6 address.
             toml::Value::String(text) => {
                 let hex = |c: char| plain(c) || c.is_ascii_hexdigit();
                 let is_ipv6 = text.starts_with('[') && text.chars().all(hex);

@@ -132,7 +132,7 @@ pub(crate) fn records(
         .from_reader(text.as_bytes());
     let mut records: Vec<(usize, Vec<String>)> = Vec::new();
     let (mut counted, mut line) = (0, 1);
-    // Of text in memory only what is no UTF-8 fails, and this is.
+    // Of text in memory only what is not UTF-8 fails, and this is.
     for record in reader.records().filter_map(Result::ok) {
         let from = record.position().map_or(0, ::csv::Position::byte);
         let from = begin(text, usize::try_from(from).unwrap_or(text.len()), comment);
@@ -162,7 +162,7 @@ enum Quotes {
     Spaced,
 }
 
-/// Looks at the record that a text begins with. A quote opens a cell at its begin only; within a cell
+/// Reads the quotes of the record that a text begins with. A quote opens a cell at its begin only; within a cell
 /// it stands for itself, as in `5" disk`.
 fn quotes(text: &str, delimiter: u8) -> Quotes {
     #[derive(Clone, Copy, PartialEq)]

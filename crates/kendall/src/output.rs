@@ -16,7 +16,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints a result. A reader that went away (a closed pipe) is no error.
+/// Prints a result. A reader that went away (a closed pipe) is not an error.
 pub(crate) fn result(text: &str) {
     written(text).unwrap_or_default();
 }

@@ -232,7 +232,7 @@ fn curves_have_a_knee(folder: &Path) {
     let curve = json(&predict(folder, &[&asked[..], &more].concat()));
     assert_eq!(curve["answers"].as_array().unwrap().len(), 6);
     // One client takes S and what the machine adds, four servers are full with four: N* = 4 but for
-    // the part of a visit that is no service, which is spent beside the servers.
+    // the part of a visit that is not service, which is spent beside the servers.
     let knee = curve["curve"]["knee"].as_f64().unwrap();
     let most = 4.0 * longest_unqueued_s(folder) / SERVICE_S;
     assert!(knee > 0.9 * 4.0 && knee < 1.1 * most, "{knee}, at most {most}");

@@ -302,7 +302,7 @@ fn a_file_is_read_again_at_a_hangup_and_one_that_is_wrong_changes_nothing() {
     });
     set("m:3");
     assert!(is_stored(main, "m:3") && !is_stored(other, "m:3"));
-    // A file that cannot be carried out is no start.
+    // With a file that cannot be used the proxy does not start.
     std::fs::write(&config, one.replace(&main.to_string(), "")).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_kendall"))
         .args(["serve", "proxy", "--listen", "127.0.0.1:0", "--config"])

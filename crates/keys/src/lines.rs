@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(lines.line("b\\\"[0].c"), 3);
         assert_eq!(lines.line("b\\\".0.d"), 4);
         assert_eq!((lines.find("e"), lines.find("f")), (Some(5), Some(5)));
-        // A text that is no JSON ends the walk, and does not hang.
+        // A text that is not JSON ends the walk, and does not hang.
         for text in ["", "{", "[1,", "{\"a\"", "{\"a\":", "\"", "{]", "[}"] {
             assert_eq!(Lines::of_json(text).find("no such key"), None);
         }

@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
     /// A word or sentence that may be missing; a choice is checked against its words.
     ///
     /// # Errors
-    /// [`Problem`] when it is no text, or none of the words.
+    /// [`Problem`] when it is not a text, or none of the words.
     pub fn opt_text(&mut self, key: &str) -> Result<Option<String>, Problem> {
         let declared = self.key(key);
         let text = match self.value(declared)? {
@@ -194,7 +194,7 @@ impl<'a> Section<'a> {
     /// A whole number that may be missing.
     ///
     /// # Errors
-    /// [`Problem`] when it is no whole number, or out of bounds.
+    /// [`Problem`] when it is not a whole number, or out of bounds.
     pub fn opt_count(&mut self, key: &str) -> Result<Option<u64>, Problem> {
         let declared = self.key(key);
         let bounds = match declared.form {
@@ -232,7 +232,7 @@ impl<'a> Section<'a> {
     /// Any finite number that may be missing.
     ///
     /// # Errors
-    /// [`Problem`] when it is no number, or not finite.
+    /// [`Problem`] when it is not a number, or not finite.
     pub fn number(&mut self, key: &str) -> Result<Option<f64>, Problem> {
         let declared = self.key(key);
         let Some(value) = self.value(declared)? else { return Ok(None) };

@@ -56,7 +56,7 @@ pub struct Steps {
     pub poisson: bool,
 }
 
-/// A text that is no arrival schedule.
+/// A text that is not an arrival schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
     /// Not one of the forms.

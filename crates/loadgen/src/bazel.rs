@@ -26,7 +26,7 @@ use crate::clock::{SECOND_NS, now_ns};
 use profile::Task;
 use workspace::Workspace;
 
-/// Between two looks at whether Bazel has ended.
+/// Pause between two checks whether Bazel has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Seconds after which a server of Bazel that nobody shut down ends by itself.
@@ -174,7 +174,7 @@ struct Built {
 
 impl Bazel<'_> {
     fn measure(&self) -> Result<LoadResult, BuildError> {
-        // Starts the server, and looks at the workspace: neither is the cluster's work.
+        // Starts the server, and loads the workspace: neither is the cluster's work.
         self.bazel("build", &["--nobuild".to_owned()])?;
         let verb = match self.plan.kind {
             TaskKind::Tests => "test",

@@ -26,7 +26,7 @@ pub enum Distribution {
     Empirical(Vec<f64>),
 }
 
-/// A text that is no distribution.
+/// A text that is not a distribution.
 #[derive(Debug, thiserror::Error)]
 pub enum DistributionError {
     /// Not one of the forms.

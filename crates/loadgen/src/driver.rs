@@ -43,7 +43,7 @@ pub struct Reply {
     pub hits: u32,
     /// Keys not found.
     pub misses: u32,
-    /// Why this reply is no answer.
+    /// Why this reply is not an answer.
     pub error: Option<ErrorKind>,
     /// HTTP status code; 0 for other protocols.
     pub status: u16,

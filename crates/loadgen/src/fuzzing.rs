@@ -42,7 +42,7 @@ fn in_pieces(
         assert!(consumed <= end - begin, "{consumed} bytes of {}", end - begin);
         begin += consumed;
         if let Some(reply) = reply {
-            // What is no reply ends the connection: how much of it was looked at is of no matter.
+            // What is not a reply ends the connection, so it does not matter how much of it was read.
             let garbage = reply.error == Some(ErrorKind::Garbage);
             return Some((if garbage { 0 } else { begin }, reply));
         }

@@ -115,7 +115,7 @@ pub enum LoadError {
     Thread(#[source] std::io::Error),
 }
 
-/// How far a load test is; told about once a second.
+/// How far a load test is; reported about once a second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadProgress {
     /// Seconds of load so far.
@@ -222,7 +222,7 @@ pub(crate) fn run_threads(
     })
 }
 
-/// How a thread is told to start.
+/// What a thread starts with.
 pub(crate) struct Start<'a> {
     pub(crate) place: Place<'a>,
     ready: SyncSender<Result<(), LoadError>>,

@@ -94,7 +94,7 @@ pub struct MemcachedPlan {
 /// `multi-get`, unless the mix names both.
 ///
 /// # Errors
-/// [`MixError`] for an unknown command, a weight that is no positive number, or an empty mix.
+/// [`MixError`] for an unknown command, a weight that is not a positive number, or an empty mix.
 pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, MixError> {
     let refuse = || MixError { text: text.to_owned() };
     let mut mix: Vec<(Command, f64)> = Vec::new();
@@ -124,7 +124,7 @@ pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, Mix
     Ok(mix)
 }
 
-/// A text that is no mix.
+/// A text that is not a mix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a mix; write it like `set=1,get=10`, each once, from get, gets, multi-get, \

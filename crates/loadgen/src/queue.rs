@@ -44,7 +44,7 @@ use refusals::Said;
 const TOGETHER: usize = 64;
 /// Messages of one batch of the filling: any server takes as many.
 const FILLED_AT_ONCE: u64 = 100;
-/// Clients that share a stream unless told otherwise: half of those that can have a call on it.
+/// Clients that share a stream by default: half of those that can have a call on it.
 pub const CLIENTS_A_STREAM: usize = OPEN_CALLS / 2;
 /// Names of results.
 const ACKNOWLEDGE: &str = "acknowledge";
@@ -56,7 +56,7 @@ pub enum QueueOperation {
     Send,
     /// Takes a message away.
     Receive,
-    /// Looks at the message that a receive would take.
+    /// Reads the message that a receive would take.
     Read,
     /// Leases a message; the client acknowledges it with its next request.
     Lease,
@@ -487,7 +487,7 @@ impl Crowd {
         let client_id = self.senders[client];
         wire::SendRequest {
             client_id,
-            // Addressed messages go where their receiver looks.
+            // Addressed messages go to the queue that their receiver reads.
             queue_id: self.queue_of(receiver.unwrap_or(client)),
             receiver_id: receiver.map_or(0, |receiver| self.receivers[receiver]),
             content: content::write(client_id, random.next_u64(), length),

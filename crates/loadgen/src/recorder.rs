@@ -186,7 +186,7 @@ impl Recorder {
     }
 
     /// Counts from `started_ns` in windows of a second until `ends_ns`. What completes later is
-    /// counted apart: it would make the last second look as fast as the arrivals were.
+    /// counted separately: otherwise the last second would seem as fast as the arrivals were.
     pub(crate) fn start(&mut self, started_ns: u64, ends_ns: u64) {
         self.ends_ns = ends_ns;
         self.window_ends_ns = ends_ns.min(started_ns + SECOND_NS);

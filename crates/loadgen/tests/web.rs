@@ -126,7 +126,7 @@ fn tls_and_http2_are_loaded_closed_and_open() {
     }
 }
 
-/// A goodbye between two requests is no error: HTTP/2 says GOAWAY, HTTP/1.1 closes. Loads of 40
+/// A goodbye between two requests is not an error: HTTP/2 says GOAWAY, HTTP/1.1 closes. Loads of 40
 /// requests a connection and more meet it several times.
 #[test]
 fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {

@@ -95,7 +95,7 @@ pub struct TracedTier {
 /// What clients did in a period, while it is added up.
 #[derive(Default)]
 struct Clients {
-    /// Completed, and the nanoseconds that were looked at, by generator.
+    /// Completed requests, and the nanoseconds that they were counted for, by generator.
     generators: BTreeMap<u32, (u64, u64)>,
     response_time: Histogram,
     errors: u64,

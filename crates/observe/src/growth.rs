@@ -76,7 +76,7 @@ struct Group {
 ///
 /// A day's busiest hour is what saturates a tier, not its mean. Least squares through the busiest
 /// hours of whole days; from two weeks on with one intercept a weekday, so that a Sunday at an end of the time
-/// is no decline.
+/// is not a decline.
 ///
 /// # Errors
 /// In words, when there are too few whole days.
@@ -274,7 +274,7 @@ mod tests {
         assert!((days - 56.0 / expected).abs() < 3.0, "{saturation:?}");
     }
 
-    /// Five working days are no week: their trend is a line, and said to be one.
+    /// Five working days are not a week: their trend is a line, and said to be one.
     #[test]
     fn intervals_of_the_date_hold_the_truth_as_often_as_they_say() {
         let mut held = 0;

@@ -88,7 +88,7 @@ pub enum SourceError {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// What answers is no Prometheus, or does not answer us.
+    /// What answers is not a Prometheus, or does not answer us.
     #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
     Status {
         /// Which.

@@ -20,7 +20,7 @@ const LOOKBACK_MS: u64 = 300_000;
 /// A query that is not computed here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueryError {
-    /// It is no query, or one of another kind.
+    /// It is not a query, or one of another kind.
     #[error("{reason} at `{at}`; docs/observe.md lists what can be computed without a server")]
     Parse { reason: String, at: String },
     /// Several series of one side belong to one of the other.

@@ -37,7 +37,7 @@ impl Recording {
     /// Opens a folder.
     ///
     /// # Errors
-    /// [`SourceError`] when it is no recording.
+    /// [`SourceError`] when it is not a recording.
     pub fn open(folder: &Path) -> Result<Self, SourceError> {
         let path = folder.join(INDEX);
         let text = std::fs::read_to_string(&path).map_err(failed(&path))?;

@@ -1,5 +1,5 @@
 //! `examples/observed/`: two days of a real cluster. The first answers what a third worker would do; on the
-//! second it was there, so that the answer is held against what happened.
+//! second it was there, so that the answer is compared with what happened.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 

@@ -553,7 +553,7 @@ mod tests {
         assert!(found.evidence.iter().any(|line| line.starts_with("70 % of the busy")));
     }
 
-    /// A host that others filled is no limit of the system, whatever else is idle: what is known
+    /// A host that others filled is not a limit of the system, whatever else is idle: what is known
     /// then is nothing.
     #[test]
     fn a_host_that_others_filled_is_never_the_limit() {
@@ -623,7 +623,7 @@ mod tests {
         assert_eq!(full_resource(&point, 0.95), None);
     }
 
-    /// A tier may be called what it likes: `generators` is no generator, and its full CPU is the
+    /// A tier may be called what it likes: `generators` is not a generator, and its full CPU is the
     /// system's own limit.
     #[test]
     fn a_tier_is_not_taken_for_the_generator_by_its_name() {

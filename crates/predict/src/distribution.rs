@@ -106,7 +106,7 @@ pub enum FitError {
         /// Needed.
         need: usize,
     },
-    /// A number is no time.
+    /// A number is not a time.
     #[error("time {index} is {value}; it must be a finite number, 0 or above")]
     NoTime {
         /// Which, counted from 0.
@@ -130,7 +130,7 @@ pub enum FitError {
 /// likelihood, and ranks them.
 ///
 /// # Errors
-/// [`FitError`] for fewer than 5 times or numbers that are no times.
+/// [`FitError`] for fewer than 5 times or numbers that are not times.
 ///
 /// # Source
 /// Likelihoods and moments: Law 2015 ch. 6; p values by parametric bootstrap, since tables for

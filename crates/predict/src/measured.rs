@@ -202,7 +202,7 @@ impl TierView {
         self.view.throughput_per_s * duration_s
     }
 
-    /// Share of what was looked up that it did not have; `None` where it looked nothing up. What never
+    /// Share of what was looked up that it did not have; `None` where there was no lookup. What never
     /// happened is not counted.
     #[must_use]
     pub fn miss_share(&self) -> Option<f64> {
@@ -236,7 +236,7 @@ pub struct ProcessView {
     /// Times a second that one of their threads waited for something.
     #[serde(default)]
     pub switches_per_s: f64,
-    /// Cores that were kept awake for the next moment, which is no work.
+    /// Cores that were kept awake for the next moment, which is not work.
     #[serde(default)]
     pub spun_cores: f64,
 }

@@ -170,7 +170,7 @@ pub struct Device {
 pub enum StandsFor {
     /// All of it.
     System,
-    /// Threads of a tier that are no workers.
+    /// Threads of a tier that are not workers.
     NetworkThreads(String),
     /// A measured resource.
     Resource(ResourceId),

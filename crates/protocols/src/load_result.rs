@@ -188,7 +188,7 @@ pub struct Drawn {
 /// the server's doing, and [`LoadResult::connection_wait`] says how often it happened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GapCheck {
-    /// Requests that were looked at: the first few million.
+    /// Requests that were checked: the first few million.
     pub requests: u64,
     /// Rate from the first to the last request, planned.
     pub planned_rate_per_s: f64,

@@ -92,7 +92,7 @@ pub enum Distribution {
     },
 }
 
-/// Parameters that are no distribution of a time.
+/// Parameters that do not give a distribution of times.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{distribution}: {name} is {value}; it must be {expected}")]
 pub struct DistributionError {

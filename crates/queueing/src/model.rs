@@ -95,7 +95,7 @@ pub enum Workload {
 /// How many customers arrive together.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Batch {
-    /// Always as many; 1 is no batch.
+    /// Always as many; 1 is not a batch.
     Fixed(u64),
     /// Geometric from 1 on, with this mean.
     Geometric {

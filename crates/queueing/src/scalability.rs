@@ -292,7 +292,7 @@ pub struct UslFit {
 /// carries no standard error; then those of the others hold on condition that it is 0.
 ///
 /// # Errors
-/// [`UslError`] for numbers that are no measurement, too few of them, or loads that do not tell
+/// [`UslError`] for numbers that cannot be measurements, too few of them, or loads that do not tell
 /// the coefficients apart.
 ///
 /// # Source
@@ -763,7 +763,7 @@ impl UslFit {
     /// freedom.
     ///
     /// # Errors
-    /// [`UslError::Option`] when the load is no finite number above 0.
+    /// [`UslError::Option`] when the load is not a finite number above 0.
     pub fn predict(&self, load: f64) -> Result<Prediction, UslError> {
         if !(load.is_finite() && load > 0.0) {
             let expected = "a finite number above 0";

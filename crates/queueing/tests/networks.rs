@@ -224,7 +224,7 @@ fn a_flow_equivalent_replaces_its_part_exactly() {
     let (a, b) = (convolution(&whole).unwrap(), convolution(&outer).unwrap());
     near(a.throughput[0], b.throughput[0], 1e-11);
     near(a.number[2][0], b.number[1][0], 1e-10);
-    // As many tokens as customers: the pool is no limit.
+    // As many tokens as customers: the pool is not a limit.
     let pool = pool_rates(&part, 50, 9).unwrap();
     near(pool.rates[8], flow_equivalent(&part, 9).unwrap().rates[8], 1e-12);
 }

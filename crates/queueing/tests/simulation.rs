@@ -96,7 +96,7 @@ fn processor_sharing_does_not_care_about_the_distribution_of_service() {
     }
 }
 
-/// The order of service does not change the mean, as long as it does not look at service times.
+/// The order of service does not change the mean, as long as it does not depend on service times.
 #[test]
 fn orders_that_ignore_service_times_share_one_mean() {
     for discipline in [Discipline::Lcfs, Discipline::Siro, Discipline::Fcfs] {

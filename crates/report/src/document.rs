@@ -110,7 +110,7 @@ pub enum Block {
     PlotPair(Box<(Plot, Plot)>),
     /// Text as it was written, such as the study file.
     Verbatim(String),
-    /// A drawing that is no plot.
+    /// A drawing that is not a plot.
     Drawing(Drawing),
     /// Blocks on demand.
     Fold(Fold),
@@ -125,7 +125,7 @@ pub struct Fold {
     pub blocks: Vec<Block>,
 }
 
-/// A drawing that is no plot.
+/// A drawing that is not a plot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Drawing {
     /// What it is, in SVG whose texts are escaped.

@@ -40,7 +40,7 @@ pub struct Report {
     pub byline: String,
     /// What made the report.
     pub program: String,
-    /// What the study answers; `None` for pages that are no study.
+    /// What the study answers; `None` for pages that do not show a study.
     pub answer: Option<answer::Answer>,
     /// The result in a few sentences; the first chapter holds them too.
     pub summary: Vec<String>,

@@ -152,7 +152,7 @@ fn a_small_screen_scrolls_in_one_direction_only() {
 #[test]
 fn every_plot_has_a_name_a_description_and_its_values_as_a_table() {
     let (_guard, page) = report(&Synthetic::queue());
-    // The name of a namespace is no address.
+    // The name of a namespace is not an address.
     let html = std::fs::read_to_string(&page).unwrap().replace("http://www.w3.org/2000/svg", "");
     for figure in html.split("<figure class=\"plot\"").skip(1) {
         let figure = figure.split("</figure>").next().unwrap();

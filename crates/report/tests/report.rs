@@ -278,7 +278,7 @@ fn a_run_is_shown_over_time_by_stage_and_by_type() {
 }
 
 /// Two tiers report, and the one that the clients talk to comes last in the alphabet: its response
-/// time is what the clients' is compared with, and it is no backend of the other.
+/// time is what the clients' is compared with, and it is not a backend of the other.
 #[test]
 fn the_tier_is_the_one_that_the_clients_talk_to_whatever_it_is_called() {
     let (folder, _guard) = folder("chain");

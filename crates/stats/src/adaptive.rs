@@ -268,7 +268,7 @@ impl Search {
     /// Records the throughput of a run, in the order of the runs.
     ///
     /// # Errors
-    /// [`SearchError::Throughput`] for what is no positive number.
+    /// [`SearchError::Throughput`] for what is not a positive number.
     pub fn record(&mut self, load: u64, throughput: f64) -> Result<(), SearchError> {
         if !(throughput.is_finite() && throughput > 0.0) {
             return Err(SearchError::Throughput { load, throughput });
@@ -701,7 +701,7 @@ fn undisturbed(values: &[f64]) -> (Vec<f64>, usize) {
     let limit = (DISTURBED.0 * middle).max(DISTURBED.1 * level(&distances));
     let kept: Vec<f64> = values.iter().copied().filter(|value| middle - value <= limit).collect();
     let left_out = values.len() - kept.len();
-    // More than a third is no disturbance but how the system is.
+    // More than a third is not a disturbance but how the system is.
     if 3 * left_out > values.len() { (values.to_vec(), 0) } else { (kept, left_out) }
 }
 

@@ -483,7 +483,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// At most `most` batches that leave less than one out: a run of 60 windows is no 45 batches of one, or a
+    /// At most `most` batches that leave less than one out: a run of 60 windows is not 45 batches of one, or a
     /// quarter of it would be in the mean and in no error.
     fn at_most(most: usize, len: usize) -> Self {
         let length = len.div_ceil(most.max(1)).max(1);

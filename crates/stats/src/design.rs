@@ -272,7 +272,7 @@ impl Design {
     }
 
     /// Adds a center point, run `count` times in every block: the only way for a two-level design
-    /// to see that the response is no straight line between the levels.
+    /// to see that the response is not a straight line between the levels.
     ///
     /// # Errors
     /// [`DesignError::NoCenter`] when a level is not a number.

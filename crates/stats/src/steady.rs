@@ -188,7 +188,7 @@ const FEWEST_AT_SCALE: usize = 20;
 ///
 /// Where to cut is MSER-5's ([`mser5`]); whether to cut is a test of that end against what is kept:
 /// the difference of their means against its standard error, widened by the correlation of what is
-/// kept, at a `significance` that has to be strict, since an excursion of a queue is no transient;
+/// kept, at a `significance` that has to be strict, since an excursion of a queue is not a transient;
 /// and no stretch of the rest as long as the end may lie as far out. Without such a difference
 /// nothing is cut. The rest must hold five values, and the information of four independent ones.
 ///

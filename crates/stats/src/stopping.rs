@@ -45,7 +45,7 @@ pub enum RuleError {
         /// Largest number.
         max: u64,
     },
-    /// A width that no number of repetitions reaches, or that is no width.
+    /// A width that no number of repetitions reaches, or that is not a width.
     #[error("a relative half-width of {width} is not between 0 and 1, such as 0.02")]
     Width {
         /// What was asked for.

@@ -259,7 +259,7 @@ pub struct StoredPrediction {
     pub verdict: Option<serde_json::Value>,
 }
 
-/// First number of configurations that are no part of the design.
+/// First number of configurations that are not part of the design.
 pub const FIRST_VERIFICATION: u32 = 1_000_000;
 
 /// One run: what was asked, and how it ended.

@@ -60,7 +60,7 @@ pub fn reap(input: impl BufRead) {
         };
     }
     for group in groups.into_iter().filter_map(|group| Pid::from_raw(group.get())) {
-        // A group that has ended in the meantime is no failure.
+        // A group that has ended in the meantime is not a failure.
         kill_process_group(group, Signal::KILL).unwrap_or_default();
     }
 }

@@ -186,7 +186,7 @@ impl Series {
     }
 
     /// What differs from the rest of the run at its ends. Response times by their logarithms, which
-    /// a few long ones do not rule, and by a stricter test: a queue's excursions are no warm-up.
+    /// a few long ones do not rule, and by a stricter test: fluctuations of a queue are not a warm-up.
     fn transients(&self) -> Vec<Truncation> {
         let logs: Vec<f64> = self.response_time.iter().map(|time| time.max(1.0).ln()).collect();
         [
@@ -307,7 +307,7 @@ mod tests {
         assert!(found.window.rule.contains("3 windows by MSER-5"), "{}", found.window.rule);
     }
 
-    /// A queue's own ups and downs are no warm-up: nothing is cut of a run that only fluctuates.
+    /// Fluctuations of a queue are not a warm-up: nothing is cut from a run that only fluctuates.
     #[test]
     fn a_run_that_fluctuates_is_kept_whole() {
         let completions: Vec<u64> = (0..60_u64)

@@ -180,7 +180,7 @@ mod tests {
         let run = |block, busy, unit_ns| SpeedOfRun { block, busy, unit_ns };
         let others = [run(0, 0.9, 50e3), run(0, 0.95, 51e3), run(0, 0.1, 62e3), run(1, 0.9, 70e3)];
         assert_eq!(run(0, 0.92, 55e3).doubt(&others), None);
-        // One run at a like load is no block.
+        // One run at a like load is not a block.
         assert_eq!(run(0, 0.1, 90e3).doubt(&others), None);
         let said = run(0, 0.9, 66e3).doubt(&others).unwrap().to_string();
         assert!(said.starts_with("the machine was 31 % slower than in 2 runs"), "{said}");

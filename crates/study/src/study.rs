@@ -211,7 +211,7 @@ impl From<HostError> for StudyError {
 /// processes when the thread that started them ends.
 ///
 /// # Errors
-/// [`StudyError`]; a run that fails is no error, but a stored row.
+/// [`StudyError`]; a run that fails is not an error, but a stored row.
 pub fn run(
     study: &StudyFile,
     options: &Options,
@@ -271,7 +271,7 @@ pub struct Beside {
 /// verify predictions. Their keys, in the same order; fewer where the user stopped it.
 ///
 /// # Errors
-/// As [`run`]; a run that fails is no error, but a stored row.
+/// As [`run`]; a run that fails is not an error, but a stored row.
 pub fn run_beside(
     study: &StudyFile,
     options: &Options,

@@ -1,5 +1,5 @@
 //! What tests with real servers share: addresses that nobody else has, processes that end with the test, a
-//! look at a page, and waits for what must happen. For tests alone: all of it panics where it fails.
+//! reads of a page, and waits for what must happen. For tests alone: all of it panics where it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -31,8 +31,8 @@ pub fn free_address() -> SocketAddr {
     TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Looks until it is so. What counts is the time that it slept, not the time that went by, so that a
-/// machine that stands still for a while fails nothing: a look must not block.
+/// Checks until it is so. What counts is the time that it slept, not the time that went by, so that a
+/// machine that stands still for a while fails nothing: a check must not block.
 ///
 /// # Panics
 /// When it is not so after two minutes of sleep.

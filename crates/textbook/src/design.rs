@@ -223,7 +223,7 @@ pub(crate) fn fractional(mut case: Case<'_>) -> Result<Answer, TextbookError> {
 }
 
 /// Responses stand in the order of the basic factors, the first fastest, unless the case says
-/// another; one that is no order of this fraction is refused.
+/// another; one that is not an order of this fraction is refused.
 fn effects_of_fraction(
     case: &mut Case<'_>,
     fraction: &Fraction,

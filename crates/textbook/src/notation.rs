@@ -89,7 +89,7 @@ pub(crate) struct Numbers {
 }
 
 impl Notation {
-    /// `None` when it is no notation; `kind` is in lower case.
+    /// `None` when it is not a notation; `kind` is in lower case.
     pub(crate) fn parse(kind: &str) -> Option<Self> {
         let ending = SUFFIXES.iter().find(|(ending, _)| kind.ends_with(ending));
         let (text, suffix) = match ending {

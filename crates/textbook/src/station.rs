@@ -110,7 +110,7 @@ trait General {
 }
 
 impl General for (Letter, Letter) {
-    /// Whether formulas of two moments are worth a look.
+    /// Whether formulas of two moments are of use.
     fn general(self) -> bool {
         self.0 != Letter::Markov || self.1 == Letter::General
     }

@@ -271,7 +271,7 @@ impl Instruments {
     }
 
     /// Nanoseconds and requests in the stages that all tiers have, in their order, of all types of
-    /// request: looks at every cell of the histograms.
+    /// request: reads every cell of the histograms.
     pub(crate) fn stage_sums(&self) -> [(f64, u64); COMMON_STAGES.len()] {
         let blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let each = COMMON_STAGES.len() + self.shared.layout.stages.len();

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(at(&cell, 200).integral_ns, 100);
         writer.subtract(150, 1);
         assert_eq!(at(&cell, 210).integral_ns, 100);
-        // Where nobody looked in between, the planned moment counts.
+        // Where nobody read it in between, the planned moment counts.
         writer.add(300, 1);
         writer.subtract(350, 1);
         assert_eq!(at(&cell, 400).integral_ns, 150);

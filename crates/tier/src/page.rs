@@ -111,7 +111,7 @@ impl PageResponse {
     /// 200 with a JSON body.
     ///
     /// # Panics
-    /// When `value` has a map whose keys are no text: a defect of the type.
+    /// When `value` has a map whose keys are not texts: a defect of the type.
     #[must_use]
     pub fn json(value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("the type serializes to JSON");

@@ -52,7 +52,7 @@ impl SecondLog {
 /// Sums of times in the stages that all tiers have.
 type Sums = [(f64, u64); COMMON_STAGES.len()];
 
-/// Mean of each stage between two looks, in ms; `None` without a request.
+/// Mean of each stage between two readings, in ms; `None` without a request.
 fn means(before: &Sums, now: &Sums) -> [Option<f64>; COMMON_STAGES.len()] {
     std::array::from_fn(|stage| {
         let requests = now[stage].1.saturating_sub(before[stage].1);

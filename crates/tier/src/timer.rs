@@ -19,7 +19,7 @@ pub fn precise_waits() -> io::Result<()> {
 }
 
 /// How long to wait at `now_ns` for what is due at `due_ns`. May end before it, never much after;
-/// so look at the clock again and wait for what is left.
+/// so read the clock again and wait for what is left.
 #[must_use]
 pub fn time_left(due_ns: u64, now_ns: u64) -> Timespec {
     let left_ns = due_ns.saturating_sub(now_ns);

@@ -86,7 +86,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
 /// A share from 0 to 1, written `2%` or `0.02`.
 ///
 /// # Errors
-/// [`QuantityError`] when it is no number or lies outside 0 to 1.
+/// [`QuantityError`] when it is not a number or lies outside 0 to 1.
 ///
 /// # Example
 /// ```

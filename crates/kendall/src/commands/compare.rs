@@ -185,7 +185,7 @@ impl Compare {
         })
     }
 
-    /// Why runs of one block are no pairs, once for each of the others whose are none; nothing where all
+    /// Why runs of one block are not pairs, once for each of the others whose are none; nothing where all
     /// are, or where it is not to be asked.
     fn not_paired(&self, first: &ResultSet, others: &[ResultSet]) -> Vec<Caveat> {
         // The blocks of one study hold every configuration.

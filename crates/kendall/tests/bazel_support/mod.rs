@@ -31,7 +31,7 @@ pub struct Built {
     pub remote: usize,
 }
 
-/// A test that needs Bazel and finds none fails: a skipped test is no evidence.
+/// A test that needs Bazel and finds none fails: a skipped test is not evidence.
 pub fn required() {
     let there = Path::new("/usr/bin/bazel").exists()
         && Path::new("/usr/share/bazel/tools/platforms").exists();

@@ -17,7 +17,7 @@ pub struct Url {
     pub path: String,
 }
 
-/// A text that is no URL.
+/// A text that is not a URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a URL; write it like `http://127.0.0.1:8080/path?key=value`")]
 pub struct UrlError {

@@ -10,7 +10,7 @@ use kendall_units::exact_f64;
 use crate::clock::MILLISECOND_NS;
 use kendall_protocols::load_result::Stalls;
 
-/// Silences this many times the mean are no chance: of a Poisson process one in 5·10⁸.
+/// Silences this many times the mean are not chance: a Poisson process has one in 5·10⁸.
 const TIMES_THE_MEAN: f64 = 20.0;
 
 /// Shorter silences than this are the machine's own: a core that wakes up late.

@@ -17,7 +17,7 @@ pub(super) struct ReplyReader {
     keys: usize,
     /// Values so far.
     found: usize,
-    /// Place in the request of the key whose value comes, and from where on to look for the next.
+    /// Place in the request of the key whose value comes, and from where on to search for the next.
     place: usize,
     next_place: usize,
     /// What of a value and its line end is still to come, and its length.
@@ -65,7 +65,7 @@ impl ReplyReader {
         }
     }
 
-    /// Takes a piece of a value or of the line end after it; false when that is no line end.
+    /// Takes a piece of a value or of the line end after it; false when that is not a line end.
     fn take_value(&mut self, piece: &[u8], expected: Option<(&Keyspace, &[u64])>) -> bool {
         let offset = self.value_bytes + 2 - self.left;
         let data = piece.len().min(self.value_bytes.saturating_sub(offset));

@@ -103,7 +103,7 @@ pub(super) async fn connect_all(
     Ok(clients.collect())
 }
 
-/// Streams of a load that says nothing of them: few, since a stream is worth more the more calls
+/// The number of streams by default: few, since a stream is worth more the more calls
 /// share it.
 fn streams(plan: &LoadPlan) -> usize {
     plan.targets.len().max(plan.threads).max(plan.clients.div_ceil(CLIENTS_A_STREAM))

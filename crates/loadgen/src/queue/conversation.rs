@@ -147,7 +147,7 @@ where
 {
     let io = TokioIo::new(stream);
     let (sender, connection) = handshake(TokioExecutor::new(), io).await?;
-    // What breaks it is told to who reads.
+    // An error of the connection is returned to those who read from it.
     tasks.spawn(async move { connection.await.unwrap_or_default() });
     Ok(sender)
 }
@@ -294,7 +294,7 @@ impl Gathering {
                 Some(answer) => Ok(answer),
                 None => Err(Refusal::Broken(ErrorKind::Garbage)),
             };
-            // A caller that went away is not told.
+            // A caller that went away gets nothing.
             open.caller.send(answer).unwrap_or_default();
         }
         Ok(())

@@ -80,7 +80,7 @@ impl Stock {
         })
     }
 
-    /// The execution of an action, without a look into the cache or with one.
+    /// The execution of an action, without a lookup in the cache or with one.
     pub(super) fn execute(&self, number: u64, anew: bool) -> Bytes {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         one(&re::ExecuteRequest {
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(check(&answer(true, &failed), false), Err(ErrorKind::TimedOut));
     }
 
-    /// Times belong to the actions: their mean is that of the distribution, and a second look
-    /// finds the same.
+    /// Times belong to the actions: their mean is that of the distribution, and drawing them again
+    /// gives the same.
     #[test]
     fn actions_take_times_of_the_stated_distribution() {
         let stock = stock();

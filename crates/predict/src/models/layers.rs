@@ -11,7 +11,7 @@
 //! for each further request of the batch, plus a time for each other exchange under way, fitted to
 //! the times that were measured at every other point of the curve.
 //!
-//! A request is no customer of a worker that serves batches: a batch is, and it grows with the number
+//! A request is not a customer of a worker that serves batches: a batch is, and it grows with the number
 //! that is there. With n requests there, M batches are under way at most, and they grow in
 //! proportion to n; so n requests are served at the rate M·b/S(b, M), a server whose rate depends on
 //! the number there.

@@ -668,7 +668,7 @@ fn correct(
         return;
     }
     let demand = &mut fitted.demands[process];
-    // A price that a few switches would have to carry alone is no price.
+    // A price that a few switches would have to carry alone is not a price.
     let most = 0.5 * (demand.switch_s + 5e-6);
     let step = if slope > 0.0 { (DAMPING * error / slope).clamp(-most, most) } else { 0.0 };
     if last {

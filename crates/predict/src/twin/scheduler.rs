@@ -62,7 +62,7 @@ impl Cores {
         Self { cores, waiting: BinaryHeap::new(), order: 0, clock: 0.0 }
     }
 
-    /// Virtual runtime of a thread that wakes: lifted, so that long sleep is no credit.
+    /// Virtual runtime of a thread that wakes: lifted, so that long sleep is not credit.
     pub(super) fn lifted(&self, ran: f64) -> f64 {
         ran.max(self.clock - SLICE_S)
     }

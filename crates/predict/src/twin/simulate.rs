@@ -568,7 +568,7 @@ impl<'a> Run<'a> {
         self.ticking[host] = false;
         for core in 0..self.hosts[host].cores.len() {
             let Some((thread, since)) = self.hosts[host].cores[core].running else {
-                // An idle core looks now and then for who waits elsewhere.
+                // An idle core checks now and then for threads that wait elsewhere.
                 self.next_on(host, core);
                 continue;
             };

@@ -15,7 +15,7 @@ pub enum Framing {
     Line,
     /// `VALUE` blocks until `END` or an error.
     Values,
-    /// Lines until `END` or a line that is no statistic.
+    /// Lines until `END` or a line that is not a statistic.
     Stats,
     /// One line, with a value behind it when it is a `VA`.
     Meta,
@@ -75,12 +75,12 @@ pub enum BadReply {
     /// A line without an end.
     #[error("a reply's line is longer than {REPLY_LINE_BYTES} bytes")]
     LongLine,
-    /// A header that is no header.
+    /// A line that is not a header.
     #[error("a header of a value has no length")]
     Header,
 }
 
-/// Looks at what `buffer` begins with.
+/// Parses the reply that `buffer` begins with.
 ///
 /// # Errors
 /// [`BadReply`] when it cannot be a reply of this framing.

@@ -178,7 +178,7 @@ const NO_SHUTDOWN: &[u8] = b"ERROR: shutdown not enabled\r\n";
 const NO_WATCH: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";
 const NO_DUMP: &[u8] = b"ERROR metadump not allowed\r\n";
 
-/// Looks at what `buffer` begins with.
+/// Parses the request that `buffer` begins with.
 #[must_use]
 pub fn parse(buffer: &[u8], limits: &Limits) -> Parsed {
     let Some(newline) = memchr(b'\n', buffer) else { return unfinished_line(buffer, limits) };

@@ -14,7 +14,7 @@ use crate::{Distribution, DistributionError};
 /// exponential.
 ///
 /// # Errors
-/// [`ModelError`] when it is no distribution, a parameter is missing, unknown or makes no sense.
+/// [`ModelError`] when it is not a distribution, a parameter is missing, unknown or makes no sense.
 pub fn read_distribution(
     path: &str,
     value: &Value,

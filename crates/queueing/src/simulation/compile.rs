@@ -459,7 +459,7 @@ fn number(index: usize) -> u32 {
     u32::try_from(index).ok().filter(|i| *i != NONE).expect("limited by the model and the cells")
 }
 
-/// A count for the engine; what is beyond its reach is no limit.
+/// A count for the engine; what is beyond its reach is not a limit.
 fn servers(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(UNLIMITED)
 }

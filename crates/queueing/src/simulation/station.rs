@@ -312,7 +312,7 @@ impl Engine<'_> {
         cell.serving.down(now);
         cell.response.record(response);
         if shared && plan.speeds.is_empty() {
-            // Sharing is waiting spread over the service; what rounding leaves is no wait.
+            // Sharing is waiting spread over the service; what rounding leaves is not a wait.
             let extra = response - left;
             cell.waiting.record(if extra > 1e-12 * response { extra } else { 0.0 });
             cell.work += left;

@@ -11,7 +11,7 @@ use super::{
 use crate::numeric::ln_factorial;
 
 /// M/M/1: Poisson arrivals at rate λ, exponential service at rate µ, one server, any order that
-/// does not look at service times (percentiles: first come, first served).
+/// does not depend on service times (percentiles: first come, first served).
 ///
 /// # Errors
 /// [`StationError::Unstable`] when λ ≥ µ.

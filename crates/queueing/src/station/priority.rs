@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     /// A class of nearly nobody, or of nobody, waits as one of few does: the difference of two queues
-    /// over its rate lost all digits, and at 0 was no number.
+    /// over its rate lost all digits, and at 0 was not a number.
     #[test]
     fn a_class_of_nearly_nobody_waits_as_one_of_few() {
         let waits = |rate: f64, servers: u64| {

@@ -96,7 +96,7 @@ fn probed_ways(data: &Observations) -> Vec<String> {
 struct View {
     id: &'static str,
     title: &'static str,
-    /// The label of what is no time.
+    /// The label of what is not a time.
     label: Option<&'static str>,
     value: fn(&TierView) -> Option<f64>,
 }

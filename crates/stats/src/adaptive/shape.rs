@@ -71,7 +71,7 @@ impl ShapeFit {
 }
 
 /// Fits the shapes to runs, each a load and its throughput; `None` below five different loads,
-/// without degrees of freedom, and for what is no positive number.
+/// without degrees of freedom, and for what is not a positive number.
 #[must_use]
 pub fn fit(runs: &[(f64, f64)], confidence: f64) -> Option<ShapeFit> {
     let data = Data::of(runs)?;
@@ -423,7 +423,7 @@ impl Data {
             let mut curve = self.curve(fitted.family, parameters);
             let off = sign * (slack / before).sqrt();
             curve.scale += off;
-            // What is no throughput does not move with the scale; what lies behind an edge has its own.
+            // What is not a throughput does not move with the scale; what lies behind an edge has its own.
             Some(of(self, &curve))
         };
         let end = |sign: f64| {

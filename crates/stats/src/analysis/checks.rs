@@ -193,7 +193,7 @@ fn equal_variance(evidence: &Evidence<'_>) -> Check {
             sorted.sort_unstable_by(f64::total_cmp);
             let median = sorted_quantile(&sorted, 0.5);
             let mut distances: Vec<f64> = cell.iter().map(|value| (value - median).abs()).collect();
-            // The median of an odd number is one of them: its distance of 0 is no evidence
+            // The median of an odd number is one of them: its distance of 0 is not evidence
             // (O'Brien 1978), and would make the test shy in cells of three.
             if distances.len() % 2 == 1 {
                 distances.sort_unstable_by(f64::total_cmp);

@@ -12,7 +12,7 @@ use crate::estimate::Caveat;
 /// Levels of one factor beyond which it is a variable and wants a curve.
 const MOST_LEVELS: usize = 64;
 
-/// Responses beyond which their squares, summed, are no finite number.
+/// Responses beyond which their squares, summed, are not finite.
 const LARGEST: f64 = 1e140;
 
 /// A factor as the data show it.

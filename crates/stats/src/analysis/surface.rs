@@ -87,7 +87,7 @@ pub struct Stationary {
 /// Fits a quadratic surface.
 ///
 /// # Errors
-/// [`AnalysisError`] for factors that are no numbers, more than eight of them, and runs that do not
+/// [`AnalysisError`] for factors that are not numbers, more than eight of them, and runs that do not
 /// tell the coefficients apart.
 ///
 /// # Source

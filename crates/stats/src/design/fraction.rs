@@ -96,7 +96,7 @@ impl TryFrom<String> for Word {
 /// A fraction that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FractionError {
-    /// A text that is no generator.
+    /// A text that is not a generator.
     #[error("`{text}` is not a generator; write it like `D=ABC`")]
     Generator {
         /// The text.

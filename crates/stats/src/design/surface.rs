@@ -18,7 +18,7 @@ impl Design {
     /// prediction is as sure in all directions (then beyond the levels that were given).
     ///
     /// # Errors
-    /// [`DesignError`] for fewer than 2 or more than 8 factors, and for levels that are no numbers.
+    /// [`DesignError`] for fewer than 2 or more than 8 factors, and for levels that are not numbers.
     ///
     /// # Source
     /// Box, Wilson 1951 [Montgomery 2017 §11.4].
@@ -51,7 +51,7 @@ impl Design {
     /// without a run at a corner, where all are at their extreme.
     ///
     /// # Errors
-    /// [`DesignError`] for fewer than 3 or more than 5 factors, and for levels that are no numbers.
+    /// [`DesignError`] for fewer than 3 or more than 5 factors, and for levels that are not numbers.
     ///
     /// # Source
     /// Box, Behnken 1960 [Montgomery 2017 §11.4].
@@ -75,7 +75,7 @@ impl Design {
     /// slices; of several such plans, the one whose closest runs lie farthest apart.
     ///
     /// # Errors
-    /// [`DesignError`] for fewer than 2 runs, and for levels that are no numbers.
+    /// [`DesignError`] for fewer than 2 runs, and for levels that are not numbers.
     ///
     /// # Source
     /// McKay, Beckman, Conover 1979; maximin: Johnson, Moore, Ylvisaker 1990.

@@ -181,7 +181,7 @@ impl Bootstrap {
                  in [hosts]"
             ));
         }
-        // What another library than GNU's says of itself is no version: then it is tried there.
+        // What another library than GNU's says of itself is not a version: then it is tried there.
         let there = match library {
             ["glibc", version] => dotted(version),
             _ => None,

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 /// Share of the pings that is used: the quickest ones, which waited for nobody.
 const QUICKEST: usize = 10;
 
-/// Clocks that drift apart by more than this are no clocks: quartz is below 0.0001.
+/// Clocks that drift apart by more than this cannot be trusted: quartz is below 0.0001.
 const MOST_DRIFT: f64 = 1e-3;
 
 /// A drift that is not known better than this is not fitted.
@@ -257,7 +257,7 @@ mod tests {
         assert!(ClockFit::of(&stepped).unwrap().bound_ns > 10_000_000.0);
     }
 
-    /// A run of two seconds on a busy machine: round trips of milliseconds are no drift of a clock.
+    /// A run of two seconds on a busy machine: round trips of milliseconds are not a drift of a clock.
     #[test]
     fn slow_pings_over_a_short_time_widen_the_bound_and_are_no_drift() {
         for seed in 1..=100 {

@@ -824,7 +824,7 @@ mod tests {
             let say = |far: &mut UnixStream, line: &Line| {
                 writeln!(far, "{}", serde_json::to_string(line).unwrap()).unwrap();
             };
-            // What a login shell prints before is no word of the agent.
+            // What a login shell prints before does not come from the agent.
             writeln!(far, "Welcome to h1").unwrap();
             say(&mut far, &Line::Hello(Hello::default()));
             let mut line = String::new();

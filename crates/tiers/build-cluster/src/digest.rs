@@ -1,4 +1,4 @@
-//! Digests: how a blob is named, and how content is held against its name.
+//! Digests: how a blob is named, and how content is checked against its name.
 
 use std::fmt;
 
@@ -122,7 +122,7 @@ impl Digest {
     /// The digest of a message's field.
     ///
     /// # Errors
-    /// [`DigestError`] for what is no digest.
+    /// [`DigestError`] for what is not a digest.
     pub fn from_wire(function: Function, wire: &re::Digest) -> Result<Self, DigestError> {
         let hash = parse_hash(wire.hash.as_bytes())?;
         let size = u64::try_from(wire.size_bytes)
@@ -133,7 +133,7 @@ impl Digest {
     /// The digest of a message's field that must be there.
     ///
     /// # Errors
-    /// [`DigestError`] for what is no digest.
+    /// [`DigestError`] for what is not a digest.
     pub fn required(function: Function, wire: Option<&re::Digest>) -> Result<Self, DigestError> {
         Self::from_wire(function, wire.ok_or(DigestError::Absent)?)
     }
@@ -256,7 +256,7 @@ pub fn parse_hash(text: &[u8]) -> Result<[u8; HASH_BYTES], DigestError> {
 /// What no digit has.
 const NO_DIGIT: u8 = 0x80;
 
-/// The value of each lower-case hexadecimal digit: one look a character, no branch, since a request
+/// The value of each lower-case hexadecimal digit: one access per character, no branch, since a request
 /// may carry ten thousand hashes.
 const DIGIT: [u8; 256] = {
     let mut table = [NO_DIGIT; 256];

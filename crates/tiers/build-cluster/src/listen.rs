@@ -1,6 +1,6 @@
 //! The listener of every tier of the build cluster: what it accepts, from whom, and for how long.
 //!
-//! HTTP/2 and HTTP/1.1 on one port, told apart by their first bytes (by ALPN under TLS). Every bound
+//! HTTP/2 and HTTP/1.1 on one port, distinguished by their first bytes (by ALPN under TLS). Every bound
 //! that a client can hit has a default here: connections, streams, the size of heads, the time until
 //! a connection says something, and how long one may say nothing.
 
@@ -48,7 +48,7 @@ const HEAD_BYTES: u32 = 16 << 10;
 const SEND_BYTES: usize = 256 << 10;
 /// A peer that answers no ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How often a connection is looked at for having been idle.
+/// How often connections are checked for being idle.
 const LOOK: Duration = Duration::from_secs(5);
 /// Wait after a connection could not be accepted: others may close some.
 const BREATH: Duration = Duration::from_millis(50);
@@ -149,7 +149,7 @@ pub struct Listener {
     options: ListenOptions,
 }
 
-/// A listener that serves on a runtime, and what goes on beside it, until it is stopped.
+/// A listener that serves on a runtime, and its background tasks, until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     runtime: Runtime,

@@ -1,5 +1,5 @@
 //! A client of the cache, for the scheduler and the workers: whole blobs and files by digest, every
-//! content held against its name, small ones in batches.
+//! content checked against its name, small ones in batches.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -36,7 +36,7 @@ use crate::wire::re::capabilities_server::CapabilitiesServer;
 use crate::wire::re::execution_server::ExecutionServer;
 use crate::work::workers_server::WorkersServer;
 
-/// How often the board is told the time.
+/// How often the board gets the time.
 const TICK: Duration = Duration::from_millis(100);
 /// Longest message of a worker: a result.
 const MESSAGE_BYTES: usize = 64 << 20;
@@ -162,8 +162,8 @@ impl Scheduler {
             .with("GET", "/status.json", move |_| PageResponse::json(&page::status(&programs)))
     }
 
-    /// Stops: clients of what still runs are told to come back to the next scheduler, which takes over
-    /// from the workers what they are at.
+    /// Stops: clients of running actions are asked to come back to the next scheduler, which learns
+    /// from the workers what they run.
     pub fn stop(self) {
         self.serving.close();
         self.desk.close();

@@ -23,7 +23,7 @@ const BATCH: u64 = 128;
 /// [`Interrupted`] when `go_on` says no.
 ///
 /// # Panics
-/// For 0, which is no product of primes.
+/// For 0, which is not a product of primes.
 ///
 /// # Example
 /// ```

@@ -29,7 +29,7 @@ pub(crate) enum Waits {
 pub(crate) struct Client {
     pub(crate) stream: Stream,
     pub(crate) generation: u64,
-    /// What was read and is no whole request yet, or waits for the client's earlier ones.
+    /// What was read and is not a whole request yet, or waits for the client's earlier ones.
     pub(crate) input: Vec<u8>,
     /// Bytes of input before which it is not worth looking for a request.
     pub(crate) needed: usize,

@@ -137,7 +137,7 @@ impl Clients {
         client.input = input;
     }
 
-    /// Keeps bytes that are no whole request, or wait for their turn.
+    /// Keeps bytes that are not a whole request, or wait for their turn.
     pub(crate) fn keep_input(&mut self, index: usize, rest: &[u8]) {
         let Some(client) = self.slab.get_mut(index) else { return };
         if rest.is_empty() {

@@ -25,7 +25,7 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// It is no TOML.
+    /// It is not TOML.
     #[error("{}:{line}: {what}", path.display())]
     Syntax {
         /// The file.

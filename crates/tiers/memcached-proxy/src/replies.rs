@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Takes the replies that `bytes` begins with, and keeps what is no whole element yet.
+    /// Takes the replies that `bytes` begins with, and keeps what is not a whole element yet.
     fn read_replies(&mut self, from: At, bytes: &[u8]) {
         let At { pool, index } = from;
         let generation = self.pools[pool].conn(index).generation;
@@ -77,7 +77,7 @@ impl Engine {
         self.pools[pool].conn_mut(index).input.extend_from_slice(&bytes[at..]);
     }
 
-    /// Takes as much of one reply as there is. `None` when it is no reply.
+    /// Takes as much of one reply as there is. `None` when it is not a reply.
     fn read_reply(&mut self, here: At, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
         let At { pool, index } = here;
         let origin = self.pools[pool].origin(self.pools[pool].conn(index).server);

@@ -50,7 +50,7 @@ fn malformed_requests_get_the_protocols_errors() {
     }
 }
 
-/// As memcached does from 1.6.40 on: what was meant as a value is no command.
+/// As memcached does from 1.6.40 on: what was meant as a value is not a command.
 #[test]
 fn the_value_behind_a_malformed_storage_line_is_swallowed() {
     for mode in MODES {

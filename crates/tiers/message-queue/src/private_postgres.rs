@@ -1,7 +1,7 @@
 //! A PostgreSQL of the queue's own, from the installed binaries: for those who have none.
 //!
 //! It listens on a Unix socket only, in a folder that only its user may enter; the role that the
-//! queue uses is no superuser, and the one that made the cluster cannot log in any more. It is
+//! queue uses is not a superuser, and the one that made the cluster cannot log in any more. It is
 //! durable as PostgreSQL is by default, stops with the middleware, however that ends, is started again
 //! when it ends before that, and resumes over the same data.
 

@@ -8,7 +8,7 @@ use crate::operation::Limits;
 
 const DOMAIN: &str = "kendall.queue";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
-/// How the gRPC library begins what it says of bytes that are no message: for it the server's fault.
+/// How the gRPC library begins its status for bytes that are not a message, which it calls the server's fault.
 const NO_MESSAGE: &str = "failed to decode Protobuf message";
 
 /// `google.rpc.Status`.
@@ -49,7 +49,7 @@ pub(crate) fn refused(code: Code, reason: &str, text: impl Into<String>) -> Stat
     Status::with_details(code, text, details.encode_to_vec().into())
 }
 
-/// The status with a reason, where it had none; bytes that are no message are the client's fault.
+/// The status with a reason, where it had none; bytes that are not a message are the client's fault.
 pub(crate) fn detailed(status: Status) -> Status {
     if !status.details().is_empty() || status.code() == Code::Ok {
         return status;

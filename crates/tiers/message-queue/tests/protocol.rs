@@ -165,7 +165,7 @@ struct AnyHello {
     name: Vec<u8>,
 }
 
-/// Bytes that are no text are refused as the client's mistake, with a reason.
+/// Bytes that are not text are refused as the client's mistake, with a reason.
 #[test]
 fn a_name_that_is_no_text_is_the_clients_mistake() {
     let folder = support::Folder::new();

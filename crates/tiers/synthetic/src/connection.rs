@@ -188,7 +188,7 @@ impl Connection {
                     replied(&moments, visit.ends_ns);
                 }
             }
-            // What is left of the input is no whole request.
+            // What is left of the input is not a whole request.
             if self.closing && self.answers.is_empty() {
                 return Alive::No;
             }

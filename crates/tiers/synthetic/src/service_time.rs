@@ -25,7 +25,7 @@ pub enum ServiceTime {
     Hyperexponential(Seconds, f64),
 }
 
-/// A text that is no distribution of service times.
+/// A text that is not a distribution of service times.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceTimeError {
     /// Not one of the forms.

@@ -82,7 +82,7 @@ pub(super) struct ResultSet {
     started_unix_ns: Option<u64>,
     /// Levels of each factor; empty for a table.
     factors: Values,
-    /// All effective values that are no factors.
+    /// All effective values that are not factors.
     settings: Values,
     /// Machine, kernel, versions.
     environment: Values,

@@ -10,7 +10,7 @@ use crate::csv::{Csv, CsvError};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Columns that are no factors unless they are named as such.
+/// Columns that are not factors unless they are named as such.
 const BESIDE: [&str; 4] = ["order", "run", "run_order", "seed"];
 
 /// Names of the column of the repetition, the first that there is.

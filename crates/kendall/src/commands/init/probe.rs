@@ -117,7 +117,7 @@ fn stop(child: &mut Child) -> anyhow::Result<()> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| {
         if let Some(group) = group {
-            // A group that has ended is no failure.
+            // A group that has ended is not a failure.
             kill_process_group(group, signal).unwrap_or_default();
         }
     };

@@ -1,4 +1,4 @@
-//! `--against`: the model of one folder of results held against the runs of another, which it has not
+//! `--against`: the model of one folder of results compared with the runs of another, which it has not
 //! seen.
 
 use kendall_predict::twin::{Solved, Workload};

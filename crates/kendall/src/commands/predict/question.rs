@@ -365,7 +365,7 @@ pub(super) fn split(values: &[(String, String)]) -> (Values, Values) {
     values.iter().cloned().partition(|(key, _)| !is_own(key))
 }
 
-/// Keys that are no keys of a study file.
+/// Keys that are not keys of a study file.
 pub(super) fn is_own(key: &str) -> bool {
     ["cores", "cpu_speed", "hit_ratio"].contains(&key)
         || ["hosts.", "tiers.", "placement."].iter().any(|start| key.starts_with(start))
@@ -442,7 +442,7 @@ fn text_of(value: &serde_json::Value) -> String {
     }
 }
 
-/// Refuses a key that is no factor and changes neither graph nor load: what it does to the cost of a
+/// Refuses a key that is not a factor and changes neither graph nor load: what it does to the cost of a
 /// request was never measured.
 fn never_varied(
     study: &StudyOfResults,

@@ -134,7 +134,7 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
     let mut digest = Digest { function: Function::Sha256, hash: named.hash, size: 0 };
     if named.kind == Kind::Result {
         let result = results::complete(call, &partition, &digest).or_else(|status| {
-            // Others than Bazel keep here what is no result of an action.
+            // Others than Bazel keep here what is not a result of an action.
             if status.code() != Code::InvalidArgument {
                 return Err(status);
             }

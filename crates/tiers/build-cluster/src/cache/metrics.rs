@@ -162,7 +162,7 @@ impl Metrics {
         }
     }
 
-    /// Counts look-ups by name.
+    /// Counts lookups by name.
     pub(crate) fn looked_up(&self, kind: Kind, hits: u64, misses: u64) {
         let [hit, miss] = &self.lookups[kind as usize];
         hit.add(hits);

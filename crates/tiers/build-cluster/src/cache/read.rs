@@ -27,7 +27,7 @@ pub(crate) async fn read(mut call: Call, mut messages: Messages) -> Response<Ans
     };
     match begin(&call, message) {
         Ok(mut content) => {
-            // What fits into one message needs no second look.
+            // What fits into one message needs no stream.
             match content.next() {
                 Ok(first) if content.ended() => {
                     let parts = first.map(framed).unwrap_or_default();

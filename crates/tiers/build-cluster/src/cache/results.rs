@@ -15,7 +15,7 @@ use crate::wire::re;
 
 /// Bytes that are put into an answer so that the client need not ask for them.
 const INLINE_BYTES: u64 = 1 << 20;
-/// Directories of one result that are looked at.
+/// Directories of one result that are checked, at most.
 const DIRECTORIES: usize = 100_000;
 
 /// `GetActionResult`.
@@ -70,7 +70,7 @@ pub(crate) fn complete(
     Ok(check.result(&result)?.then_some(result))
 }
 
-/// Looks whether what a result names is there, and uses it now.
+/// Checks whether the blobs of a result exist, and marks them as used now.
 struct Check<'a> {
     partition: &'a Partition<'a>,
     function: Function,
@@ -255,7 +255,7 @@ pub(crate) fn keep(
     Ok(partition.store.put(call.lane(), &content)?)
 }
 
-/// Refuses what is no result, or that of an action that failed.
+/// Refuses what is not a result, or that of an action that failed.
 pub(crate) fn readable(function: Function, result: &[u8]) -> Result<(), Status> {
     for field in Fields(result) {
         match field? {

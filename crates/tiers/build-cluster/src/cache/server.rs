@@ -42,7 +42,7 @@ pub struct CacheOptions {
     pub threads: usize,
     /// Refuses to change results of actions, whoever asks.
     pub read_only_results: bool,
-    /// Whether a front looks if what a result names is there, instead of this.
+    /// Whether a front checks that the blobs of a result exist, instead of this cache.
     pub behind_front: bool,
 }
 

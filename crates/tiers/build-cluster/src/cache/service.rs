@@ -39,7 +39,7 @@ pub(crate) struct Service {
     recorder: Arc<Mutex<Recorder>>,
 }
 
-/// One request, to be told how it ended.
+/// One request, whose end is recorded.
 #[derive(Debug)]
 pub(crate) struct Call {
     service: Service,
@@ -76,7 +76,7 @@ impl Call {
         self.service.lane
     }
 
-    /// Refuses a change by who may only look.
+    /// Refuses a change by those who may only read.
     pub(crate) fn may_write(&self) -> Result<(), Status> {
         self.access.may_write().map_err(|status| *status)
     }
@@ -86,7 +86,7 @@ impl Call {
         self.shared().instances.partition(instance)
     }
 
-    /// Counts a look-up that found something, or did not.
+    /// Counts lookups that hit, and those that missed.
     pub(crate) fn found(&self, kind: Kind, hits: u64, misses: u64) {
         self.shared().metrics.looked_up(kind, hits, misses);
     }

@@ -3,7 +3,7 @@
 //! Small contents are appended to segments, each network thread to one of its own; large ones have
 //! a file each. An answer is given after the system took the bytes, so what was acknowledged
 //! survives the death of the process; after a power failure it is there whole, or it is a miss:
-//! every read is held against its checksums.
+//! every read is checked against its checksums.
 //!
 //! The quota bounds bytes on disk. The least recently used go first; what they leave behind in
 //! segments that others still use is won back by moving those others on.
@@ -40,7 +40,7 @@ const SMALL: u64 = 512 << 10;
 /// Share of the limit, in eighths, that what is alive may take once the disk is full: what is left
 /// is room for what segments still hold of the dead.
 const ALIVE_EIGHTHS: u64 = 7;
-/// How often the housekeeper looks whether it shall stop.
+/// How often the housekeeper checks whether it shall stop.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How the store is kept.

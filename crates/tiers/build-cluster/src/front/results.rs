@@ -12,7 +12,7 @@ use crate::digest::{Digest, Function};
 use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCache;
 
-/// Directories of one result that are looked at.
+/// Directories of one result that are checked, at most.
 const DIRECTORIES: usize = 100_000;
 
 #[tonic::async_trait]

@@ -298,7 +298,7 @@ pub(super) fn is_unreachable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }
 
-/// Refuses a change by whoever the tokens of the front let only look; the caches may have tokens of
+/// Refuses a change by those who may only read by the tokens of the front; the caches may have tokens of
 /// their own.
 pub(super) fn may_write<T>(request: &Request<T>) -> Result<(), Status> {
     Access::of(request.extensions()).may_write().map_err(|status| *status)

@@ -12,11 +12,11 @@ use tonic::Status;
 /// changes something asks for [`Access::Write`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// It may look.
+    /// It may read.
     Read,
-    /// It may look and change.
+    /// It may read and change.
     Write,
-    /// It may also take actions and answer for them: a worker.
+    /// It may also execute actions and report their results: a worker.
     Work,
 }
 
@@ -27,7 +27,7 @@ impl Access {
         extensions.get().copied().unwrap_or(Self::Work)
     }
 
-    /// Refuses a change by who may only look.
+    /// Refuses a change by those who may only read.
     ///
     /// # Errors
     /// PERMISSION_DENIED.
@@ -61,7 +61,7 @@ pub struct Tokens {
 }
 
 struct Known {
-    /// By the token's hash: a look-up tells no more of a token than its hash does.
+    /// By the token's hash, so that the time of a lookup reveals no more of a token than its hash does.
     access: HashMap<[u8; 32], Access>,
     /// What those without a token may do.
     anonymous: Option<Access>,

@@ -25,7 +25,7 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// Looks at the first bytes, and leaves them; `None` when the peer went away.
+/// Reads the first bytes without removing them; `None` when the peer went away.
 pub(super) async fn protocol(stream: &TcpStream) -> Option<Protocol> {
     let mut bytes = [0; PREFACE.len()];
     loop {

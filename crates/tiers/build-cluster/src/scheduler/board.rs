@@ -28,7 +28,7 @@ pub struct Limits {
     pub operations: usize,
     /// How often a task is started before it fails because its workers died.
     pub attempts: u32,
-    /// A worker that says nothing for so long is dead.
+    /// A worker that is silent for so long is dead.
     pub silence_ns: u64,
     /// Time for a worker whose connection broke to come back.
     pub reconnect_ns: u64,
@@ -137,7 +137,7 @@ impl<R> Clone for Ending<R> {
     }
 }
 
-/// What an operation's client is told.
+/// The state of an operation that its client gets.
 #[derive(Debug)]
 pub enum Stage<R> {
     /// It waits for a slot.
@@ -180,7 +180,7 @@ pub enum Effect<P> {
         /// Which.
         lease: LeaseId,
     },
-    /// An operation reached another stage: its watchers are to look.
+    /// An operation reached another stage: its watchers must read it.
     Changed(OperationId),
     /// An operation is forgotten.
     Forgotten(OperationId),
@@ -283,7 +283,7 @@ pub struct Board<P, R> {
     next: u64,
     operations: HashMap<OperationId, Operation<R>>,
     /// Finished operations, and open ones that somebody stopped watching, each with the moment from
-    /// which its time is counted, as far as was known: none is looked at before that time is over.
+    /// which its time is counted, as far as was known: none is checked before that time is over.
     finished: Turns,
     left: Turns,
     tasks: HashMap<TaskId, Task<P>>,

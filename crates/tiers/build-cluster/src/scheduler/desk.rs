@@ -75,7 +75,7 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the board.
+    /// Reads the board.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Board<Payload, Answer>, u64) -> T) -> T {
         look(&self.state().board, self.clock.now_ns())
     }
@@ -164,7 +164,7 @@ impl Desk {
         }
     }
 
-    /// A worker's answer; it is told that it arrived, whoever it was for.
+    /// A worker's answer. The worker gets an acknowledgement, whoever the answer was for.
     pub(super) fn finish(&self, worker: WorkerId, lease: LeaseId, response: Vec<u8>) {
         let answered = Answered::read(&response);
         let now_ns = self.clock.now_ns();

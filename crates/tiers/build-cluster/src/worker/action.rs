@@ -54,7 +54,7 @@ pub(super) struct Kitchen {
 pub(super) enum Outcome {
     /// It has a result, or a reason why it cannot have one.
     Answer(Box<re::ExecuteResponse>),
-    /// The worker failed, or was told to stop: in words.
+    /// The worker failed or was stopped; in words.
     Failed(String),
 }
 

@@ -37,7 +37,7 @@ pub(super) enum OutputError {
         /// Where it points.
         target: String,
     },
-    /// A name that is no text.
+    /// A name that is not a text.
     #[error("an output below {0:?} has a name that is not UTF-8")]
     Name(String),
     /// Too much of it.
@@ -139,7 +139,7 @@ impl Expected {
     }
 }
 
-/// Looks for outputs.
+/// Searches for outputs.
 #[derive(Debug)]
 pub(super) struct Finder {
     root: OwnedFd,

@@ -22,9 +22,9 @@ use super::sandbox::{BUILD, Sandbox, SandboxError};
 use super::slot_protocol::{self, Ended, Order};
 use super::usage;
 
-/// How often the sizes of the logs are looked at while an action runs.
+/// How often the sizes of the logs are checked while an action runs.
 const LOOK_NS: u64 = 100_000_000;
-/// Where programs are looked for when the action does not say.
+/// Where programs are searched for when the action does not say.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The slot cannot be made or went wrong.
@@ -42,7 +42,7 @@ pub enum SlotError {
 /// process's socket; returns when it ends.
 ///
 /// # Errors
-/// [`SlotError`]: namespaces are not allowed, which the worker is told too.
+/// [`SlotError`]: namespaces are not allowed; the worker gets this error too.
 pub fn outer(
     sandbox: &Sandbox,
     socket: OwnedFd,

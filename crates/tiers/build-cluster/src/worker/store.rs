@@ -204,7 +204,7 @@ impl Store {
                 }
             }
         } else if !large.is_empty() {
-            // The client is told of all that is missing at once.
+            // The client gets everything that is missing at once.
             let large: Vec<Digest> = large.iter().map(|key| key.0).collect();
             missing.extend(remote.missing(instance, &large).await?);
         }
@@ -308,7 +308,7 @@ impl Store {
     }
 }
 
-/// Files that one action fetches; dropped, others may look again.
+/// Files that one action fetches; when it is dropped, others may fetch them.
 #[derive(Debug)]
 struct Claim {
     store: Store,

@@ -25,7 +25,7 @@ pub struct TreeLimits {
 /// A tree that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    /// A directory is no message.
+    /// A directory is not a message.
     #[error("the directory {0} is malformed")]
     Malformed(Digest),
     /// A digest in it is none.
@@ -163,7 +163,7 @@ impl Folders {
                         folders.insert(digest, self.learn(digest, &content)?);
                     }
                 }
-                // What else is missing is worth knowing before the client is told.
+                // Everything else that is missing is collected before the client gets an answer.
                 Err(RemoteError::Missing(some)) => missing.extend(some),
                 Err(error) => return Err(error.into()),
             }

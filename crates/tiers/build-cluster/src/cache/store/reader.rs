@@ -1,4 +1,4 @@
-//! Reading: every byte is held against its checksum before anybody sees it.
+//! Reading: every byte is checked against its checksum before anybody sees it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::record::{self, HEAD, Head, PIECE};
 use super::segment::Segment;
 use super::{ReadError, Store};
 
-/// How often a record is looked for anew that was moved while it was looked for.
+/// How often the search for a record starts again when the record was moved meanwhile.
 const TRIES: usize = 3;
 
 /// The head and the content of a record that proves itself.

@@ -93,7 +93,7 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
             Some(Some(heads)) if ends_within(&heads, length) => (heads, length, sealed),
             _ => {
                 let (heads, end) = segment::scan(&file)?;
-                // What follows was being written when the process died: nobody was told of it.
+                // What follows was being written when the process died, and was never acknowledged.
                 file.set_len(end)?;
                 let bytes = segment::encode_heads(&heads);
                 File::create(&heads_path)?.write_all(&bytes)?;

@@ -126,7 +126,7 @@ pub(super) fn scan(file: &File) -> io::Result<(Vec<(Head, u32)>, u64)> {
         }
         let start = usize::try_from(offset - window.0).unwrap_or(usize::MAX);
         let Some(bytes) = window.1.get(start..start + HEAD) else { break };
-        // A record that was replaced is told by its first bytes; the rest of its head is as it was.
+        // A record that was replaced is recognized by its first bytes; the rest of its head is as it was.
         let mut whole: [u8; HEAD] = bytes.try_into().unwrap_or([0; HEAD]);
         let dead = whole[..4] == DEAD;
         if dead {
@@ -252,7 +252,7 @@ impl Open {
     }
 
     /// Writes behind the last record. What a full disk let through of a write that failed is cut
-    /// off: a content must never lie where a record is looked for.
+    /// off: contents must never lie where a record may be searched for.
     fn write(&self, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         let offset = u64::from(self.offset);
         record::write_all_at(&self.segment.file, slices, offset).inspect_err(|_| {

@@ -158,7 +158,7 @@ impl<P, R> Board<P, R> {
         self.dispatch(now_ns);
     }
 
-    /// Cancels open operations that nobody came back to. Only those are looked at that somebody left so
+    /// Cancels open operations that nobody came back to. Only those are checked that somebody left so
     /// long ago.
     fn cancel_unwatched(&mut self, now_ns: u64) {
         let limit = self.limits.unwatched_ns;
@@ -171,7 +171,7 @@ impl<P, R> Board<P, R> {
                 operation.watchers == 0 && operation.ending.is_none() && since >= limit
             });
             if alone {
-                // It is known: it was looked at just now.
+                // It exists: it was found just now.
                 self.cancel(id, now_ns).unwrap_or_default();
             }
         }

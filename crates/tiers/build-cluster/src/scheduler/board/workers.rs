@@ -39,7 +39,7 @@ impl<P, R> Board<P, R> {
     fn compare(&mut self, id: WorkerId, held: &[Held], now_ns: u64) {
         let ours = self.workers[&id].leases.clone();
         for lease in ours.iter().filter(|lease| !held.iter().any(|held| held.lease == **lease)) {
-            // It never heard of it, so that was no attempt.
+            // It never heard of it, so that was not an attempt.
             self.take_back(*lease, "its worker never received it", false, now_ns);
         }
         for held in held {
