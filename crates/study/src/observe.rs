@@ -303,7 +303,8 @@ impl Observer<'_> {
         let mut generators = Vec::new();
         for number in 0..workload.generators {
             let at = placement.at(CLIENTS, number);
-            let targets = running.reach(CLIENTS, &self.settings.topology.entry, at).to_vec();
+            let all = running.reach(CLIENTS, &self.settings.topology.entry, at);
+            let targets = workload.targets(number, all).to_vec();
             generators.push(self.generator((number, at), &targets, start)?);
         }
         watch.add_generators(&generators);

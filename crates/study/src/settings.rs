@@ -180,8 +180,11 @@ impl Settings {
         let (kind, topology, system) = system::read(root.section("system")?)?;
         let (links, links_effective) = links(root.section("links")?, &topology)?;
         let (workload, load) = workload::read(root.section("workload")?, kind.protocol)?;
+        let entered = topology.instances(&topology.entry, workload.generators);
+        workload.check_reach(&topology.entry, entered)?;
         let (measure, measure_effective) = measure(root.section("measure")?)?;
-        let (placement, placed) = Placement::read(&mut root, &topology, workload.generators)?;
+        let tiers = (&topology, kind.sometimes);
+        let (placement, placed) = Placement::read(&mut root, tiers, workload.generators)?;
         let mut effective = json!({
             "system": system,
             "links": links_effective,

@@ -29,6 +29,8 @@ pub struct SystemKind {
     pub programs: &'static [(&'static str, &'static str)],
     /// The tier that is `kendall serve queue-database`: pgbench measures it by itself before the first run.
     pub database: Option<&'static str>,
+    /// Tiers that only some settings of it have: their place may be stated in all.
+    pub sometimes: &'static [&'static str],
 }
 
 /// All of them.

@@ -107,7 +107,17 @@ pub const KEYS: &[Key] = &[
     )
     .or("1"),
     Key::count("threads", 1, 256, "threads of each").or("1"),
+    // Without a default: a study that was stored before there was this key is the same one.
+    Key::new(
+        "reach",
+        Form::Choice(&REACHES),
+        "which instances the clients of a generator talk to: `all` in turn (unless given), or `one`: \
+         generators take the instances in turn, as many for each",
+    )
+    .optional(),
 ];
+
+const REACHES: [&str; 2] = ["all", "one"];
 
 /// Arguments of `kendall load` that are the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -161,6 +171,8 @@ pub struct Workload {
     pub generators: u32,
     /// Threads of each generator.
     pub threads: u32,
+    /// Whether the clients of a generator all talk to one instance.
+    pub reaches_one: bool,
     /// What the protocol adds.
     pub driver: Driver,
 }
@@ -220,9 +232,11 @@ pub(crate) fn read(
         let what = format!("{clients} clients are fewer than {generators} generators");
         return Err(section.problem("clients", what));
     }
+    let reaches_one = section.opt_text("reach")?.as_deref() == Some("one");
     let driver = (protocol.read)(&mut section)?;
+    let protocol = protocol.name;
     let workload =
-        Workload { protocol: protocol.name, arrivals, clients, generators, threads, driver };
+        Workload { protocol, arrivals, clients, generators, threads, reaches_one, driver };
     Ok((workload, section.finish()?))
 }
 
@@ -334,6 +348,30 @@ impl Workload {
         self.clients / generators + extra
     }
 
+    /// Of all instances that may be asked, those that the clients of one generator talk to.
+    #[must_use]
+    pub fn targets<'a>(&self, generator: u32, all: &'a [String]) -> &'a [String] {
+        if !self.reaches_one || all.is_empty() {
+            return all;
+        }
+        let turn = usize::try_from(generator).unwrap_or(0) % all.len();
+        &all[turn..=turn]
+    }
+
+    /// Refuses generators of which some instances would have more than others.
+    pub(crate) fn check_reach(&self, entry: &str, instances: u32) -> Result<(), Problem> {
+        if !self.reaches_one || instances == 0 || self.generators.is_multiple_of(instances) {
+            return Ok(());
+        }
+        let what = format!(
+            "`one` needs as many generators for each of the {instances} instances of `{entry}`, and there \
+             are {}; write `generators = {}`, for example",
+            self.generators,
+            self.generators.next_multiple_of(instances)
+        );
+        Err(Problem { key: "workload.reach".into(), what })
+    }
+
     /// Whether it is a job with an end.
     #[must_use]
     pub fn is_job(&self) -> bool {
@@ -413,5 +451,45 @@ impl Workload {
             TargetForm::Address => address.to_owned(),
             TargetForm::Url { scheme, path } => format!("{scheme}://{address}{path}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::StudyFile;
+    use crate::settings::Settings;
+
+    fn settings(workload: &str) -> Result<Settings, String> {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'memcached-proxy'\nproxies = 2\n[workload]\nclients = 8\n\
+             mix = {{ get = 1 }}\n{workload}"
+        );
+        let study = StudyFile::parse("x.toml", text, false, &[]);
+        study.and_then(|study| study.settings(&[])).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_generator_reaches_one_instance_where_the_study_says_so() {
+        let all = ["first".to_owned(), "second".to_owned()];
+        let targets = |workload: &str, generator| {
+            settings(workload).unwrap().workload.targets(generator, &all).to_vec()
+        };
+        assert_eq!(targets("generators = 4\n", 1), all);
+        assert_eq!(targets("reach = 'all'\ngenerators = 3\n", 2), all);
+        let one = |generator| targets("reach = 'one'\ngenerators = 4\n", generator);
+        assert_eq!([one(0), one(1), one(2), one(3)], [0, 1, 0, 1].map(|i| vec![all[i].clone()]));
+        assert!(
+            settings("reach = 'one'\ngenerators = 2\n")
+                .unwrap()
+                .workload
+                .targets(0, &[])
+                .is_empty()
+        );
+        // A stored study without the key is the same study.
+        assert!(settings("").unwrap().effective["workload"].get("reach").is_none());
+        let said = settings("reach = 'one'\ngenerators = 3\n").unwrap_err();
+        assert!(said.contains("workload.reach") && said.contains("`generators = 4`"), "{said}");
+        let said = settings("reach = 'two'\n").unwrap_err();
+        assert!(said.contains("`two`"), "{said}");
     }
 }

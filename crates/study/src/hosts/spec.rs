@@ -183,12 +183,13 @@ impl Placement {
     /// Reads `[hosts]` and `[place]`; with them the effective values, where there are any.
     pub(crate) fn read(
         root: &mut Section<'_>,
-        topology: &Topology,
+        (topology, sometimes): (&Topology, &[&str]),
         generators: u32,
     ) -> Result<(Self, Option<(Json, Json)>), Problem> {
         let written = root.has("hosts") || root.has("place");
         let (hosts, hosts_effective) = hosts(root.section("hosts")?.declared(HOSTS))?;
-        let (places, place_effective) = places(root.section("place")?, topology, &hosts)?;
+        let (places, place_effective) =
+            places(root.section("place")?, (topology, sometimes), &hosts)?;
         let placement = Self { hosts, places };
         placement.check(topology, generators)?;
         Ok((placement, written.then_some((hosts_effective, place_effective))))
@@ -378,13 +379,14 @@ type Places = BTreeMap<String, Vec<At>>;
 
 fn places(
     mut section: Section<'_>,
-    topology: &Topology,
+    (topology, sometimes): (&Topology, &[&str]),
     hosts: &Hosts,
 ) -> Result<(Places, Json), Problem> {
     let mut places = BTreeMap::new();
     for (name, value) in section.entries() {
         let tier = topology.tier(name);
-        if tier.is_none() && name != CLIENTS {
+        let absent = tier.is_none() && sometimes.contains(&name);
+        if tier.is_none() && name != CLIENTS && !absent {
             let known: Vec<&str> = topology.tiers.iter().map(|tier| tier.name.as_str()).collect();
             let what = format!("is not a tier; known here: {}, {CLIENTS}", known.join(", "));
             return Err(section.problem(name, what));
@@ -422,7 +424,9 @@ fn places(
             })
         };
         let ats = words.iter().map(at).collect::<Result<Vec<At>, _>>()?;
-        places.insert(name.to_owned(), ats);
+        if !absent {
+            places.insert(name.to_owned(), ats);
+        }
         section.effective(name, json!(words));
     }
     Ok((places, section.named()))
@@ -454,6 +458,17 @@ mod tests {
         assert_eq!(placement.name(placement.at("clients", 1)), "load");
         assert_eq!(placement.used(), [0, 1, 2]);
         assert_eq!(placement.hosts.list[1].target, "bob@db1");
+    }
+
+    #[test]
+    fn a_tier_that_only_some_configurations_have_can_be_placed() {
+        let text = "name = 'x'\n[system]\nkind = 'build-cluster'\n[workload]\n[hosts]\n\
+                    a = { address = '10.0.1.1' }\nb = { address = '10.0.1.2' }\n[place]\ncache = 'a'\n\
+                    front = 'b'\nclients = 'a'\n[factors]\n'system.caches' = [1, 3]\n";
+        let study = StudyFile::parse("x.toml", text.into(), false, &[]).unwrap();
+        let of = |level| study.settings(&[Some(level)]).unwrap().placement;
+        assert_eq!(of(0).used(), [0]);
+        assert_eq!((of(1).used(), of(1).at("front", 0)), (vec![0, 1], super::At::Host(1)));
     }
 
     #[test]

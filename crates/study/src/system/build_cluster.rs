@@ -16,6 +16,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    sometimes: &[FRONT, SCHEDULER, WORKERS],
 };
 
 const CORE: &[Form] = &[Form::Quantity(&SHARE), Form::Choice(&["unlimited"])];

@@ -16,6 +16,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: Some(DATABASE),
+    sometimes: &[],
 };
 
 const KEYS: &[Key] = &[

@@ -19,6 +19,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    sometimes: &[],
 };
 
 const KEYS: &[Key] = &[
