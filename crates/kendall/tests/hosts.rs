@@ -289,24 +289,32 @@ fn a_killed_study_leaves_nothing_on_any_host() {
     place.nothing_is_left();
 }
 
-/// One of two agents gets a signal in the middle of a run of a minute; the run fails and says why.
-fn a_signal_to_an_agent_fails_the_run(name: &str, why: &str) {
+/// An agent or a generator, one of two, gets a signal in the middle of a run of a minute; the run fails, before
+/// that minute is over, and says why.
+fn a_signal_fails_the_run(name: &str, words: &str, why: &str) {
     let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
     let mut child = place.start();
     under_way(&place);
-    let agents = place.with(" agent --lease");
-    assert_eq!(agents.len(), 2);
-    signal(agents[0], name);
+    wait_until("both", || place.with(words).len() >= 2);
+    signal(place.with(words)[0], name);
     wait_until("the failed run", || place.runs().iter().any(|run| run.status == Status::Failed));
-    let reason = place.runs()[0].reasons.join("; ");
-    assert!(reason.contains("host ") && reason.contains(why), "{reason}");
+    let run = &place.runs()[0];
+    let reason = run.reasons.join("; ");
+    assert!(reason.contains(why), "{reason}");
+    assert!(run.ended_ns - run.started_ns < 60_000_000_000, "{reason}");
     child.wait().unwrap();
     place.nothing_is_left();
 }
 
 #[test]
 fn an_agent_that_is_killed_fails_the_run_by_the_name_of_its_host() {
-    a_signal_to_an_agent_fails_the_run("KILL", "ended unexpectedly");
+    a_signal_fails_the_run("KILL", " agent --lease", ": its agent ended unexpectedly");
+}
+
+/// It was noticed when the others had ended by themselves, however long they took.
+#[test]
+fn a_generator_that_is_killed_fails_the_run_at_once() {
+    a_signal_fails_the_run("KILL", "load http", "gave no result: it ended with signal: 9");
 }
 
 /// A host that a configuration does not use has no part in its runs: neither its end nor its clock.
@@ -343,7 +351,7 @@ fn a_host_that_a_configuration_does_not_use_cannot_spoil_its_runs() {
 /// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
 #[test]
 fn an_agent_that_stands_still_is_given_up() {
-    a_signal_to_an_agent_fails_the_run("STOP", "nothing was received for 10 s");
+    a_signal_fails_the_run("STOP", " agent --lease", ": nothing was received for 10 s");
 }
 
 /// A study that stands still holds nothing on its hosts longer than the lease.

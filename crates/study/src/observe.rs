@@ -365,6 +365,7 @@ impl Observer<'_> {
             if (self.interrupted)() {
                 return Err(ProcessError::Interrupted.into());
             }
+            check_loads(generators)?;
             watch.take_in()?;
             let now = monotonic_ns();
             if u128::from(now - started) > limit.as_nanos() {
@@ -397,6 +398,23 @@ fn secret() -> std::io::Result<String> {
     Ok(hex(&bytes))
 }
 
+/// The error of a generator that has failed and left nothing: the run is of no use, however long the others go on.
+fn check_loads(generators: &mut [Runner]) -> Result<(), RunError> {
+    for generator in generators {
+        let Some(end) = generator.ended().filter(|end| !end.success) else { continue };
+        generator.fetch().map_err(ProcessError::from)?;
+        let output = std::fs::metadata(generator.folder().join("output"));
+        if output.map_or(0, |output| output.len()) == 0 {
+            return Err(no_result(generator, format!("it ended with {}", end.status)));
+        }
+    }
+    Ok(())
+}
+
+fn no_result(generator: &Runner, what: String) -> RunError {
+    RunError::NoResult { name: generator.name().to_owned(), what, tail: generator.tail() }
+}
+
 /// What the generators printed.
 fn results(
     generators: &mut [Runner],
@@ -407,11 +425,7 @@ fn results(
         let end = generator.end_in_words();
         let ended = generator.ended().unwrap_or_default();
         generator.fetch().map_err(ProcessError::from)?;
-        let no_result = |what: String| RunError::NoResult {
-            name: generator.name().to_owned(),
-            what,
-            tail: generator.tail(),
-        };
+        let no_result = |what: String| no_result(generator, what);
         let output = generator.folder().join("output");
         let text = std::fs::read(&output).map_err(|error| no_result(error.to_string()))?;
         if text.is_empty() {
