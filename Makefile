@@ -81,7 +81,7 @@ clippy: ## checks the lints
 doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
 
-bench-coverage: ## prints how often 95 % intervals hold the truth (2 minutes)
+bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of processor time)
 	$(CARGO) test --release --locked -p kendall-stats --test coverage --test warm_up --test within_run --test comparisons --test drifting_speed --test adaptive -- --include-ignored --nocapture --test-threads 1
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
