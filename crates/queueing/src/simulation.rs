@@ -34,6 +34,8 @@ mod analysis;
 mod compile;
 mod engine;
 mod events;
+mod heap;
+mod line;
 mod plan;
 mod results;
 mod run;

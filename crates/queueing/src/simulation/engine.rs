@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Hops that a customer may make at one moment.
 const MOST_HOPS: u32 = 10_000;
 /// Events between two checks that the clock still moves.
-const LOOK_EVERY: u32 = 1 << 20;
+pub(super) const LOOK_EVERY: u32 = 1 << 20;
 
 /// Why a replication could not go on.
 #[derive(Debug, Clone, Copy, PartialEq)]

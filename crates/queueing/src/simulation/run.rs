@@ -2,8 +2,9 @@
 
 use super::analysis::{self, Batch, Verdict};
 use super::engine::{Engine, Halt};
+use super::line::Line;
 use super::plan::Plan;
-use super::tally::Totals;
+use super::tally::{Times, Totals};
 use super::{Doubt, Progress, Settings, SimulationError};
 
 /// Events of each replication in the first search for the end of the warm-up.
@@ -34,9 +35,70 @@ pub(super) struct Sample {
     pub(super) events: u64,
 }
 
+/// What runs a replication: a line where the plan is one, else the engine.
+enum Runner<'p> {
+    Network(Engine<'p>),
+    Line(Line<'p>),
+}
+
+impl<'p> Runner<'p> {
+    fn new(plan: &'p Plan, settings: &Settings, replication: u32) -> Self {
+        let most = settings.most_present;
+        Line::new(plan, settings.seed, replication, most).map_or_else(
+            || Self::Network(Engine::new(plan, settings.seed, replication, most)),
+            Self::Line,
+        )
+    }
+
+    fn now(&self) -> f64 {
+        match self {
+            Self::Network(engine) => engine.now,
+            Self::Line(line) => line.now,
+        }
+    }
+
+    fn run(&mut self, until: f64) -> Result<(), Halt> {
+        match self {
+            Self::Network(engine) => engine.run(until),
+            Self::Line(line) => line.run(until),
+        }
+    }
+
+    fn run_events(&mut self, count: u64) -> Result<(), Halt> {
+        match self {
+            Self::Network(engine) => engine.run_events(count),
+            Self::Line(line) => line.run_events(count),
+        }
+    }
+
+    fn take(&mut self) -> Totals {
+        match self {
+            Self::Network(engine) => engine.take(),
+            Self::Line(line) => line.take(),
+        }
+    }
+
+    /// ∫ number dt of each station since the last call of [`take`](Self::take).
+    fn areas(&self) -> Vec<f64> {
+        match self {
+            Self::Network(engine) => engine.stations.iter().map(|s| s.tally.area).collect(),
+            Self::Line(line) => vec![line.tally.area],
+        }
+    }
+
+    /// Sum and number of the response times of each class since then.
+    fn responses(&self) -> Vec<(f64, f64)> {
+        let sums = |times: &Times| (times.sum, kendall_units::exact_f64(times.count));
+        match self {
+            Self::Network(engine) => engine.systems.iter().map(|s| sums(&s.response)).collect(),
+            Self::Line(line) => vec![sums(&line.response)],
+        }
+    }
+}
+
 /// One replication and what is kept of it.
 struct Replication<'p> {
-    engine: Engine<'p>,
+    runner: Runner<'p>,
     totals: Totals,
     /// Batch by batch, since the warm-up.
     batches: Vec<Batch>,
@@ -52,16 +114,16 @@ pub(super) fn run(
     let batch_means = settings.replications < FEWEST_REPLICATIONS;
     let count = if batch_means { 1 } else { settings.replications };
     let first = FIRST_EVENTS.max(5 * population(plan));
-    let mut pilot = Engine::new(plan, settings.seed, 0, settings.most_present);
+    let mut pilot = Runner::new(plan, settings, 0);
     pilot.run_events(first).map_err(|halt| failure(halt, settings))?;
-    if pilot.now <= 0.0 || !pilot.now.is_finite() {
+    let length = pilot.now();
+    if length <= 0.0 || !length.is_finite() {
         return Err(SimulationError::NothingHappens);
     }
-    let length = pilot.now;
     drop(pilot);
     let mut replications: Vec<Replication<'_>> = (0..count)
         .map(|index| Replication {
-            engine: Engine::new(plan, settings.seed, index, settings.most_present),
+            runner: Runner::new(plan, settings, index),
             totals: Totals::default(),
             batches: Vec::new(),
             batch_time: 0.0,
@@ -272,29 +334,20 @@ impl Replication<'_> {
     fn advance(&mut self, count: usize, batch: f64) {
         // The tallies go on over the batches, which are their differences: taking them anew for
         // each would cost a tenth of the time.
-        let mut areas = vec![0.0; self.engine.stations.len()];
-        let mut times = vec![(0.0, 0.0); self.engine.systems.len()];
+        let mut before = (self.runner.areas(), self.runner.responses());
         for _ in 0..count {
-            let until = self.engine.now + batch;
-            if let Err(halt) = self.engine.run(until) {
+            if let Err(halt) = self.runner.run(self.runner.now() + batch) {
                 self.failed = Some(halt);
                 return;
             }
-            let stations = self.engine.stations.iter().zip(&mut areas);
-            let numbers = stations.map(|(station, before)| {
-                let area = station.tally.area;
-                (area - std::mem::replace(before, area)) / batch
-            });
-            let systems = self.engine.systems.iter().zip(&mut times);
-            let responses = systems.map(|(system, before)| {
-                let response = &system.response;
-                let now = (response.sum, kendall_units::exact_f64(response.count));
-                let then = std::mem::replace(before, now);
-                (now.0 - then.0, now.1 - then.1)
-            });
+            let after = (self.runner.areas(), self.runner.responses());
+            let numbers = after.0.iter().zip(&before.0).map(|(now, then)| (now - then) / batch);
+            let responses =
+                after.1.iter().zip(&before.1).map(|(now, then)| (now.0 - then.0, now.1 - then.1));
             self.batches.push(Batch { numbers: numbers.collect(), responses: responses.collect() });
+            before = after;
         }
-        self.totals.add(self.engine.take());
+        self.totals.add(self.runner.take());
     }
 }
 

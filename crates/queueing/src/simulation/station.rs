@@ -4,6 +4,7 @@ use rand::RngExt as _;
 
 use super::engine::{Engine, NONE};
 use super::events::What;
+use super::heap;
 use super::plan::{Hop, Order, Preemption, Service, StationPlan, UNLIMITED, Work};
 use super::tally::StationTally;
 
@@ -167,7 +168,7 @@ impl Engine<'_> {
         state.serving += 1;
         if let Service::Shared { .. } = plan.service {
             let ends = state.given + left;
-            heap_push(&mut state.sharing, (ends, customer));
+            heap::push(&mut state.sharing, (ends, customer));
             return;
         }
         if plan.preemption != Preemption::None {
@@ -419,7 +420,7 @@ impl Engine<'_> {
         self.touch(station);
         self.settle_shared(station);
         let state = &mut self.stations[station as usize];
-        let (ends, customer) = heap_pop(&mut state.sharing).expect("an event means one is there");
+        let (ends, customer) = heap::pop(&mut state.sharing).expect("an event means one is there");
         // Exactly there, so that rounding does not pile up.
         state.given = ends;
         customer
@@ -500,40 +501,4 @@ pub(super) fn servers_of(plan: &StationPlan) -> Option<f64> {
         Service::Shared { .. } if !plan.speeds.is_empty() => Some(1.0),
         Service::Dedicated | Service::Shared { .. } => Some(f64::from(plan.servers)),
     }
-}
-
-fn heap_push(heap: &mut Vec<(f64, u32)>, entry: (f64, u32)) {
-    let mut at = heap.len();
-    heap.push(entry);
-    while at > 0 {
-        let parent = (at - 1) / 2;
-        if heap[parent].0 <= entry.0 {
-            break;
-        }
-        heap[at] = heap[parent];
-        at = parent;
-    }
-    heap[at] = entry;
-}
-
-fn heap_pop(heap: &mut Vec<(f64, u32)>) -> Option<(f64, u32)> {
-    let last = heap.pop()?;
-    let Some(&first) = heap.first() else { return Some(last) };
-    let mut at = 0;
-    loop {
-        let mut child = 2 * at + 1;
-        if child >= heap.len() {
-            break;
-        }
-        if child + 1 < heap.len() && heap[child + 1].0 < heap[child].0 {
-            child += 1;
-        }
-        if last.0 <= heap[child].0 {
-            break;
-        }
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = last;
-    Some(first)
 }
