@@ -8,7 +8,8 @@ mod tails;
 use kendall_queueing::Distribution;
 use kendall_queueing::simulation::draw;
 use kendall_stats::distribution::{normal_cdf, normal_quantile};
-use kendall_stats::estimate::{Caveat, Estimate, Interval};
+use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_stats::sample::positive_interval;
 use serde::Serialize;
 use statrs::function::gamma::{digamma, gamma_lr, ln_gamma};
 
@@ -114,6 +115,14 @@ pub enum FitError {
         /// What it was.
         value: f64,
     },
+    /// Their squares vanish.
+    #[error(
+        "no time is above {largest:e}: squares of such numbers are 0; give them in a smaller unit"
+    )]
+    TooSmall {
+        /// The largest.
+        largest: f64,
+    },
     /// All are 0.
     #[error("every time is 0: there is nothing to fit")]
     AllZero,
@@ -161,6 +170,10 @@ pub fn fit(times_s: &[f64], options: &Options) -> Result<DistributionFit, FitErr
     }
     let mut sorted = times_s.to_vec();
     sorted.sort_by(f64::total_cmp);
+    let largest = sorted[sorted.len() - 1];
+    if largest < SMALLEST {
+        return Err(FitError::TooSmall { largest });
+    }
     let sample = Sample::new(&sorted);
     let mut left_out = Vec::new();
     let mut candidates: Vec<Candidate> = Family::ALL
@@ -252,6 +265,15 @@ fn doubtful_variance(scv: Estimate, heavy: Option<f64>, sample: &Sample<'_>) -> 
     scv
 }
 
+/// Times below which their squares lose digits, and vanish in the end.
+const SMALLEST: f64 = 1e-140;
+
+/// Times from which the interval of their mean holds it about as often as it says, see [`mean_estimate`].
+const ENOUGH_FOR_MEAN: f64 = 100.0;
+
+/// The same for each unit of their squared coefficient of variation.
+const ENOUGH_FOR_MEAN_BY_SCV: f64 = 50.0;
+
 /// Tail index up to which the variance is taken for infinite: 2 and what an estimate errs.
 const INFINITE_VARIANCE: f64 = 2.1;
 
@@ -290,10 +312,33 @@ impl<'a> Sample<'a> {
     }
 }
 
+/// The mean, with the jackknife on its logarithm: such an interval never reaches 0, as the usual one
+/// does where few times vary much. Of 10 exponential times it holds the mean in 94 % of the samples
+/// (Student's t 91, a normal quantile 87 %); where rare times are far longer than the others, no
+/// interval of a few times does (10 times of a hyperexponential with a squared coefficient of
+/// variation of 9: 53 %; 100: 85 %, 400: 94 %), so few times carry a caveat.
 fn mean_estimate(sample: &Sample<'_>, confidence: f64) -> Estimate {
-    let z = normal_quantile(f64::midpoint(1.0, confidence));
-    let half_width = z * (sample.variance / sample.n).sqrt();
-    Estimate::with_interval(sample.mean, Interval::around(sample.mean, half_width, confidence))
+    let total = sample.mean * sample.n;
+    let without: Vec<f64> = sample.sorted.iter().map(|t| (total - t) / (sample.n - 1.0)).collect();
+    let count = sample.sorted.len();
+    let note = |text: String| Caveat::Note { text };
+    let estimate = match positive_interval(sample.mean, &without, confidence) {
+        Ok(estimate) if estimate.interval.is_some() => estimate,
+        _ => {
+            return Estimate::exact(sample.mean).doubt(note(format!(
+                "{count} times that vary so much put their mean anywhere within a factor of 7 or \
+                 more: no interval"
+            )));
+        }
+    };
+    let enough = ENOUGH_FOR_MEAN.max(ENOUGH_FOR_MEAN_BY_SCV * sample.scv());
+    if sample.n >= enough || sample.is_constant() {
+        return estimate;
+    }
+    estimate.doubt(note(format!(
+        "{count} times are few: where rare times are far longer than the others, the interval of \
+         the mean holds it in 50 to 90 % of such samples; take {enough:.0} or more"
+    )))
 }
 
 fn lag1(times: &[f64], sample: &Sample<'_>) -> Option<f64> {
@@ -692,6 +737,42 @@ mod tests {
         if let Some(found) = fit.candidates.iter().find(|c| c.name == name) {
             assert!(found.ks_p_value < 0.05, "{found:?}");
         }
+    }
+
+    /// 2,000 samples are ±1 % at 94 %; the usual interval held in 87 %.
+    #[test]
+    fn the_mean_of_a_few_times_has_an_interval_that_holds_it() {
+        let times = draw(&Distribution::exponential(1.0).unwrap(), 3, 20_000);
+        let mut held = 0;
+        let mut given = 0;
+        for few in times.chunks_exact(10) {
+            let mut sorted = few.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let estimate = mean_estimate(&Sample::new(&sorted), 0.95);
+            assert!(!estimate.caveats.is_empty(), "ten times are few");
+            if let Some(interval) = estimate.interval {
+                assert!(interval.low > 0.0);
+                given += 1;
+                held += u32::from(interval.contains(1.0));
+            }
+        }
+        assert!(given > 1_700, "{given} of 2,000");
+        assert!(held * 100 >= given * 92, "{held} of {given}");
+    }
+
+    #[test]
+    fn times_that_say_nothing_of_their_mean_get_no_interval() {
+        let mut times = vec![0.0; 20];
+        times.extend([1.0, 2.0, 3.0]);
+        let fitted = fit(&times, &Options::default()).unwrap();
+        assert_eq!(fitted.mean_s.interval, None);
+        assert!(!fitted.mean_s.caveats.is_empty());
+    }
+
+    #[test]
+    fn times_whose_squares_vanish_are_refused() {
+        let error = fit(&[1e-200, 2e-200, 3e-200, 4e-200, 5e-200], &Options::default());
+        assert!(matches!(error, Err(FitError::TooSmall { .. })), "{error:?}");
     }
 
     #[test]

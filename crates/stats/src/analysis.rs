@@ -161,6 +161,17 @@ pub enum AnalysisError {
         /// The limit.
         limit: f64,
     },
+    /// Responses whose squares vanish.
+    #[error(
+        "the response reaches {value:e} at most: below {limit:e} sums of squares are 0; give it in \
+         a smaller unit"
+    )]
+    TooSmall {
+        /// The largest magnitude.
+        value: f64,
+        /// The limit.
+        limit: f64,
+    },
     /// A row with too few or too many levels.
     #[error("observation {row} has {have} levels, there are {want} factors")]
     RaggedRow {

@@ -622,6 +622,13 @@ fn responses_whose_squares_overflow_are_refused() {
     assert!(error.to_string().contains("larger unit"), "{error}");
 }
 
+#[test]
+fn responses_whose_squares_vanish_are_refused() {
+    let data = cells(&["a"], &[(&["1"], &[1e-200, 1.1e-200]), (&["2"], &[2e-200, 2.2e-200])]);
+    let error = analyze(&data, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("smaller unit"), "{error}");
+}
+
 /// `100/s` and `20/s` are numbers: in ascending order, and with a center.
 #[test]
 fn levels_with_units_are_numbers() {

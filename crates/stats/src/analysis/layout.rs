@@ -15,6 +15,9 @@ const MOST_LEVELS: usize = 64;
 /// Responses beyond which their squares, summed, are not finite.
 const LARGEST: f64 = 1e140;
 
+/// Responses below which their squares lose digits, and vanish in the end.
+const SMALLEST: f64 = 1e-140;
+
 /// A factor as the data show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FactorLevels {
@@ -163,6 +166,9 @@ fn check(table: &Table) -> Result<(), AnalysisError> {
     let largest = high.abs().max(low.abs());
     if largest > LARGEST {
         return Err(AnalysisError::TooLarge { value: largest, limit: LARGEST });
+    }
+    if largest < SMALLEST {
+        return Err(AnalysisError::TooSmall { value: largest, limit: SMALLEST });
     }
     Ok(())
 }
