@@ -83,6 +83,7 @@ doc: ## builds the documentation, warnings denied
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of processor time)
 	$(CARGO) test --release --locked -p kendall-stats --test coverage --test warm_up --test within_run --test comparisons --test drifting_speed --test adaptive -- --include-ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p kendall-predict --lib coverage_of_the_squared -- --include-ignored --nocapture
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models

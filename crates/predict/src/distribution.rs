@@ -817,7 +817,7 @@ mod tests {
     fn zeros_and_ties_and_extremes_are_survived() {
         let mut times = vec![0.0, 0.0, 1e-12, 1.0, 1.0, 1.0, 2.0, 1e9];
         assert!(fit(&times, &Options::default()).is_ok());
-        times.iter_mut().for_each(|t| *t *= 1e-200);
+        times.iter_mut().for_each(|t| *t *= 1e-100);
         assert!(fit(&times, &Options::default()).is_ok());
     }
 
