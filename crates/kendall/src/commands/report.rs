@@ -6,7 +6,7 @@ use kendall_report::document::{Cell, Table, Unit};
 use kendall_report::{Report, ReportError, Written};
 use kendall_store::StoreError;
 
-use super::run::summary::{card, narrow_table, wrapped};
+use super::run::summary::{card, terminal_table, wrapped};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -96,7 +96,7 @@ fn human(report: &Report, written: &Written) -> String {
 /// A table of a report for a terminal: numbers to the right, each with its interval; where that is too
 /// wide, a paragraph a row, since columns of a few letters would break every name.
 fn as_text(table: &Table) -> String {
-    let mut text = narrow_table();
+    let mut text = terminal_table();
     text.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
     text.set_header(table.columns.iter().map(|column| column.label.clone()));
     for row in &table.rows {

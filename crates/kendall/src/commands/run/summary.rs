@@ -109,19 +109,19 @@ pub(super) fn runs_of(count: usize) -> String {
     if count == 1 { "1 run".to_owned() } else { format!("{count} runs") }
 }
 
-/// A table as wide as a terminal was for forty years.
-pub(crate) fn narrow_table() -> Table {
+/// A table as wide as the terminal, within reason; of 80 columns where the output is no terminal.
+pub(crate) fn terminal_table() -> Table {
     const COLUMNS: u16 = 80;
+    const MOST_COLUMNS: u16 = 160;
     let mut table = Table::new();
-    table
-        .load_style(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(COLUMNS);
+    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    let columns = table.width().map_or(COLUMNS, |width| width.clamp(COLUMNS / 2, MOST_COLUMNS));
+    table.set_width(columns);
     table
 }
 
 fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
-    let mut table = narrow_table();
+    let mut table = terminal_table();
     let jobs = study.base.workload.is_job();
     let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
     let mean = if jobs { "makespan (s)" } else { "mean (ms)" };
@@ -209,7 +209,7 @@ fn caveats(observations: &Observations) -> String {
 fn searched(lines: &[SearchLine]) -> String {
     let Some(first) = lines.first() else { return String::new() };
     let searched = short(&first.factor);
-    let mut table = narrow_table();
+    let mut table = terminal_table();
     let mut header = short_names(first.levels.iter().map(|level| level.factor.as_str()));
     header.extend(["maximum (1/s)".to_owned(), format!("at {searched}")]);
     header.extend(["N*", "knee in", "runs", "sweep"].map(str::to_owned));
