@@ -97,7 +97,7 @@ impl Prometheus {
                 std::thread::sleep(PAUSE * (tried - 1));
             }
             match self.ask_once(path, form) {
-                Ok((429 | 500..=599, _)) if tried < TRIES => {}
+                Ok((429 | 500..=599, text)) if tried < TRIES && !took_too_long(&text) => {}
                 // What the API says, errors of a query included, is an object; what guards it may
                 // answer with one too.
                 Ok((status, text))
@@ -206,6 +206,17 @@ struct Matrix {
 struct MatrixSeries {
     metric: BTreeMap<String, String>,
     values: Vec<(f64, String)>,
+}
+
+/// Whether a query was given up for the time that it took: asked again, it takes as long again.
+fn took_too_long(text: &str) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Failed {
+        error_type: String,
+    }
+    let failed: Result<Failed, _> = serde_json::from_str(text);
+    failed.is_ok_and(|failed| matches!(failed.error_type.as_str(), "timeout" | "canceled"))
 }
 
 /// Reads the answer to a range query, as the server sent it or a recording kept it.

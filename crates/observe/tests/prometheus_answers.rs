@@ -51,6 +51,18 @@ fn an_answer_in_json_is_tried_again_where_the_server_had_no_time() {
     assert!(said.contains("not ready") && given == 3, "{said} after {given}");
 }
 
+/// A query that took too long takes as long again, and the server has no time for it.
+#[test]
+fn a_query_that_timed_out_is_asked_once() {
+    const LATE: (&str, &str) = (
+        "503 Service Unavailable",
+        r#"{"status":"error","errorType":"timeout","error":"query timed out"}"#,
+    );
+    let (found, given) = asked(&[LATE, LATE, LATE]);
+    let said = found.unwrap_err().to_string();
+    assert!(said.contains("query timed out") && given == 1, "{said} after {given}");
+}
+
 #[test]
 fn a_refusal_in_json_says_that_a_name_is_missing() {
     let said =
