@@ -1,37 +1,49 @@
-//! Intervals of a run that is the only one of its configuration, from its own seconds.
+//! What the only run of a configuration says of itself, from its own seconds.
 
-use std::collections::BTreeMap;
-
+use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::within_run::{RunWindow, WithinRun, within_run};
-use kendall_store::{Extent, Measured, Results, StoreError};
+use kendall_store::Period;
 
-const SECOND_NS: u64 = 1_000_000_000;
+use crate::Configuration;
 
-/// What the seconds of one run say, all generators and operations of a second together; `None` without a whole
-/// second.
+/// What the seconds of the only run of a configuration say; `None` without a whole second.
+///
+/// The seconds give how wide the intervals are. Their centers are the configuration's own numbers, which are of
+/// the whole window and stand everywhere else. Each carries the doubts of the run, and what speaks against one
+/// steady level.
 pub(crate) fn of(
-    results: &Results,
-    measured: &Measured,
+    only: &Configuration,
+    seconds: &[Period],
     quantiles: &[f64],
     confidence: f64,
-) -> Result<Option<WithinRun>, StoreError> {
-    let window = &measured.window;
-    let mut seconds: BTreeMap<u64, Histogram> = BTreeMap::new();
-    for generator in results.generators(measured.run.id, Some(Extent::Second))? {
-        for row in generator.operations {
-            let middle = row.from_ns / 2 + row.to_ns / 2;
-            let is_whole = row.to_ns.saturating_sub(row.from_ns) >= SECOND_NS * 9 / 10;
-            if is_whole && middle >= window.from_ns && middle < window.to_ns {
-                let second = seconds.entry((middle - window.from_ns) / SECOND_NS).or_default();
-                second.add(&row.counts.response_time);
-            }
-        }
+) -> Option<WithinRun> {
+    let window = |second: &Period| RunWindow {
+        length_s: second.length_s(),
+        response_time: second.counts.response_time.clone(),
+    };
+    let windows: Vec<RunWindow> = seconds.iter().map(window).collect();
+    let mut run = within_run(&windows, &Histogram::new(), quantiles, confidence).ok()?;
+    let caveats: Vec<Caveat> = run.caveats.iter().cloned().chain(only.doubts()).collect();
+    let told = |estimate: &Estimate, shown: Option<f64>| {
+        caveats.iter().cloned().fold(around(estimate, shown), Estimate::doubt)
+    };
+    run.throughput_per_s = told(&run.throughput_per_s, Some(only.throughput()));
+    let mean = only.response_estimate().map(|mean| mean.center);
+    run.response_time_mean_s = run.response_time_mean_s.map(|estimate| told(&estimate, mean));
+    for one in &mut run.response_time_quantiles_s {
+        let shown = only.percentile_estimate(one.quantile).ok().map(|shown| shown.center);
+        one.value_s = told(&one.value_s, shown);
     }
-    let windows: Vec<RunWindow> = seconds
-        .into_values()
-        .map(|response_time| RunWindow { length_s: 1.0, response_time })
-        .collect();
-    let drained = Histogram::new();
-    Ok(within_run(&windows, &drained, quantiles, confidence).ok())
+    Some(run)
+}
+
+/// An estimate with the number that is shown as its center, and an interval of the same width for its size.
+fn around(estimate: &Estimate, shown: Option<f64>) -> Estimate {
+    match shown {
+        Some(center) if estimate.center > 0.0 => {
+            Estimate { center, ..estimate.map(|value| value * center / estimate.center) }
+        }
+        _ => estimate.clone(),
+    }
 }

@@ -10,13 +10,14 @@ use kendall_stats::sample::{
     SampleError, enough_for, mean_interval, needed_for, positive_interval, positive_mean,
 };
 use kendall_stats::within_run::WithinRun;
-use kendall_store::{FactorLevel, Measured, Results, Run, StoreError};
+use kendall_store::{Extent, FactorLevel, Measured, Period, Results, Run, StoreError};
 use kendall_units::exact_f64;
 
 use crate::alone;
 use crate::point;
 use crate::repetition::seconds;
-use crate::{Counts, Distribution, Repetition};
+use crate::trace;
+use crate::{Counts, Distribution, Overview, Repetition};
 
 /// All usable repetitions of one combination of levels.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct Configuration {
     pub waiting: Option<Distribution>,
     /// Time in the stages of the first tier, by request type and stage.
     pub stages: BTreeMap<String, BTreeMap<String, Distribution>>,
+    /// What clients saw of its first run, period by period.
+    pub first_run: Overview,
     mean: Pooled,
     quantiles: Vec<(f64, Pooled)>,
     alone: Option<WithinRun>,
@@ -105,15 +108,17 @@ impl Configuration {
         let mut repetitions = Vec::new();
         let mut sums = Sums::default();
         let mut times: Vec<Histogram> = Vec::new();
-        let mut alone = None;
+        let mut first_run = None;
+        let mut last_seconds: Vec<Period> = Vec::new();
         for run in runs {
             let measured = results.measured(run.id)?;
             sums.add(&measured);
             times.push(measured.response_time.clone());
-            if runs.len() == 1 {
-                alone = alone::of(results, &measured, quantiles, confidence)?;
-            }
-            repetitions.push(Repetition::new(results, measured, quantiles)?);
+            let generators = results.generators(run.id, Some(Extent::Second))?;
+            first_run.get_or_insert_with(|| trace::overview(&generators, &measured.window));
+            let seconds = measured.window.seconds(&generators);
+            repetitions.push(Repetition::new(measured, &seconds, quantiles));
+            last_seconds = seconds.into_values().collect();
         }
         let whole = Histogram::merged(&times);
         let without: Vec<Histogram> = if times.len() < 2 {
@@ -133,7 +138,7 @@ impl Configuration {
             point.client.response_time_s = client.mean_s;
         }
         let quantile = |&q: &f64| (q, Pooled::of(&whole, &without, |h| seconds(h.quantile(q))));
-        Ok(Self {
+        let mut read = Self {
             number: runs.first().map_or(0, |run| run.configuration),
             levels: runs.first().map(|run| run.factors.clone()).unwrap_or_default(),
             point,
@@ -148,10 +153,16 @@ impl Configuration {
             stages: sums.stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),
             mean: Pooled::of(&whole, &without, |h| h.mean().map(|ns| ns / 1e9)),
             quantiles: quantiles.iter().map(quantile).collect(),
-            alone,
+            first_run: first_run.unwrap_or_default(),
+            alone: None,
             repetitions,
             confidence,
-        })
+        };
+        // A job tells its makespan; what its seconds differ by is its beginning and its end.
+        if matches!(read.repetitions.as_slice(), [only] if !only.is_job) {
+            read.alone = alone::of(&read, &last_seconds, quantiles, confidence);
+        }
+        Ok(read)
     }
 
     /// Mean over the repetitions of what `value` takes from each, which is not negative, with its
@@ -212,7 +223,7 @@ impl Configuration {
 
     /// What a run that is the only one of its configuration says of itself, with intervals from its own
     /// seconds: what differs between runs is not in them, so they decide nothing. `None` where there are several
-    /// runs.
+    /// runs, and of a job, whose seconds are not alike.
     #[must_use]
     pub fn alone(&self) -> Option<&WithinRun> {
         self.alone.as_ref()

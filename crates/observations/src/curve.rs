@@ -1,9 +1,8 @@
 //! Factors, and the load curves that configurations form.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use kendall_store::{FactorLevel, Run};
+use kendall_store::{FactorLevel, Run, TUPLE, keys_of};
 
 use crate::Configuration;
 
@@ -44,7 +43,7 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
             Some(number) if short(&level.factor).ends_with('s') => {
                 let name = short(&level.factor);
                 let one = number.total_cmp(&1.0).is_eq();
-                let name = if one { name.trim_end_matches('s') } else { name.as_ref() };
+                let name = if one { name.trim_end_matches('s') } else { &name };
                 format!("{} {name}", level.text)
             }
             _ => format!("{} {}", short(&level.factor), level.text),
@@ -56,12 +55,9 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
 /// The part of a dotted key that tells: `system.workers` is `workers`; of a tuple's key those of its
 /// keys.
 #[must_use]
-pub fn short(key: &str) -> Cow<'_, str> {
+pub fn short(key: &str) -> String {
     let last = |key| str::rsplit(key, '.').next().unwrap_or(key);
-    if key.contains('+') {
-        return key.split('+').map(last).collect::<Vec<_>>().join("+").into();
-    }
-    last(key).into()
+    keys_of(key).map(last).collect::<Vec<_>>().join(TUPLE)
 }
 
 pub(crate) fn by_configuration(runs: &[Run]) -> Vec<Vec<&Run>> {

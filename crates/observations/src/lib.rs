@@ -54,8 +54,6 @@ pub struct Observations {
     /// The runs of the configuration of highest throughput, period by period, where they were
     /// asked for ([`with_traces`](Self::with_traces)).
     pub traces: Vec<Trace>,
-    /// The first run of each configuration, by its place, where they were asked for.
-    pub first_runs: Vec<Overview>,
 }
 
 impl Observations {
@@ -89,7 +87,6 @@ impl Observations {
             .as_ref()
             .map_or_else(Vec::new, |load| curve::curves(&configurations, &factors, &load.key));
         let searches = results.searches()?;
-        let (traces, first_runs) = (Vec::new(), Vec::new());
         Ok(Self {
             study,
             runs,
@@ -98,13 +95,11 @@ impl Observations {
             load,
             curves,
             searches,
-            traces,
-            first_runs,
+            traces: Vec::new(),
         })
     }
 
-    /// With the traces of the fastest configuration, and what clients saw of the first run of each,
-    /// which take reading every second again.
+    /// With the traces of the fastest configuration, which take reading its seconds again.
     ///
     /// # Errors
     /// What the store refuses.
@@ -114,14 +109,6 @@ impl Observations {
             .map(|repetition| trace::of(results, &results.measured(repetition.run.id)?))
             .collect::<Result<_, _>>()?;
         self.traces = traces;
-        let first = self.configurations.iter().filter_map(|c| c.repetitions.first());
-        self.first_runs = first
-            .map(|repetition| {
-                let run = &repetition.run;
-                let window = run.measured.as_ref().ok_or(StoreError::NotMeasured(run.id.0))?;
-                trace::overview(results, run.id, window)
-            })
-            .collect::<Result<_, _>>()?;
         Ok(self)
     }
 

@@ -9,7 +9,7 @@ use kendall_predict::measured::{
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Measured, MeasuredTier, ThreadUse};
+use kendall_store::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 use kendall_units::exact_f64;
 
 /// Name of the tier nearest the clients that reports stages; rows come by their distance from them.
@@ -32,8 +32,9 @@ pub fn of(measured: &Measured) -> OperatingPoint {
         }
     }
     let before = Before::of(measured, names.first().copied());
-    let host = match measured.hosts.as_slice() {
-        [host] => Some(host),
+    let used = measured.hosts_in_use();
+    let host = match used.as_slice() {
+        [host] => Some(*host),
         _ => None,
     };
     OperatingPoint {
@@ -50,21 +51,21 @@ pub fn of(measured: &Measured) -> OperatingPoint {
         backend_link_round_trip_s: 2.0 * before.behind_s,
         silent_before: before.silent,
         tiers: names.into_iter().map(|name| tier_view(measured, name)).collect(),
-        processes: processes(measured),
+        processes: processes(measured, &used),
         host_cores: host.map_or(0.0, |host| f64::from(host.cores)),
         host_busy_cores: host.map(|host| host.utilization() * f64::from(host.cores)),
         host_network: host.filter(|host| host.length_s > 0.0).map(|host| NetworkView {
             in_bytes_per_s: exact_f64(host.network_in_bytes) / host.length_s,
             out_bytes_per_s: exact_f64(host.network_out_bytes) / host.length_s,
         }),
-        hosts: if host.is_some() { Vec::new() } else { hosts(measured) },
+        hosts: if host.is_some() { Vec::new() } else { hosts(measured, &used) },
         links: links(measured),
     }
 }
 
 /// Each host with what the study's processes used there.
-fn hosts(measured: &Measured) -> Vec<HostView> {
-    let view = |host: &kendall_store::HostUse| {
+fn hosts(measured: &Measured, used: &[&HostUse]) -> Vec<HostView> {
+    let view = |host: &HostUse| {
         let mut view = HostView {
             name: host.host.clone(),
             cores: f64::from(host.cores),
@@ -81,7 +82,7 @@ fn hosts(measured: &Measured) -> Vec<HostView> {
         }
         view
     };
-    measured.hosts.iter().map(view).collect()
+    used.iter().map(|host| view(host)).collect()
 }
 
 /// Links with a bandwidth in front of tiers that count what they read and wrote.
@@ -245,11 +246,17 @@ fn per_second(count: u64, tier: &MeasuredTier) -> f64 {
     if length_s > 0.0 { exact_f64(count) / length_s } else { 0.0 }
 }
 
-fn processes(measured: &Measured) -> Vec<ProcessView> {
+/// What each part used. The study itself is one of them where it shares a host with the system.
+fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
+    let counts = |process: &&ProcessUse| {
+        process.length_s > 0.0
+            && (process.part.role != Role::Study
+                || used.iter().any(|host| host.host == process.host))
+    };
     let generator_threads: usize =
         measured.generators.iter().map(|generator| generator.threads.len()).sum();
     let mut views: Vec<ProcessView> = Vec::new();
-    for process in measured.processes.iter().filter(|process| process.length_s > 0.0) {
+    for process in measured.processes.iter().filter(counts) {
         let waited = process.run_queue_wait_s / process.length_s;
         let place = views.iter().position(|view| view.part == process.part);
         let place = place.unwrap_or_else(|| {
@@ -271,7 +278,7 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
     }
     for view in &mut views {
         view.threads.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
-        let cores = cores_of(measured, &view.part);
+        let cores = cores_of(measured, used, &view.part);
         let generator = view.part.role == Role::Generator;
         let threads = if generator && generator_threads > 0 {
             exact_f64(generator_threads)
@@ -279,6 +286,7 @@ fn processes(measured: &Measured) -> Vec<ProcessView> {
             view.working_threads().unwrap_or(cores)
         };
         view.cpu_cores_limit = threads.min(cores);
+        view.host_cores = cores;
         view.spun_cores = spun(measured, &view.part);
     }
     views
@@ -310,7 +318,7 @@ fn spun(measured: &Measured, part: &Part) -> f64 {
 }
 
 /// Cores of the hosts that a part ran on, each host once: what it could have used at most.
-fn cores_of(measured: &Measured, part: &Part) -> f64 {
+fn cores_of(measured: &Measured, used: &[&HostUse], part: &Part) -> f64 {
     let of_tiers = measured.topology.iter().filter(|tier| {
         matches!(part.role, Role::Tier | Role::Link)
             && tier.role == part.role
@@ -319,9 +327,8 @@ fn cores_of(measured: &Measured, part: &Part) -> f64 {
     let of_generators =
         measured.generators.iter().filter(|_| part.role == Role::Generator).map(|one| &one.host);
     let on: Vec<&String> = of_tiers.map(|tier| &tier.host).chain(of_generators).collect();
-    let hosts = measured.hosts.iter();
     // What runs nowhere that is known could have used any.
-    let own = hosts.filter(|host| on.is_empty() || on.contains(&&host.host));
+    let own = used.iter().filter(|host| on.is_empty() || on.contains(&&host.host));
     own.map(|host| f64::from(host.cores)).sum()
 }
 

@@ -6,7 +6,7 @@ use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::load_result::JOB_LOOP;
 use kendall_protocols::snapshot::{counted, stage};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Extent, Measured, OperationCounts, Results, Run, StoreError};
+use kendall_store::{Measured, OperationCounts, Period, Run};
 use kendall_units::{Seconds, exact_f64};
 
 use crate::point;
@@ -132,10 +132,10 @@ pub struct Counted {
 
 impl Repetition {
     pub(crate) fn new(
-        results: &Results,
         measured: Measured,
+        seconds_of_window: &BTreeMap<u64, Period>,
         quantiles: &[f64],
-    ) -> Result<Self, StoreError> {
+    ) -> Self {
         let operations = measured
             .operations
             .iter()
@@ -147,7 +147,7 @@ impl Repetition {
         }
         let times = &measured.response_time;
         let quantile = |&q: &f64| Some((q, seconds(times.quantile(q))?));
-        Ok(Self {
+        Self {
             point: point::of(&measured),
             is_job: measured.generators.iter().all(|generator| generator.r#loop == JOB_LOOP),
             answered: times.count(),
@@ -159,11 +159,14 @@ impl Repetition {
             instances: instances(&measured),
             backends: backends(&measured),
             counted: counted(&measured),
-            seconds: throughput_by_second(results, &measured)?,
+            seconds: seconds_of_window
+                .iter()
+                .map(|(&at, second)| (exact_f64(at), second.throughput_per_s()))
+                .collect(),
             generator_busy: generator_busy(&measured),
             lateness_p99_s: seconds(lateness.quantile(0.99)),
             run: measured.run,
-        })
+        }
     }
 
     /// A quantile of this run alone, whether or not its requests are enough for it.
@@ -271,27 +274,6 @@ fn backends(measured: &Measured) -> Vec<BackendLoad> {
             })
         })
         .collect()
-}
-
-/// Throughput in the whole seconds of the measured window, over all generators.
-fn throughput_by_second(
-    results: &Results,
-    measured: &Measured,
-) -> Result<Vec<(f64, f64)>, StoreError> {
-    const SECOND_NS: u64 = 1_000_000_000;
-    let window = &measured.window;
-    let mut completed: BTreeMap<u64, u64> = BTreeMap::new();
-    for generator in results.generators(measured.run.id, Some(Extent::Second))? {
-        for period in generator.operations {
-            let middle = period.from_ns / 2 + period.to_ns / 2;
-            let whole = period.to_ns.saturating_sub(period.from_ns) >= SECOND_NS * 9 / 10;
-            if whole && middle >= window.from_ns && middle < window.to_ns {
-                let place = (middle - window.from_ns) / SECOND_NS;
-                *completed.entry(place).or_default() += period.counts.completed;
-            }
-        }
-    }
-    Ok(completed.into_iter().map(|(at, count)| (exact_f64(at), exact_f64(count))).collect())
 }
 
 fn generator_busy(measured: &Measured) -> Option<f64> {

@@ -6,7 +6,7 @@ use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::TierId;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
-    Extent, Measured, MeasuredWindow, Results, RunId, StoreError, Tier, TierPeriod,
+    Extent, Generator, Measured, MeasuredWindow, Period, Results, StoreError, Tier, TierPeriod,
 };
 use kendall_units::exact_f64;
 
@@ -45,7 +45,7 @@ pub struct TracedPool {
 }
 
 /// One run as its clients saw it, period by period: small, whatever the length of the run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Overview {
     /// Length of a period.
     pub width_s: u64,
@@ -92,25 +92,15 @@ pub struct TracedTier {
     pub backend_time_s: Option<f64>,
 }
 
-/// What clients did in a period, while it is added up.
-#[derive(Default)]
-struct Clients {
-    /// Completed requests, and the nanoseconds that they were counted for, by generator.
-    generators: BTreeMap<u32, (u64, u64)>,
-    response_time: Histogram,
-    errors: u64,
-}
-
-impl Clients {
-    fn seen(&self, from_s: u64) -> ClientPeriod {
-        let a_second =
-            |(completed, ns): &(u64, u64)| exact_f64(*completed) / (exact_f64(*ns).max(1.0) / 1e9);
-        ClientPeriod {
+impl ClientPeriod {
+    fn of(period: &Period, from_s: u64) -> Self {
+        let times = &period.counts.response_time;
+        Self {
             from_s: exact_f64(from_s),
-            throughput_per_s: self.generators.values().map(a_second).sum(),
-            response_time_s: self.response_time.mean().map(|ns| ns / 1e9),
-            p99_s: self.response_time.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
-            errors: self.errors,
+            throughput_per_s: period.throughput_per_s(),
+            response_time_s: times.mean().map(|ns| ns / 1e9),
+            p99_s: times.quantile(0.99).map(|ns| exact_f64(ns) / 1e9),
+            errors: period.counts.errors.values().sum(),
         }
     }
 }
@@ -131,21 +121,24 @@ impl<'a> Cut<'a> {
 
     /// The period that holds most of `from_ns` to `to_ns`, if it lies in the window.
     fn place(self, from_ns: u64, to_ns: u64) -> Option<u64> {
-        let middle = from_ns / 2 + to_ns / 2;
-        (middle >= self.window.from_ns && middle < self.window.to_ns)
-            .then(|| (middle - self.window.from_ns) / (self.width_s * 1_000_000_000))
+        self.window.place(from_ns, to_ns, self.width_s)
+    }
+
+    /// What clients did, by period.
+    fn clients(self, generators: &[Generator]) -> BTreeMap<u64, Period> {
+        self.window.periods(generators, self.width_s)
     }
 }
 
 /// The run that `measured` is of.
 pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreError> {
     let cut = Cut::of(&measured.window);
-    let clients = clients(results, measured.run.id, cut)?;
+    let clients = cut.clients(&results.generators(measured.run.id, Some(Extent::Second))?);
     let tiers = results.tiers(measured.run.id, Some(Extent::Second))?;
     let (first, pools) = (first_tier(measured, &tiers, cut), pools(measured, &tiers, cut));
     let periods = clients.into_iter().map(|(number, clients)| TracePeriod {
-        clients: clients.seen(number * cut.width_s),
-        times: clients.response_time,
+        clients: ClientPeriod::of(&clients, number * cut.width_s),
+        times: clients.counts.response_time,
         tier: first.get(&number).copied().unwrap_or_default(),
     });
     let pools = pools.into_iter().map(|(number, pools)| (number * cut.width_s, pools)).collect();
@@ -153,41 +146,14 @@ pub(crate) fn of(results: &Results, measured: &Measured) -> Result<Trace, StoreE
     Ok(Trace { repetition, width_s: cut.width_s, periods: periods.collect(), pools })
 }
 
-/// A run as its clients saw it.
-pub(crate) fn overview(
-    results: &Results,
-    run: RunId,
-    window: &MeasuredWindow,
-) -> Result<Overview, StoreError> {
+/// A run as its clients saw it, from its second rows.
+pub(crate) fn overview(generators: &[Generator], window: &MeasuredWindow) -> Overview {
     let cut = Cut::of(window);
-    let clients = clients(results, run, cut)?;
-    let periods = clients.iter().map(|(number, clients)| clients.seen(number * cut.width_s));
-    Ok(Overview { width_s: cut.width_s, periods: periods.collect() })
-}
-
-fn clients(
-    results: &Results,
-    run: RunId,
-    cut: Cut<'_>,
-) -> Result<BTreeMap<u64, Clients>, StoreError> {
-    let mut periods: BTreeMap<u64, Clients> = BTreeMap::new();
-    for generator in results.generators(run, Some(Extent::Second))? {
-        let mut last = None;
-        for row in &generator.operations {
-            let Some(place) = cut.place(row.from_ns, row.to_ns) else { continue };
-            let period = periods.entry(place).or_default();
-            period.response_time.add(&row.counts.response_time);
-            period.errors += row.counts.errors.values().sum::<u64>();
-            let sum = period.generators.entry(generator.generator).or_default();
-            sum.0 += row.counts.completed;
-            // Rows of several operations share a second.
-            if last != Some(row.from_ns) {
-                sum.1 += row.to_ns.saturating_sub(row.from_ns);
-                last = Some(row.from_ns);
-            }
-        }
+    let seen = |(number, period): (u64, Period)| ClientPeriod::of(&period, number * cut.width_s);
+    Overview {
+        width_s: cut.width_s,
+        periods: cut.clients(generators).into_iter().map(seen).collect(),
     }
-    Ok(periods)
 }
 
 /// Stages that every tier has.

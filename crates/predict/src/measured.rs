@@ -229,6 +229,9 @@ pub struct ProcessView {
     pub cpu_cores: f64,
     /// Cores that they may use together: the smaller of their busy threads and the host's cores.
     pub cpu_cores_limit: f64,
+    /// Cores of the hosts that they ran on, each host once.
+    #[serde(default)]
+    pub host_cores: f64,
     /// Seconds per second in which their threads were ready and had no core; `None` if unknown.
     pub run_queue_wait: Option<f64>,
     /// Their threads by name, busiest first; empty where they were not counted.

@@ -144,6 +144,13 @@ fn unsteady(counts: &[f64], lengths: &[f64]) -> Result<Vec<Caveat>, SampleError>
 }
 
 impl WithinRun {
+    /// A percentile of those that were asked for.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Option<&Estimate> {
+        let mut known = self.response_time_quantiles_s.iter();
+        known.find(|one| one.quantile.total_cmp(&quantile).is_eq()).map(|one| &one.value_s)
+    }
+
     /// How long a run would have to be for the interval that this one is too short for, as far as
     /// can be estimated from it. `None` where there is an interval.
     #[must_use]

@@ -25,6 +25,7 @@
 //! What it leaves out: what the numbers mean. `docs/results.md` explains every table.
 
 mod measured;
+mod periods;
 mod read;
 mod rows;
 mod schema;
@@ -36,11 +37,12 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
+pub use periods::Period;
 pub use rows::{
     Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample,
     Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run,
-    RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study,
-    ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
+    RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study, TUPLE,
+    ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
 };
 pub use schema::SCHEMA_VERSION;
 

@@ -1,6 +1,6 @@
 //! The measured window of one run, put together for those who analyze it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::topology::{Graph, Part, Role};
 use kendall_stats::histogram::Histogram;
@@ -43,6 +43,25 @@ pub struct Measured {
     pub processes: Vec<ProcessUse>,
     /// What each host used.
     pub hosts: Vec<HostUse>,
+}
+
+impl Measured {
+    /// Hosts that a tier, a link or a generator ran on; all, where none of these is known.
+    ///
+    /// The machine that a study was started on is observed in any case. Where no part of the system ran there, what
+    /// others do on it says nothing of the run.
+    #[must_use]
+    pub fn hosts_in_use(&self) -> Vec<&HostUse> {
+        let of_processes = self.processes.iter().filter(|process| process.part.role != Role::Study);
+        let names: BTreeSet<&str> = of_processes
+            .map(|process| process.host.as_str())
+            .chain(self.topology.iter().map(|tier| tier.host.as_str()))
+            .chain(self.generators.iter().map(|generator| generator.host.as_str()))
+            .collect();
+        let used: Vec<&HostUse> =
+            self.hosts.iter().filter(|host| names.contains(host.host.as_str())).collect();
+        if used.is_empty() { self.hosts.iter().collect() } else { used }
+    }
 }
 
 /// A tier instance in the measured window.

@@ -9,6 +9,7 @@ use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The study that a folder of results belongs to.
 #[derive(Debug, Clone, PartialEq)]
@@ -188,10 +189,19 @@ impl Status {
     }
 }
 
+/// What stands between the keys of a factor that sets several at once, and between the values of a level of it
+/// that has no name.
+pub const TUPLE: &str = "+";
+
+/// The dotted keys that the levels of a factor set: one, or those of a tuple.
+pub fn keys_of(factor: &str) -> impl Iterator<Item = &str> {
+    factor.split(TUPLE)
+}
+
 /// The level of one factor in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FactorLevel {
-    /// Dotted key of the study file, such as `system.workers`.
+    /// Dotted key of the study file, such as `system.workers`; of a tuple its keys ([`keys_of`]).
     pub factor: String,
     /// Index of the level in the order of the study file.
     pub level: u32,
@@ -250,13 +260,13 @@ pub struct StoredPrediction {
     /// Keys and values as they were asked.
     pub asked: Vec<(String, String)>,
     /// The answer as `kendall predict --format json` prints it.
-    pub answer: serde_json::Value,
+    pub answer: Value,
     /// The run that verified it.
     pub run: Option<RunId>,
     /// The run that measured a configuration again beside it.
     pub repeated: Option<RunId>,
     /// What the verification found; `None` without one.
-    pub verdict: Option<serde_json::Value>,
+    pub verdict: Option<Value>,
 }
 
 /// First number of configurations that are not part of the design.
@@ -284,9 +294,9 @@ pub struct Run {
     /// Levels, in the order of the study file.
     pub factors: Vec<FactorLevel>,
     /// All effective values of this run, defaults included, as the study file would say them.
-    pub settings: serde_json::Value,
+    pub settings: Value,
     /// Machine, versions, revision and seed, as one JSON object.
-    pub environment: serde_json::Value,
+    pub environment: Value,
     /// Start by the wall clock.
     pub started_unix_ns: u64,
     /// End by the wall clock.
@@ -312,8 +322,25 @@ impl Run {
 
     /// An effective value by its dotted key, such as `system.workers`, varied or not.
     #[must_use]
-    pub fn setting(&self, key: &str) -> Option<&serde_json::Value> {
+    pub fn setting(&self, key: &str) -> Option<&Value> {
         key.split('.').try_fold(&self.settings, |value, part| value.get(part))
+    }
+
+    /// Its environment without what is measured of the machine and its hosts, which is never the same twice.
+    #[must_use]
+    pub fn stated_environment(&self) -> Value {
+        let mut stated = self.environment.clone();
+        let without = |value: &mut Value, measured: &[&str]| {
+            if let Some(members) = value.as_object_mut() {
+                members.retain(|key, _| !measured.contains(&key.as_str()));
+            }
+        };
+        without(&mut stated, &["ways", "loopback", "pgbench"]);
+        let hosts = stated.get_mut("hosts").and_then(Value::as_object_mut);
+        for host in hosts.into_iter().flat_map(|hosts| hosts.values_mut()) {
+            without(host, &["clock", "longest_silence_s"]);
+        }
+        stated
     }
 
     /// Whether its numbers may be used.

@@ -1,14 +1,15 @@
 //! Whether a run may be used, and what should be known before it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
+use kendall_protocols::topology::Role;
 use kendall_stats::correlated::quantile_of_windows;
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::law;
 use kendall_stats::sample::enough_for;
-use kendall_store::{Extent, Generator, HostSample, MeasuredWindow, Process, ProcessSample, Run};
+use kendall_store::{Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
 use crate::hosts::HostClock;
@@ -129,8 +130,10 @@ impl Judgement {
     /// Whether the run is long enough for the 99th percentile. Where there are ten windows, by the
     /// number of independent values that its requests are worth; else by their mere number.
     pub(crate) fn percentile(&mut self, generators: &[Generator], window: &MeasuredWindow) {
-        let seconds = by_window(generators, window);
-        let count = seconds.iter().map(Histogram::count).sum::<u64>();
+        let seconds = window.periods(generators, 1);
+        let count = seconds.values().map(|s| s.counts.response_time.count()).sum::<u64>();
+        let whole = seconds.into_values().filter(Period::is_whole_second);
+        let seconds: Vec<Histogram> = whole.map(|second| second.counts.response_time).collect();
         if let Err(caveat) = enough_for(WATCHED, count) {
             self.doubt(caveat);
         } else if seconds.len() >= ENOUGH_WINDOWS {
@@ -175,14 +178,18 @@ impl Judgement {
         }
     }
 
-    /// What each machine says: time given to others, and waiting for a core.
+    /// What each machine of the system says: time given to others, and waiting for a core. The machine that the
+    /// study was started on is none where nothing but the study ran there.
     pub(crate) fn machine(
         &mut self,
         hosts: &[HostSample],
         processes: &[Process],
         window: &MeasuredWindow,
     ) {
-        let names: BTreeSet<&str> = hosts.iter().map(|sample| sample.host.as_str()).collect();
+        let of_system = processes.iter().filter(|process| process.part.role != Role::Study);
+        let used: BTreeSet<&str> = of_system.map(|process| process.host.as_str()).collect();
+        let names = hosts.iter().map(|sample| sample.host.as_str());
+        let names: BTreeSet<&str> = names.filter(|name| used.contains(name)).collect();
         for name in &names {
             let of: Vec<&HostSample> = hosts.iter().filter(|s| s.host == *name).collect();
             let own: Vec<&Process> = processes.iter().filter(|p| p.host == *name).collect();
@@ -230,21 +237,6 @@ fn kind_of(kind: RemarkKind) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Response times by window of a second inside the measured one, over generators and operations.
-fn by_window(generators: &[Generator], window: &MeasuredWindow) -> Vec<Histogram> {
-    let mut windows: BTreeMap<u64, Histogram> = BTreeMap::new();
-    let rows = generators.iter().flat_map(|generator| &generator.operations);
-    for row in rows.filter(|row| row.extent == Extent::Second) {
-        let middle = row.from_ns / 2 + row.to_ns / 2;
-        if (window.from_ns..window.to_ns).contains(&middle) {
-            let length = row.to_ns.saturating_sub(row.from_ns).max(1);
-            let number = (middle - window.from_ns) / length;
-            windows.entry(number).or_default().add(&row.counts.response_time);
-        }
-    }
-    windows.into_values().collect()
-}
-
 /// What a counter of all processes grew by within the window.
 fn total(
     processes: &[&Process],
@@ -262,7 +254,8 @@ fn total(
 /// Each threat is provoked by numbers that hold it, and by nothing else.
 #[cfg(test)]
 mod tests {
-    use kendall_store::{OperationCounts, OperationPeriod};
+    use kendall_protocols::topology::Part;
+    use kendall_store::{Extent, OperationCounts, OperationPeriod};
 
     use super::*;
     use crate::file::StudyFile;
@@ -411,6 +404,17 @@ mod tests {
         says(&judge(0, 8 * SECOND, 0), "20.0 % spent waiting for a core");
         // Nobody else used the cores: the study crowds itself.
         says(&judge(0, 8 * SECOND, 19 * SECOND), "the machine was full");
+        // The study was started elsewhere: what its host takes away there is nothing of the run.
+        let desk = |sample: HostSample| HostSample { host: "desk".to_owned(), ..sample };
+        let itself =
+            Process { part: Part::study(), host: "desk".to_owned(), ..process(8 * SECOND, SECOND) };
+        let mut elsewhere = Judgement::default();
+        elsewhere.machine(
+            &[desk(host(0, 0)), desk(host(20, 2 * SECOND)), host(0, 0), host(20, 0)],
+            &[itself, process(0, SECOND)],
+            &window(),
+        );
+        assert_eq!(elsewhere, Judgement::default());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kendall_predict::twin::{Spread, Workload};
 use kendall_protocols::snapshot::{WORKER_THREAD, stage};
 use kendall_protocols::topology::{End, Graph, Part, Role};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Measured, Results, Run, StoreError};
+use kendall_store::{Measured, ProcessUse, Results, Run, StoreError};
 use kendall_units::{Seconds, exact_f64, whole_u64};
 
 use crate::signature;
@@ -60,7 +60,7 @@ pub struct RunFacts {
     pub stolen_cores: f64,
     /// Hosts that tiers, links and generators ran on, with their cores; one where nothing says more.
     pub hosts: Vec<(String, u32)>,
-    /// Hosts of each part, by its name; empty where there is one host only.
+    /// Hosts of each part, by its name.
     pub places: BTreeMap<String, BTreeSet<String>>,
     /// Length of the measured window, in s.
     pub measured_s: f64,
@@ -81,6 +81,8 @@ pub struct PartUse {
     pub worker_threads: u32,
     /// Other threads that do work.
     pub other_threads: u32,
+    /// Cores of the hosts that it ran on.
+    pub host_cores: u32,
 }
 
 /// What all instances of a tier said of themselves.
@@ -153,7 +155,6 @@ impl RunFacts {
             .iter()
             .map(|(name, counts)| (name.clone(), exact_f64(counts.completed) / all))
             .collect();
-        let places = places(measured);
         let out: u64 = measured.operations.values().map(|counts| counts.bytes_out).sum();
         let back: u64 = measured.operations.values().map(|counts| counts.bytes_in).sum();
         let time = |p: f64| measured.response_time.quantile(p).map(|ns| exact_f64(ns) / 1e9);
@@ -175,14 +176,10 @@ impl RunFacts {
             bytes: (completed > 0 && out + back > 0)
                 .then(|| Bytes { out: exact_f64(out) / all, back: exact_f64(back) / all }),
             probe_s: measured.run.speed_unit_ns.map(|unit| unit / 1e9),
-            foreign_cores: foreign_cores(measured, &point),
+            foreign_cores: foreign_cores(measured),
             stolen_cores: stolen_cores(measured),
-            hosts: hosts(measured, &places),
-            places: if places.values().flatten().collect::<BTreeSet<_>>().len() > 1 {
-                places
-            } else {
-                BTreeMap::new()
-            },
+            hosts: hosts(measured),
+            places: places(measured),
             measured_s: measured.window.length_s(),
             run: measured.run.clone(),
         }
@@ -213,16 +210,6 @@ impl RunFacts {
         self.hosts.first().filter(|_| self.hosts.len() == 1)
     }
 
-    /// Cores of the hosts that a part ran on.
-    #[must_use]
-    pub fn cores_of(&self, part: &str) -> u32 {
-        let ran_there = |host: &str| match self.places.get(part) {
-            Some(on) => on.contains(host),
-            None => true,
-        };
-        self.hosts.iter().filter(|(host, _)| ran_there(host)).map(|(_, cores)| cores).sum()
-    }
-
     /// The tier that the clients talk to.
     #[must_use]
     pub fn entry(&self) -> Option<&str> {
@@ -233,7 +220,7 @@ impl RunFacts {
 
 /// Processor time that was stolen from the hosts, in cores.
 fn stolen_cores(measured: &Measured) -> f64 {
-    let hosts = measured.hosts.iter().filter(|host| host.length_s > 0.0);
+    let hosts = measured.hosts_in_use().into_iter().filter(|host| host.length_s > 0.0);
     hosts.map(|host| host.cpu_steal_s / host.length_s).sum()
 }
 
@@ -249,27 +236,24 @@ fn places(measured: &Measured) -> BTreeMap<String, BTreeSet<String>> {
     places
 }
 
-/// Hosts that something ran on, with their cores. The machine that the study was started on is
-/// observed too, and is none of them where nothing ran there.
-fn hosts(measured: &Measured, places: &BTreeMap<String, BTreeSet<String>>) -> Vec<(String, u32)> {
-    let ran = |host: &str| places.values().flatten().any(|on| on == host);
-    let known = || measured.hosts.iter().map(|host| (host.host.clone(), host.cores));
-    let ran: Vec<(String, u32)> = known().filter(|(host, _)| ran(host)).collect();
-    if ran.is_empty() {
-        return vec![known().next().unwrap_or_else(|| ("localhost".to_owned(), 1))];
-    }
-    ran
+/// Hosts that something ran on, with their cores.
+fn hosts(measured: &Measured) -> Vec<(String, u32)> {
+    let used = measured.hosts_in_use().into_iter();
+    let used: Vec<_> = used.map(|host| (host.host.clone(), host.cores)).collect();
+    if used.is_empty() { vec![("localhost".to_owned(), 1)] } else { used }
 }
 
-/// Processor time that nobody of the study used, in cores.
-fn foreign_cores(measured: &Measured, point: &OperatingPoint) -> f64 {
-    let busy: f64 = measured
-        .hosts
+/// Processor time that nobody of the study used on the hosts of the system, in cores.
+fn foreign_cores(measured: &Measured) -> f64 {
+    let used = measured.hosts_in_use();
+    let busy: f64 = used
         .iter()
         .filter(|host| host.length_s > 0.0)
         .map(|host| (host.cpu_user_s + host.cpu_system_s) / host.length_s)
         .sum();
-    let known: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+    let there = |host: &str| used.iter().any(|known| known.host == host);
+    let own = measured.processes.iter().filter(|process| there(&process.host));
+    let known: f64 = own.map(ProcessUse::cores_busy).sum();
     (busy - known).max(0.0)
 }
 
@@ -289,6 +273,7 @@ fn uses(point: &OperatingPoint) -> BTreeMap<Part, PartUse> {
             worker_share: worker.filter(|_| all > 0.0).map(|group| group.cpu_cores / all),
             worker_threads: small(worker.map_or(0.0, |group| group.threads)),
             other_threads: small(others).max(1),
+            host_cores: small(process.host_cores),
         };
         (process.part.clone(), used)
     };

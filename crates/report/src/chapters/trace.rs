@@ -209,7 +209,7 @@ const MOST_OVER_TIME: usize = 24;
 
 /// The first run of every configuration over time: drawings, and a table of all.
 fn every(data: &Observations) -> Vec<Block> {
-    let all = || data.configurations.iter().zip(&data.first_runs);
+    let all = || data.configurations.iter().map(|c| (c, &c.first_run));
     let told = |trace: &Overview| trace.periods.len() > 1;
     if data.configurations.len() < 2 || !all().any(|(_, trace)| told(trace)) {
         return Vec::new();
@@ -281,8 +281,8 @@ fn every_table(data: &Observations) -> Table {
             .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
             .column("errors", "Errors", Unit::Count)
             .folded();
-    for (configuration, trace) in data.configurations.iter().zip(&data.first_runs) {
-        for period in &trace.periods {
+    for configuration in &data.configurations {
+        for period in &configuration.first_run.periods {
             table.push(vec![
                 data.name_of(configuration).into(),
                 period.from_s.into(),

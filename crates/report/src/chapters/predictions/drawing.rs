@@ -82,17 +82,14 @@ fn places(fitted: &Fitted, busiest: &RunFacts) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
     for (column, members) in columns.iter().enumerate() {
         for (row, (name, part)) in members.iter().enumerate() {
-            let used = busiest.uses.get(part).copied().unwrap_or_default();
-            let cores = used.cpu_s * busiest.throughput_per_s;
-            let mut lines = vec![
-                name.clone(),
-                format!("{} of CPU a request", number::time(used.cpu_s)),
-                format!(
-                    "{} of {} cores busy",
-                    number::significant(cores, 2),
-                    busiest.cores_of(name)
-                ),
-            ];
+            let mut lines = vec![name.clone()];
+            lines.extend(busiest.uses.get(part).into_iter().flat_map(|used| {
+                let cores = number::significant(used.cpu_s * busiest.throughput_per_s, 2);
+                [
+                    format!("{} of CPU a request", number::time(used.cpu_s)),
+                    format!("{cores} of {} cores busy", used.host_cores),
+                ]
+            }));
             lines.extend(pools(name));
             lines.extend(waits(name).map(|wait| format!("waits {} by itself", number::time(wait))));
             let at = |index: usize, size: f64, gap: f64| MARGIN + exact_f64(index) * (size + gap);
