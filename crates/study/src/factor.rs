@@ -1,6 +1,6 @@
 //! What is varied: a dotted key of the study file, and its levels.
 
-use kendall_store::FactorLevel;
+use kendall_store::{FactorLevel, TUPLE, keys_of};
 use kendall_units::exact_f64;
 use toml::{Table, Value};
 
@@ -35,9 +35,6 @@ pub struct Factor {
 
 /// What a factor is that takes the levels of another.
 const SAME_AS: &str = "same as ";
-
-/// What stands between the keys of a tuple, and between the values of a level that has no name.
-const TUPLE: &str = "+";
 
 impl Factor {
     /// Reads `[factors]`, in the order of the file.
@@ -113,7 +110,7 @@ impl Factor {
             "a list of tuples such as [[{}], …], or names and their tuples, {{ small = [{0}], … }}",
             example.join(", ")
         );
-        if let Some(key) = keys.iter().find(|key| key.is_empty() || key.contains('+')) {
+        if let Some(key) = keys.iter().find(|key| key.is_empty() || key.contains(TUPLE)) {
             let what =
                 format!("`{key}` is no key; write the keys of a tuple with commas between them");
             return Err(section.problem(written, what));
@@ -146,15 +143,13 @@ impl Factor {
 
     /// The keys that its levels set.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let tuple = self.is_tuple();
-        let keys = self.key.split(move |c| tuple && TUPLE.contains(c));
-        keys.chain(self.tied.iter().map(String::as_str))
+        keys_of(&self.key).chain(self.tied.iter().map(String::as_str))
     }
 
     /// A problem with a key that its levels set, reported for the factor.
     pub(crate) fn blamed(&self, problem: Problem) -> Problem {
         let Problem { key, what } = problem;
-        if self.is_tuple() && self.key.split(TUPLE).any(|own| own == key) {
+        if self.is_tuple() && keys_of(&self.key).any(|own| own == key) {
             return Problem { key: self.place(), what: format!("`{key}`: {what}") };
         }
         Problem { key: format!("factors.{key}"), what }

@@ -1,6 +1,10 @@
 //! Which factors the structure shows, and which change what a request costs.
 
-use crate::rows::RunFacts;
+use kendall_protocols::topology::Graph;
+use kendall_store::keys_of;
+use serde_json::Value;
+
+use crate::rows::{RunFacts, graph_level, lookup, number};
 
 /// Keys of the load and the network, which the structure has by itself, whatever the system.
 const OF_THE_LOAD: &[&str] = &[
@@ -51,22 +55,39 @@ pub(crate) fn structural(runs: &[RunFacts]) -> Vec<String> {
             keys.push(level.factor.clone());
         }
     }
+    let shown = |part: &str| {
+        is_of_the_load(part)
+            || runs.iter().all(|facts| shows(&facts.graph, &facts.run.settings, part))
+    };
     keys.retain(|key| {
-        let tuple = key.contains('+');
-        let all = |is: fn(&str) -> bool| key.split('+').all(is);
-        all(is_of_the_load)
-            || changes_the_graph(runs, key)
-                && (!tuple || all(|part| is_of_the_load(part) || is_of_the_graph(part)))
+        if keys_of(key).all(is_of_the_load) {
+            return true;
+        }
+        // With a tuple everything changes at once: a graph that changes does not say whether the cost of a
+        // request does too.
+        let is_tuple = keys_of(key).count() > 1;
+        changes_the_graph(runs, key) && (!is_tuple || keys_of(key).all(shown))
     });
     keys
 }
 
-/// Whether a part of a tuple shows in the graph for certain. With a tuple everything changes at once, so a
-/// graph that changes does not say whether the cost of a request does too.
-fn is_of_the_graph(key: &str) -> bool {
-    const WORDS: &[&str] =
-        &["workers", "connections", "instances", "proxies", "middlewares", "servers"];
-    key.strip_prefix("system.").is_some_and(|word| WORDS.contains(&word))
+/// Whether the value of a key is a number of the graph.
+fn shows(graph: &Graph, settings: &Value, key: &str) -> bool {
+    let asked = lookup(settings, key).and_then(number);
+    let there = level_of(graph, key);
+    asked.zip(there).is_some_and(|(asked, there)| asked.total_cmp(&there).is_eq())
+}
+
+/// What a key of a system is in a graph: of a tier by its name, of a tier that is called so its instances, or
+/// of the tier that the clients talk to.
+fn level_of(graph: &Graph, key: &str) -> Option<f64> {
+    let what = key.strip_prefix("system.")?;
+    if what.starts_with("tiers.") {
+        return graph_level(graph, what);
+    }
+    let called = graph.tiers.iter().find(|node| node.tier == what);
+    let of_entry = || graph_level(graph, &format!("tiers.{}.{what}", graph.entry()?));
+    called.map(|node| f64::from(node.instances)).or_else(of_entry)
 }
 
 fn changes_the_graph(runs: &[RunFacts], key: &str) -> bool {
@@ -76,4 +97,59 @@ fn changes_the_graph(runs: &[RunFacts], key: &str) -> bool {
     };
     runs.iter()
         .any(|one| runs.iter().any(|other| one.graph != other.graph && rest(one) == rest(other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_protocols::topology::{Edge, End, Pool, PoolKind, TierId, TierNode};
+    use serde_json::json;
+
+    use super::*;
+
+    fn graph() -> Graph {
+        let node = |name, instances, pools| TierNode {
+            tier: TierId::fixed(name),
+            kind: String::new(),
+            instances,
+            pools,
+        };
+        let pool = |of, servers| Pool { of, servers };
+        let database = TierId::fixed("database");
+        Graph {
+            tiers: vec![
+                node(
+                    "middlewares",
+                    2,
+                    vec![
+                        pool(PoolKind::Workers, 8),
+                        pool(PoolKind::Connections(database.clone()), 4),
+                    ],
+                ),
+                node("database", 1, Vec::new()),
+            ],
+            edges: vec![
+                Edge { from: End::Clients, link: None, to: TierId::fixed("middlewares") },
+                Edge { from: End::Tier(TierId::fixed("middlewares")), link: None, to: database },
+            ],
+        }
+    }
+
+    /// Of a tuple only what the graph holds as a number shows for certain; a size of messages changes what a
+    /// request costs, whatever else changes with it.
+    #[test]
+    fn a_key_shows_where_its_value_is_a_number_of_the_graph() {
+        let settings = json!({ "system": {
+            "workers": 8, "connections": 4, "middlewares": 2, "batch": 8, "message_size": "8",
+            "tiers": [{ "name": "database", "instances": 1 }],
+        } });
+        let shown = |key: &str| shows(&graph(), &settings, key);
+        for key in ["workers", "connections", "middlewares", "tiers.database.instances"] {
+            assert!(shown(&format!("system.{key}")), "{key}");
+        }
+        for key in ["system.message_size", "system.batch", "system.absent", "workload.clients"] {
+            assert!(!shown(key), "{key}");
+        }
+        let other = json!({ "system": { "workers": 16 } });
+        assert!(!shows(&graph(), &other, "system.workers"));
+    }
 }

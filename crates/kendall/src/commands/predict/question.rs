@@ -2,7 +2,7 @@
 
 use kendall_predict::twin::Workload;
 use kendall_protocols::topology::{Graph, Pool, PoolKind, TierId};
-use kendall_store::{FactorLevel, Results, Run};
+use kendall_store::{FactorLevel, Results, Run, TUPLE};
 use kendall_study::workload::Arrivals;
 use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
@@ -317,7 +317,7 @@ fn level_of_tuple(factor: &Factor, settings: &Settings) -> FactorLevel {
         || FactorLevel {
             factor: factor.key.clone(),
             level: u32::try_from(factor.levels.len()).unwrap_or(u32::MAX),
-            text: texts.join("+"),
+            text: texts.join(TUPLE),
             number: None,
         },
         |at| factor.level(at),

@@ -177,9 +177,7 @@ fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
 fn short_names<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<String> {
     let keys: Vec<&str> = keys.collect();
     let alone = |key: &str| keys.iter().filter(|other| short(other) == short(key)).count() == 1;
-    keys.iter()
-        .map(|key| if alone(key) { short(key).into_owned() } else { (*key).to_owned() })
-        .collect()
+    keys.iter().map(|key| if alone(key) { short(key) } else { (*key).to_owned() }).collect()
 }
 
 /// Caveats in words, most frequent first: a kind a line, with the figures of its first run.
