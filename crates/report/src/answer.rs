@@ -9,7 +9,7 @@ use kendall_observations::{Configuration, Curve, Objective, Observations};
 use kendall_predict::bottleneck::{Bottleneck, bottleneck};
 use kendall_predict::models::beside;
 use kendall_predict::saturation::{Saturation, Shape};
-use kendall_stats::analysis::{Analysis, Term};
+use kendall_stats::analysis::{Analysis, AtOneValue, EffectAtOneValue, Term};
 use kendall_stats::compare::ratio;
 use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
@@ -394,15 +394,23 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
     }
 }
 
-/// The significant effects, or the largest effect of one factor, at one speed of the machine; empty where the
-/// probe of the runs narrows nothing.
+/// The largest significant effect of one factor, or the largest where none is significant, at one speed of the
+/// machine; empty where the probe of the runs narrows nothing, or none of the significant ones.
 fn at_one_speed(analysis: &Analysis) -> String {
     let Some(found) = effects::at_one_speed(analysis) else { return String::new() };
-    let of_one_factor =
-        |term: &&Term| term.factors.len() == 1 && found.effect(&term.name).is_some();
-    let terms = analysis.fit.terms.iter().filter(of_one_factor);
-    let Some(term) = terms.max_by(|a, b| a.share.total_cmp(&b.share)) else { return String::new() };
-    let Some(one) = found.effect(&term.name) else { return String::new() };
+    let there = |term| of_one_factor(found, term);
+    let told = told_effects(analysis);
+    let best = if told.is_empty() {
+        analysis
+            .fit
+            .terms
+            .iter()
+            .filter_map(there)
+            .max_by(|(a, _), (b, _)| a.share.total_cmp(&b.share))
+    } else {
+        told.into_iter().find_map(there)
+    };
+    let Some((term, one)) = best else { return String::new() };
     let effect = Some(one.effect.clone());
     let there = Term { effect, multiplier: one.multiplier.clone(), ..term.clone() };
     format!(
@@ -412,6 +420,15 @@ fn at_one_speed(analysis: &Analysis) -> String {
         effect_in_words(&there).trim_start_matches(','),
         found.narrower
     )
+}
+
+/// The effect of a term of one factor at one speed, where there is one.
+fn of_one_factor<'a>(
+    found: &'a AtOneValue,
+    term: &'a Term,
+) -> Option<(&'a Term, &'a EffectAtOneValue)> {
+    let effect = found.effect(&term.name)?;
+    (term.factors.len() == 1).then_some((term, effect))
 }
 
 /// The effects in a sentence; or why nobody can tell them.
@@ -456,9 +473,8 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
 
 /// One run, with the intervals that its own seconds carry.
 fn by_itself(run: &WithinRun, mean: &Estimate) -> String {
-    let p99 = run.response_time_quantiles_s.iter().find(|one| one.quantile > 0.985);
-    let p99 = p99.map_or_else(String::new, |one| {
-        format!(", the 99th percentile {}", with_interval(&one.value_s, number::time))
+    let p99 = run.quantile(0.99).map_or_else(String::new, |estimate| {
+        format!(", the 99th percentile {}", with_interval(estimate, number::time))
     });
     format!(
         "In its one run it answers {}; a request takes {} on average{p99}. The intervals are of this run: \
@@ -468,8 +484,8 @@ fn by_itself(run: &WithinRun, mean: &Estimate) -> String {
     )
 }
 
-/// One configuration.
-fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
+/// Several runs, with the intervals over them.
+fn over_its_runs(only: &Configuration) -> String {
     let mean = only
         .response_estimate()
         .map_or_else(|| "–".to_owned(), |estimate| with_interval(&estimate, number::time));
@@ -477,6 +493,11 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
         |_| String::new(),
         |estimate| format!(", the 99th percentile {}", with_interval(&estimate, number::time)),
     );
+    format!("It answers {}; a request takes {mean} on average{p99}.", rate_of(only))
+}
+
+/// One configuration.
+fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let unsteady = trace::drifting(data);
     let steady = match unsteady.first() {
         None => String::new(),
@@ -491,9 +512,7 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
         ),
         None => {
             let said = match alone {
-                None => {
-                    format!("It answers {}; a request takes {mean} on average{p99}.", rate_of(only))
-                }
+                None => over_its_runs(only),
                 Some((run, mean)) => by_itself(run, mean),
             };
             format!("{said}{steady}")

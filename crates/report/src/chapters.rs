@@ -22,6 +22,7 @@ mod threats;
 mod tiers;
 pub(crate) mod trace;
 mod usage;
+mod ways;
 
 use crate::document::Section;
 use crate::number;
@@ -105,13 +106,19 @@ struct Drawn<'a> {
     curves: Vec<(usize, &'a Curve)>,
 }
 
+/// The mix of operations of a curve, where mixes are varied.
+fn mix<'a>(data: &'a Observations, curve: &'a Curve) -> Option<&'a str> {
+    const MIX: &str = "workload.mix";
+    let varied = data.factors.iter().any(|factor| factor.key == MIX);
+    let level = data.along(curve).next()?.level(MIX)?;
+    varied.then_some(level.text.as_str())
+}
+
 /// Curves to plot, those of each mix of operations by themselves, with a remark where not all are.
 fn drawn(data: &Observations) -> (Vec<Drawn<'_>>, Option<String>) {
     let mut groups: Vec<Drawn<'_>> = Vec::new();
     for curve in &data.curves {
-        let mix = data.along(curve).next().and_then(|c| c.level("workload.mix"));
-        let of = mix.filter(|_| data.factors.iter().any(|f| f.key == "workload.mix"));
-        let of = of.map_or_else(String::new, |level| format!(", mix {}", level.text));
+        let of = mix(data, curve).map_or_else(String::new, |mix| format!(", mix {mix}"));
         let place = groups.iter().position(|group| group.of == of).unwrap_or_else(|| {
             let key = if groups.is_empty() { String::new() } else { format!("-{}", groups.len()) };
             groups.push(Drawn { of, key, curves: Vec::new() });

@@ -9,6 +9,9 @@ use serde::ser::{SerializeMap as _, SerializeStruct as _, Serializer};
 use crate::number;
 use crate::plot::Plot;
 
+/// Rows that a screen shows at once.
+const LONG: usize = 24;
+
 /// One chapter.
 #[derive(Debug, Clone, Serialize)]
 pub struct Section {
@@ -329,6 +332,12 @@ impl Table {
     pub fn folded(mut self) -> Self {
         self.folded = true;
         self
+    }
+
+    /// Folded where it has more rows than a screen shows.
+    #[must_use]
+    pub fn folded_if_long(self) -> Self {
+        if self.rows.len() > LONG { self.folded() } else { self }
     }
 
     /// As CSV: keys in the first row, estimates as three columns.

@@ -56,14 +56,15 @@ pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", significant(per_second, 4))
 }
 
-/// Status codes with how often each came: `404 (120), 410 (3)`.
+/// Status codes with how often each came, most frequent first: `404 (120), 410 (3)`.
 #[must_use]
 pub(crate) fn statuses<'a>(codes: impl IntoIterator<Item = (&'a u16, &'a u64)>) -> String {
+    let mut codes: Vec<_> = codes.into_iter().collect();
+    codes.sort_by_key(|(code, times)| (std::cmp::Reverse(**times), **code));
     let each = codes
         .into_iter()
         .map(|(code, times)| format!("{code} ({})", fixed(kendall_units::exact_f64(*times), 0)));
-    let codes: Vec<String> = each.collect();
-    if codes.is_empty() { "–".to_owned() } else { codes.join(", ") }
+    each.collect::<Vec<String>>().join(", ")
 }
 
 /// A share as percent, for a sentence: `5 %`, not `5.0 %`.

@@ -10,6 +10,8 @@ mod synthetic;
 
 use std::path::PathBuf;
 
+use kendall_protocols::topology::Part;
+use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord};
 use synthetic::Synthetic;
 
 /// A folder for one test; `KENDALL_REPORT_OUT` names one that is kept, to be looked at.
@@ -33,6 +35,15 @@ fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
         assert!(html.contains(&format!("id=\"{}\"", section.id)), "{}", section.id);
     }
     assert!(html.contains("Throughput against load"));
+    // Full workers at the highest load of the first curve.
+    let mut limits = html.split("so by the utilization law ").skip(1).peekable();
+    assert!(limits.peek().is_some());
+    for left in limits {
+        let percent =
+            left.strip_prefix("at most ").and_then(|left| left.split_once(" % can be gained"));
+        let percent = percent.is_some_and(|(percent, _)| percent.parse::<f64>().is_ok());
+        assert!(percent || left.starts_with("nothing can be gained"), "{left:.60}");
+    }
     for number in [">NaN", "\"NaN", "MNaN", ">inf"] {
         assert!(!html.contains(number), "a number that is none: {number}");
     }
@@ -598,9 +609,191 @@ fn runs_made_once_have_intervals_of_their_own() {
         assert!(row["throughput_per_s"]["interval"].is_null(), "{row}");
     }
 
-    let (twice, _guard) = self::folder("thrice");
-    Synthetic::writes().store(&twice);
-    let (report, _) = kendall_report::write(&twice).unwrap();
+    let (thrice, _guard) = self::folder("thrice");
+    Synthetic::writes().store(&thrice);
+    let (report, _) = kendall_report::write(&thrice).unwrap();
     let mut tables = report.sections.iter().flat_map(|section| section.tables());
     assert!(tables.all(|table| table.id != "within_run"));
+}
+
+/// Seconds that differ by up to 60 requests and by nothing in the mean, and 300 requests of the measured window that
+/// lie in no whole second.
+fn uneven(record: &mut RunRecord) {
+    const APART: [i64; 4] = [60, -60, 20, -20];
+    let rows = record.generators[0].operations.iter_mut();
+    for (number, row) in rows.enumerate() {
+        let mean_s = row.counts.response_time.mean().unwrap() / 1e9;
+        let more = if row.extent == Extent::Measured { 300 } else { APART[number % 4] };
+        row.counts.completed = row.counts.completed.checked_add_signed(more).unwrap();
+        row.counts.response_time = synthetic::times(mean_s, row.counts.completed);
+    }
+}
+
+/// A single run: the number that stands everywhere, with an interval of its own seconds and the doubts of the run.
+#[test]
+fn the_only_run_tells_one_throughput_and_its_seconds_the_interval() {
+    let once = || Synthetic {
+        factors: vec![("workload.clients", vec![150.0])],
+        repetitions: 1,
+        seconds: 22,
+        change: uneven,
+        ..Synthetic::writes()
+    };
+    let (kept, _guard) = folder("once");
+    once().store(&kept);
+    let (report, _) = kendall_report::write(&kept).unwrap();
+    let (alone, all) = (rows(&report, "within_run").remove(0), rows(&report, "configurations"));
+    for key in ["throughput_per_s", "response_time_mean_s", "response_time_p99_s"] {
+        assert_eq!(alone[key]["center"], all[0][key]["center"], "{key}");
+        let end = |end: &str| alone[key]["interval"][end].as_f64().unwrap();
+        let center = alone[key]["center"].as_f64().unwrap();
+        assert!(end("low") <= center && center <= end("high"), "{key}: {alone}");
+        assert!(alone[key]["caveats"].to_string().contains("shared-machine"), "{key}: {alone}");
+    }
+    // Ten batches at least, none of them further from the mean than 60: 2.26 · 60 · √(10/9)/√10.
+    let low = alone["throughput_per_s"]["interval"]["low"].as_f64().unwrap();
+    let half = alone["throughput_per_s"]["center"].as_f64().unwrap() - low;
+    assert!(half > 0.0 && half < 46.0, "{alone}");
+    let answer = report.answer.unwrap().answer;
+    assert!(answer.starts_with("In its one run it answers "), "{answer}");
+    assert!(!answer.contains("no interval"), "{answer}");
+
+    // The seconds of a job are its beginning, its middle and its end.
+    let (kept, _guard) = folder("once-job");
+    let job = |record: &mut RunRecord| {
+        uneven(record);
+        record.generators[0].r#loop = kendall_protocols::load_result::JOB_LOOP.to_owned();
+    };
+    Synthetic { change: job, ..once() }.store(&kept);
+    let (report, _) = kendall_report::write(&kept).unwrap();
+    assert_eq!(rows(&report, "within_run"), Vec::<serde_json::Value>::new());
+    let answer = report.answer.unwrap().answer;
+    assert!(answer.starts_with("The job takes "), "{answer}");
+}
+
+/// Everything ran on `web`. The study was started at `localhost`, which is busy with other things, and whose
+/// hypervisor gives some of it to others.
+fn elsewhere(record: &mut RunRecord) {
+    record.generators.iter_mut().for_each(|one| one.host = "web".to_owned());
+    record.tiers.iter_mut().for_each(|one| one.host = "web".to_owned());
+    record.processes.iter_mut().for_each(|one| one.host = "web".to_owned());
+    let desk = |sample: &HostSample| HostSample {
+        host: "localhost".to_owned(),
+        cpu_user_ns: sample.at_ns / 2 * 3,
+        cpu_idle_ns: sample.at_ns / 4,
+        cpu_steal_ns: sample.at_ns / 4,
+        ..sample.clone()
+    };
+    let desk: Vec<HostSample> = record.hosts.iter().map(desk).collect();
+    record.hosts.iter_mut().for_each(|sample| sample.host = "web".to_owned());
+    let idle = |sample: &HostSample| ProcessSample {
+        at_ns: sample.at_ns,
+        cpu_user_ns: sample.at_ns / 1_000,
+        ..ProcessSample::default()
+    };
+    record.processes.push(Process {
+        part: Part::study(),
+        host: "localhost".to_owned(),
+        samples: desk.iter().map(idle).collect(),
+        ..Process::default()
+    });
+    record.hosts.extend(desk);
+}
+
+/// What else runs on the machine that a study was started on says nothing of a system on another.
+#[test]
+fn the_machine_that_a_study_was_started_on_is_no_host_of_the_system() {
+    let (kept, _guard) = folder("elsewhere");
+    Synthetic { change: elsewhere, ..Synthetic::writes() }.store(&kept);
+    let results = Results::open(&kept).unwrap();
+    let run = results.latest_runs().unwrap().remove(0);
+    let measured = results.measured(run.id).unwrap();
+    let point = kendall_observations::operating_point(&measured);
+    assert_eq!((point.host_cores, point.hosts.len()), (2.0, 0), "one host: {:?}", point.hosts);
+    assert_eq!(point.process(&Part::study()), None);
+    assert_eq!(kendall_predict::bottleneck::disturbing_share(&point), None);
+    let facts = kendall_whatif::RunFacts::of(&measured);
+    assert_eq!(facts.hosts, [("web".to_owned(), 2)]);
+    assert_eq!(facts.uses[&Part::generator()].host_cores, 2);
+    assert!(facts.foreign_cores < 0.01 && facts.stolen_cores == 0.0, "{}", facts.foreign_cores);
+    assert_eq!(facts.disturbed(0.05), None);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+    assert!(!answer.trust.why.contains("other programs"), "{:?}", answer.trust);
+}
+
+/// What a run finds out about another host.
+fn clocks_of_a_host(record: &mut RunRecord) {
+    let run = f64::from(record.run.position);
+    record.run.environment["hosts"] = serde_json::json!({ "web.example.org": {
+        "kernel": "6.1",
+        "clock": { "bound_ns": run, "drift_ppm": run / 7.0 },
+        "longest_silence_s": 0.25 + run / 100.0,
+    } });
+    record.run.environment["ways"] = serde_json::json!([{ "least_s": run }]);
+}
+
+/// Clocks and silences are measured anew in each run; a kernel is not. A host may have dots in its name.
+#[test]
+fn what_is_measured_of_a_host_is_no_change_of_the_environment() {
+    let notes = |name: &str, change: fn(&mut RunRecord)| {
+        let (kept, _guard) = folder(name);
+        let factors = vec![("workload.clients", vec![6.0, 30.0, 54.0])];
+        Synthetic { factors, repetitions: 1, change, ..Synthetic::writes() }.store(&kept);
+        let report = kendall_report::analyze(&kept).unwrap();
+        let threats = report.sections.iter().find(|section| section.id == "threats").unwrap();
+        serde_json::to_string(threats).unwrap()
+    };
+    let same = notes("environment-same", clocks_of_a_host);
+    assert!(!same.contains("The environment changed"), "{same}");
+    let other = notes("environment-other", |record| {
+        clocks_of_a_host(record);
+        let kernel = if record.run.position == 0 { "6.1" } else { "6.2" };
+        record.run.environment["hosts"]["web.example.org"]["kernel"] = kernel.into();
+    });
+    assert!(other.contains("hosts.web.example.org.kernel (6.1, then 6.2)"), "{other}");
+    assert!(!other.contains("silence") && !other.contains("drift"), "{other}");
+}
+
+/// Where the levels of the factor that is told differ in the probe itself there is no effect of it at one speed, and
+/// nothing is said of one that is not told.
+#[test]
+fn at_one_speed_nothing_is_said_of_a_factor_that_is_not_told() {
+    let (kept, _guard) = folder("speed-moved");
+    Synthetic {
+        factors: vec![("system.workers", vec![8.0, 32.0]), ("system.color", vec![1.0, 2.0])],
+        repetitions: 4,
+        spread: 0.1,
+        probe: Some(true),
+        lines: "design = { model = \"additive\" }\n",
+        change: |record| {
+            let few = record.run.factor("system.workers").unwrap().number == Some(8.0);
+            let unit = record.run.speed_unit_ns.unwrap();
+            record.run.speed_unit_ns = Some(if few { 1.2 * unit } else { unit });
+        },
+        ..Synthetic::two_level()
+    }
+    .store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let effects = report.sections.iter().find(|section| section.id == "effects").unwrap();
+    let words = serde_json::to_string(effects).unwrap();
+    assert!(words.contains("There is none for A"), "{words}");
+    let answer = report.answer.unwrap().answer;
+    assert!(answer.contains("workers (") && !answer.contains("color ("), "{answer}");
+    assert!(!answer.contains("At one speed"), "{answer}");
+}
+
+/// Of each mix the fastest curve, as far as there is room, and what is left out is said.
+#[test]
+fn plots_of_models_have_one_limit_whatever_the_number_of_mixes() {
+    let (kept, _guard) = folder("mixes");
+    let clients = (0..4_u32).map(|i| f64::from(6 + 48 * i)).collect();
+    Synthetic {
+        factors: vec![("workload.mix", vec![1.0, 2.0, 3.0, 4.0]), ("workload.clients", clients)],
+        ..Synthetic::writes()
+    }
+    .store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let models = report.sections.iter().find(|section| section.id == "models").unwrap();
+    let words = serde_json::to_string(models).unwrap();
+    assert!(words.contains("Plots show 3 of 4 curves"), "{words}");
 }

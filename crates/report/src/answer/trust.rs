@@ -127,6 +127,7 @@ fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<St
                 .to_owned(),
         );
     }
+    doubts.extend(about.alone().into_iter().flat_map(|run| &run.caveats).map(ToString::to_string));
     match about.throughput_estimate() {
         Some(estimate) if estimate.relative_half_width().is_some_and(|w| w > WIDE) => {
             let width = estimate.relative_half_width().unwrap_or(f64::NAN);

@@ -143,7 +143,7 @@ fn experiment(data: &Observations, value: Value) -> Experiment {
         })
     });
     Experiment {
-        factors: data.factors.iter().map(|factor| short(&factor.key).into_owned()).collect(),
+        factors: data.factors.iter().map(|factor| short(&factor.key)).collect(),
         observations: observations.collect(),
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
             }
         }
     }
-    section.table(if fits.rows.len() > 16 { fits.folded() } else { fits });
+    section.table(fits.folded_if_long());
     Some(section)
 }
 

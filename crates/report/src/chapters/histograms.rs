@@ -94,7 +94,7 @@ fn within(data: &Observations) -> Table {
             table.push(row);
         }
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 /// The maximum of each curve; without curves, each configuration.

@@ -10,9 +10,6 @@ use super::load::{factor_columns, levels};
 use super::load_of;
 use crate::number;
 
-/// Rows above which a table is folded.
-const MANY: usize = 24;
-
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let batches = names(data, counted::BATCH);
     let statements = names(data, counted::STATEMENT);
@@ -50,10 +47,20 @@ fn by_itself(data: &Observations) -> Option<String> {
             "The database by itself was not measured before the first run: {why}."
         ));
     }
-    let of = |clients: &str, key: &str| told[clients][key].as_f64();
-    let (latency, one) =
-        (of("clients_1", "latency_mean_s")?, of("clients_1", "transactions_per_s")?);
-    let (scale, several) = (told["scale"].as_u64()?, of("clients_4", "transactions_per_s")?);
+    let in_words = |run: &serde_json::Value| {
+        let of = |key: &str| run[key].as_f64();
+        let clients = usize::try_from(run["clients"].as_u64()?).ok()?;
+        Some(format!(
+            "{} by {} ({} a second)",
+            number::time(of("latency_mean_s")?),
+            number::count(clients, "client"),
+            number::significant(of("transactions_per_s")?, 3)
+        ))
+    };
+    let runs: Vec<String> = told["runs"].as_array()?.iter().filter_map(in_words).collect();
+    if runs.is_empty() {
+        return Some("What pgbench told before the first run cannot be read.".to_owned());
+    }
     let lowest = data
         .configurations
         .iter()
@@ -68,12 +75,9 @@ fn by_itself(data: &Observations) -> Option<String> {
         )
     });
     Some(format!(
-        "Before the first run pgbench's usual transaction (seven statements, one commit) took {} by one \
-         client ({} a second), and {scale} clients did {} a second: the same PostgreSQL on the same disk, with \
-         no other load.{beside}",
-        number::time(latency),
-        number::significant(one, 3),
-        number::significant(several, 3),
+        "Before the first run pgbench's usual transaction (seven statements, one commit) took {}: the same \
+         PostgreSQL on the same disk, with no other load.{beside}",
+        runs.join(", and "),
     ))
 }
 
@@ -151,43 +155,32 @@ fn exchanges(data: &Observations) -> Table {
         ]);
         table.push(row);
     }
-    if table.rows.len() > MANY { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 fn by_statement(data: &Observations, statements: &[String]) -> Table {
-    let mut table = factor_columns(Table::new("statements", "Statements, by their time"), data)
+    let table = factor_columns(Table::new("statements", "Statements, by their time"), data)
         .column("statement", "Statement", Unit::Text)
         .column("calls_per_s", "Calls (1/s)", Unit::PerSecond)
         .column("rows_per_call", "Rows a call", Unit::Plain(3))
         .column("execution_time_s", "Execution, a call (ms)", Unit::Milliseconds);
-    for configuration in &data.configurations {
-        for name in statements {
-            let key = (counted::STATEMENT, name.as_str());
-            if !configuration.repetitions.iter().any(|r| find(r, key.0, key.1).is_some()) {
-                continue;
-            }
-            let mut row = levels(data, configuration);
-            row.extend([
-                name.as_str().into(),
-                of(configuration, key, |one| one.per_s),
-                of(configuration, key, |one| one.items_per_s / one.per_s),
-                of(configuration, key, |one| one.time_mean_s),
-            ]);
-            table.push(row);
-        }
-    }
-    if table.rows.len() > MANY { table.folded() } else { table }
+    with_rows(table, data, counted::STATEMENT, statements)
 }
 
 fn by_lane(data: &Observations, lanes: &[String]) -> Table {
-    let mut table = factor_columns(Table::new("lanes", "Batches, by what they do"), data)
+    let table = factor_columns(Table::new("lanes", "Batches, by what they do"), data)
         .column("lane", "Batches of", Unit::Text)
         .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
         .column("operations_per_batch", "Operations a batch", Unit::Plain(3))
         .column("batch_time_s", "Exchange, a batch (ms)", Unit::Milliseconds);
+    with_rows(table, data, counted::BATCH, lanes)
+}
+
+/// A row for each of these in each configuration that has it: how often, of how many items, how long.
+fn with_rows(mut table: Table, data: &Observations, kind: &str, names: &[String]) -> Table {
     for configuration in &data.configurations {
-        for name in lanes {
-            let key = (counted::BATCH, name.as_str());
+        for name in names {
+            let key = (kind, name.as_str());
             if !configuration.repetitions.iter().any(|r| find(r, key.0, key.1).is_some()) {
                 continue;
             }
@@ -201,5 +194,5 @@ fn by_lane(data: &Observations, lanes: &[String]) -> Table {
             table.push(row);
         }
     }
-    if table.rows.len() > MANY { table.folded() } else { table }
+    table.folded_if_long()
 }

@@ -80,5 +80,5 @@ fn table(data: &Observations) -> Table {
         ]);
         table.push(row);
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }

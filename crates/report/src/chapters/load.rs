@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
-use kendall_observations::{Configuration, Curve, Distribution, Observations, PERCENTILES, short};
-use kendall_stats::estimate::Estimate;
+use kendall_observations::{
+    Configuration, Curve, Distribution, Observations, PERCENTILES, Variable, short,
+};
+use kendall_stats::estimate::{Estimate, percent};
 
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
@@ -211,14 +213,7 @@ fn table(data: &Observations) -> Table {
     .column("throughput_standard_deviation_per_s", "s.d. of a second", Unit::PerSecond)
     .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
     .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
-    for p in PERCENTILES {
-        let percent = number::significant(p * 100.0, 2);
-        table = table.column(
-            format!("response_time_p{percent}_s"),
-            format!("p{percent} (ms)"),
-            Unit::Milliseconds,
-        );
-    }
+    table = PERCENTILES.into_iter().fold(table, of_percentile);
     table = table.column("miss_rate", "Misses (%)", Unit::Percent).column(
         "error_rate",
         "Errors (%)",
@@ -242,22 +237,26 @@ fn table(data: &Observations) -> Table {
         row.push(Cell::number_or(configuration.counts().error_rate(), "no request"));
         table.push(row);
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
+}
+
+/// A table with a column for a percentile of the response time.
+fn of_percentile(table: Table, quantile: f64) -> Table {
+    let key = Variable::ResponseTimePercentile(quantile).name();
+    table.column(key, format!("p{} (ms)", percent(quantile)), Unit::Milliseconds)
 }
 
 /// What runs that are the only ones of their configurations say of themselves; `None` without any.
 fn alone(data: &Observations) -> Option<Table> {
     let once: Vec<_> = data.configurations.iter().filter_map(|c| Some((c, c.alone()?))).collect();
-    let (_, first) = once.first()?;
+    if once.is_empty() {
+        return None;
+    }
     let title = "Configurations with one run: intervals from its own seconds";
     let mut table = factor_columns(Table::new("within_run", title), data)
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
         .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds);
-    for one in &first.response_time_quantiles_s {
-        let percent = number::significant(one.quantile * 100.0, 2);
-        let (key, title) = (format!("response_time_p{percent}_s"), format!("p{percent} (ms)"));
-        table = table.column(key, title, Unit::Milliseconds);
-    }
+    table = PERCENTILES.into_iter().fold(table, of_percentile);
     // Where there is no interval the reason stands in its place.
     let cell = |estimate: &Estimate| match (estimate.interval, estimate.caveats.first()) {
         (None, Some(why)) => Cell::Empty(why.to_string()),
@@ -267,14 +266,12 @@ fn alone(data: &Observations) -> Option<Table> {
         let mut row = levels(data, configuration);
         row.push(cell(&run.throughput_per_s));
         row.push(run.response_time_mean_s.as_ref().map_or(Cell::Empty("no request".into()), cell));
-        let quantiles = (0..first.response_time_quantiles_s.len()).map(|place| {
-            let one = run.response_time_quantiles_s.get(place);
-            one.map_or(Cell::Empty("no request".into()), |one| cell(&one.value_s))
-        });
-        row.extend(quantiles);
+        row.extend(
+            PERCENTILES.map(|p| run.quantile(p).map_or(Cell::Empty("no request".into()), cell)),
+        );
         table.push(row);
     }
-    Some(if table.rows.len() > 24 { table.folded() } else { table })
+    Some(table.folded_if_long())
 }
 
 /// A percentile of all requests, or why it is refused.
@@ -321,7 +318,7 @@ fn by_operation(data: &Observations) -> Table {
             table.push(row);
         }
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 /// What failed, by operation and kind: a status, a timeout, a broken connection.
@@ -331,7 +328,7 @@ fn errors(data: &Observations) -> Table {
         .column("kind", "Kind", Unit::Text)
         .column("errors", "Requests", Unit::Count)
         .column("share_of_requests", "Of all requests (%)", Unit::Percent)
-        .column("statuses", "Status codes, of the whole load", Unit::Text);
+        .column("statuses_whole_load", "Status codes, of the whole load", Unit::Text);
     for configuration in &data.configurations {
         let statuses = configuration.failed_statuses();
         let mut kinds: BTreeMap<&(String, String), u64> = BTreeMap::new();
@@ -347,24 +344,26 @@ fn errors(data: &Observations) -> Table {
                 kind.as_str().into(),
                 kendall_units::exact_f64(count).into(),
                 Cell::number_or(share, "no request"),
-                codes_of(kind, &statuses).into(),
+                codes_of(kind, &statuses),
             ]);
             table.push(row);
         }
     }
-    if table.rows.len() > 16 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
-/// The codes of a class such as `status_4xx`, most frequent first; windows keep the class alone, so the
-/// codes are those of the whole load.
-fn codes_of(kind: &str, statuses: &BTreeMap<u16, u64>) -> String {
+/// The codes of a class such as `status_4xx`; windows keep the class alone, so the codes are those of the
+/// whole load.
+fn codes_of(kind: &str, statuses: &BTreeMap<u16, u64>) -> Cell {
     let class = kind.strip_prefix("status_").and_then(|rest| rest.strip_suffix("xx"));
     let Some(class) = class.and_then(|class| class.parse::<u16>().ok()) else {
-        return "–".to_owned();
+        return Cell::Empty("no reply with a status code".to_owned());
     };
-    let mut codes: Vec<_> = statuses.iter().filter(|(code, _)| **code / 100 == class).collect();
-    codes.sort_by_key(|(code, count)| (std::cmp::Reverse(**count), **code));
-    number::statuses(codes)
+    let of_class: Vec<_> = statuses.iter().filter(|(code, _)| **code / 100 == class).collect();
+    if of_class.is_empty() {
+        return Cell::Empty("no codes were kept".to_owned());
+    }
+    number::statuses(of_class).into()
 }
 
 #[cfg(test)]
@@ -372,11 +371,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_a_class_stand_most_frequent_first() {
+    fn codes_of_a_class_stand_most_frequent_first_and_none_is_no_text() {
         let statuses = BTreeMap::from([(404, 3), (410, 20), (503, 7)]);
-        assert_eq!(codes_of("status_4xx", &statuses), "410 (20), 404 (3)");
-        assert_eq!(codes_of("status_5xx", &statuses), "503 (7)");
-        assert_eq!(codes_of("status_3xx", &statuses), "–");
-        assert_eq!(codes_of("timeout", &statuses), "–");
+        let told = |kind| match codes_of(kind, &statuses) {
+            Cell::Text(text) => Some(text),
+            _ => None,
+        };
+        assert_eq!(told("status_4xx").unwrap(), "410 (20), 404 (3)");
+        assert_eq!(told("status_5xx").unwrap(), "503 (7)");
+        assert_eq!(told("status_3xx"), None);
+        assert_eq!(told("timeout"), None);
     }
 }

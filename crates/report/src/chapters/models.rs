@@ -4,6 +4,8 @@ mod drawing;
 mod laws;
 mod stations;
 
+use std::collections::BTreeSet;
+
 use kendall_predict::measured::OperatingPoint;
 use kendall_predict::models::{LeftOut, beside};
 use kendall_predict::score::{Comparison, Device, Variable};
@@ -98,7 +100,16 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         section.list(left_out);
     }
     section.table(errors(&compared));
-    for (curve, comparisons) in best_known(data, &compared) {
+    let shown = best_known(data, &compared);
+    if shown.len() < compared.len() {
+        section.text(format!(
+            "Plots show {} of {} curves, those of highest throughput and of different mixes first; the tables hold \
+             all.",
+            shown.len(),
+            compared.len()
+        ));
+    }
+    for (curve, comparisons) in shown {
         for variable in [
             Variable::Throughput,
             Variable::ClientResponseTime,
@@ -158,27 +169,22 @@ fn drawings(section: &mut Section, data: &Observations, compared: &[Of<'_>]) {
     }
 }
 
-/// Curves to plot: those of highest throughput, of each mix of operations at least one.
+/// Curves to plot, the fastest first: of each mix of operations its fastest, and then the others, as far as
+/// there is room.
 fn best_known<'a>(
     data: &Observations,
     compared: &'a [Of<'a>],
 ) -> Vec<(&'a Curve, &'a [Comparison])> {
     let most = |curve: &Curve| data.along(curve).map(|c| c.throughput()).fold(0.0, f64::max);
+    let faster = |a: &(&Curve, _), b: &(&Curve, _)| most(b.0).total_cmp(&most(a.0));
     let mut all: Vec<_> = compared.iter().map(|(curve, list)| (*curve, list.as_slice())).collect();
-    all.sort_by(|a, b| most(b.0).total_cmp(&most(a.0)));
-    let mix = |curve: &Curve| {
-        let level = data.along(curve).next().and_then(|c| c.level("workload.mix"));
-        level.map(|level| level.text.clone())
-    };
-    let mut seen: Vec<Option<String>> = Vec::new();
-    let mut place = 0;
-    all.retain(|(curve, _)| {
-        let first = !seen.contains(&mix(curve));
-        seen.push(mix(curve));
-        place += 1;
-        place <= MOST_PLOTTED || first
-    });
-    all
+    all.sort_by(faster);
+    let mut seen = BTreeSet::new();
+    let (first, more): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(curve, _)| seen.insert(super::mix(data, curve)));
+    let mut shown: Vec<_> = first.into_iter().chain(more).take(MOST_PLOTTED).collect();
+    shown.sort_by(faster);
+    shown
 }
 
 fn ranking(compared: &[Of<'_>]) -> Vec<String> {
@@ -253,7 +259,7 @@ fn errors(compared: &[Of<'_>]) -> Table {
             comparison.bottleneck.clone().unwrap_or_default().into(),
         ]);
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 fn all<'a>(compared: &'a [Of<'a>]) -> impl Iterator<Item = (&'a Curve, &'a Comparison)> {
@@ -388,7 +394,7 @@ fn devices(compared: &[Of<'_>]) -> Table {
             table.push(device_row(curve, comparison, device));
         }
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 fn device_row(curve: &Curve, comparison: &Comparison, device: &Device) -> Vec<Cell> {

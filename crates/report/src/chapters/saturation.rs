@@ -47,7 +47,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         explain(&mut section, &name, configuration, &found);
         rows(&mut resources, &name, &found);
     }
-    section.table(if resources.rows.len() > 16 { resources.folded() } else { resources });
+    section.table(resources.folded_if_long());
     Some(section)
 }
 
@@ -86,8 +86,7 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
             left => format!("at most {}", number::percent(left)),
         };
         format!(
-            "{}: {} busy at the highest load, so by the utilization law at most {left} can be \
-             gained",
+            "{}: {} busy at the highest load, so by the utilization law {left} can be gained",
             full.resource,
             number::percent(full.utilization)
         )

@@ -17,8 +17,7 @@ const MOST_PLOTTED: usize = 6;
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let first = data.searches.first()?;
-    let factor = short(&first.factor);
-    let factor = factor.as_ref();
+    let factor = &short(&first.factor);
     let mut section = Section::new("adaptive", "Maximum found by the adaptive search");
     section.text(format!(
         "The design chose the levels of {factor} itself: it doubled them until throughput stopped \

@@ -9,6 +9,7 @@ use crate::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_observations::Observations;
 
 use super::summary::{factor_names, utc_minutes};
+use super::ways::Probe;
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
@@ -122,8 +123,10 @@ fn hosts(data: &Observations) -> Option<Table> {
 
 /// Round trips between hosts, as they were measured before the first usable run.
 fn ways(data: &Observations) -> Option<Table> {
-    let run = data.runs.iter().find(|run| run.is_usable()).or(data.runs.first())?;
-    let ways = run.environment.get("ways")?.as_array().filter(|ways| !ways.is_empty())?;
+    let ways = super::ways::ways(data);
+    if ways.is_empty() {
+        return None;
+    }
     let mut table = Table::new("ways", "Round trips between hosts, before the first usable run")
         .column("from", "From", Unit::Text)
         .column("to", "To", Unit::Text)
@@ -133,16 +136,18 @@ fn ways(data: &Observations) -> Option<Table> {
         .column("probe_round_trip_s", "64 bytes and back (ms)", Unit::Milliseconds)
         .column("probe_bytes_per_s", "A stream (bytes/s)", Unit::Plain(3));
     for way in ways {
-        let text = |key: &str| way[key].as_str().unwrap_or_default();
-        let time = |key: &str| Cell::number_or(way[key].as_f64(), "not measured");
+        let probed = |value: fn(&Probe) -> f64| match way.probe() {
+            Ok(probe) => Cell::Number(value(&probe)),
+            Err(why) => Cell::Empty(why.to_owned()),
+        };
         table.push(vec![
-            text("from").into(),
-            text("to").into(),
-            text("tier").into(),
-            time("least_s"),
-            time("median_s"),
-            Cell::number_or(way["probe"]["round_trip_p50_s"].as_f64(), "nothing came through"),
-            Cell::number_or(way["probe"]["bytes_per_s"].as_f64(), "nothing came through"),
+            way.from.as_str().into(),
+            way.to.as_str().into(),
+            way.tier.as_str().into(),
+            Cell::number_or(way.least_s, "not measured"),
+            Cell::number_or(way.median_s, "not measured"),
+            probed(|probe| probe.round_trip_p50_s),
+            probed(|probe| probe.bytes_per_s),
         ]);
     }
     Some(table)

@@ -112,20 +112,12 @@ fn generator(section: &mut Section, data: &Observations) {
     }
 }
 
-/// What is measured of the machine and its hosts is never the same twice.
-fn is_measured(item: &str) -> bool {
-    let of_a_host = item.strip_prefix("hosts.").and_then(|rest| rest.split_once('.'));
-    item == "ways"
-        || ["loopback.", "pgbench."].iter().any(|probed| item.starts_with(probed))
-        || of_a_host.is_some_and(|(_, what)| what.starts_with("clock."))
-}
-
 /// A study that went on elsewhere, or after an update, compares what it should not.
 fn environments(section: &mut Section, data: &Observations) {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for run in &data.runs {
         let mut rows = Vec::new();
-        super::setup::flatten("", &run.environment, &mut rows);
+        super::setup::flatten("", &run.stated_environment(), &mut rows);
         for (item, value) in rows {
             let values = seen.entry(item).or_default();
             if !values.contains(&value) {
@@ -135,8 +127,7 @@ fn environments(section: &mut Section, data: &Observations) {
     }
     let changed: Vec<String> = seen
         .into_iter()
-        // What was probed before a session's first run is never the same twice.
-        .filter(|(item, values)| values.len() > 1 && !is_measured(item))
+        .filter(|(_, values)| values.len() > 1)
         .map(|(item, values)| format!("{item} ({})", values.join(", then ")))
         .collect();
     if !changed.is_empty() {

@@ -9,6 +9,7 @@ use kendall_observations::{Configuration, Curve, Observations, PERCENTILES, Repe
 use kendall_predict::measured::TierView;
 
 use super::load::{curves, factor_columns, levels};
+use super::ways::{Way, ways};
 use super::{Drawn, drawn, load_of, time_axis};
 
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
@@ -63,13 +64,11 @@ fn probed_ways(data: &Observations) -> Vec<String> {
     let Some(lowest) = lowest.min_by(|a, b| load_of(data, a).total_cmp(&load_of(data, b))) else {
         return Vec::new();
     };
-    let ways = data.runs.iter().find_map(|run| run.environment.get("ways")?.as_array());
-    let in_words = |way: &serde_json::Value| {
-        let text = |key: &str| way[key].as_str();
-        let of = |key: &str| way["probe"][key].as_f64();
+    let in_words = |way: &Way| {
+        let probe = way.probe().ok()?;
         let tier = lowest.point.first_tier()?;
         let outside = lowest.point.client.response_time_s - tier.view.response_time_s;
-        let beside = if text("tier")? == tier.name {
+        let beside = if way.tier == tier.name {
             format!(
                 " At the lowest load ({}) {} lie outside the tier, which the models take for the network's \
                  delay.",
@@ -80,16 +79,16 @@ fn probed_ways(data: &Observations) -> Vec<String> {
             String::new()
         };
         Some(format!(
-            "From host {} to host {} a round trip of 64 bytes took {} before the first run (99th percentile \
-             {}), and a stream carried {} MB/s.{beside}",
-            text("from")?,
-            text("to")?,
-            number::time(of("round_trip_p50_s")?),
-            number::time(of("round_trip_p99_s")?),
-            number::significant(of("bytes_per_s")? / 1e6, 3),
+            "From host {} to host {} a round trip of 64 bytes took {} before the first usable run (99th \
+             percentile {}), and a stream carried {} MB/s.{beside}",
+            way.from,
+            way.to,
+            number::time(probe.round_trip_p50_s),
+            number::time(probe.round_trip_p99_s),
+            number::significant(probe.bytes_per_s / 1e6, 3),
         ))
     };
-    ways.into_iter().flatten().filter_map(in_words).collect()
+    ways(data).iter().filter_map(in_words).collect()
 }
 
 /// A quantity of the first tier, drawn against the load for every curve.
@@ -254,7 +253,7 @@ fn by_type(data: &Observations) -> Table {
             table.push(row);
         }
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 /// The curve that holds the highest throughput.
@@ -393,5 +392,5 @@ fn table(data: &Observations) -> Table {
         ]);
         table.push(row);
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }

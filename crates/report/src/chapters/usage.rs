@@ -241,7 +241,7 @@ fn processors(data: &Observations, parts: &[Part]) -> Table {
         }
         table.push(row);
     }
-    if table.rows.len() > 24 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 /// What a request takes of each part: processor time, and how often its threads went to sleep.
@@ -292,7 +292,7 @@ fn network(data: &Observations) -> Table {
             table.push(row);
         }
     }
-    if table.rows.len() > 16 { table.folded() } else { table }
+    table.folded_if_long()
 }
 
 /// What each tier counted (hits, misses, errors by kind), and the share of each among them.
@@ -325,5 +325,5 @@ fn outcomes(data: &Observations) -> Table {
             }
         }
     }
-    if table.rows.len() > 16 { table.folded() } else { table }
+    table.folded_if_long()
 }

@@ -18,9 +18,11 @@ use kendall_store::{
 use kendall_units::{exact_f64, whole_u64};
 
 const SECOND: u64 = 1_000_000_000;
-/// Seconds of load, of which the first and the last are cut.
-const SECONDS: u64 = 8;
-const WINDOW: (u64, u64) = (SECOND, 7 * SECOND);
+
+/// The measured window of a load of so many seconds, of which the first and the last are cut.
+fn window(seconds: u64) -> (u64, u64) {
+    (SECOND, (seconds - 1) * SECOND)
+}
 
 /// What to make.
 pub(crate) struct Synthetic {
@@ -44,6 +46,10 @@ pub(crate) struct Synthetic {
     pub(crate) lines: &'static str,
     /// Whether the runs have a speed probe, and whether it sees what they differ by (to a thousandth).
     pub(crate) probe: Option<bool>,
+    /// Seconds of load.
+    pub(crate) seconds: u64,
+    /// What else is made of a run before it is stored.
+    pub(crate) change: fn(&mut RunRecord),
 }
 
 impl Synthetic {
@@ -65,6 +71,8 @@ impl Synthetic {
             others: 0.0025,
             lines: "",
             probe: None,
+            seconds: 8,
+            change: |_| {},
         }
     }
 
@@ -127,6 +135,7 @@ impl Synthetic {
                 if self.chain {
                     chained(&mut record);
                 }
+                (self.change)(&mut record);
                 results.store_run(&record).unwrap();
                 position += 1;
             }
@@ -186,7 +195,7 @@ impl Synthetic {
             text: value.to_string(),
             number: Some(value),
         });
-        let started = 1_795_253_400 * SECOND + u64::from(position) * 10 * SECOND;
+        let started = 1_795_253_400 * SECOND + u64::from(position) * (self.seconds + 2) * SECOND;
         Run {
             id: RunId::default(),
             configuration: u32::try_from(configuration).unwrap(),
@@ -198,7 +207,7 @@ impl Synthetic {
             caveats: vec![Caveat::SharedMachine { cores: 2 }],
             factors: factors.collect(),
             settings: serde_json::json!({
-                "synthetic": { "spread": self.spread, "others": self.others },
+                "synthetic": { "spread": self.spread, "others": self.others, "seconds": self.seconds },
                 "links": {
                     "clients -> proxies": { "delay": "0.5ms" },
                     "proxies -> servers": { "delay": "0.5ms" },
@@ -209,12 +218,12 @@ impl Synthetic {
                 "revision": "none",
             }),
             started_unix_ns: started,
-            ended_unix_ns: started + SECONDS * SECOND,
+            ended_unix_ns: started + self.seconds * SECOND,
             started_ns: 0,
-            ended_ns: SECONDS * SECOND,
+            ended_ns: self.seconds * SECOND,
             measured: Some(MeasuredWindow {
-                from_ns: WINDOW.0,
-                to_ns: WINDOW.1,
+                from_ns: window(self.seconds).0,
+                to_ns: window(self.seconds).1,
                 rule: "1 s cut at either end".to_owned(),
             }),
             purpose: kendall_store::Purpose::Design,
@@ -234,6 +243,7 @@ struct Truth {
     proxies: u32,
     servers: usize,
     workers: u32,
+    seconds: u64,
 }
 
 impl Truth {
@@ -244,6 +254,7 @@ impl Truth {
         let workers = level("system.workers", 32.0);
         let proxies = level("system.proxies", 2.0);
         let servers = level("system.servers", 3.0);
+        let seconds = run.setting("synthetic.seconds").and_then(serde_json::Value::as_u64).unwrap();
         let spread = run.setting("synthetic.spread").and_then(serde_json::Value::as_f64).unwrap();
         let noise = 1.0 + spread * (noise(run.configuration * 31 + run.repetition) - 0.5);
         // Lightly loaded: 1 ms of links, 2 ms of service. A smooth minimum of what clients,
@@ -267,6 +278,7 @@ impl Truth {
             proxies: u32::try_from(whole_u64(proxies)).unwrap(),
             servers: usize::try_from(whole_u64(servers)).unwrap(),
             workers: u32::try_from(whole_u64(workers)).unwrap(),
+            seconds,
         }
     }
 }
@@ -278,7 +290,7 @@ fn noise(number: u32) -> f64 {
 }
 
 /// `count` times around `mean`: half constant, half exponential.
-fn times(mean: f64, count: u64) -> Histogram {
+pub(crate) fn times(mean: f64, count: u64) -> Histogram {
     const STEPS: u32 = 400;
     let mut histogram = Histogram::new();
     for step in 0..STEPS {
@@ -358,20 +370,21 @@ fn generator(truth: &Truth, open: bool) -> Generator {
         }
     };
     let mut operations: Vec<OperationPeriod> =
-        (0..SECONDS).map(|s| period(Extent::Second, s * SECOND, (s + 1) * SECOND)).collect();
-    operations.push(period(Extent::Measured, WINDOW.0, WINDOW.1));
+        (0..truth.seconds).map(|s| period(Extent::Second, s * SECOND, (s + 1) * SECOND)).collect();
+    let (from_ns, to_ns) = window(truth.seconds);
+    operations.push(period(Extent::Measured, from_ns, to_ns));
     Generator {
         host: "localhost".to_owned(),
         protocol: "memcached".to_owned(),
         r#loop: if open { "open" } else { "closed" }.to_owned(),
         arrival_rate_per_s: open.then_some(truth.throughput),
         clients: whole_u64(truth.clients),
-        ended_ns: SECONDS * SECOND,
+        ended_ns: truth.seconds * SECOND,
         lateness: times(0.000_02, 1000),
         threads: vec![GeneratorThread {
             cpu_user_ns: SECOND,
             cpu_system_ns: SECOND,
-            wall_ns: SECONDS * SECOND,
+            wall_ns: truth.seconds * SECOND,
             run_queue_wait_ns: SECOND / 10,
             spun_ns: None,
         }],
@@ -383,7 +396,8 @@ fn generator(truth: &Truth, open: bool) -> Generator {
 fn proxy(truth: &Truth, instance: u32) -> Tier {
     let share = 1.0 / f64::from(truth.proxies);
     let rate = truth.throughput * share;
-    let completions = whole_u64(rate * exact_f64(WINDOW.1 - WINDOW.0) / 1e9);
+    let (from_ns, to_ns) = window(truth.seconds);
+    let completions = whole_u64(rate * exact_f64(to_ns - from_ns) / 1e9);
     let stage = |name: &str, mean: f64| (name.to_owned(), times(mean, completions));
     let level = |mean: f64| Level { mean, maximum: whole_u64(mean * 3.0) };
     let requests = TierRequests {
@@ -405,8 +419,8 @@ fn proxy(truth: &Truth, instance: u32) -> Tier {
     };
     let period = TierPeriod {
         extent: Extent::Measured,
-        from_ns: WINDOW.0,
-        to_ns: WINDOW.1,
+        from_ns,
+        to_ns,
         workers: truth.workers,
         queue_length: level(rate * truth.waiting),
         workers_busy: level(rate * truth.service),
@@ -456,7 +470,7 @@ fn processes(truth: &Truth) -> Vec<Process> {
                     tier => Part { role: Role::Tier, name: tier.to_owned() },
                 },
                 host: "localhost".to_owned(),
-                samples: (0..=SECONDS).map(sample).collect(),
+                samples: (0..=truth.seconds).map(sample).collect(),
                 ..Process::default()
             }
         })
@@ -466,7 +480,7 @@ fn processes(truth: &Truth) -> Vec<Process> {
 fn hosts(truth: &Truth, others: f64) -> Vec<HostSample> {
     let own_us: f64 = CPU_US.iter().map(|(_, us)| us).sum();
     let busy = (own_us * truth.throughput / 1e6 + others).min(2.0);
-    (0..=SECONDS)
+    (0..=truth.seconds)
         .map(|second| {
             let spent = whole_u64(busy * 1e9 * exact_f64(second));
             HostSample {

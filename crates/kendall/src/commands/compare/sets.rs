@@ -309,7 +309,7 @@ impl ResultSet {
         }
         flatten("", &run.settings, &mut self.settings);
         self.settings.retain(|key, _| !self.factors.contains_key(key));
-        flatten("", &run.environment, &mut self.environment);
+        flatten("", &run.stated_environment(), &mut self.environment);
     }
 
     /// All runs of each configuration and metric, in the order in which they are shown.
@@ -384,9 +384,6 @@ const PROGRAM: [&str; 2] = ["kendall_version", "revision"];
 /// The order of the runs may differ.
 const SEED: &str = "seed";
 
-/// What was measured of the machine before the first run is never the same twice.
-const PROBED: [&str; 2] = ["loopback.", "pgbench."];
-
 /// Settings and environments that are not the same. Tables know neither.
 pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Difference> {
     if before.blocks.is_none() || after.blocks.is_none() {
@@ -402,12 +399,7 @@ pub(super) fn differences(before: &ResultSet, after: &ResultSet) -> Vec<Differen
     let mut differences = differing(&before.settings, &after.settings, kind_of_setting);
     differences.retain(|one| !varied(&one.what));
     differences.extend(differing(&before.environment, &after.environment, kind_of_item));
-    let probed = |what: &str| {
-        what == "ways"
-            || (what.starts_with("hosts.") && what.contains(".clock."))
-            || PROBED.iter().any(|start| what.starts_with(start))
-    };
-    differences.retain(|one| one.what != SEED && !probed(&one.what));
+    differences.retain(|one| one.what != SEED);
     differences.sort_by_key(|one| std::cmp::Reverse(one.kind));
     differences
 }
