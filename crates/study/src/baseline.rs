@@ -38,7 +38,7 @@ pub(crate) struct Baseline<'a> {
 }
 
 impl Baseline<'_> {
-    /// `{"seconds": …, "clients_1": {…}, "clients_4": {…}}`, or `{"missing": "why"}`; `None` where the
+    /// `{"seconds": …, "scale": …, "runs": [{"clients": 1, …}, …]}`, or `{"missing": "why"}`; `None` where the
     /// system has no such database, or the user stopped it.
     pub(crate) fn measure(self) -> Option<Json> {
         let tier = self.settings.kind.database?;
@@ -104,16 +104,18 @@ impl Bench<'_> {
     fn all(&mut self, seconds: f64) -> Result<Json, ProcessError> {
         let scale = CLIENTS.to_string();
         self.run("fill", &["--initialize", "--quiet", "--scale", &scale], FILLING)?;
-        let mut told = json!({ "seconds": seconds, "scale": CLIENTS });
+        let mut runs = Vec::new();
         for clients in [1, CLIENTS] {
             let (number, time) = (clients.to_string(), seconds.to_string());
             let arguments =
                 ["--no-vacuum", "--client", &number, "--jobs", &number, "--time", &time];
             let longest = Duration::from_secs_f64(seconds) + FILLING;
             let text = self.run(&format!("clients-{clients}"), &arguments, longest)?;
-            told[format!("clients_{clients}")] = read(&text).unwrap_or(Json::Null);
+            let mut told = read(&text).unwrap_or_else(|| json!({ "unread": text.trim() }));
+            told["clients"] = clients.into();
+            runs.push(told);
         }
-        Ok(told)
+        Ok(json!({ "seconds": seconds, "scale": CLIENTS, "runs": runs }))
     }
 
     /// Runs pgbench to its end, and gives what it printed.
