@@ -4,21 +4,29 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 
+use kendall_protocols::snapshot::TierSnapshot;
 use kendall_testing::Process;
 
 use self::support::kendall;
 
 /// A server that answers at once, stopped when the test ends, and its address.
 fn server() -> (Process, String) {
+    let (server, url, _) = server_with_page();
+    (server, url)
+}
+
+/// The same, with the address of its metrics page.
+fn server_with_page() -> (Process, String, SocketAddr) {
     let (server, ready) = Process::ready(
         kendall()
             .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
             .args(["--workers", "2", "--service", "constant:1ms"])
             .stdout(Stdio::null()),
     );
-    (server, format!("http://{}/", ready.address("listen")))
+    (server, format!("http://{}/", ready.address("listen")), ready.address("metrics"))
 }
 
 fn load(arguments: &[&str]) -> Output {
@@ -49,18 +57,31 @@ fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
     assert!(text.lines().any(|line| line.starts_with("response_time_p99_s,0.0")), "{text}");
 }
 
+/// Requests that a server has answered, by its own count.
+fn answered(metrics: SocketAddr) -> u64 {
+    let page = kendall_testing::page(metrics, "/snapshot").unwrap();
+    let snapshot: TierSnapshot = serde_json::from_str(&page.body).unwrap();
+    snapshot.requests.values().map(|requests| requests.completions).sum()
+}
+
 /// Several URLs are instances of one service: connections take them in turn, and what is no such
 /// instance is refused.
 #[test]
 fn several_urls_are_loaded_in_turn() {
-    let ((_one, one), (_two, two)) = (server(), server());
-    let urls = [&one, &two];
-    let output = load(&[urls[0], urls[1], "-c", "2", "-n", "40", "--quiet", "--format", "json"]);
+    let ((_one, one, page_of_one), (_two, two, page_of_two)) =
+        (server_with_page(), server_with_page());
+    let output = load(&[&one, &two, "-c", "2", "-n", "40", "--quiet", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{json:#}");
-    let text = json.to_string();
-    let address = |url: &str| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    assert!(urls.iter().all(|url| text.contains(&address(url))), "{json:#}");
+    // A server counts an answer after it has sent it.
+    let counts = || (answered(page_of_one), answered(page_of_two));
+    kendall_testing::wait_until("all requests to be counted", || {
+        let (of_one, of_two) = counts();
+        of_one + of_two >= 40
+    });
+    // A connection each, and each has its first request at least.
+    let (of_one, of_two) = counts();
+    assert!(of_one > 0 && of_two > 0 && of_one + of_two == 40, "{of_one} and {of_two}");
     for (other, part) in [
         (format!("{two}else"), "another scheme or path"),
         (two.replacen("http:", "https:", 1), "another scheme or path"),

@@ -68,10 +68,9 @@ fn two_studies_are_joined_and_no_name_is_broken_at_80_columns() {
     };
     // A station of m servers of S does m/S at most: 2 workers of 2 ms more than one of 8 ms.
     assert!(highest(names[0], "2 workers") > highest(names[1], "1 worker"));
-    assert!(
-        highest(names[1], "1 worker") <= 125.0 * 1.1,
-        "8 ms each, counted in windows of a second"
-    );
+    // In a second one server of 8 ms ends 125 and the one that was under way, and the clients' processes may
+    // have left the answers to all three of them lie until then. A mean over runs is no more than the most.
+    assert!(highest(names[1], "1 worker") <= 125.0 + 1.0 + 3.0);
     assert!(out.join("across.html").exists() && out.join("tables/maxima.csv").exists());
 }
 
