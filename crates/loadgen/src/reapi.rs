@@ -381,8 +381,14 @@ impl ReapiClient {
         if self.stock.plan.mix.cold { None } else { self.pick() }
     }
 
-    fn picks(&self, pick: impl Fn(&Self) -> Option<u64>) -> Vec<Option<u64>> {
-        (0..self.stock.plan.batch.max(1)).map(|_| pick(self)).collect()
+    fn picks(&self) -> Vec<Option<u64>> {
+        draw_batch(&mut *self.random.borrow_mut(), &self.stock.plan)
+    }
+
+    /// As [`picks`](Self::picks), for what is asked before anything is built.
+    fn picks_asked(&self) -> Vec<Option<u64>> {
+        let plan = &self.stock.plan;
+        if plan.mix.cold { vec![None; plan.batch.max(1)] } else { self.picks() }
     }
 
     /// A number that no other blob has.
@@ -396,12 +402,12 @@ impl ReapiClient {
         let stock = Arc::clone(&self.stock);
         let (body, expected) = match operation {
             ReapiOperation::FindMissing => {
-                let picks = self.picks(Self::pick_asked);
+                let picks = self.picks_asked();
                 let missing = picks.iter().filter(|pick| pick.is_none()).count();
                 (stock.find_missing(&picks, || self.fresh()), Expected::Missing(missing))
             }
             ReapiOperation::BatchRead => {
-                let picks = self.picks(Self::pick);
+                let picks = self.picks();
                 (stock.batch_read(&picks, || self.fresh()), Expected::Blobs(picks))
             }
             ReapiOperation::BatchUpdate => {
@@ -457,6 +463,19 @@ impl tasks::Client for ReapiClient {
             self.connection.close();
         }
     }
+}
+
+/// What a batch asks for, as the hit ratio has it: no blob twice while the stock has enough, as clients of
+/// the API ask. A proxy answers once for a blob that is named twice.
+fn draw_batch(random: &mut impl rand::Rng, plan: &ReapiPlan) -> Vec<Option<u64>> {
+    let stock = usize::try_from(plan.stock).unwrap_or(usize::MAX);
+    let hits: Vec<bool> = (0..plan.batch.max(1))
+        .map(|_| stock > 0 && unit_interval(random) < plan.hit_ratio)
+        .collect();
+    let count = hits.iter().filter(|hit| **hit).count();
+    let chosen = rand::seq::index::sample(random, stock, count.min(stock));
+    let mut chosen = chosen.into_iter().cycle();
+    hits.iter().map(|hit| if *hit { chosen.next().map(|one| one as u64) } else { None }).collect()
 }
 
 /// The path of an operation's method.
@@ -552,6 +571,27 @@ mod tests {
         assert!(ReapiPlan::parse_size("64").is_err());
         assert!(ReapiPlan::parse_time("exponential:100ms").is_ok());
         assert!(ReapiPlan::parse_time("5").is_err());
+    }
+
+    /// A proxy answers once for a blob that is named twice, so a batch of fewer blobs would count as a full one.
+    #[test]
+    fn a_batch_names_no_blob_twice_while_the_stock_has_enough() {
+        let mut plan = stock::tests::stock().plan;
+        let mut random = stream(1, Purpose::Requests, 0);
+        for (batch, count) in [(3, 5), (50, 50), (50, 1_000), (10, 4)] {
+            (plan.batch, plan.stock) = (batch, count);
+            for ratio in [1.0, 0.5, 0.0] {
+                plan.hit_ratio = ratio;
+                let picks = draw_batch(&mut random, &plan);
+                assert_eq!(picks.len(), batch);
+                let hits: Vec<u64> = picks.into_iter().flatten().collect();
+                let different: std::collections::BTreeSet<u64> = hits.iter().copied().collect();
+                assert!(different.iter().all(|one| *one < count));
+                assert_eq!(different.len() as u64, (hits.len() as u64).min(count), "{plan:?}");
+                assert!(ratio > 0.0 || hits.is_empty());
+                assert!(ratio < 1.0 || hits.len() == batch);
+            }
+        }
     }
 
     /// Two that execute the same action at once would be one execution with two answers.

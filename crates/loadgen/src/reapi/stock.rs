@@ -1,5 +1,6 @@
 //! What the load stores before it begins, and how its requests are written.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use sha2::Digest as _;
 use tokio::task::LocalSet;
 
 use super::call::{Answer, Connection};
-use super::{ReapiLoadError, ReapiOperation, ReapiPlan, action, path};
+use super::{ReapiLoadError, ReapiOperation, ReapiPlan, action, narrow, path};
 use crate::driver::{ErrorKind, Reply};
 use crate::load::LoadPlan;
 use crate::random::{Purpose, Random, stream};
@@ -301,6 +302,8 @@ impl Stock {
         self.check(number, length, &first)
     }
 
+    /// Each blob that was asked for must be answered for. The API sets no order of the answers, and a blob that is
+    /// named twice may be answered for once.
     pub(super) fn check_batch(
         &self,
         messages: &[Bytes],
@@ -309,20 +312,28 @@ impl Stock {
         let [message] = messages else { return Err(ErrorKind::Garbage) };
         let answer = re::BatchReadBlobsResponse::decode(message.clone());
         let answer = answer.map_err(|_| ErrorKind::Garbage)?;
-        if answer.responses.len() != picks.len() {
-            return Err(ErrorKind::Garbage);
-        }
-        let mut reply = Reply::default();
-        for (one, pick) in answer.responses.iter().zip(picks) {
+        let asked: BTreeSet<u64> = picks.iter().copied().flatten().collect();
+        let (mut found, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        for one in &answer.responses {
             if one.status.as_ref().is_some_and(|status| status.code != 0) {
-                reply.misses += 1;
+                refused.insert(&one.digest.as_ref().ok_or(ErrorKind::Garbage)?.hash);
                 continue;
             }
-            let number = pick.ok_or(ErrorKind::WrongValue)?;
+            let first = one.data.first_chunk().ok_or(ErrorKind::WrongValue)?;
+            let number = u64::from_le_bytes(*first);
+            if !asked.contains(&number) {
+                return Err(ErrorKind::WrongValue);
+            }
             self.check(number, one.data.len(), &one.data)?;
-            reply.hits += 1;
+            found.insert(number);
         }
-        Ok(reply)
+        let never_stored = picks.iter().filter(|pick| pick.is_none()).count();
+        if found.len() + refused.len() != asked.len() + never_stored {
+            return Err(ErrorKind::Garbage);
+        }
+        let hits = picks.iter().flatten().filter(|number| found.contains(number)).count();
+        let misses = picks.len() - hits;
+        Ok(Reply { hits: narrow(hits), misses: narrow(misses), ..Reply::default() })
     }
 }
 
@@ -388,17 +399,26 @@ pub(super) mod tests {
         use re::batch_read_blobs_response::Response;
         let stock = stock();
         let there = |number| Response { data: stock.content(number), ..Default::default() };
-        let gone = Response {
+        let gone = |hash: &str| Response {
+            digest: Some(re::Digest { hash: hash.to_owned(), size_bytes: 1000 }),
             status: Some(bazel_remote_apis::google::rpc::Status { code: 5, ..Default::default() }),
             ..Default::default()
         };
-        let batch = |responses: Vec<Response>| {
-            [Bytes::from(re::BatchReadBlobsResponse { responses }.encode_to_vec())]
+        let check = |responses: Vec<Response>, picks: &[Option<u64>]| {
+            let answer = re::BatchReadBlobsResponse { responses }.encode_to_vec();
+            let reply = stock.check_batch(&[Bytes::from(answer)], picks);
+            reply.map(|reply| (reply.hits, reply.misses))
         };
-        let answer = batch(vec![there(1), gone.clone(), gone]);
-        let reply = stock.check_batch(&answer, &[Some(1), None, Some(2)]).unwrap();
-        assert_eq!((reply.hits, reply.misses), (1, 2));
-        let answer = batch(vec![there(1)]);
-        assert_eq!(stock.check_batch(&answer, &[None]), Err(ErrorKind::WrongValue));
+        let picks = [Some(1), None, Some(2)];
+        assert_eq!(check(vec![there(1), gone("a"), gone("b")], &picks), Ok((1, 2)));
+        assert_eq!(check(vec![there(1)], &[None]), Err(ErrorKind::WrongValue));
+        // In another order, and once for what was named twice, as proxies do.
+        assert_eq!(check(vec![there(2), gone("a"), there(1)], &picks), Ok((2, 1)));
+        assert_eq!(check(vec![there(2)], &[Some(2), Some(2)]), Ok((2, 0)));
+        assert_eq!(check(vec![there(2), there(2)], &[Some(2), Some(2)]), Ok((2, 0)));
+        // One that nobody answers for, and one that nobody asked for.
+        assert_eq!(check(vec![there(1), there(2)], &picks), Err(ErrorKind::Garbage));
+        assert_eq!(check(vec![there(1), there(1)], &[Some(1), Some(2)]), Err(ErrorKind::Garbage));
+        assert_eq!(check(vec![there(3)], &[Some(2)]), Err(ErrorKind::WrongValue));
     }
 }
