@@ -140,8 +140,12 @@ impl Slot {
 
     /// Runs one action to its end; `None` when the worker went away.
     fn run(&mut self, order: &Order) -> Result<Option<Ended>, SlotError> {
-        self.stdout.set_len(0)?;
-        self.stderr.set_len(0)?;
+        for log in [&self.stdout, &self.stderr] {
+            // Shortening a file is a write to the disk's journal, also when there is nothing to shorten.
+            if log.metadata()?.len() > 0 {
+                log.set_len(0)?;
+            }
+        }
         let began_ns = self.clock.now_ns();
         let mut command = match self.command(order) {
             Ok(command) => command,
@@ -265,9 +269,9 @@ impl Slot {
     /// Ends everything and waits until it has ended.
     fn end_all(&self) -> io::Result<()> {
         loop {
-            self.kill()?;
             loop {
-                // Orphans come to this process, so the next round finds them.
+                // Orphans come to this process: while one of them lives, it has a child, and the next
+                // round finds them. Mostly there is none, and nothing to kill.
                 match rustix::process::wait(WaitOptions::NOHANG) {
                     Ok(Some(_)) => {}
                     Ok(None) => break,
@@ -275,6 +279,7 @@ impl Slot {
                     Err(error) => return Err(error.into()),
                 }
             }
+            self.kill()?;
             // Some are dying still.
             match rustix::process::wait(WaitOptions::empty()) {
                 Ok(_) | Err(rustix::io::Errno::CHILD | rustix::io::Errno::INTR) => {}
