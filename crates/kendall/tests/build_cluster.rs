@@ -408,6 +408,54 @@ fn equal_actions_run_once_however_many_ask() {
     assert!(metrics.contains("kendall_build_tasks_executing_total 1\n"), "{metrics}");
 }
 
+/// What waits for a slot, and then takes its time, is told in each of its stages.
+#[test]
+fn a_client_hears_of_each_stage_of_an_action_that_takes_its_time() {
+    use re::execution_stage::Value::{Completed, Executing, Queued};
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let job = |text: &str| Job { skip_cache: true, ..Job::shell(text) };
+        let mut first = client.start(&job("sleep 1; echo 1")).await.unwrap();
+        let mut second = client.start(&job("sleep 1; echo 2")).await.unwrap();
+        last(&mut first).await.unwrap();
+        let mut stages = Vec::new();
+        while let Some(operation) = second.message().await.unwrap() {
+            stages.push(stage(&operation));
+        }
+        assert_eq!(stages, [Queued, Executing, Completed].map(|stage| stage as i32));
+    });
+}
+
+/// Requests between the tiers are most of what a small action costs above its process.
+#[test]
+fn an_action_costs_two_requests_of_the_cache() {
+    let cluster = Cluster::start(1, 1, &[]);
+    let asked = || {
+        let name = "kendall_cache_operation_duration_seconds_count{";
+        let page = cluster.cache.page("/metrics");
+        let counts = page.lines().filter_map(|line| line.strip_prefix(name));
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let job = Job { skip_cache: true, ..Job::shell("true") };
+        let action = client.prepare(&job).await;
+        let before = asked();
+        for _ in 0..3 {
+            let request = re::ExecuteRequest {
+                action_digest: Some(action.clone()),
+                skip_cache_lookup: true,
+                ..re::ExecuteRequest::default()
+            };
+            let mut stream = client.execution.clone().execute(request).await.unwrap().into_inner();
+            assert_eq!(last(&mut stream).await.unwrap().result.unwrap().exit_code, 0);
+        }
+        // The action with its command is read, and its result is stored.
+        assert_eq!(asked() - before, 3 * 2);
+    });
+}
+
 #[test]
 fn a_worker_that_is_asked_to_stop_ends_what_it_runs_first() {
     let mut cluster = Cluster::start(1, 1, &[]);

@@ -4,9 +4,15 @@
 mod bazel_support;
 mod cluster_support;
 
+use std::time::Duration;
+
 use bazel_support::Workspace;
 use cluster_support::{Client, Server, blob, block_on, cas, digest, result_of, wait_until};
 use kendall_build_cluster::digest::Digest;
+use kendall_build_cluster::remote::Remote;
+use kendall_build_cluster::wire::re;
+use kendall_tier::Clock;
+use prost::Message as _;
 use tonic::Code;
 
 /// Caches behind a front.
@@ -97,6 +103,27 @@ fn every_blob_is_on_one_cache_and_the_front_has_all() {
         let absent: Vec<Digest> = (90..100).map(|n| digest(&blob(n, 900))).collect();
         assert_eq!(client.missing(&absent).await.unwrap(), 10);
         assert_eq!(client.read(&absent[0]).await.unwrap_err().code(), Code::NotFound);
+    });
+}
+
+/// What only Kendall's caches answer, a front does not: a scheduler asks it for the command by itself.
+#[test]
+fn an_action_is_read_through_a_front_too() {
+    let cluster = Cluster::start(2, &[]);
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        let command = blob(1, 900);
+        let command_digest = Some(digest(&command).to_wire());
+        let action = re::Action { command_digest, ..re::Action::default() }.encode_to_vec();
+        let named = digest(&action);
+        client.put(&command).await.unwrap();
+        client.put(&action).await.unwrap();
+        let address: std::net::SocketAddr = cluster.front.address.parse().unwrap();
+        let remote = Remote::new(address, Duration::from_secs(10), Clock::monotonic());
+        for _ in 0..2 {
+            let read = remote.read_action("", named).await.unwrap();
+            assert_eq!(read.into_iter().collect::<Vec<_>>(), [(named, action.clone())]);
+        }
     });
 }
 

@@ -5,11 +5,15 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hyper::http::uri::PathAndQuery;
 use kendall_tier::Clock;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
 
 use crate::digest::{Digest, Function};
 use crate::peer::{Calls, Peer};
@@ -31,6 +35,9 @@ const PIECE_BYTES: usize = 256 << 10;
 /// First and longest wait before a call is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A method of Kendall's caches: `BatchReadBlobs` of actions, which are answered with their commands.
+pub(crate) const ACTIONS: &str = "/kendall.cache.v1.Actions/BatchRead";
 
 /// What the cache could not do.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +68,57 @@ pub struct Remote {
     storage: ContentAddressableStorageClient<Calls>,
     results: ActionCacheClient<Calls>,
     streams: ByteStreamClient<Calls>,
+    actions: tonic::client::Grpc<Calls>,
+    /// The cache does not know the method.
+    no_actions: Arc<AtomicBool>,
     clock: Clock,
     patience: Duration,
+}
+
+/// Blobs that a cache answered for, and those that it does not have.
+#[derive(Debug, Default)]
+struct Read {
+    found: HashMap<Digest, Vec<u8>>,
+    missing: Vec<Digest>,
+}
+
+impl Read {
+    fn add(
+        &mut self,
+        function: Function,
+        answer: re::BatchReadBlobsResponse,
+    ) -> Result<(), RemoteError> {
+        for one in answer.responses {
+            let digest = Digest::required(function, one.digest.as_ref());
+            let digest = digest.map_err(Status::from)?;
+            let code = one.status.as_ref().map_or(0, |status| status.code);
+            match Code::from_i32(code) {
+                Code::Ok if digest.names(&one.data) => {
+                    self.found.insert(digest, one.data);
+                }
+                Code::Ok => return Err(RemoteError::Wrong(digest)),
+                Code::NotFound => self.missing.push(digest),
+                code => {
+                    let words = one.status.map(|status| status.message).unwrap_or_default();
+                    return Err(Status::new(code, words).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was asked for, and what came with it.
+    fn whole(mut self, asked: &[Digest]) -> Result<HashMap<Digest, Vec<u8>>, RemoteError> {
+        // What was neither sent nor refused is missing too.
+        self.missing.extend(asked.iter().filter(|digest| !self.found.contains_key(digest)));
+        self.missing.sort_unstable();
+        self.missing.dedup();
+        if self.missing.is_empty() {
+            Ok(self.found)
+        } else {
+            Err(RemoteError::Missing(self.missing))
+        }
+    }
 }
 
 /// Waits.
@@ -83,7 +139,10 @@ impl Remote {
                 .max_encoding_message_size(MESSAGE_BYTES),
             results: ActionCacheClient::new(channel.clone())
                 .max_decoding_message_size(MESSAGE_BYTES),
-            streams: ByteStreamClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
+            streams: ByteStreamClient::new(channel.clone())
+                .max_decoding_message_size(MESSAGE_BYTES),
+            actions: tonic::client::Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES),
+            no_actions: Arc::default(),
             clock,
             patience,
         }
@@ -148,44 +207,58 @@ impl Remote {
         instance: &str,
         digests: &[Digest],
     ) -> Result<HashMap<Digest, Vec<u8>>, RemoteError> {
-        let mut found = HashMap::with_capacity(digests.len());
-        let mut missing = Vec::new();
+        let mut read = Read::default();
         for some in batches(digests, |digest| digest.size) {
-            let function = function_of(some);
-            let request = re::BatchReadBlobsRequest {
-                instance_name: instance.to_owned(),
-                digests: some.iter().map(Digest::to_wire).collect(),
-                acceptable_compressors: Vec::new(),
-                digest_function: function.to_wire(),
-            };
+            let request = batch(instance, some);
             let answer = self
                 .call(|| {
                     let (mut storage, request) = (self.storage.clone(), request.clone());
                     async move { storage.batch_read_blobs(request).await }
                 })
                 .await?;
-            for one in answer.into_inner().responses {
-                let digest = Digest::required(function, one.digest.as_ref());
-                let digest = digest.map_err(Status::from)?;
-                let code = one.status.as_ref().map_or(0, |status| status.code);
-                match Code::from_i32(code) {
-                    Code::Ok if digest.names(&one.data) => {
-                        found.insert(digest, one.data);
-                    }
-                    Code::Ok => return Err(RemoteError::Wrong(digest)),
-                    Code::NotFound => missing.push(digest),
-                    code => {
-                        let words = one.status.map(|status| status.message).unwrap_or_default();
-                        return Err(Status::new(code, words).into());
-                    }
+            read.add(function_of(some), answer.into_inner())?;
+        }
+        read.whole(digests)
+    }
+
+    /// An action, and its command if the cache has it and sends both at once.
+    ///
+    /// # Errors
+    /// [`RemoteError::Missing`] when the action is not there.
+    pub async fn read_action(
+        &self,
+        instance: &str,
+        action: Digest,
+    ) -> Result<HashMap<Digest, Vec<u8>>, RemoteError> {
+        let asked = [action];
+        if self.no_actions.load(Ordering::Relaxed) {
+            return self.read(instance, &asked).await;
+        }
+        let request = batch(instance, &asked);
+        let answer: Result<tonic::Response<re::BatchReadBlobsResponse>, Status> = self
+            .call(|| {
+                let (mut actions, request) = (self.actions.clone(), request.clone());
+                async move {
+                    let ready = actions.ready().await;
+                    ready.map_err(|error| Status::unavailable(error.to_string()))?;
+                    let (path, codec) = (PathAndQuery::from_static(ACTIONS), ProstCodec::default());
+                    actions.unary(tonic::Request::new(request), path, codec).await
                 }
+            })
+            .await;
+        match answer {
+            Err(status) if status.code() == Code::Unimplemented => {
+                self.no_actions.store(true, Ordering::Relaxed);
+                self.read(instance, &asked).await
+            }
+            answer => {
+                let mut read = Read::default();
+                read.add(action.function, answer?.into_inner())?;
+                // Who needs the command asks for it, and hears then that it is missing.
+                read.missing.retain(|digest| *digest == action);
+                read.whole(&asked)
             }
         }
-        // What was neither sent nor refused is missing too.
-        missing.extend(digests.iter().filter(|digest| !found.contains_key(digest)));
-        missing.sort_unstable();
-        missing.dedup();
-        if missing.is_empty() { Ok(found) } else { Err(RemoteError::Missing(missing)) }
     }
 
     /// A blob into a new file.
@@ -380,6 +453,15 @@ fn passing(code: Code) -> bool {
             | Code::Aborted
             | Code::DeadlineExceeded
     )
+}
+
+fn batch(instance: &str, digests: &[Digest]) -> re::BatchReadBlobsRequest {
+    re::BatchReadBlobsRequest {
+        instance_name: instance.to_owned(),
+        digests: digests.iter().map(Digest::to_wire).collect(),
+        acceptable_compressors: Vec::new(),
+        digest_function: function_of(digests).to_wire(),
+    }
 }
 
 fn function_of(digests: &[Digest]) -> Function {

@@ -6,6 +6,7 @@ mod support;
 
 use kendall_build_cluster::digest::{Digest, Function};
 use kendall_build_cluster::listen::Tokens;
+use kendall_build_cluster::remote::{Remote, RemoteError};
 use kendall_build_cluster::wire::asset::fetch_client::FetchClient;
 use kendall_build_cluster::wire::asset::push_client::PushClient;
 use kendall_build_cluster::wire::asset::{FetchBlobRequest, PushBlobRequest, Qualifier};
@@ -16,6 +17,11 @@ use kendall_tier::Clock;
 use prost::Message as _;
 use support::{block_on, client, content, options, start};
 use tonic::Code;
+
+/// The cache as a scheduler sees it.
+fn remote(address: std::net::SocketAddr) -> Remote {
+    Remote::new(address, std::time::Duration::from_secs(10), Clock::monotonic())
+}
 
 #[test]
 fn blobs_put_in_batches_are_found_and_read_with_both_functions() {
@@ -40,6 +46,45 @@ fn blobs_put_in_batches_are_found_and_read_with_both_functions() {
             assert_eq!(read[5], Err(Code::NotFound as i32));
             let longer = Digest { size: digests[2].size + 1, ..digests[2] };
             assert_eq!(client.missing(&[longer]).await.len(), 1, "another size, another blob");
+        }
+    });
+    cache.stop();
+}
+
+/// A scheduler asks once for an action and its command. A cache of another kind does not know how.
+#[test]
+fn an_action_is_read_with_its_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let mut client = client(cache.address()).await;
+        let remote = remote(cache.address());
+        for function in Function::ALL {
+            let made = |command: &[u8]| {
+                let digest = function.digest(command);
+                let command_digest = Some(digest.to_wire());
+                let action = re::Action { command_digest, ..Default::default() };
+                (digest, action.encode_to_vec())
+            };
+            let command = content(3, 5000);
+            let (named, action) = made(&command);
+            let digest = function.digest(&action);
+            let missing = remote.read_action("", digest).await;
+            assert!(matches!(missing, Err(RemoteError::Missing(all)) if all == [digest]));
+            client.put(function, &[action.clone()]).await;
+            // A result that is in the cache needs the action alone.
+            let read = remote.read_action("", digest).await.unwrap();
+            assert_eq!(read.into_values().collect::<Vec<_>>(), [action.clone()]);
+            client.put(function, &[command.clone()]).await;
+            let read = remote.read_action("", digest).await.unwrap();
+            assert_eq!((read.len(), &read[&digest], &read[&named]), (2, &action, &command));
+            // What is no action comes alone, and so does one with a command that is read in pieces.
+            let (_, large) = made(&vec![0; 2 << 20]);
+            for alone in [b"\xff\xff no message".to_vec(), large] {
+                client.put(function, &[alone.clone()]).await;
+                let read = remote.read_action("", function.digest(&alone)).await.unwrap();
+                assert_eq!(read.into_values().collect::<Vec<_>>(), [alone]);
+            }
         }
     });
     cache.stop();

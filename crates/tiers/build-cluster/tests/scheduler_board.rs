@@ -460,7 +460,10 @@ impl World {
                 }
                 Effect::Queued { .. } => self.queued += 1,
                 Effect::Started { .. } | Effect::Dropped => self.queued -= 1,
-                Effect::Ended | Effect::Completed { .. } | Effect::Changed(_) => {}
+                Effect::Ended
+                | Effect::Completed { .. }
+                | Effect::Began(_)
+                | Effect::Changed(_) => {}
                 Effect::Forgotten(id) => {
                     assert!(!self.watched.contains(&id), "forgotten while somebody watches");
                     self.operations.retain(|known| *known != id);

@@ -1,9 +1,11 @@
 //! Blobs in batches: which are missing, many at once in, many at once out.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use hyper::Response;
 use tonic::{Code, Status};
 
 use super::grpc;
+use super::instances::Partition;
 use super::proto::{self, Fields, Value};
 use super::service::{self, Answered, Call, blob};
 use super::store::{Content, Kind};
@@ -176,52 +178,112 @@ fn field_bytes(length: usize) -> usize {
     1 + proto::varint_bytes(length as u64) + length
 }
 
-/// `BatchReadBlobs`.
-pub(crate) fn batch_read(call: &Call, message: &Bytes) -> Answered {
-    let (instance, function) = addressed(message, 4)?;
-    let partition = call.partition(instance)?;
-    let zstd = accepts_zstd(message)?;
-    let moment = partition.store.moment();
-    let mut wanted = Vec::new();
-    let mut total = 0_u64;
-    for field in Fields(message) {
-        let (2, Value::Bytes(bytes)) = field? else { continue };
-        let digest = proto::digest(function, bytes)?;
-        total = total.saturating_add(digest.size);
-        wanted.push((digest, bytes));
+/// The answer to a batch that is read, as it grows.
+struct Reading<'a> {
+    call: &'a Call,
+    partition: Partition<'a>,
+    moment: u64,
+    zstd: bool,
+    answer: BytesMut,
+    hits: u64,
+    misses: u64,
+}
+
+impl<'a> Reading<'a> {
+    /// An answer without a blob, and what is asked for: digests, and as they were written.
+    fn begin(call: &'a Call, message: &'a Bytes) -> Result<(Self, Asked<'a>), Status> {
+        let (instance, function) = addressed(message, 4)?;
+        let partition = call.partition(instance)?;
+        let zstd = accepts_zstd(message)?;
+        let moment = partition.store.moment();
+        let mut asked = Asked::new();
+        let mut total = 0_u64;
+        for field in Fields(message) {
+            let (2, Value::Bytes(bytes)) = field? else { continue };
+            let digest = proto::digest(function, bytes)?;
+            total = total.saturating_add(digest.size);
+            asked.push((digest, bytes));
+        }
+        if total > BATCH_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "{total} bytes are asked for, and a batch holds {BATCH_BYTES}; read large blobs by \
+                 ByteStream"
+            )));
+        }
+        let room = usize::try_from(total).unwrap_or(ANSWER_BYTES);
+        let answer = grpc::message(room + asked.len() * 96);
+        Ok((Self { call, partition, moment, zstd, answer, hits: 0, misses: 0 }, asked))
     }
-    if total > BATCH_BYTES {
-        return Err(Status::invalid_argument(format!(
-            "{total} bytes are asked for, and a batch holds {BATCH_BYTES}; read large blobs by \
-             ByteStream"
-        )));
-    }
-    let (mut hits, mut misses) = (0, 0);
-    let room = usize::try_from(total).unwrap_or(ANSWER_BYTES);
-    let mut answer = grpc::message(room + wanted.len() * 96);
-    for (digest, wire) in wanted {
+
+    /// Answers for a blob; its bytes and whether they are zstd, if it is there.
+    fn add(&mut self, digest: &Digest, wire: &[u8]) -> Option<(Bytes, bool)> {
         let found = if digest.is_empty() {
             Ok(Some((Bytes::new(), false)))
         } else {
-            fetch(&partition, &digest, moment, zstd)
+            fetch(&self.partition, digest, self.moment, self.zstd)
         };
         match found {
             Ok(Some((data, encoded))) => {
-                hits += 1;
-                call.shared().metrics.sized(Kind::Blob, false, digest.size);
-                put_blob(&mut answer, wire, &data, encoded);
+                self.hits += 1;
+                self.call.shared().metrics.sized(Kind::Blob, false, digest.size);
+                put_blob(&mut self.answer, wire, &data, encoded);
+                Some((data, encoded))
             }
             Ok(None) => {
-                misses += 1;
+                self.misses += 1;
                 let status = Status::new(Code::NotFound, "the blob is not here");
-                put_missing(&mut answer, wire, &status);
+                put_missing(&mut self.answer, wire, &status);
+                None
             }
-            Err(status) => put_missing(&mut answer, wire, &status),
+            Err(status) => {
+                put_missing(&mut self.answer, wire, &status);
+                None
+            }
         }
     }
-    call.found(Kind::Blob, hits, misses);
-    call.bytes(0, answer.len() as u64);
-    Ok(grpc::unary(answer))
+
+    fn end(self) -> Response<grpc::Answer> {
+        self.call.found(Kind::Blob, self.hits, self.misses);
+        self.call.bytes(0, self.answer.len() as u64);
+        grpc::unary(self.answer)
+    }
+}
+
+type Asked<'a> = Vec<(Digest, &'a [u8])>;
+
+/// `BatchReadBlobs`.
+pub(crate) fn batch_read(call: &Call, message: &Bytes) -> Answered {
+    let (mut reading, asked) = Reading::begin(call, message)?;
+    for (digest, wire) in asked {
+        reading.add(&digest, wire);
+    }
+    Ok(reading.end())
+}
+
+/// As `BatchReadBlobs`, of actions: each is followed by its command, so that a scheduler asks once for both.
+pub(crate) fn read_actions(call: &Call, message: &Bytes) -> Answered {
+    let (mut reading, asked) = Reading::begin(call, message)?;
+    reading.zstd = false;
+    for (digest, wire) in asked {
+        let Some((action, _)) = reading.add(&digest, wire) else { continue };
+        if let Some((command, wire)) = command_of(digest.function, &action) {
+            reading.add(&command, wire);
+        }
+    }
+    Ok(reading.end())
+}
+
+/// The digest of an action's command, unless it is no digest or a command that is not read in one piece.
+pub(crate) fn command_of(function: Function, action: &[u8]) -> Option<(Digest, &[u8])> {
+    let mut wire = None;
+    for field in Fields(action) {
+        if let (1, Value::Bytes(bytes)) = field.ok()? {
+            wire = Some(bytes);
+        }
+    }
+    let wire = wire?;
+    let command = proto::digest(function, wire).ok()?;
+    (command.size <= crate::remote::SMALL_BYTES).then_some((command, wire))
 }
 
 /// Whether the client takes zstd.
@@ -240,7 +302,7 @@ fn accepts_zstd(message: &Bytes) -> Result<bool, Status> {
 
 /// A blob's bytes, and whether they are zstd.
 fn fetch(
-    partition: &super::instances::Partition<'_>,
+    partition: &Partition<'_>,
     digest: &Digest,
     moment: u64,
     zstd: bool,
@@ -276,7 +338,7 @@ fn put_missing(out: &mut BytesMut, wire: &[u8], status: &Status) {
 
 /// A blob that is read as a message of the library, such as a directory; `None` when it is missing.
 pub(crate) fn parsed<M: prost::Message + Default>(
-    partition: &super::instances::Partition<'_>,
+    partition: &Partition<'_>,
     digest: &Digest,
     moment: u64,
 ) -> Result<Option<M>, Status> {

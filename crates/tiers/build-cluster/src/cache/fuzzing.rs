@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::proto::{self, Fields};
 use super::resource::Resource;
-use super::results;
+use super::{blobs, results};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 
@@ -21,6 +21,7 @@ pub fn message(bytes: &[u8]) {
         }
         // Refused or not: it ends.
         results::readable(function, bytes).unwrap_or_default();
+        blobs::command_of(function, bytes);
     }
 }
 

@@ -233,6 +233,7 @@ fn method(path: &str) -> Option<(Operation, Served)> {
         return Some((operation, Served::Unary(unary)));
     }
     Some(match path {
+        crate::remote::ACTIONS => (Operation::BatchRead, Served::Unary(blobs::read_actions)),
         "/google.bytestream.ByteStream/Read" => (Operation::GetBlob, Served::Read),
         "/google.bytestream.ByteStream/Write" => (Operation::PutBlob, Served::Write),
         "/google.bytestream.ByteStream/QueryWriteStatus" => {

@@ -180,7 +180,9 @@ pub enum Effect<P> {
         /// Which.
         lease: LeaseId,
     },
-    /// An operation reached another stage: its watchers must read it.
+    /// An operation's action was given to a worker: its watchers read it some time later.
+    Began(OperationId),
+    /// An operation ended: its watchers must read it.
     Changed(OperationId),
     /// An operation is forgotten.
     Forgotten(OperationId),
@@ -567,7 +569,7 @@ impl<P, R> Board<P, R> {
         }
         self.effects.push(Effect::Started { waited_ns: now_ns.saturating_sub(queued_ns) });
         self.effects.push(Effect::Start { worker, lease, payload, queued_ns });
-        self.effects.extend(operations.into_iter().map(Effect::Changed));
+        self.effects.extend(operations.into_iter().map(Effect::Began));
     }
 
     /// A task takes over what a worker is at already.
@@ -582,6 +584,6 @@ impl<P, R> Board<P, R> {
         task.attempts += 1;
         self.shares.begins(task.place.invocation, now_ns);
         self.effects.push(Effect::Started { waited_ns: 0 });
-        self.effects.extend(task.operations.iter().copied().map(Effect::Changed));
+        self.effects.extend(task.operations.iter().copied().map(Effect::Began));
     }
 }

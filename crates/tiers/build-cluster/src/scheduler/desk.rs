@@ -41,6 +41,8 @@ struct State {
     watchers: HashMap<OperationId, watch::Sender<()>>,
     streams: HashMap<WorkerId, (u64, mpsc::Sender<FromScheduler>)>,
     next_stream: u64,
+    /// Operations whose actions began: their clients hear of it at the next tick, unless it ended by then.
+    began: Vec<OperationId>,
     report: Report,
 }
 
@@ -66,6 +68,7 @@ impl Desk {
             watchers: HashMap::new(),
             streams: HashMap::new(),
             next_stream: 0,
+            began: Vec::new(),
             report,
         };
         Self { state: Mutex::new(state), clock, session }
@@ -129,6 +132,10 @@ impl Desk {
 
     pub(super) fn tick(&self) {
         self.change(|board, now_ns| board.tick(now_ns));
+        let mut state = self.state();
+        for id in std::mem::take(&mut state.began) {
+            state.wake(id);
+        }
     }
 
     /// A worker registers; messages for it come out of the receiver.
@@ -232,11 +239,9 @@ impl State {
                         let stop = Stop { lease: lease.0 };
                         self.tell(worker, from_scheduler::Message::Stop(stop), now_ns);
                     }
-                    Effect::Changed(id) => {
-                        if let Some(watcher) = self.watchers.get(&id) {
-                            watcher.send_replace(());
-                        }
-                    }
+                    // A message more for each action, and mostly a stage that is over when it arrives.
+                    Effect::Began(id) => self.began.push(id),
+                    Effect::Changed(id) => self.wake(id),
                     Effect::Forgotten(id) => {
                         self.watchers.remove(&id);
                     }
@@ -250,6 +255,13 @@ impl State {
         }
         let totals = self.board.totals();
         self.report.levels(&totals, now_ns);
+    }
+
+    /// Has the watchers of an operation look at it.
+    fn wake(&self, id: OperationId) {
+        if let Some(watcher) = self.watchers.get(&id) {
+            watcher.send_replace(());
+        }
     }
 
     /// Sends a worker a message. One that does not take its messages is as good as gone: it comes

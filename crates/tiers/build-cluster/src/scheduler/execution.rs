@@ -1,5 +1,6 @@
 //! The services that clients call: Execution and Operations.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +66,26 @@ struct Asked {
     command_bytes: Vec<u8>,
 }
 
+/// An action, and blobs that came with it.
+struct Found {
+    action: re::Action,
+    bytes: Vec<u8>,
+    blobs: HashMap<Digest, Vec<u8>>,
+}
+
+/// Whether there is anything to read of a message; one that no answer holds is refused.
+fn in_one_piece(digest: Digest, what: &str) -> Result<bool, Status> {
+    if digest.size > MESSAGE_BYTES {
+        let words = format!("the {what} is longer than {MESSAGE_BYTES} bytes");
+        return Err(Status::invalid_argument(words));
+    }
+    Ok(!digest.is_empty())
+}
+
+fn malformed(what: &str) -> Status {
+    Status::invalid_argument(format!("the {what} is malformed"))
+}
+
 impl Service {
     pub(super) fn new(desk: Arc<Desk>, remote: Remote, limits: ActionLimits) -> Self {
         let cacheable = Arc::new(Mutex::new(LruCache::new(REMEMBERED)));
@@ -86,47 +107,51 @@ impl Service {
         };
         let cacheable = match known {
             Some(cacheable) => cacheable,
-            None => {
-                let (action, _) = self.action(instance, digest).await?;
-                !action.do_not_cache
-            }
+            None => !self.action(instance, digest).await?.action.do_not_cache,
         };
         Ok(cacheable.then_some(result))
     }
 
-    async fn action(
+    /// An action, what it is made from, and its command where the cache sent that too.
+    async fn action(&self, instance: &str, digest: Digest) -> Result<Found, Status> {
+        const WHAT: &str = "action";
+        let mut blobs = if in_one_piece(digest, WHAT)? {
+            self.remote.read_action(instance, digest).await.map_err(refused)?
+        } else {
+            HashMap::new()
+        };
+        let bytes = blobs.remove(&digest).unwrap_or_default();
+        let action = re::Action::decode(bytes.as_slice()).map_err(|_| malformed(WHAT))?;
+        let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
+        cacheable.put(digest, !action.do_not_cache);
+        Ok(Found { action, bytes, blobs })
+    }
+
+    async fn command(
         &self,
         instance: &str,
         digest: Digest,
-    ) -> Result<(re::Action, Vec<u8>), Status> {
-        let bytes = self.message(instance, digest, "action").await?;
-        let action = re::Action::decode(bytes.as_slice())
-            .map_err(|_| Status::invalid_argument("the action is malformed"))?;
-        let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
-        cacheable.put(digest, !action.do_not_cache);
-        Ok((action, bytes))
-    }
-
-    async fn message(&self, instance: &str, digest: Digest, what: &str) -> Result<Vec<u8>, Status> {
-        if digest.size > MESSAGE_BYTES {
-            let words = format!("the {what} is longer than {MESSAGE_BYTES} bytes");
-            return Err(Status::invalid_argument(words));
-        }
-        if digest.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut read = self.remote.read(instance, &[digest]).await.map_err(refused)?;
-        read.remove(&digest).ok_or_else(|| status::missing(&[digest]))
+        mut blobs: HashMap<Digest, Vec<u8>>,
+    ) -> Result<(re::Command, Vec<u8>), Status> {
+        const WHAT: &str = "command";
+        let bytes = if !in_one_piece(digest, WHAT)? {
+            Vec::new()
+        } else if let Some(bytes) = blobs.remove(&digest) {
+            bytes
+        } else {
+            let mut read = self.remote.read(instance, &[digest]).await.map_err(refused)?;
+            read.remove(&digest).ok_or_else(|| status::missing(&[digest]))?
+        };
+        let command = re::Command::decode(bytes.as_slice()).map_err(|_| malformed(WHAT))?;
+        Ok((command, bytes))
     }
 
     async fn read(&self, instance: String, digest: Digest) -> Result<Asked, Status> {
-        let (action, action_bytes) = self.action(&instance, digest).await?;
+        let Found { action, bytes: action_bytes, blobs } = self.action(&instance, digest).await?;
         let command = Digest::required(digest.function, action.command_digest.as_ref())?;
         // Named here, where the client waits for the answer; its content is the worker's matter.
         Digest::required(digest.function, action.input_root_digest.as_ref())?;
-        let command_bytes = self.message(&instance, command, "command").await?;
-        let command = re::Command::decode(command_bytes.as_slice())
-            .map_err(|_| Status::invalid_argument("the command is malformed"))?;
+        let (command, command_bytes) = self.command(&instance, command, blobs).await?;
         Ok(Asked { instance, digest, action, action_bytes, command, command_bytes })
     }
 

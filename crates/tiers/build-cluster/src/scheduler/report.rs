@@ -224,6 +224,7 @@ impl Report {
             }
             Effect::Start { .. }
             | Effect::Stop { .. }
+            | Effect::Began(_)
             | Effect::Changed(_)
             | Effect::Forgotten(_)
             | Effect::Ended => {}
