@@ -233,14 +233,18 @@ fn instances(measured: &Measured) -> Vec<Instance> {
 }
 
 /// Batches are each instance's own; of the database all instances tell the same, so the first that tells
-/// is taken.
+/// is taken, over the time from its first to its last look.
 fn counted(measured: &Measured) -> Vec<Counted> {
     let mut sums: BTreeMap<(&str, &str), (f64, f64, f64)> = BTreeMap::new();
     let mut told_by: BTreeMap<&str, u32> = BTreeMap::new();
     let stations = measured.tiers.iter().filter(|tier| point::is_station(tier));
     for tier in stations.filter(|tier| tier.period.length_s() > 0.0) {
-        let length_s = tier.period.length_s();
-        for one in &tier.period.counted {
+        let look = tier.period.counted.iter().find(|one| one.kind == counted::LOOK);
+        for one in tier.period.counted.iter().filter(|one| one.kind != counted::LOOK) {
+            let length_s = match look {
+                Some(look) if one.kind != counted::BATCH => exact_f64(look.time_ns) / 1e9,
+                _ => tier.period.length_s(),
+            };
             let first = *told_by.entry(&one.kind).or_insert(tier.instance);
             if one.kind != counted::BATCH && first != tier.instance {
                 continue;

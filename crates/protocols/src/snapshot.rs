@@ -62,7 +62,7 @@ pub struct TierSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spun_ns: Option<u64>,
     /// What takes time beside the stages of requests and is known by its sum alone, such as statements
-    /// of a database; empty where a tier has none, or could not ask just now.
+    /// of a database; empty where a tier has none, or where another instance tells it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<CountedTime>,
 }
@@ -84,13 +84,19 @@ pub struct CountedTime {
 
 /// Kinds of [`CountedTime`].
 pub mod counted {
-    /// A statement as the database counts it: calls, rows, execution inside the database.
+    /// A statement of requests as the database counts it: calls, rows, execution inside the database.
     pub const STATEMENT: &str = "statement";
+    /// A statement that no request waits for, such as housekeeping, counted likewise.
+    pub const ASIDE: &str = "aside";
     /// What the database writes to its log and flushes to the disk.
     pub const LOG: &str = "log";
     /// Requests that one worker serves together, by what they do: batches, their operations, and the
     /// time from sending them to the backend until its last answer.
     pub const BATCH: &str = "batch";
+    /// Looks at what the database counts ([`STATEMENT`], [`ASIDE`], [`LOG`]), which are older than the
+    /// snapshot: how many there were, and as the time the moment of the last one. The difference of
+    /// two is the time that differences of those kinds are about.
+    pub const LOOK: &str = "look";
 }
 
 impl Versioned for TierSnapshot {

@@ -106,6 +106,22 @@ impl Results {
         Ok(runs)
     }
 
+    /// What runs ran on, each that was stored once, the newest first.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn environments(&self) -> Result<Vec<serde_json::Value>, StoreError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT description FROM environments ORDER BY id DESC")?;
+        let mut rows = statement.query([])?;
+        let mut environments = Vec::new();
+        while let Some(row) = rows.next()? {
+            environments.push(json(row, 0)?);
+        }
+        Ok(environments)
+    }
+
     /// The last attempt at each planned run, ordered by configuration and repetition.
     ///
     /// # Errors

@@ -2,17 +2,20 @@
 //! client and by several. It owes nothing to the tiers and loads of the study, and says how fast this
 //! PostgreSQL on this disk is at all.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
 use crate::clock::monotonic_ns;
-use crate::hosts::Machines;
+use crate::hosts::{At, Machines};
 use crate::instance::{Instance, Launch, ProcessError};
+use crate::observe::secret;
 use crate::place::Starter;
 use crate::settings::Settings;
 
+/// Where the environment of a run has what was measured.
+pub(crate) const BASELINE: &str = "pgbench";
 /// Clients of the second run, and branches of the tables: with fewer branches than clients they would
 /// wait for each other's rows.
 const CLIENTS: u32 = 4;
@@ -23,9 +26,6 @@ const ROLE: &str = "kendall";
 /// Filling takes about a second; nobody waits longer for it than this.
 const FILLING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
-/// Where distributions keep PostgreSQL's programs, one folder a version.
-const PLACES: &[&str] =
-    &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
 
 /// What is needed to start the database.
 pub(crate) struct Baseline<'a> {
@@ -42,27 +42,22 @@ impl Baseline<'_> {
     /// system has no such database, or the user stopped it.
     pub(crate) fn measure(self) -> Option<Json> {
         let tier = self.settings.kind.database?;
-        if !self.settings.placement.used().is_empty() {
+        if self.settings.placement.at(tier, 0) != At::Here {
             return Some(missing("the database is on another host"));
         }
-        let Some(program) = program() else {
-            return Some(missing(
-                "pgbench is not installed (Debian: in the server's package; with others postgresql-contrib)",
-            ));
-        };
-        match self.of(tier, &program) {
+        match self.of(tier) {
             Ok(measured) => Some(measured),
             Err(ProcessError::Interrupted) => None,
             Err(error) => Some(missing(&error.to_string())),
         }
     }
 
-    fn of(self, tier: &str, program: &Path) -> Result<Json, ProcessError> {
+    fn of(self, tier: &str) -> Result<Json, ProcessError> {
         let mut settings = self.settings.clone();
         settings.topology.tiers.retain(|one| one.name == *tier);
         settings.topology.entry = tier.to_owned();
         settings.links.clear();
-        let secret = format!("{:x}", monotonic_ns());
+        let secret = secret()?;
         let mut running = Starter {
             machines: &mut *self.machines,
             settings: &settings,
@@ -72,18 +67,26 @@ impl Baseline<'_> {
             interrupted: self.interrupted,
         }
         .start()?;
-        let address = running.members.first().map(|member| member.address.clone());
-        let address = address.unwrap_or_default();
+        let database = running.members.first().expect("the only tier was started");
+        let address = database.address.clone();
+        // Of the server that was started, not of another one that is installed as well.
+        let program = database.programs.as_ref().map(|folder| Path::new(folder).join("pgbench"));
         let seconds = (self.settings.measure.duration.get() / 10.0).clamp(1.0, SECONDS).round();
-        let mut bench = Bench {
-            machines: &mut *self.machines,
-            program,
-            address: &address,
-            secret: &secret,
-            folder: self.folder,
-            interrupted: self.interrupted,
+        let measured = match program.filter(|program| program.is_file()) {
+            Some(program) => Bench {
+                machines: &mut *self.machines,
+                program: &program,
+                address: &address,
+                secret: &secret,
+                folder: self.folder,
+                interrupted: self.interrupted,
+            }
+            .all(seconds),
+            None => Ok(missing(
+                "pgbench is not installed beside the server (Debian: in the server's package; with others \
+                 postgresql-contrib)",
+            )),
         };
-        let measured = bench.all(seconds);
         // Gone meanwhile, it would be the reason.
         let alive = running.check_alive();
         running.stop(self.machines);
@@ -111,9 +114,10 @@ impl Bench<'_> {
                 ["--no-vacuum", "--client", &number, "--jobs", &number, "--time", &time];
             let longest = Duration::from_secs_f64(seconds) + FILLING;
             let text = self.run(&format!("clients-{clients}"), &arguments, longest)?;
-            let mut told = read(&text).unwrap_or_else(|| json!({ "unread": text.trim() }));
-            told["clients"] = clients.into();
-            runs.push(told);
+            let Some(read) = read(&text) else {
+                return Ok(missing("what pgbench printed cannot be read"));
+            };
+            told[format!("clients_{clients}")] = read;
         }
         Ok(json!({ "seconds": seconds, "scale": CLIENTS, "runs": runs }))
     }
@@ -125,7 +129,7 @@ impl Bench<'_> {
         arguments: &[&str],
         longest: Duration,
     ) -> Result<String, ProcessError> {
-        let (host, port) = self.address.rsplit_once(':').unwrap_or((self.address, "5432"));
+        let (host, port) = self.address.rsplit_once(':').expect("its ready line has HOST:PORT");
         let mut command = vec![self.program.display().to_string()];
         command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         for argument in ["--host", host, "--port", port, "--username", ROLE, ROLE] {
@@ -173,26 +177,12 @@ fn missing(why: &str) -> Json {
     json!({ "missing": why })
 }
 
-/// The newest pgbench.
-fn program() -> Option<PathBuf> {
-    let mut found: Vec<(u32, PathBuf)> = PLACES
-        .iter()
-        .filter_map(|place| std::fs::read_dir(place).ok())
-        .flatten()
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let version = entry.file_name().to_str()?.trim_start_matches("pgsql-").parse().ok()?;
-            Some((version, entry.path().join("bin/pgbench")))
-        })
-        .filter(|(_, program)| program.is_file())
-        .collect();
-    found.sort();
-    let in_path = || {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut folders = std::env::split_paths(&path);
-        folders.find_map(|folder| Some(folder.join("pgbench")).filter(|program| program.is_file()))
-    };
-    found.pop().map(|(_, program)| program).or_else(in_path)
+/// What was measured in the newest of these environments, if it was on the same machine since its last
+/// start: what was missing then may be there now.
+pub(crate) fn known(environments: &[Json], now: &Json) -> Option<Json> {
+    let same = |then: &&Json| ["machine", "boot_id"].iter().all(|key| then[key] == now[key]);
+    let mut told = environments.iter().filter(same).filter_map(|then| then.get(BASELINE));
+    told.find(|told| told.get("missing").is_none()).cloned()
 }
 
 /// `{"transactions_per_s": …, "latency_mean_s": …, "transactions": …}` of what pgbench prints.
@@ -228,5 +218,22 @@ mod tests {
         let with_all = "number of transactions actually processed: 10/10\nlatency average = 2 ms\ntps = 5 (x)\n";
         assert_eq!(read(with_all).unwrap()["transactions"], 10.0);
         assert_eq!(read("pgbench: error: connection refused"), None);
+    }
+
+    #[test]
+    fn only_what_was_measured_on_this_machine_since_its_start_is_taken_over() {
+        let on =
+            |boot: &str, told: Json| json!({ "machine": "a", "boot_id": boot, BASELINE: told });
+        let now = json!({ "machine": "a", "boot_id": "2" });
+        let measured = |tps: u32| json!({ "clients_1": { "transactions_per_s": tps } });
+        let before = [
+            on("2", missing("pgbench is not installed")),
+            on("2", measured(7)),
+            on("2", measured(6)),
+            on("1", measured(5)),
+        ];
+        assert_eq!(known(&before, &now), Some(measured(7)));
+        assert_eq!(known(&before[..1], &now), None);
+        assert_eq!(known(&before[3..], &now), None, "the machine was started anew");
     }
 }

@@ -24,6 +24,7 @@ pub(crate) use carry::hex;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;
+use connection::PROMPT;
 #[cfg(test)]
 pub(crate) use connection::Pipe;
 pub(crate) use connection::{Connection, HostError, Ticket};
@@ -328,26 +329,42 @@ impl Machines {
 
     /// What the way from one host to another does by itself, once a session: as `crate::probe` tells it;
     /// none where nothing comes through, such as a port that a wall keeps shut.
-    pub(crate) fn probe(&mut self, from: At, to: At) -> Option<serde_json::Value> {
+    pub(crate) fn probe(
+        &mut self,
+        (from, to): (At, At),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Option<serde_json::Value> {
         if let Some(known) = self.probed.get(&(from, to)) {
             return known.clone();
         }
-        let probed = self.probe_once(from, to);
-        self.probed.insert((from, to), probed.clone());
+        let probed = self.probe_once((from, to), interrupted);
+        if !interrupted() {
+            self.probed.insert((from, to), probed.clone());
+        }
         probed
     }
 
-    fn probe_once(&self, from: At, to: At) -> Option<serde_json::Value> {
+    fn probe_once(
+        &self,
+        (from, to): (At, At),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Option<serde_json::Value> {
         let address = self.address(to);
+        let longest = PROMPT;
         let port: u16 = match self.agent(to).ok()? {
             None => crate::probe::serve(&address).ok()?,
-            Some(agent) => agent.ask(What::ServeProbe { address: address.clone() }).ok()?,
+            Some(agent) => {
+                let ticket = agent.send(What::ServeProbe { address: address.clone() });
+                agent.wait(ticket, longest, interrupted).ok()?
+            }
         };
-        let host = if address.contains(':') { format!("[{address}]") } else { address };
-        let target = format!("{host}:{port}");
+        let target = format!("{address}:{port}");
         match self.agent(from).ok()? {
             None => crate::probe::to(&target),
-            Some(agent) => agent.ask(What::Probe { address: target }).ok()?,
+            Some(agent) => {
+                let ticket = agent.send(What::Probe { address: target });
+                agent.wait(ticket, longest, interrupted).ok()?
+            }
         }
     }
 

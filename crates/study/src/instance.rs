@@ -317,6 +317,9 @@ impl Drop for Instance {
 pub(crate) struct Announced {
     pub(crate) listen: Vec<String>,
     pub(crate) metrics: Option<String>,
+    /// The folder of its programs, where it says so.
+    #[serde(default)]
+    pub(crate) programs: Option<String>,
 }
 
 /// Waits until an instance may be used, and returns where it listens.
@@ -336,7 +339,9 @@ pub(crate) fn wait_ready(
                 port_file(&folder, &wanted.host)
             })?
         }
-        AddressFrom::Chosen => Announced { listen: vec![wanted.chosen.clone()], metrics: None },
+        AddressFrom::Chosen => {
+            Announced { listen: vec![wanted.chosen.clone()], ..Announced::default() }
+        }
     };
     let address = announced.listen.first().cloned().unwrap_or_default();
     match &wanted.ready {
@@ -384,7 +389,8 @@ fn ready_line(folder: &Path) -> Option<Announced> {
             .map(|(_, value)| value.to_owned())
             .collect::<Vec<_>>()
     };
-    Some(Announced { listen: values("listen"), metrics: values("metrics").into_iter().next() })
+    let one = |key: &str| values(key).into_iter().next();
+    Some(Announced { listen: values("listen"), metrics: one("metrics"), programs: one("programs") })
 }
 
 /// `TCP INET: PORT` in the file that memcached writes.
@@ -392,7 +398,7 @@ fn port_file(folder: &Path, host: &str) -> Option<Announced> {
     let text = std::fs::read_to_string(folder.join("port")).ok()?;
     let line = text.split_inclusive('\n').find(|line| line.starts_with("TCP INET:"))?;
     let port = line.strip_suffix('\n')?.rsplit(' ').next()?;
-    Some(Announced { listen: vec![format!("{host}:{port}")], metrics: None })
+    Some(Announced { listen: vec![format!("{host}:{port}")], ..Announced::default() })
 }
 
 /// A port of this address that nobody listens on now.
@@ -448,7 +454,10 @@ mod tests {
             |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("log", "ready tier=link listen=127.0.0.1:1");
         assert_eq!(ready_line(folder.path()), None);
-        write("log", "note\nready tier=link listen=a:1 listen=b:2 metrics=c:3 pid=4\nmore\n");
+        write(
+            "log",
+            "note\nready tier=link listen=a:1 listen=b:2 metrics=c:3 programs=/d pid=4\nmore\n",
+        );
         let found = ready_line(folder.path()).unwrap();
         assert_eq!(found.listen, ["a:1", "b:2"]);
         assert_eq!(found.metrics.as_deref(), Some("c:3"));

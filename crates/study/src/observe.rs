@@ -132,10 +132,7 @@ pub(crate) struct Observer<'a> {
 impl Observer<'_> {
     /// The whole run. Whatever happens, nothing that it started is left.
     pub(crate) fn run(mut self) -> Result<Observed, RunError> {
-        let secret = secret().map_err(|source| ProcessError::Spawn {
-            name: "a secret for the tiers".to_owned(),
-            source,
-        })?;
+        let secret = secret()?;
         let wanted = self.settings.placement.used();
         self.machines.connect(&wanted, self.interrupted).map_err(ProcessError::from)?;
         self.machines.begin_clocks().map_err(ProcessError::from)?;
@@ -178,7 +175,7 @@ impl Observer<'_> {
                 match self.machines.round_trips(at, address) {
                     Some(times) => {
                         let mut way = Way::new(ends, &to, address, times);
-                        way.probe = self.machines.probe(at, there);
+                        way.probe = self.machines.probe((at, there), self.interrupted);
                         ways.push(way);
                     }
                     None => tracing::debug!(?ends, address, "no round trip was measured"),
@@ -392,9 +389,14 @@ impl Observer<'_> {
 }
 
 /// Letters and digits that cannot be guessed: passwords must not follow from a seed.
-fn secret() -> std::io::Result<String> {
+pub(crate) fn secret() -> Result<String, ProcessError> {
     let mut bytes = [0; 16];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(|source| ProcessError::Spawn {
+            name: "a secret for the tiers".to_owned(),
+            source,
+        })?;
     Ok(hex(&bytes))
 }
 
@@ -519,11 +521,7 @@ impl Watch {
         for index in 0..self.agents.len() {
             self.ask(index);
         }
-        for member in self.members.iter_mut().filter(|member| member.host == LOCALHOST) {
-            let Some(metrics) = &member.metrics else { continue };
-            let body = http::snapshot(metrics);
-            member.take_in(body.map(|body| serde_json::from_slice(&body)));
-        }
+        // The pages last: one that takes long must not make these come late.
         let here = self.processes.iter_mut().filter(|(_, process)| process.host == LOCALHOST);
         for (accounting, process) in here {
             let found = match process.part.role {
@@ -533,6 +531,11 @@ impl Watch {
             add(process, found);
         }
         self.hosts.extend(sample::host(LOCALHOST));
+        for member in self.members.iter_mut().filter(|member| member.host == LOCALHOST) {
+            let Some(metrics) = &member.metrics else { continue };
+            let body = http::snapshot(metrics);
+            member.take_in(body.map(|body| serde_json::from_slice(&body)));
+        }
     }
 
     /// Asks an agent, unless it has not answered the last question.

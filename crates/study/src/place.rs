@@ -32,6 +32,8 @@ pub(crate) struct Member {
     pub(crate) number: u32,
     pub(crate) address: String,
     pub(crate) metrics: Option<String>,
+    /// The folder of its programs, where it says so.
+    pub(crate) programs: Option<String>,
     pub(crate) accounting: Accounting,
     /// `None` where it runs already.
     pub(crate) process: Option<Runner>,
@@ -121,6 +123,7 @@ impl Starter<'_> {
                         number,
                         address: instance.address.clone(),
                         metrics: instance.metrics.clone(),
+                        programs: None,
                         accounting: instance.accounting.clone(),
                         process: None,
                         stop: StopSignal::Terminate,
@@ -309,6 +312,7 @@ fn member(
         number,
         address: announced.listen.first().cloned().unwrap_or_default(),
         metrics: announced.metrics,
+        programs: announced.programs,
         accounting: Accounting::Process(process.pid()),
         process: Some(process),
         stop: started.stop,

@@ -16,7 +16,8 @@ const MESSAGE: usize = 64;
 /// Round trips at most, and the time that they may take together.
 const ROUND_TRIPS: usize = 2_000;
 const LONGEST_NS: u64 = 300_000_000;
-/// Bytes that are streamed, piece by piece, at most for as long.
+/// Bytes that are streamed, piece by piece, at most for as long. Who receives them counts: what was written may wait
+/// in the sender's kernel, on a slow way for longer than anybody does.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 256;
 /// Nobody waits longer for the other end.
@@ -87,9 +88,21 @@ fn answer(listener: &TcpListener) -> Result<()> {
         stream.write_all(&message)?;
     }
     let mut piece = vec![0_u8; PIECE];
+    // The clock starts when the first bytes have come.
+    let mut more = stream.read(&mut piece)? > 0;
+    let (began, mut bytes) = (monotonic_ns(), 0_u64);
+    while more && monotonic_ns() - began < LONGEST_NS {
+        let read = stream.read(&mut piece)?;
+        bytes += u64::try_from(read).unwrap_or(0);
+        more = read > 0;
+    }
+    let length_ns = monotonic_ns() - began;
+    message[..8].copy_from_slice(&bytes.to_le_bytes());
+    message[8..16].copy_from_slice(&length_ns.to_le_bytes());
+    stream.write_all(&message)?;
+    // Until the other end has read that: closed with bytes unread, the connection would be cut.
     while stream.read(&mut piece)? > 0 {}
-    // The end of the stream is answered, so that the sender's clock stops when all has come.
-    stream.write_all(&message)
+    Ok(())
 }
 
 /// Round trips in ns, and bytes a second.
@@ -107,19 +120,26 @@ fn ask(address: SocketAddr) -> Result<(Vec<u64>, f64)> {
     }
     message[0] = 1;
     stream.write_all(&message)?;
+    stream.set_write_timeout(Some(Duration::from_nanos(LONGEST_NS)))?;
     let piece = vec![1_u8; PIECE];
-    let (began, mut bytes) = (monotonic_ns(), 0_usize);
-    for _ in 0..PIECES {
-        stream.write_all(&piece)?;
-        bytes += piece.len();
-        if monotonic_ns() - began > LONGEST_NS {
-            break;
+    let (began, mut left) = (monotonic_ns(), PIECE * PIECES);
+    while left > 0 && monotonic_ns() - began < LONGEST_NS {
+        match stream.write(&piece[..left.min(PIECE)]) {
+            Ok(written) => left -= written,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) => return Err(error),
         }
     }
     stream.shutdown(std::net::Shutdown::Write)?;
     stream.read_exact(&mut message)?;
-    let length_s = Seconds::from_nanos((monotonic_ns() - began).max(1)).get();
-    Ok((round_trips, exact_f64(bytes) / length_s))
+    let number = |from: usize| {
+        u64::from_le_bytes(message[from..from + 8].try_into().expect("a message has 64 bytes"))
+    };
+    let length_s = Seconds::from_nanos(number(8).max(1)).get();
+    let rate = exact_f64(number(0)) / length_s;
+    if rate > 0.0 { Ok((round_trips, rate)) } else { Err(ErrorKind::TimedOut.into()) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What was seen in a run, as rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Operation};
 use kendall_protocols::snapshot::{CountedTime, EncodedHistogram, LevelSnapshot, TierSnapshot};
@@ -173,7 +173,7 @@ pub(crate) fn tier(
     let mut add = |pair: Option<(&TierSnapshot, &TierSnapshot)>, extent| {
         let Some((from, to)) = pair.filter(|(from, to)| from.at_ns < to.at_ns) else { return };
         match period(from, to, extent) {
-            Ok(period) => periods.push(with_maxima(period, &member.snapshots)),
+            Ok(period) => periods.push(with_snapshots(period, &member.snapshots)),
             Err(error) => doubt(error.to_string()),
         }
     };
@@ -198,8 +198,13 @@ pub(crate) fn tier(
     }
 }
 
-/// The highest of the recent maxima in the snapshots of the period.
-fn with_maxima(mut period: TierPeriod, snapshots: &[TierSnapshot]) -> TierPeriod {
+/// What only all snapshots within the period tell: the highest of the recent maxima, and what was counted.
+fn with_snapshots(mut period: TierPeriod, snapshots: &[TierSnapshot]) -> TierPeriod {
+    if period.extent != Extent::Second {
+        let ends = period.from_ns..=period.to_ns;
+        let within: Vec<_> = snapshots.iter().filter(|s| ends.contains(&s.at_ns)).collect();
+        period.counted = counted(&within);
+    }
     let inside =
         || snapshots.iter().filter(|s| period.from_ns < s.at_ns && s.at_ns <= period.to_ns);
     let maximum = |level: fn(&TierSnapshot) -> &LevelSnapshot| {
@@ -251,14 +256,29 @@ pub(crate) fn period(
         limits_hit: difference.counts(&from.limits_hit, &to.limits_hit)?,
         requests: difference.requests(from, to)?,
         backends: difference.backends(from, to)?,
-        counted: if extent == Extent::Second { Vec::new() } else { counted(from, to) },
+        counted: Vec::new(),
     })
 }
 
-/// What was counted between two snapshots. A kind that one of them lacks could not be asked for then, and
-/// is left out; so is what went back, since a database may forget a statement.
-fn counted(from: &TierSnapshot, to: &TierSnapshot) -> Vec<CountedTime> {
-    let has = |kind: &str| from.counted.iter().any(|one| one.kind == kind);
+/// What was counted from the first to the last snapshot that told of its kind: one that lacks a kind could not
+/// ask for it. What went back is left out, since a database may forget a statement.
+fn counted(snapshots: &[&TierSnapshot]) -> Vec<CountedTime> {
+    let tells =
+        |kind: &str, snapshot: &&&TierSnapshot| snapshot.counted.iter().any(|one| one.kind == kind);
+    let all = || snapshots.iter().flat_map(|snapshot| &snapshot.counted);
+    let kinds: BTreeSet<&str> = all().map(|one| one.kind.as_str()).collect();
+    kinds
+        .into_iter()
+        .flat_map(|kind| {
+            let mut told = snapshots.iter().filter(|snapshot| tells(kind, snapshot));
+            let first = told.next();
+            let ends = first.zip(told.next_back());
+            ends.map_or_else(Vec::new, |(from, to)| counted_of(kind, from, to))
+        })
+        .collect()
+}
+
+fn counted_of(kind: &str, from: &TierSnapshot, to: &TierSnapshot) -> Vec<CountedTime> {
     let since = |after: &CountedTime| {
         let same = |one: &&CountedTime| one.kind == after.kind && one.name == after.name;
         let none = CountedTime::default();
@@ -270,7 +290,7 @@ fn counted(from: &TierSnapshot, to: &TierSnapshot) -> Vec<CountedTime> {
             ..after.clone()
         })
     };
-    let kept = to.counted.iter().filter(|after| has(&after.kind)).filter_map(since);
+    let kept = to.counted.iter().filter(|after| after.kind == kind).filter_map(since);
     kept.filter(|one| one.count > 0).collect()
 }
 
@@ -395,4 +415,47 @@ pub(crate) fn totals(generators: &[Generator]) -> Totals {
         totals.timed += counts.response_time.count();
     }
     totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(at_ns: u64, counted: &[(&str, &str, u64, u64)]) -> TierSnapshot {
+        let one = |(kind, name, count, time_ns): &(&str, &str, u64, u64)| CountedTime {
+            kind: (*kind).to_owned(),
+            name: (*name).to_owned(),
+            count: *count,
+            items: 0,
+            time_ns: *time_ns,
+        };
+        let counted = counted.iter().map(one).collect();
+        TierSnapshot { at_ns, counted, ..TierSnapshot::default() }
+    }
+
+    /// The first snapshot came before the first look: what was counted before is nobody's then, and what was
+    /// counted since the first look is told.
+    #[test]
+    fn what_was_counted_is_told_from_the_first_look_within_the_period_on() {
+        let snapshots = [
+            snapshot(0, &[("batch", "sends", 1, 10)]),
+            snapshot(
+                10,
+                &[("batch", "sends", 2, 20), ("look", "", 1, 8), ("statement", "a", 7, 70)],
+            ),
+            snapshot(
+                20,
+                &[("batch", "sends", 3, 30), ("look", "", 2, 17), ("statement", "a", 9, 90)],
+            ),
+        ];
+        let whole = period(&snapshots[0], &snapshots[2], Extent::Whole).unwrap();
+        let whole = with_snapshots(whole, &snapshots);
+        let told = whole.counted.iter().map(|one| (one.kind.as_str(), one.count, one.time_ns));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [("batch", 2, 20), ("look", 1, 9), ("statement", 2, 20)]
+        );
+        let second = period(&snapshots[1], &snapshots[2], Extent::Second).unwrap();
+        assert_eq!(with_snapshots(second, &snapshots).counted, []);
+    }
 }

@@ -14,7 +14,7 @@ use kendall_store::{
 use serde_json::Value as Json;
 
 use crate::aside;
-use crate::baseline::Baseline;
+use crate::baseline::{self, BASELINE, Baseline};
 use crate::capacity::{self, Climb};
 use crate::clock::{monotonic_ns, unix_ns};
 use crate::environment;
@@ -30,9 +30,6 @@ use crate::programs;
 use crate::record;
 use crate::settings::Settings;
 use crate::speed::{self, SpeedOfRun};
-
-/// Where the environment of a run has what pgbench measured.
-const BASELINE: &str = "pgbench";
 
 /// Runs that may fail one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
@@ -396,19 +393,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the database does by itself: that of earlier runs, else it is measured before the first.
+    /// What the database does by itself, before the first run of the session, if there is one: as an earlier
+    /// session measured it since this machine was started, else it is measured.
     fn baseline(
         &mut self,
         interrupted: &AtomicBool,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), StudyError> {
-        if self.study.base.kind.database.is_none() || self.plan.next(&self.ended).is_none() {
+        if self.study.base.kind.database.is_none() || self.due().is_none() {
             return Ok(());
         }
-        let runs = self.results.runs()?;
-        let known = runs.iter().find_map(|run| run.environment.get(BASELINE));
-        if let Some(known) = known {
-            self.environment[BASELINE] = known.clone();
+        if let Some(known) = baseline::known(&self.results.environments()?, &self.environment) {
+            self.environment[BASELINE] = known;
             return Ok(());
         }
         on_event(Event::Baseline);

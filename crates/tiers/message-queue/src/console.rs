@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tonic::{Code, Status};
 
-use crate::database::Databases;
+use crate::database::{Databases, LOOK_MS};
 use crate::dispatcher::Dispatcher;
 use crate::operation::{Answer, Operation, QueueChange};
 use crate::service::{Service, checked_queue, checked_send};
@@ -35,8 +35,6 @@ use crate::service::{Service, checked_queue, checked_send};
 const PAGE: &str = include_str!("console/page.html");
 const STYLE: &str = include_str!("console/page.css");
 const SCRIPT: &str = include_str!("console/page.js");
-/// Longest time of one query.
-const STATEMENT_MS: u32 = 2000;
 /// Bytes of a request: a message with room to spare.
 const BODY_BYTES: usize = 8 << 20;
 const CALL: Duration = Duration::from_secs(30);
@@ -148,12 +146,12 @@ impl Console {
         text: &str,
         parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<Row>, Failure> {
-        let found = self.databases.look(text, parameters, STATEMENT_MS).await;
+        let found = self.databases.look(text, parameters).await;
         found.map_err(|status| {
             // PostgreSQL's code for a statement that was stopped at its time-out.
             if status.message().contains("57014") {
                 let text = format!(
-                    "PostgreSQL needed more than {STATEMENT_MS} ms for this and was stopped; ask for \
+                    "PostgreSQL needed more than {LOOK_MS} ms for this and was stopped; ask for \
                      less, or later"
                 );
                 return Failure(StatusCode::SERVICE_UNAVAILABLE, text);

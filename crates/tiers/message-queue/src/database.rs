@@ -34,6 +34,10 @@ use crate::operation::{Answer, Limits, Operation};
 const SETTINGS: &str = "-c enable_seqscan=off \
     -c enable_bitmapscan=off -c enable_sort=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
+/// Set on connections for looks beside them: nothing is changed, and a statement that takes long is stopped.
+const LOOKING: &str = "-c default_transaction_read_only=on -c statement_timeout=2000";
+/// How long one look may take, as `LOOKING` says.
+pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
@@ -173,6 +177,12 @@ pub(crate) struct Performed {
 type Answers = Vec<Result<Answer, Status>>;
 
 impl Performed {
+    /// Whether PostgreSQL left some of it unanswered.
+    pub(crate) fn is_lost(&self) -> bool {
+        let lost = |status: &Status| status.code() == tonic::Code::Unavailable;
+        self.answers.iter().any(|answer| answer.as_ref().is_err_and(lost))
+    }
+
     fn refuse(&mut self, operations: usize, status: &Status) {
         self.answers.extend((0..operations).map(|_| Err(status.clone())));
     }
@@ -219,6 +229,14 @@ impl Reach {
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The same for connections that only look.
+    pub(crate) fn looking(&self) -> Self {
+        let mut looking = self.clone();
+        let options = format!("{} {LOOKING}", self.config.get_options().unwrap_or_default());
+        looking.config.options(options);
+        looking
     }
 
     /// A connection of its own, outside the pool.
@@ -323,17 +341,16 @@ impl Databases {
         Ok(Session { connection, limits, patience: self.patience, full })
     }
 
-    /// A read-only query with a time limit of its own.
+    /// Reads something, in one statement that is a transaction by itself.
     pub(crate) async fn look(
         &self,
         text: &str,
         parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-        statement_ms: u32,
     ) -> Result<Vec<tokio_postgres::Row>, Status> {
-        let mut session = self.session().await?;
-        // PostgreSQL stops it at its time; this is for one that stands still.
-        let patience = Duration::from_millis(u64::from(statement_ms)) + self.patience;
-        match tokio::time::timeout(patience, session.look(text, parameters, statement_ms)).await {
+        let session = self.session().await?;
+        // PostgreSQL stops long looks by itself; this is for one that stands still.
+        let patience = Duration::from_millis(u64::from(LOOK_MS)) + self.patience;
+        match tokio::time::timeout(patience, session.look(text, parameters)).await {
             Ok(rows) => rows.map_err(|error| status(&error)),
             Err(_) => {
                 drop(Object::take(session.connection));
@@ -349,17 +366,12 @@ impl Databases {
 
 impl Session {
     async fn look(
-        &mut self,
+        &self,
         text: &str,
         parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-        statement_ms: u32,
     ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
-        let transaction = self.connection.build_transaction().read_only(true).start().await?;
-        transaction.batch_execute(&format!("SET LOCAL statement_timeout = {statement_ms}")).await?;
-        let statement = transaction.prepare_cached(text).await?;
-        let rows = transaction.query(&statement, parameters).await?;
-        transaction.commit().await?;
-        Ok(rows)
+        let statement = self.connection.prepare_cached(text).await?;
+        self.connection.query(&statement, parameters).await
     }
 
     /// Performs operations together: each succeeds or fails by itself, and all that succeed are

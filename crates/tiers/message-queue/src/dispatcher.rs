@@ -468,12 +468,17 @@ impl Dispatcher {
                 First::Taken(lane, first, dequeued_ns) => {
                     patient = true;
                     recorder.workers_busy.add(dequeued_ns, 1);
-                    self.serve(lane, (first, dequeued_ns), &databases, &mut recorder).await;
+                    let first = (first, dequeued_ns);
+                    let answered = self.serve(lane, first, &databases, &mut recorder).await;
                     let freed_ns = self.clock.now_ns();
                     recorder.workers_busy.subtract(freed_ns, 1);
                     recorder.held(freed_ns.saturating_sub(dequeued_ns));
                     let mut state = self.lock();
-                    state.lanes[lane as usize].under_way -= 1;
+                    let line = &mut state.lanes[lane as usize];
+                    line.under_way -= 1;
+                    if let Some((operations, took_ns)) = answered {
+                        line.answered(operations, took_ns);
+                    }
                     if state.requests > 0 {
                         // Two lanes may begin now: this worker sees to one of them.
                         self.work.notify_one();
@@ -492,13 +497,14 @@ impl Dispatcher {
         }
     }
 
+    /// Serves a batch. Where PostgreSQL answered: its operations, and the time until then.
     async fn serve(
         &self,
         lane: Lane,
         first: (Pending, u64),
         databases: &Databases,
         recorder: &mut Recorder,
-    ) {
+    ) -> Option<(u64, u64)> {
         let session = databases.session().await;
         let connected_ns = self.clock.now_ns();
         let mut batch = vec![first];
@@ -512,8 +518,9 @@ impl Dispatcher {
             !abandoned
         });
         if batch.is_empty() {
-            return;
+            return None;
         }
+        let mut answered = None;
         let sent_ns = self.clock.now_ns();
         let operations: Vec<&Operation> = batch.iter().flat_map(|(p, _)| &p.operations).collect();
         let Performed { answers, undecided } = match session {
@@ -521,7 +528,7 @@ impl Dispatcher {
                 let performed = perform_batch(session, &operations, recorder).await;
                 let took_ns = self.clock.now_ns().saturating_sub(sent_ns);
                 recorder.backend_answered(0, took_ns);
-                self.lock().lanes[lane as usize].answered(count(&operations), took_ns);
+                answered = (!performed.is_lost()).then(|| (count(&operations), took_ns));
                 performed
             }
             Err(status) => Performed {
@@ -544,6 +551,7 @@ impl Dispatcher {
         self.count_through(&operations, &answers);
         let exchange = Exchange { sent_ns, received_ns };
         self.answer_all(batch, answers, (exchange, connected_ns), recorder);
+        answered
     }
 
     /// Answers each request of a batch, and writes down how long it took.
@@ -689,11 +697,7 @@ async fn perform_batch(
 ) -> Performed {
     recorder.backend_sent(0, count(operations));
     let performed = session.perform(operations).await;
-    if performed
-        .answers
-        .iter()
-        .any(|a| a.as_ref().is_err_and(|s| s.code() == tonic::Code::Unavailable))
-    {
+    if performed.is_lost() {
         recorder.backend_failed(0);
     }
     performed

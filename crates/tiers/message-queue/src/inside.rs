@@ -1,156 +1,415 @@
 //! What PostgreSQL counts itself: the time that statements execute inside it, apart from all waiting, and
-//! what it writes and flushes of its log. Read over a connection of its own, when somebody asks.
+//! what it writes and flushes of its log.
+//!
+//! It is looked at in the background, over a connection of its own, while somebody reads: whoever reads gets
+//! what was seen last, with its moment. All middlewares of a database would see the same, so one of them looks.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, counted};
+use kendall_tier::Clock;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error, Row};
 
-use crate::database::Databases;
+use crate::database::Reach;
 
-/// How long PostgreSQL may take to tell, and how long whoever asks waits for it.
-const LOOK_MS: u32 = 500;
-const PATIENCE: Duration = Duration::from_millis(700);
-/// Questions that may wait; a page answers few at once.
-const WAITING: usize = 8;
-/// Failures in a row after which there are no further queries: each leaves a line in PostgreSQL's log.
-const MOST_FAILURES: u32 = 3;
+/// It is looked as often as somebody reads, but not more often than this, and not less often than each second.
+const OFTEN: Duration = Duration::from_millis(100);
+const SELDOM_NS: u64 = 1_000_000_000;
+/// How long it is looked after somebody has read.
+const READ_NS: u64 = 60_000_000_000;
+/// How long who reads first waits for the first look. Nobody else waits.
+const FIRST: Duration = Duration::from_millis(700);
+/// PostgreSQL stops a look that takes long by itself; this is for one that stands still.
+const HUNG: Duration = Duration::from_secs(5);
+/// Statements whose text is known at most.
+const KNOWN: usize = 4096;
 
-/// Whether the extension exists, by its schema, since the queue's connections search only their own. It may
-/// exist without the module: then queries of it fail.
-const THERE: &str = "SELECT to_regclass('public.pg_stat_statements') IS NOT NULL";
-/// Statements of this role in this database, by their beginning on one line; without queries such as this
-/// one, and what made the schema.
-const STATEMENTS: &str = "SELECT left(regexp_replace(s.query, '\\s+', ' ', 'g'), 100), \
-    sum(s.calls)::int8, sum(s.rows)::int8, (sum(s.total_exec_time) * 1e6)::int8 \
-    FROM public.pg_stat_statements AS s \
+/// The lock of the middleware that looks.
+const LOCK: i64 = 0x6B65_6E64_616C_6C69;
+/// Whether the extension is there to be asked, by its schema (the queue's connections look in their own); the
+/// version; whether it is this middleware that looks.
+const ABOUT: &str = "SELECT to_regclass('public.pg_stat_statements') IS NOT NULL, \
+    current_setting('server_version_num')::int4, pg_try_advisory_lock($1)";
+/// Statements of this role in this database, of which a middleware has less than a hundred, without their texts:
+/// those are in a file, which would be read whole each time.
+const STATEMENTS: &str = "SELECT s.queryid, sum(s.calls)::int8, sum(s.rows)::int8, \
+    (sum(s.total_exec_time) * 1e6)::int8 \
+    FROM public.pg_stat_statements(false) AS s \
     JOIN pg_database AS d ON d.oid = s.dbid AND d.datname = current_database() \
     JOIN pg_roles AS r ON r.oid = s.userid AND r.rolname = current_user \
-    WHERE s.query NOT LIKE '%pg_stat_%' AND s.query NOT LIKE 'SET LOCAL %' \
-    AND s.query NOT LIKE 'START TRANSACTION %' \
-    AND s.query !~* '^\\s*(create|alter|drop|do|comment|grant|revoke)\\y' \
-    GROUP BY 1 ORDER BY 4 DESC LIMIT 200";
+    WHERE s.queryid IS NOT NULL GROUP BY 1 ORDER BY 4 DESC LIMIT 1000";
+/// Their beginnings on one line.
+const TEXTS: &str = "SELECT s.queryid, left(regexp_replace(s.query, '\\s+', ' ', 'g'), 100) \
+    FROM public.pg_stat_statements AS s WHERE s.queryid = ANY($1)";
 /// The log of this cluster: flushes and writes. Times are 0 without `track_wal_io_timing`.
 const LOG: &str = "SELECT wal_sync, (wal_sync_time * 1e6)::int8, wal_write, \
     (wal_write_time * 1e6)::int8, wal_bytes::int8 FROM pg_stat_wal";
+/// The same of PostgreSQL 18 and later.
+const LOG_18: &str = "SELECT coalesce(sum(fsyncs), 0)::int8, (coalesce(sum(fsync_time), 0) * 1e6)::int8, \
+    coalesce(sum(writes), 0)::int8, (coalesce(sum(write_time), 0) * 1e6)::int8, \
+    (SELECT wal_bytes::int8 FROM pg_stat_wal) FROM pg_stat_io WHERE object = 'wal'";
+
+/// How statements begin that no request waits for, as PostgreSQL tells them: without their constants. A test
+/// holds that an idle queue has no others.
+const ASIDE: &[&str] = &[
+    // Housekeeping, and whether PostgreSQL answers.
+    "SELECT promote_due(",
+    "SELECT keep_house(",
+    "SELECT n_dead_tup",
+    "SELECT fill_reserve(",
+    "VACUUM ",
+    "TRUNCATE ",
+    "LISTEN ",
+    // Looks: of this file, of the metrics page, of the console.
+    "SELECT to_regclass(",
+    "SELECT s.queryid",
+    "SELECT wal_sync",
+    "SELECT coalesce(sum(fsyncs)",
+    "SELECT q.id, q.name, s.waiting",
+    "SELECT m.id, $",
+    "SELECT id FROM (SELECT id, $",
+    "WITH counted AS (",
+    "WITH looked AS MATERIALIZED",
+    // The start of a middleware, and of each connection.
+    "SELECT current_setting(",
+    "SELECT pg_advisory_",
+    "SELECT pg_try_advisory_",
+    "SELECT FROM pg_namespace",
+    "SELECT EXISTS (SELECT FROM pg_namespace",
+    "SELECT quote_ident(nspname)",
+    "SELECT count(*) FROM pg_stat_activity",
+    "SELECT count(*) FROM schema_history",
+    "SELECT version, name, applied_on, checksum FROM schema_history",
+    "INSERT INTO schema_history",
+    "UPDATE limits",
+    "BEGIN READ WRITE",
+    "SET ",
+    "CREATE ",
+    "ALTER ",
+    "DROP ",
+    "DO ",
+    "COMMENT ",
+    "GRANT ",
+    "REVOKE ",
+];
 
 type Told = Vec<CountedTime>;
 
-/// Asks the task that queries PostgreSQL; clones share it.
+/// What is told; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Inside {
-    asked: mpsc::Sender<SyncSender<Told>>,
+    clock: Clock,
+    shared: Arc<Shared>,
 }
 
-/// Queries PostgreSQL when asked.
-#[derive(Debug)]
-struct Looker {
-    asked: mpsc::Receiver<SyncSender<Told>>,
-    statements: Source,
-    log: Source,
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    looked: Condvar,
 }
 
-/// Something that may not be there.
-#[derive(Debug)]
-struct Source {
-    what: &'static str,
-    /// Failures in a row.
-    failures: u32,
+#[derive(Debug, Default)]
+struct State {
+    /// When somebody read last, and how long after the reading before.
+    read_ns: Option<u64>,
+    between_ns: u64,
+    /// When it was looked last, and what was seen; nothing is held before the first look.
+    looked_ns: u64,
+    held: Option<Told>,
+    /// Looks that told something, and why the last one did not that told nothing.
+    looks: u64,
+    untold: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Look,
+    NotYet,
+    /// Nobody reads any more.
+    Nothing,
 }
 
 impl Inside {
-    /// Answers from now on, over the pool for monitoring.
-    pub(crate) fn start(databases: Databases, background: &mut JoinSet<()>, on: &Handle) -> Self {
-        let (inside, looker) = Self::new();
-        background.spawn_on(looker.look(databases), on);
+    /// Looks from now on, while somebody reads.
+    pub(crate) fn start(
+        reach: Reach,
+        clock: Clock,
+        background: &mut JoinSet<()>,
+        on: &Handle,
+    ) -> Self {
+        let inside = Self { clock, shared: Arc::default() };
+        background.spawn_on(inside.clone().look(reach), on);
         inside
     }
 
-    fn new() -> (Self, Looker) {
-        let (ask, asked) = mpsc::channel(WAITING);
-        let source = |what| Source { what, failures: 0 };
-        let looker =
-            Looker { asked, statements: source("pg_stat_statements"), log: source("pg_stat_wal") };
-        (Self { asked: ask }, looker)
+    /// What PostgreSQL counted when it was last looked at; nothing where it does not tell, or another
+    /// middleware looks. Who reads first waits for the first look: not for network threads.
+    pub(crate) fn counted(&self) -> Told {
+        let mut state = self.lock();
+        state.read(self.clock.now_ns());
+        if state.held.is_none() {
+            let waited =
+                self.shared.looked.wait_timeout_while(state, FIRST, |state| state.held.is_none());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.held.clone().unwrap_or_default()
     }
 
-    /// What PostgreSQL counts; nothing where it does not tell in time. Blocks: not for network threads.
-    pub(crate) fn counted(&self) -> Told {
-        let (answer, told) = sync_channel(1);
-        if self.asked.try_send(answer).is_err() {
-            return Told::new();
+    /// Why nothing was told, though somebody read.
+    pub(crate) fn untold(&self) -> Option<String> {
+        self.lock().untold.clone()
+    }
+
+    /// Looks, for ever.
+    async fn look(self, reach: Reach) {
+        let mut looking = None;
+        let mut ticks = tokio::time::interval(OFTEN);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now_ns = self.clock.now_ns();
+            let wanted = self.lock().wanted(now_ns);
+            match wanted {
+                Wanted::Look => {}
+                Wanted::NotYet => continue,
+                Wanted::Nothing => {
+                    // With its connection goes the lock: another middleware may be read.
+                    looking = None;
+                    continue;
+                }
+            }
+            let told = match tokio::time::timeout(HUNG, told(&mut looking, &reach)).await {
+                Ok(told) => told.map_err(|error| in_words(&error)),
+                Err(_) => Err("it does not answer".to_owned()),
+            };
+            let at_ns = now_ns.midpoint(self.clock.now_ns());
+            self.lock().looked(at_ns, told);
+            self.shared.looked.notify_all();
         }
-        told.recv_timeout(PATIENCE).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Looker {
-    /// Answers, for ever.
-    async fn look(mut self, databases: Databases) {
-        while let Some(answer) = self.asked.recv().await {
-            let mut told = self.statements(&databases).await;
-            told.extend(self.log(&databases).await);
-            // Whoever asked may have gone.
-            answer.try_send(told).unwrap_or_default();
-        }
+impl State {
+    fn read(&mut self, now_ns: u64) {
+        let before = self.read_ns.replace(now_ns);
+        self.between_ns = before.map_or(u64::MAX, |before| now_ns.saturating_sub(before));
     }
 
-    async fn statements(&mut self, databases: &Databases) -> Told {
-        let there = self.statements.rows(databases, THERE).await;
-        if !there.first().is_some_and(|row| row.get(0)) {
-            return Told::new();
+    fn wanted(&mut self, now_ns: u64) -> Wanted {
+        let is_read = self.read_ns.is_some_and(|read| now_ns.saturating_sub(read) <= READ_NS);
+        if !is_read {
+            // Old counts would look like new ones.
+            self.held = None;
+            return Wanted::Nothing;
         }
-        let Some(rows) = self.statements.asked(databases, STATEMENTS).await else {
-            return Told::new();
-        };
-        let one = |row: &tokio_postgres::Row| {
-            let (calls, items) = (count(row.get(1)), count(row.get(2)));
-            timed(counted::STATEMENT, row.get(0), (calls, items), count(row.get(3)))
-        };
-        // An answer without statements counts too: before the first load there may be none yet.
-        let asked = timed(counted::STATEMENT, "", (0, 0), 0);
-        rows.iter().map(one).chain([asked]).collect()
+        let since_ns = now_ns.saturating_sub(self.looked_ns);
+        let due = self.held.is_none() || since_ns >= self.between_ns.min(SELDOM_NS);
+        if due { Wanted::Look } else { Wanted::NotYet }
     }
 
-    async fn log(&mut self, databases: &Databases) -> Told {
-        let rows = self.log.rows(databases, LOG).await;
-        let Some(row) = rows.first() else { return Told::new() };
+    /// A look that failed leaves what was held, which says of when it is.
+    fn looked(&mut self, at_ns: u64, told: Result<Seen, String>) {
+        self.looked_ns = at_ns;
+        match told {
+            Ok(Seen::Elsewhere) => self.held = Some(Told::new()),
+            Ok(Seen::Here { mut told, untold }) => {
+                self.looks += 1;
+                told.push(timed(counted::LOOK, "", (self.looks, 0), at_ns));
+                self.held = Some(told);
+                self.untold = untold;
+            }
+            Err(why) => {
+                tracing::debug!(%why, "PostgreSQL does not tell what it counts");
+                self.held.get_or_insert_default();
+                if self.looks == 0 {
+                    self.untold = Some(why);
+                }
+            }
+        }
+    }
+}
+
+/// What a look saw.
+#[derive(Debug)]
+enum Seen {
+    /// Another middleware looks.
+    Elsewhere,
+    Here {
+        told: Told,
+        /// Why a part of it is not told, where it ought to be.
+        untold: Option<String>,
+    },
+}
+
+/// A connection to look over, and what is known of the server behind it.
+#[derive(Debug)]
+struct Looking {
+    client: Client,
+    /// Drives the connection; dropped, it ends.
+    _driver: JoinSet<()>,
+    /// It is this middleware that looks.
+    ours: bool,
+    /// The extension is there.
+    counts: bool,
+    version: i32,
+    /// Why statements, and the log, are not told as long as this server runs.
+    no_statements: Option<String>,
+    no_log: Option<String>,
+    /// Kinds and texts of statements, by their ids.
+    texts: HashMap<i64, (&'static str, String)>,
+}
+
+/// Looks once, over a new connection where there is none: after one that broke nothing is known of the server.
+async fn told(looking: &mut Option<Looking>, reach: &Reach) -> Result<Seen, Error> {
+    let mut open = match looking.take() {
+        Some(open) => open,
+        None => Looking::open(reach).await?,
+    };
+    let seen = open.look().await;
+    if !open.client.is_closed() {
+        *looking = Some(open);
+    }
+    seen
+}
+
+impl Looking {
+    async fn open(reach: &Reach) -> Result<Self, Error> {
+        let (client, connection) = reach.connect().await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection for looks ended");
+            }
+        });
+        Ok(Self {
+            client,
+            _driver: driver,
+            ours: false,
+            counts: false,
+            version: 0,
+            no_statements: None,
+            no_log: None,
+            texts: HashMap::new(),
+        })
+    }
+
+    async fn look(&mut self) -> Result<Seen, Error> {
+        if !self.ours || !self.counts {
+            // The other one may have gone, and the extension may have come.
+            let row = self.client.query_one(ABOUT, &[&LOCK]).await?;
+            self.counts = row.get(0);
+            self.version = row.get(1);
+            self.ours |= row.get::<_, bool>(2);
+        }
+        if !self.ours {
+            return Ok(Seen::Elsewhere);
+        }
+        let mut told = Told::new();
+        if self.counts && self.no_statements.is_none() {
+            let statements = self.statements().await;
+            told.extend(unless_missing(statements, &mut self.no_statements)?);
+        }
+        if self.no_log.is_none() {
+            let log = self.log().await;
+            told.extend(unless_missing(log, &mut self.no_log)?);
+        }
+        let untold = self.no_statements.clone().or_else(|| self.no_log.clone());
+        Ok(Seen::Here { told, untold })
+    }
+
+    async fn statements(&mut self) -> Result<Told, Error> {
+        let rows = self.client.query(STATEMENTS, &[]).await?;
+        let ids = || rows.iter().map(|row| row.get::<_, i64>(0));
+        let mut new: Vec<i64> = ids().filter(|id| !self.texts.contains_key(id)).collect();
+        if self.texts.len() + new.len() > KNOWN {
+            self.texts.clear();
+            new = ids().collect();
+        }
+        if !new.is_empty() {
+            for row in self.client.query(TEXTS, &[&new]).await? {
+                let text: Option<String> = row.get(1);
+                let text = text.unwrap_or_default().trim().to_owned();
+                self.texts.insert(row.get(0), (kind_of(&text), text));
+            }
+        }
+        let mut sums: BTreeMap<&(&'static str, String), [u64; 3]> = BTreeMap::new();
+        for row in &rows {
+            // One whose text is not known was forgotten meanwhile.
+            let Some(key) = self.texts.get(&row.get::<_, i64>(0)) else { continue };
+            let sum = sums.entry(key).or_default();
+            for (place, sum) in (1_usize..).zip(sum) {
+                *sum += count(row.get(place));
+            }
+        }
+        let one = |((kind, text), [calls, rows, ns]): (&(&'static str, String), [u64; 3])| {
+            timed(kind, text, (calls, rows), ns)
+        };
+        // That it told is told too: before the first load there may be no statement yet.
+        let asked = [counted::STATEMENT, counted::ASIDE].map(|kind| timed(kind, "", (0, 0), 0));
+        Ok(sums.into_iter().map(one).chain(asked).collect())
+    }
+
+    async fn log(&self) -> Result<Told, Error> {
+        let text = if self.version >= 180_000 { LOG_18 } else { LOG };
+        let row = self.client.query_one(text, &[]).await?;
         let at = |place: usize| count(row.get(place));
         let flushes = timed(counted::LOG, "flush", (at(0), 0), at(1));
         let writes = timed(counted::LOG, "write", (at(2), at(4)), at(3));
         // Without timing there is nothing to say of time.
-        [flushes, writes].into_iter().filter(|one| one.time_ns > 0).collect()
+        Ok([flushes, writes].into_iter().filter(|one| one.time_ns > 0).collect())
     }
 }
 
-impl Source {
-    async fn rows(&mut self, databases: &Databases, text: &str) -> Vec<tokio_postgres::Row> {
-        self.asked(databases, text).await.unwrap_or_default()
+/// What is not there is not asked for again, since each time leaves a line in the server's log; anything else
+/// may be better next time.
+fn unless_missing(told: Result<Told, Error>, missing: &mut Option<String>) -> Result<Told, Error> {
+    match told {
+        Err(error) if error.code().is_some_and(is_missing) => {
+            let why = in_words(&error);
+            tracing::info!(%why, "PostgreSQL does not tell what it counts");
+            *missing = Some(why);
+            Ok(Told::new())
+        }
+        other => other,
     }
+}
 
-    /// `None` where it does not tell.
-    async fn asked(
-        &mut self,
-        databases: &Databases,
-        text: &str,
-    ) -> Option<Vec<tokio_postgres::Row>> {
-        if self.failures >= MOST_FAILURES {
-            return None;
-        }
-        match databases.look(text, &[], LOOK_MS).await {
-            Ok(rows) => {
-                self.failures = 0;
-                Some(rows)
-            }
-            Err(status) => {
-                self.failures += 1;
-                tracing::debug!(what = self.what, %status, "PostgreSQL does not tell");
-                None
-            }
-        }
+fn is_missing(code: &SqlState) -> bool {
+    [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        // The extension is there, and its module is not loaded.
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+    ]
+    .contains(code)
+}
+
+fn in_words(error: &Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
+/// Whether a request waits for a statement of this text.
+fn kind_of(text: &str) -> &'static str {
+    let begins = |start: &&str| {
+        text.get(..start.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(start))
+    };
+    // `SELECT 1` asks whether PostgreSQL answers.
+    if text == "SELECT $1" || ASIDE.iter().any(begins) {
+        counted::ASIDE
+    } else {
+        counted::STATEMENT
     }
 }
 
@@ -201,6 +460,22 @@ const FAMILIES: &[(&str, &str, Families)] = &[
             (
                 "kendall_queue_statement_execution_seconds_total",
                 "Time that a statement executed inside PostgreSQL.",
+                seconds,
+            ),
+        ],
+    ),
+    (
+        counted::ASIDE,
+        "statement",
+        &[
+            (
+                "kendall_queue_aside_calls_total",
+                "Calls of a statement that no request waits for, such as housekeeping.",
+                calls,
+            ),
+            (
+                "kendall_queue_aside_execution_seconds_total",
+                "Time that such a statement executed inside PostgreSQL.",
                 seconds,
             ),
         ],
@@ -267,9 +542,67 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_one_who_is_gone() {
-        let (inside, looker) = Inside::new();
-        drop(looker);
-        assert_eq!(inside.counted(), []);
+    fn statements_that_no_request_waits_for_are_told_apart() {
+        for text in [
+            "SELECT promote_due($1)",
+            "SELECT keep_house($1)",
+            "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) kendall_queue.message",
+            "SELECT $1",
+            "set search_path = kendall_queue_f_0, kendall_queue",
+            "SELECT s.queryid, sum(s.calls)::int8",
+        ] {
+            assert_eq!(kind_of(text), counted::ASIDE, "{text}");
+        }
+        for text in ["BEGIN", "COMMIT", "SELECT $2, hello($1)", "SELECT codes, ids FROM send_many("]
+        {
+            assert_eq!(kind_of(text), counted::STATEMENT, "{text}");
+        }
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn seen() -> Result<Seen, String> {
+        let told = vec![timed(counted::STATEMENT, "SELECT 2", (1, 1), 1)];
+        Ok(Seen::Here { told, untold: None })
+    }
+
+    #[test]
+    fn it_is_looked_as_often_as_somebody_reads_and_each_second_at_least() {
+        let mut state = State::default();
+        assert_eq!(state.wanted(SECOND), Wanted::Nothing);
+        state.read(SECOND);
+        assert_eq!(state.wanted(SECOND), Wanted::Look);
+        state.looked(SECOND, seen());
+        assert_eq!(state.wanted(SECOND + SECOND / 2), Wanted::NotYet);
+        assert_eq!(state.wanted(2 * SECOND), Wanted::Look);
+        // Who reads ten times a second is told something new each time.
+        state.read(SECOND + SECOND / 10);
+        assert_eq!(state.wanted(SECOND + SECOND / 10), Wanted::Look);
+        assert_eq!(state.wanted(62 * SECOND), Wanted::Nothing);
+        assert!(state.held.is_none(), "old counts are not shown to who comes later");
+    }
+
+    #[test]
+    fn a_look_that_fails_leaves_what_was_seen_with_its_moment_and_is_tried_again() {
+        let mut state = State::default();
+        state.read(SECOND);
+        for second in 2..6 {
+            state.looked(second * SECOND, Err("canceling statement".to_owned()));
+        }
+        assert_eq!(state.held, Some(Vec::new()));
+        assert_eq!(state.untold.as_deref(), Some("canceling statement"));
+        assert_eq!(state.wanted(6 * SECOND), Wanted::Look);
+        state.looked(6 * SECOND, seen());
+        state.looked(7 * SECOND, Err("canceling statement".to_owned()));
+        let held = state.held.clone().unwrap();
+        assert!(held.contains(&timed(counted::LOOK, "", (1, 0), 6 * SECOND)), "{held:?}");
+        assert_eq!(state.untold, None);
+    }
+
+    #[test]
+    fn only_what_is_not_there_is_given_up() {
+        assert!(is_missing(&SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE));
+        assert!(!is_missing(&SqlState::QUERY_CANCELED));
+        assert!(!is_missing(&SqlState::ADMIN_SHUTDOWN));
     }
 }

@@ -156,6 +156,7 @@ pub struct TcpAccess {
 pub struct PrivatePostgres {
     keeper: Keeper,
     url: String,
+    programs: PathBuf,
     /// The server's own log.
     log: PathBuf,
     /// The sockets' folder, where it had to be elsewhere.
@@ -215,20 +216,32 @@ impl PrivatePostgres {
             make_cluster(&programs, user, &data, &sockets)?;
         }
         refuse_running(&data)?;
-        let counts = allow(&programs, user, &data, options)?;
+        let mut counts = false;
+        if let Some(tcp) = &options.tcp {
+            set_password((&programs, user), &data, &tcp.password)?;
+            counts = count_statements((&programs, user), &data, &options.settings);
+        }
+        allow(&data, options.tcp.as_ref())?;
         let log = folder.join("postgres.log");
         let port = options.port();
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let options = options.clone();
+        let folder_of_programs = programs.clone();
         let launch = Launch { programs, user, data, sockets, log: log.clone(), options, counts };
         let keeper = Keeper::start(launch)?;
-        Ok(Self { keeper, url, log, _sockets: temporary })
+        Ok(Self { keeper, url, programs: folder_of_programs, log, _sockets: temporary })
     }
 
     /// How to reach it.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Folder of the server's programs, and of those that come with it, such as `pgbench`.
+    #[must_use]
+    pub fn programs(&self) -> &Path {
+        &self.programs
     }
 
     /// The server's process; another one after it had to be started again.
@@ -483,15 +496,12 @@ fn make_cluster(
     initdb.args(["--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums", "--auth=reject"]);
     initdb.args(["--username", MAKER, "--pgdata"]).arg(&making);
     run(initdb, "initdb", "")?;
-    // Roles are made in single-user mode, where no connection needs to be allowed.
-    for (database, text) in [
-        ("postgres", format!("CREATE ROLE {ROLE} LOGIN;\n")),
-        ("postgres", format!("CREATE DATABASE {ROLE} OWNER {ROLE};\n")),
-        ("postgres", format!("ALTER ROLE {MAKER} NOLOGIN;\n")),
+    for text in [
+        format!("CREATE ROLE {ROLE} LOGIN;\n"),
+        format!("CREATE DATABASE {ROLE} OWNER {ROLE};\n"),
+        format!("ALTER ROLE {MAKER} NOLOGIN;\n"),
     ] {
-        let mut single = user.command(programs.join("postgres"));
-        single.args(["--single", "-j", "-D"]).arg(&making).arg(database);
-        run(single, "postgres --single", &text)?;
+        single((programs, user), &making, "postgres", &text)?;
     }
     fs::rename(&making, data)
         .map_err(|source| PrivatePostgresError::Folder { path: data.to_owned(), source })?;
@@ -507,62 +517,64 @@ fn has_statements(programs: &Path) -> bool {
         .any(|folder| above.join(folder).join("pg_stat_statements.so").exists())
 }
 
-/// Gives the role its password, and the database the extension that counts statements, if it can be had:
-/// true then.
-fn set_up(
-    programs: &Path,
-    user: User,
+/// Runs a command of the maker's in single-user mode, where no connection needs to be allowed.
+fn single(
+    (programs, user): (&Path, User),
     data: &Path,
-    (password, counts): (&str, bool),
-) -> Result<bool, PrivatePostgresError> {
+    database: &str,
+    text: &str,
+) -> Result<(), PrivatePostgresError> {
+    let mut single = user.command(programs.join("postgres"));
+    single.args(["--single", "-j", "-D"]).arg(data).arg(database);
+    run(single, "postgres --single", text)
+}
+
+/// Gives the role its password.
+fn set_password(
+    programs: (&Path, User),
+    data: &Path,
+    password: &str,
+) -> Result<(), PrivatePostgresError> {
     assert!(password.chars().all(|c| c.is_ascii_alphanumeric()), "letters and digits");
-    let text = format!("ALTER ROLE {ROLE} PASSWORD '{password}';\n");
-    let single = |text: &str| {
-        let mut single = user.command(programs.join("postgres"));
-        single.args(["--single", "-j", "-D"]).arg(data).arg(ROLE);
-        run(single, "postgres --single", text)
-    };
-    if counts {
-        // An empty line ends each command.
-        let both = format!("{text}\nCREATE EXTENSION IF NOT EXISTS pg_stat_statements;\n");
-        match single(&both) {
-            Ok(()) => return Ok(true),
-            Err(error) => tracing::info!(%error, "statements are not counted inside PostgreSQL"),
+    single(programs, data, ROLE, &format!("ALTER ROLE {ROLE} PASSWORD '{password}';\n"))
+}
+
+/// Has the database over TCP, which studies use, count its statements; whether it does.
+fn count_statements((programs, user): (&Path, User), data: &Path, settings: &[String]) -> bool {
+    if settings.iter().any(|one| one.starts_with("shared_preload_libraries")) {
+        // Whoever loads libraries of their own decides by themselves.
+        return false;
+    }
+    if !has_statements(programs) {
+        tracing::info!(
+            "statements are not counted inside PostgreSQL: its module pg_stat_statements is not \
+             installed (Debian: in the server's package since version 10)"
+        );
+        return false;
+    }
+    let text = "CREATE EXTENSION IF NOT EXISTS pg_stat_statements;\n";
+    match single((programs, user), data, ROLE, text) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::info!(%error, "statements are not counted inside PostgreSQL");
+            false
         }
     }
-    single(&text).map(|()| false)
 }
 
 /// Says who may connect: the role of the queue by the socket, and by TCP with its password, if at
-/// all. True where the database over TCP, which studies use, counts its statements.
-fn allow(
-    programs: &Path,
-    user: User,
-    data: &Path,
-    options: &PrivateOptions,
-) -> Result<bool, PrivatePostgresError> {
-    let mut counts = false;
+/// all.
+fn allow(data: &Path, tcp: Option<&TcpAccess>) -> Result<(), PrivatePostgresError> {
     let mut rules = format!("local {ROLE} {ROLE} trust\nlocal all all reject\n");
-    if let Some(TcpAccess { address, password }) = &options.tcp {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
+    if let Some(TcpAccess { address, .. }) = tcp {
         // Peers on loopback have its first address, whatever address they connect to.
-        let peer = if address.is_ipv4() { "127.0.0.0/8".into() } else { format!("::1/{bits}") };
+        let peer = if address.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
         rules.push_str(&format!("host {ROLE} {ROLE} {peer} scram-sha-256\n"));
-        // Whoever loads libraries of their own decides by themselves.
-        let own = options.settings.iter().any(|one| one.starts_with("shared_preload_libraries"));
-        let installed = has_statements(programs);
-        if !installed {
-            tracing::info!(
-                "statements are not counted inside PostgreSQL: its module pg_stat_statements is not \
-                 installed (Debian: in the server's package since version 10)"
-            );
-        }
-        counts = set_up(programs, user, data, (password, installed && !own))?;
     }
     let hba = data.join("pg_hba.conf");
     if fs::read_to_string(&hba).is_ok_and(|before| before == rules) {
         // Nothing to write, which matters where the disk is full.
-        return Ok(counts);
+        return Ok(());
     }
     // The folder is another user's, where we are root.
     let written = fs::OpenOptions::new()
@@ -572,8 +584,7 @@ fn allow(
         .custom_flags(no_links())
         .open(&hba)
         .and_then(|mut file| io::Write::write_all(&mut file, rules.as_bytes()));
-    written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })?;
-    Ok(counts)
+    written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })
 }
 
 /// Flags of `open` that refuse a symbolic link.

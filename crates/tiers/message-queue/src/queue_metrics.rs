@@ -20,7 +20,6 @@ const READ_NS: u64 = 60_000_000_000;
 /// The number of queues that are shown, by their ids, and where counts stop.
 const QUEUES: i64 = 1000;
 const COUNTED: i64 = 10_000;
-const LOOK_MS: u32 = 2000;
 const LOOK: &str = "SELECT q.id, q.name, s.waiting, s.leased, s.delayed, s.oldest_age_ms, q.paused \
     FROM (SELECT id, name, paused FROM queue ORDER BY id LIMIT $1) AS q, \
         LATERAL queue_statistics(q.id, $2) AS s ORDER BY q.id";
@@ -61,7 +60,7 @@ impl QueueMetrics {
                 self.lock().clear();
                 continue;
             }
-            let held = match databases.look(LOOK, &[&QUEUES, &COUNTED], LOOK_MS).await {
+            let held = match databases.look(LOOK, &[&QUEUES, &COUNTED]).await {
                 Ok(rows) => rows.iter().map(held).collect(),
                 Err(status) => {
                     tracing::debug!(%status, "the queues cannot be counted");

@@ -227,10 +227,10 @@ impl Server {
         let queue_metrics = QueueMetrics::new(service.clock.clone(), Arc::clone(&dispatcher));
         let looking = {
             let _inside = runtime.enter();
-            Databases::pool(&reach, PoolOptions { connections: 1, ..options.pool() })?
+            Databases::pool(&reach.looking(), PoolOptions { connections: 1, ..options.pool() })?
         };
-        background.spawn_on(Arc::clone(&queue_metrics).look(looking.clone()), handle);
-        let inside = Inside::start(looking, &mut background, handle);
+        background.spawn_on(Arc::clone(&queue_metrics).look(looking), handle);
+        let inside = Inside::start(reach.looking(), service.clock.clone(), &mut background, handle);
         let console = match options.console {
             Some(address) => {
                 Some(start_console(address, &service, &reach, options, &runtime, &mut background)?)
@@ -271,8 +271,8 @@ impl Server {
         move || queues.text() + &inside::text(&counted())
     }
 
-    /// The message of `GET /snapshot`, with the batches of each lane and what PostgreSQL counts itself.
-    /// It asks PostgreSQL, for less than a second.
+    /// The message of `GET /snapshot`, with the batches of each lane and what PostgreSQL was last seen
+    /// to count itself. Only who reads first waits for PostgreSQL, for less than a second.
     pub fn snapshot(&self) -> impl Fn() -> TierSnapshot + Send + Sync + use<> {
         let counted = self.counted();
         let instruments = self.instruments.clone();
@@ -289,6 +289,12 @@ impl Server {
             all.extend(dispatcher.counted());
             all
         }
+    }
+
+    /// Why PostgreSQL did not tell what it counts, though somebody read it.
+    #[must_use]
+    pub fn untold(&self) -> Option<String> {
+        self.inside.untold()
     }
 
     /// The address for clients, with its real port.
@@ -401,7 +407,8 @@ fn start_console(
     let (listener, address) = bind(address)?;
     // A connection of its own: looking must not make the workers wait.
     let _inside = runtime.enter();
-    let looking = Databases::pool(reach, PoolOptions { connections: 1, ..options.pool() })?;
+    let looking =
+        Databases::pool(&reach.looking(), PoolOptions { connections: 1, ..options.pool() })?;
     let console = Console::new(service, looking, &token);
     let serving = async move {
         if let Err(error) = console.serve(listener).await {

@@ -35,10 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 4 << 20;
 /// Bytes of a message beside its content, headers and reason, at most.
 const FACTS_BYTES: usize = 160;
-/// The id of a name, and how long PostgreSQL may search for it.
+/// Who a name is.
 const CLIENT_ID: &str = "SELECT id FROM client WHERE name = $1";
-const LOOK_MS: u32 = 2000;
-/// Messages of a listing by default, and at most.
+/// Messages of a listing unless told otherwise, and at most.
 const LISTED: u32 = 100;
 const MOST_LISTED: u32 = 1000;
 
@@ -134,7 +133,7 @@ impl Service {
     /// The id of the client that a token's holder may be; 0 where it has not said hello.
     async fn known(&self, identity: &Identity) -> Result<i64, Status> {
         let Some(name) = &identity.name else { return Ok(0) };
-        let rows = self.databases.look(CLIENT_ID, &[name], LOOK_MS).await?;
+        let rows = self.databases.look(CLIENT_ID, &[name]).await?;
         let id = rows.first().map_or(0, |row| row.get(0));
         identity.id.store(id, Ordering::Relaxed);
         Ok(id)

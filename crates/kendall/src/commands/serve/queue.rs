@@ -10,7 +10,7 @@ use kendall_units::Seconds;
 
 use super::{Running, TierFlags};
 use crate::exit::{Exit, exit_with};
-use crate::output;
+use crate::output::{self, Format};
 
 /// Runs a persistent message queue over PostgreSQL
 ///
@@ -133,7 +133,14 @@ impl QueueFlags {
             output::note(&format!("console {address}"));
         }
         running.wait();
+        let untold = server.untold();
         server.stop();
+        if let (Some(why), Format::Human) = (untold, self.tier.format) {
+            // A study keeps it as a doubt of the run.
+            output::result(&format!(
+                "remark inside: PostgreSQL did not tell what it counts itself: {why}"
+            ));
+        }
         running.finish()
     }
 

@@ -62,7 +62,11 @@ impl QueueDatabaseFlags {
         };
         let postgres = PrivatePostgres::start_with(&data, &options)
             .map_err(|error| exit_with(Exit::NotReady, error))?;
-        output::note(&format!("ready tier=postgresql listen={address} pid={}", postgres.pid()));
+        output::note(&format!(
+            "ready tier=postgresql listen={address} programs={} pid={}",
+            postgres.programs().display(),
+            postgres.pid()
+        ));
         stop.wait();
         let hurried = postgres.hurried_checkpoints();
         if hurried > 0 {

@@ -116,7 +116,8 @@ pub(super) async fn hold_functions(client: &Client) -> Result<(), tokio_postgres
     if exists(client, name).await? {
         return Ok(());
     }
-    client.batch_execute("BEGIN").await?;
+    // Connections for looks are read-only unless they say otherwise.
+    client.batch_execute("BEGIN READ WRITE").await?;
     let made = make_functions(client, name).await;
     client.batch_execute(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
     made
