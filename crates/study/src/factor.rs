@@ -1,7 +1,10 @@
 //! What is varied: a dotted key of the study file, and its levels.
 
-use kendall_store::{FactorLevel, TUPLE, keys_of};
+use std::collections::BTreeSet;
+
+use kendall_store::FactorLevel;
 use kendall_units::exact_f64;
+use serde_json::Value as Json;
 use toml::{Table, Value};
 
 use crate::section::{Key, Problem, Section};
@@ -65,10 +68,9 @@ impl Factor {
                 let what = format!("has {} levels; give 1 to {MOST_LEVELS}", levels.len());
                 return Err(section.problem(key, what));
             }
-            if let Some(twice) = first_duplicate(&levels) {
-                return Err(section.problem(key, format!("has the level `{twice}` twice")));
-            }
-            factors.push(Self::of(key, key.to_owned(), levels));
+            let factor = Self::of(key, key.to_owned(), levels);
+            factor.refuse_twice(&section)?;
+            factors.push(factor);
         }
         for (key, other) in tied {
             if key.contains(',') {
@@ -129,10 +131,51 @@ impl Factor {
             let what = format!("`{level}` is no tuple of {} values; give {form}", keys.len());
             return Err(section.problem(written, what));
         }
-        if let Some(twice) = first_duplicate(&levels) {
-            return Err(section.problem(written, format!("has the level `{twice}` twice")));
+        let factor = Self { names, ..Self::of(written, keys.join(TUPLE), levels) };
+        factor.refuse_twice(section)?;
+        Ok(factor)
+    }
+
+    /// A level is known by its text: in results, in questions and in reports. Two of one text would be one.
+    fn refuse_twice(&self, section: &Section<'_>) -> Result<(), Problem> {
+        let mut seen = BTreeSet::new();
+        for level in 0..self.levels.len() {
+            let text = self.level(level).text;
+            if !seen.insert(text.clone()) {
+                let of_tuple = if self.is_tuple() { "; give its levels names" } else { "" };
+                let what = format!("has the level `{text}` twice{of_tuple}");
+                return Err(section.problem(&self.written, what));
+            }
         }
-        Ok(Self { names, ..Self::of(written, keys.join(TUPLE), levels) })
+        Ok(())
+    }
+
+    /// The level that effective settings have, and where it is none of this factor's, their values as one. `lookup`
+    /// finds the value of a key, and `number` reads one that is a number.
+    #[must_use]
+    pub fn level_in<'a>(
+        &self,
+        lookup: impl Fn(&str) -> Option<&'a Json>,
+        number: impl Fn(&Json) -> Option<f64>,
+    ) -> FactorLevel {
+        let own = if self.is_tuple() { self.key.split(TUPLE).collect() } else { vec![&*self.key] };
+        let values: Vec<Option<&Json>> = own.into_iter().map(lookup).collect();
+        let texts: Vec<String> =
+            values.iter().map(|value| value.map(json_text).unwrap_or_default()).collect();
+        let known = |at: &usize| self.texts(*at)[..texts.len()] == texts;
+        if let Some(at) = (0..self.levels.len()).find(known) {
+            return self.level(at);
+        }
+        let number = match values[..] {
+            [Some(value)] => number(value),
+            _ => None,
+        };
+        FactorLevel {
+            factor: self.key.clone(),
+            level: u32::try_from(self.levels.len()).unwrap_or(u32::MAX),
+            text: texts.join(TUPLE),
+            number,
+        }
     }
 
     /// Whether its levels are tuples.
@@ -321,12 +364,16 @@ fn plain_number(value: &Value) -> Option<f64> {
     }
 }
 
-fn first_duplicate(levels: &[Value]) -> Option<&Value> {
-    levels
-        .iter()
-        .enumerate()
-        .find(|(index, level)| levels[..*index].contains(level))
-        .map(|(_, l)| l)
+/// An effective value as a stored level has it: without quotes, and a table as the file writes it.
+fn json_text(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Object(table) => {
+            let parts = table.iter().map(|(key, value)| format!("{key}={}", json_text(value)));
+            parts.collect::<Vec<_>>().join(",")
+        }
+        other => other.to_string(),
+    }
 }
 
 /// A value as a number in base units, where it is one.
@@ -373,6 +420,8 @@ mod tests {
         for (text, part) in [
             ("a = []", "0 levels"),
             ("a = [1, 1]", "twice"),
+            ("a = [1, '1']", "twice"),
+            ("'a, b' = [['x+y', 'z'], ['x', 'y+z']]", "twice"),
             ("a = 3", "is not a list"),
             ("a = { from = 1, to = 0, step = 1 }", "no levels"),
             ("a = { from = 1, to = 2 }", "step: is missing"),
@@ -460,5 +509,19 @@ mod tests {
         set(&mut file, "system.workers", Value::from(8)).unwrap();
         assert_eq!(file["links"]["clients -> proxies"]["delay"].as_str(), Some("2ms"));
         assert_eq!(file["system"]["workers"].as_integer(), Some(8));
+    }
+
+    #[test]
+    fn the_level_that_settings_have_is_found_for_keys_and_tuples_alike() {
+        let factors = read("a = [1, 2]\n'b, c' = [['x', 1], ['y', 2]]").unwrap();
+        let settings = serde_json::json!({ "a": 2, "b": "x", "c": 1 });
+        let level = |factor: &Factor| factor.level_in(|key| settings.get(key), Json::as_f64);
+        assert_eq!(level(&factors[0]), factors[0].level(1));
+        assert_eq!(level(&factors[1]), factors[1].level(0));
+        let other = serde_json::json!({ "a": 3.5, "b": "x", "c": 2 });
+        let level = |factor: &Factor| factor.level_in(|key| other.get(key), Json::as_f64);
+        let (one, two) = (level(&factors[0]), level(&factors[1]));
+        assert_eq!((one.level, one.text.as_str(), one.number), (2, "3.5", Some(3.5)));
+        assert_eq!((two.level, two.text.as_str(), two.number), (2, "x+2", None));
     }
 }

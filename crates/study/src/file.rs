@@ -456,6 +456,8 @@ impl StudyFile {
     /// every placeholder of a command must stand for something.
     fn check_levels(&self) -> Result<(), Refusal> {
         template::check(&self.base).map_err(|problem| self.refuse(problem))?;
+        let all = self.check_commands_of_levels()?;
+        template::check_parameters(&self.base, &all).map_err(|problem| self.refuse(problem))?;
         for (index, factor) in self.factors.iter().enumerate() {
             let mut settings = Vec::new();
             for level in 0..factor.levels.len() {
@@ -473,6 +475,33 @@ impl StudyFile {
             }
         }
         Ok(())
+    }
+
+    /// A level may bring a command of its own: its placeholders are checked, too. Beside it the other factors have
+    /// the values of the base. All settings that were looked at.
+    fn check_commands_of_levels(&self) -> Result<Vec<Settings>, Refusal> {
+        let is_missing = |factor: &Factor| factor.keys().any(|key| get(&self.file, key).is_none());
+        let base: Vec<Option<usize>> =
+            self.factors.iter().map(|factor| is_missing(factor).then_some(0)).collect();
+        let mut all = Vec::new();
+        for (index, factor) in self.factors.iter().enumerate() {
+            for level in 0..factor.levels.len() {
+                let levels = [&base[..index], &[Some(level)], &base[index + 1..]].concat();
+                // Whether this combination can be had is asked where the design has it.
+                let Ok(settings) = self.settings(&levels) else { continue };
+                template::check(&settings).map_err(|problem| {
+                    let what = format!(
+                        "with the level `{}`: {}: {}",
+                        factor.level(level).text,
+                        problem.key,
+                        problem.what
+                    );
+                    self.refuse(Problem { key: factor.place(), what })
+                })?;
+                all.push(settings);
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -11,10 +11,10 @@ use kendall_stats::stopping::{Decision, Evidence, StoppingRule};
 use kendall_store::{FactorLevel, SearchLine, Status};
 
 use crate::calibration::Grid;
-use crate::file::{DesignKind, StudyFile};
+use crate::file::{DesignKind, Refusal, StudyFile};
 use crate::search::{self, Next};
 use crate::section::Problem;
-use crate::settings::Repetitions;
+use crate::settings::{Repetitions, Settings};
 
 /// Levels of all factors, by index; `None` for the value that the study file has by itself.
 pub type Levels = Vec<Option<usize>>;
@@ -161,6 +161,11 @@ impl Plan {
             });
         }
         Ok(plan)
+    }
+
+    /// The settings of every combination, each read from the file anew.
+    pub(crate) fn settings(&self, study: &StudyFile) -> Result<Vec<Settings>, Refusal> {
+        self.configurations.iter().map(|levels| study.settings(levels)).collect()
     }
 
     /// How many runs there will be, where that is known beforehand.

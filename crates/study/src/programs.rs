@@ -6,6 +6,7 @@ use crate::file::StudyFile;
 use crate::hosts::{At, Needs};
 use crate::plan::Plan;
 use crate::quota;
+use crate::settings::Settings;
 use crate::study::StudyError;
 use crate::topology::Source;
 
@@ -17,7 +18,8 @@ use crate::topology::Source;
 pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
     // What is wrong with the plan is said where the study is run.
     let Ok(plan) = Plan::of(study) else { return Ok(()) };
-    let needs = Needs::of(study, &plan)?;
+    let all = plan.settings(study)?;
+    let needs = Needs::of(&all);
     for (program, package) in study.base.kind.programs {
         // Not where every tier that is this program is placed on another host.
         let here = !needs.is_a_tier(program) || needs.here().any(|(_, needed)| needed == program);
@@ -26,7 +28,7 @@ pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
             return Err(StudyError::NotInstalled { program, package });
         }
     }
-    check_quotas(study, &plan)?;
+    check_quotas(&all)?;
     match needs.here().find(|(_, program)| !is_there(program)) {
         None => Ok(()),
         Some((tier, program)) => {
@@ -37,9 +39,8 @@ pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
 }
 
 /// Whether the cores of every configuration can be limited as it asks.
-fn check_quotas(study: &StudyFile, plan: &Plan) -> Result<(), StudyError> {
-    for levels in &plan.configurations {
-        let settings = study.settings(levels)?;
+fn check_quotas(all: &[Settings]) -> Result<(), StudyError> {
+    for settings in all {
         let mut cores = Vec::new();
         for tier in &settings.topology.tiers {
             let Source::Started(started) = &tier.source else { continue };

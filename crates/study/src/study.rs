@@ -380,7 +380,7 @@ impl<'a> Session<'a> {
         if self.study.base.placement.hosts.list.is_empty() {
             return Ok(true);
         }
-        let needs = Needs::of(self.study, &self.plan)?;
+        let needs = Needs::of(&self.plan.settings(self.study)?);
         let is_interrupted = || interrupted.load(Ordering::Relaxed);
         let connected = self
             .machines

@@ -29,15 +29,17 @@ fn texts(tier: &TierSpec) -> Vec<(&'static str, &String)> {
 const OF_A_LOAD: [&str; 8] =
     ["clients", "folder", "generator", "kendall", "rate_per_s", "seconds", "seed", "target"];
 
-/// Whether some command has a placeholder for this key.
+/// Whether some command has a placeholder for this key, as it is written or as it is started.
 pub(crate) fn uses(settings: &Settings, key: &str) -> bool {
     let placeholder = format!("{{{key}}}");
-    let tiers = settings.topology.tiers.iter();
-    let of_load = settings.workload.driver.program.iter().flat_map(|program| {
-        program.command.iter().chain(program.environment.iter().map(|(_, value)| value))
-    });
-    let mut texts = tiers.flat_map(texts).map(|(_, text)| text).chain(of_load);
-    texts.any(|text| text.contains(&placeholder))
+    let mut started = settings.topology.tiers.iter().flat_map(texts).map(|(_, text)| text);
+    // Parameters are in the texts of tiers no more: they are filled in when the file is read. What one of them
+    // holds is no command.
+    let system = settings.effective["system"].as_object().into_iter().flatten();
+    let written = system.filter(|(name, _)| *name != "parameters").map(|(_, value)| value);
+    let mut written = written.chain([&settings.effective["workload"]]).map(ToString::to_string);
+    started.any(|text| text.contains(&placeholder))
+        || written.any(|text| text.contains(&placeholder))
 }
 
 /// Refuses the first placeholder that stands for nothing, before anything is started.
@@ -45,9 +47,6 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
     let mut known = Values::default();
     known.set_settings(&settings.effective);
     for name in CHOSEN {
-        known.set(name, String::new());
-    }
-    for (name, _) in parameters(settings) {
         known.set(name, String::new());
     }
     for (index, tier) in settings.topology.tiers.iter().enumerate() {
@@ -63,9 +62,14 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
         }
         for (key, text) in texts(tier) {
             let Err(placeholder) = known.fill_all(std::slice::from_ref(text)) else { continue };
+            // Those of the user's own are filled in already where they stand in a command.
+            for (name, _) in parameters(settings) {
+                known.set(name, String::new());
+            }
             let names: Vec<&str> = known.single.keys().map(String::as_str).collect();
             let plain = placeholder.trim_start_matches("each:");
             let close = kendall_keys::closest(plain, names)
+                .filter(|name| *name != plain)
                 .map_or_else(String::new, |name| format!("; did you mean `{{{name}}}`?"));
             return Err(Problem {
                 key: format!("system.tiers.{index}.{key}"),
@@ -76,8 +80,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
             });
         }
     }
-    check_load(settings)?;
-    check_parameters(settings)
+    check_load(settings)
 }
 
 /// The user's own values, by their names.
@@ -86,26 +89,25 @@ fn parameters(settings: &Settings) -> impl Iterator<Item = (&str, &serde_json::V
     table.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
 }
 
-/// Refuses a value that no command takes: a name that was mistyped, in the file or in `--set`, would
-/// otherwise change nothing, and two versions would be found equal that are one.
-fn check_parameters(settings: &Settings) -> Result<(), Problem> {
-    let texts = [&settings.effective["system"], &settings.effective["workload"]];
-    let texts = texts.map(ToString::to_string);
-    for (name, _) in parameters(settings) {
-        let forms = [format!("{{{name}}}"), format!("{{system.parameters.{name}}}")];
-        if texts.iter().any(|text| forms.iter().any(|form| text.contains(form))) {
+/// Refuses a value that no command takes in any of the settings: a name that was mistyped, in the file or in
+/// `--set`, would otherwise change nothing, and two versions would be found equal that are one.
+pub(crate) fn check_parameters(base: &Settings, all: &[Settings]) -> Result<(), Problem> {
+    for (name, _) in parameters(base) {
+        let dotted = format!("system.parameters.{name}");
+        let mut any = std::iter::once(base).chain(all);
+        if any.any(|settings| uses(settings, name) || uses(settings, &dotted)) {
             continue;
         }
-        let others = parameters(settings).map(|(other, _)| other).filter(|other| *other != name);
+        let others = parameters(base).map(|(other, _)| other).filter(|other| *other != name);
         let close = kendall_keys::closest(name, others)
             .map_or_else(String::new, |other| format!("; did you mean `{other}`?"));
         let what = format!("no command uses it: write {{{name}}} in one, or leave it out{close}");
-        return Err(Problem { key: format!("system.parameters.{name}"), what });
+        return Err(Problem { key: dotted, what });
     }
     Ok(())
 }
 
-/// The same for the command of a load.
+/// Refuses a placeholder of a load's command that stands for nothing.
 fn check_load(settings: &Settings) -> Result<(), Problem> {
     let Some(program) = &settings.workload.driver.program else { return Ok(()) };
     let known = Values::of_a_load(&settings.effective);
@@ -285,5 +287,44 @@ mod tests {
         assert_eq!(values().fill("{port"), Err("port".to_owned()));
         assert_eq!(values().fill_all(&["{each:x}".to_owned()]), Err("each:x".to_owned()));
         assert!(values().names().contains("{each:servers}"));
+    }
+
+    /// A study of two commands, of which the second takes a parameter.
+    fn of_commands(parameters: &str, second: &str) -> Result<(), String> {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'processes'\n[system.parameters]\n{parameters}\n\
+             [[system.tiers]]\nname = 'web'\ncommand = ['old', '{{port}}']\n[workload]\n\
+             path = '/'\n[factors]\n'system.tiers.web.command' = \
+             [['old', '{{port}}'], ['new', '{{port}}', '{second}']]\n"
+        );
+        let read = crate::file::StudyFile::parse("x.toml", text, false, &[]);
+        read.map(drop).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_parameter_is_used_where_only_the_command_of_a_level_takes_it() {
+        assert_eq!(of_commands("threads = 4", "{threads}"), Ok(()));
+        assert_eq!(of_commands("threads = 4", "{system.parameters.threads}"), Ok(()));
+        let said = of_commands("threads = 4", "4").unwrap_err();
+        assert!(said.contains("parameters.threads") && said.contains("no command"), "{said}");
+    }
+
+    #[test]
+    fn the_placeholders_of_a_levels_command_are_checked_before_anything_is_started() {
+        let said = of_commands("threads = 4", "{thraeds}").unwrap_err();
+        assert!(said.contains("factors.system.tiers.web.command"), "{said}");
+        assert!(said.contains("did you mean `{threads}`"), "{said}");
+    }
+
+    /// A parameter is a value, no command: it uses no other.
+    #[test]
+    fn a_parameter_that_only_another_one_names_is_not_used() {
+        for parameters in ["a = '{b}'\nb = 1", "b = '{c}'\nc = 1"] {
+            let second = if parameters.starts_with('a') { "{a}" } else { "{b}" };
+            let said = of_commands(parameters, second).unwrap_err();
+            assert!(said.contains("no command uses it"), "{said}");
+        }
+        let said = of_commands("a = 1\nb = '{a}'", "{b}").unwrap_err();
+        assert!(said.contains("stands for nothing"), "{said}");
     }
 }

@@ -9,6 +9,7 @@ use super::{At, HostError, Machines};
 use crate::file::StudyFile;
 use crate::keep::Keeper;
 use crate::plan::Plan;
+use crate::settings::Settings;
 use crate::study::StudyError;
 use crate::topology::{CLIENTS, Source};
 
@@ -26,10 +27,9 @@ pub(crate) struct Needs {
 
 impl Needs {
     /// Of all configurations: a place may be a factor.
-    pub(crate) fn of(study: &StudyFile, plan: &Plan) -> Result<Self, StudyError> {
+    pub(crate) fn of(all: &[Settings]) -> Self {
         let mut needs = Self::default();
-        for levels in &plan.configurations {
-            let settings = study.settings(levels)?;
+        for settings in all {
             let placement = &settings.placement;
             for host in placement.used() {
                 needs.programs.entry(At::Host(host)).or_default();
@@ -47,7 +47,7 @@ impl Needs {
                 needs.placed.entry(at).or_default().insert(CLIENTS.to_owned());
             }
         }
-        Ok(needs)
+        needs
     }
 
     pub(crate) fn hosts(&self) -> Vec<usize> {
@@ -131,7 +131,7 @@ pub fn check_hosts(
     interrupted: &AtomicBool,
 ) -> Result<Vec<HostReport>, StudyError> {
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
-    let needs = Needs::of(study, &plan)?;
+    let needs = Needs::of(&plan.settings(study)?);
     if needs.hosts().is_empty() {
         return Ok(Vec::new());
     }

@@ -2,7 +2,7 @@
 
 use kendall_predict::twin::Workload;
 use kendall_protocols::topology::{Graph, Pool, PoolKind, TierId};
-use kendall_store::{FactorLevel, Results, Run, TUPLE};
+use kendall_store::{Results, Run};
 use kendall_study::workload::Arrivals;
 use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
@@ -306,39 +306,12 @@ fn level_named(factor: &Factor, key: &str, value: &str) -> Result<usize, Questio
     })
 }
 
-/// The level of a tuple that these settings have; where it has none, their values.
-fn level_of_tuple(factor: &Factor, settings: &Settings) -> FactorLevel {
-    let texts: Vec<String> = factor
-        .keys()
-        .map(|key| lookup(&settings.effective, key).map(text_of).unwrap_or_default())
-        .collect();
-    let known = (0..factor.levels.len()).find(|at| factor.texts(*at) == texts);
-    known.map_or_else(
-        || FactorLevel {
-            factor: factor.key.clone(),
-            level: u32::try_from(factor.levels.len()).unwrap_or(u32::MAX),
-            text: texts.join(TUPLE),
-            number: None,
-        },
-        |at| factor.level(at),
-    )
-}
-
 impl StudyOfResults {
     /// What a study must run to measure the configuration that these values lead to.
     pub(super) fn beside(&self, values: &[(String, String)]) -> Result<Beside, QuestionError> {
         let settings = self.settings(values)?;
-        let level = |factor: &Factor| {
-            if factor.is_tuple() {
-                return level_of_tuple(factor, &settings);
-            }
-            let value = lookup(&settings.effective, &factor.key);
-            let text = value.map(text_of).unwrap_or_default();
-            let known = (0..factor.levels.len()).find(|at| factor.level(*at).text == text);
-            let number = known.map_or_else(|| value.and_then(number), |at| factor.level(at).number);
-            let level = u32::try_from(known.unwrap_or(factor.levels.len())).unwrap_or(u32::MAX);
-            FactorLevel { factor: factor.key.clone(), level, text, number }
-        };
+        let level =
+            |factor: &Factor| factor.level_in(|key| lookup(&settings.effective, key), number);
         let factors = self.file.factors.iter().map(level).collect();
         Ok(Beside { settings, factors })
     }
@@ -397,12 +370,8 @@ pub(super) fn question(
         Arrivals::Job => return Err(QuestionError::Job),
     };
     let kinds = study.file.factors.iter().filter(|factor| !structural.contains(&factor.key));
-    let text = |factor: &Factor| {
-        if factor.is_tuple() {
-            return level_of_tuple(factor, &settings).text;
-        }
-        lookup(&settings.effective, &factor.key).map(text_of).unwrap_or_default()
-    };
+    let text =
+        |factor: &Factor| factor.level_in(|key| lookup(&settings.effective, key), number).text;
     let signature = Signature(kinds.map(|f| (f.key.clone(), text(f))).collect());
     let numeric = study.file.factors.iter().map(|factor| factor.key.clone());
     let all = numeric.chain(values.iter().map(|(key, _)| key.clone()));
@@ -430,19 +399,7 @@ pub(super) fn question(
     })
 }
 
-/// A stored level is its text without quotes; a table is written as the file has it.
-fn text_of(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Object(table) => {
-            let parts = table.iter().map(|(key, value)| format!("{key}={}", text_of(value)));
-            parts.collect::<Vec<_>>().join(",")
-        }
-        other => other.to_string(),
-    }
-}
-
-/// Refuses a key that is not a factor and changes neither graph nor load: what it does to the cost of a
+/// Refuses a key that is no factor and changes neither graph nor load: what it does to the cost of a
 /// request was never measured.
 fn never_varied(
     study: &StudyOfResults,
