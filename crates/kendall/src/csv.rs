@@ -36,6 +36,15 @@ pub(crate) enum CsvError {
     NoColumn { path: PathBuf, name: String, columns: String },
     #[error("{path}, line {line}, column `{column}`: `{text}` is not a number")]
     NoNumber { path: PathBuf, line: usize, column: String, text: String },
+    #[error(
+        "{path}, line {line}: column `{column}` is empty; each run that has a response needs a covariate: leave out \
+         --covariate, or the response of this run"
+    )]
+    Empty { path: PathBuf, line: usize, column: String },
+    #[error(
+        "{path}: column `{name}` is the response, a factor or the repetition, and no covariate beside"
+    )]
+    Taken { path: PathBuf, name: String },
 }
 
 impl Csv {
@@ -105,6 +114,17 @@ impl Csv {
             column: self.header[column].clone(),
             text: text.to_owned(),
         })
+    }
+
+    /// The refusal of a row that lacks what it needs.
+    pub(crate) fn empty(&self, (line, _): &(usize, Vec<String>), column: usize) -> CsvError {
+        let (path, column) = (self.path.clone(), self.header[column].clone());
+        CsvError::Empty { path, line: *line, column }
+    }
+
+    /// The refusal of a covariate that is something else already.
+    pub(crate) fn taken(&self, column: usize) -> CsvError {
+        CsvError::Taken { path: self.path.clone(), name: self.header[column].clone() }
     }
 }
 

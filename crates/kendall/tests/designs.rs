@@ -156,8 +156,19 @@ fn effects_at_one_value_of_a_covariate_stand_beside_those_as_measured() {
     assert!(used["narrower"].as_f64().unwrap() > 5.0, "{used}");
     let not = of(&["--covariate", "weather"]);
     assert!(not.contains("`weather` is not used: it explains no more of the error"), "{not}");
-    let missing = kendall(&[&["design", "analyze", &file, "--covariate", "moon"][..]].concat());
-    assert_eq!(missing.status.code(), Some(2));
+    let holes = format!("{},\n", &rows[..rows.rfind(',').unwrap()]);
+    let holes = write(folder.path(), "holes.csv", &holes).display().to_string();
+    for (file, column, says) in [
+        (&file, "moon", "has no column `moon`"),
+        (&file, "cache", "is the response, a factor or the repetition"),
+        (&holes, "weather", "line 25: column `weather` is empty"),
+    ] {
+        let arguments = [&["design", "analyze", file][..], &factors, &["--covariate", column]];
+        let refused = kendall(&arguments.concat());
+        assert_eq!(refused.status.code(), Some(2), "{column}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(says), "{column}: {said}");
+    }
 }
 
 #[test]

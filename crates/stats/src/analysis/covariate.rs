@@ -26,6 +26,10 @@ const ALIKE: f64 = 2.0;
 /// Degrees of freedom of the error below which no slope is fitted.
 const FEWEST_DEGREES: usize = 4;
 
+/// Residuals whose squares are a smaller share of the values' than this are what rounding left: 2⁻⁵² of each value
+/// twice or so, squared, and more for what sums of a few hundred runs add.
+const TINY: f64 = 1e-26;
+
 /// What a covariate did for an analysis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,8 +103,9 @@ pub(super) fn at_one_value(
     if of_y.error_degrees < FEWEST_DEGREES {
         return not("too few runs are left to judge the error by");
     }
-    let Some(line) = Line::of((&logs, &of_x), (&response, &of_y)) else {
-        return not("it does not vary between runs of one cell");
+    let line = match Line::of((&logs, &of_x), (&response, &of_y)) {
+        Ok(line) => line,
+        Err(why) => return not(why),
     };
     if line.p_value >= SLOPE_SIGNIFICANCE {
         return not("it explains no more of the error than chance would");
@@ -117,9 +122,12 @@ pub(super) fn at_one_value(
     let no_block = |group: &&Group| group.factors != [rows.factors];
     for group in matrix.groups.iter().filter(no_block).filter(two_level) {
         let name = name(layout, rows, &group.factors);
-        let Some((effect, narrower)) = judged.effect(group.columns.start) else {
-            found.moved.push(name);
-            continue;
+        let (effect, narrower) = match judged.effect(group.columns.start) {
+            Effect::Moves => {
+                found.moved.push(name);
+                continue;
+            }
+            Effect::AtOneValue { effect, narrower } => (effect, narrower),
         };
         found.narrower = found.narrower.min(narrower);
         let multiplier =
@@ -147,24 +155,30 @@ struct Line {
 }
 
 impl Line {
-    fn of((x, of_x): (&[f64], &Solution), (y, of_y): (&[f64], &Solution)) -> Option<Self> {
+    /// Or why there is none.
+    fn of(
+        (xs, of_x): (&[f64], &Solution),
+        (ys, of_y): (&[f64], &Solution),
+    ) -> Result<Self, &'static str> {
         let left = |values: &[f64], solution: &Solution| -> Vec<f64> {
             values.iter().zip(&solution.predicted).map(|(value, at)| value - at).collect()
         };
-        let (x, y) = (left(x, of_x), left(y, of_y));
+        let (x, y) = (left(xs, of_x), left(ys, of_y));
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let spread = dot(&x, &x);
-        if spread <= f64::EPSILON {
-            return None;
+        let (spread, squares) = (dot(&x, &x), dot(&y, &y));
+        if spread <= TINY * dot(xs, xs) {
+            return Err("it does not vary between runs of one cell");
+        }
+        let rounding = TINY * dot(ys, ys);
+        if squares <= rounding {
+            return Err("the response does not vary between runs of one cell");
         }
         let slope = dot(&x, &y) / spread;
         let degrees = exact_f64(of_y.error_degrees - 1);
-        let error = (dot(&y, &y) - slope * slope * spread).max(0.0) / degrees;
-        let p_value = match (error / spread).sqrt() {
-            deviation if deviation > 0.0 => t_p_value(slope / deviation, degrees),
-            _ => 0.0,
-        };
-        Some(Self { slope, p_value, spread, error, degrees })
+        // On an exact line rounding is all that is left, and is not less than that.
+        let error = (squares - slope * slope * spread).max(rounding) / degrees;
+        let p_value = t_p_value(slope / (error / spread).sqrt(), degrees);
+        Ok(Self { slope, p_value, spread, error, degrees })
     }
 
     /// Per cent for a per cent.
@@ -184,25 +198,36 @@ struct Judged<'a> {
     confidence: f64,
 }
 
+/// What one value of the covariate makes of a term.
+enum Effect {
+    /// The term moves the covariate itself.
+    Moves,
+    AtOneValue {
+        effect: Estimate,
+        /// How much wider the plain interval is.
+        narrower: f64,
+    },
+}
+
 impl Judged<'_> {
-    /// An effect with its interval, and how much wider the plain one is; `None` where the term moves
-    /// the covariate.
-    fn effect(&self, column: usize) -> Option<(Estimate, f64)> {
+    fn effect(&self, column: usize) -> Effect {
         let Self { line, of_x, of_y, confidence, .. } = self;
         let variance = self.matrix.variance(column, &[1.0]);
         let moved = of_x.coefficients[column];
         let of_degrees = exact_f64(of_x.error_degrees);
         if moved.abs() > ALIKE * (line.spread / of_degrees * variance).sqrt() {
-            return None;
+            return Effect::Moves;
         }
         let half = |degrees: f64, error: f64, variance: f64| {
             t_two_sided(*confidence, degrees) * (error * variance).sqrt()
         };
         let center = of_y.coefficients[column] - line.slope * moved;
         let width = half(line.degrees, line.error, variance + moved * moved / line.spread);
-        let plain = half(exact_f64(of_y.error_degrees), of_y.error_mean_square()?, variance);
+        let mean_square = of_y.error_mean_square().expect("at least four degrees of freedom");
+        let plain = half(exact_f64(of_y.error_degrees), mean_square, variance);
         let interval = Interval::around(center, width, *confidence);
-        Some((Estimate::with_interval(center, interval), plain / width))
+        let effect = Estimate::with_interval(center, interval);
+        Effect::AtOneValue { effect, narrower: plain / width }
     }
 }
 
@@ -347,5 +372,42 @@ mod tests {
         let plain = super::super::analyze(&table, &options).unwrap();
         assert_eq!(plain.fit, analysis.fit);
         assert_eq!(plain.covariate, None);
+    }
+
+    /// A 2² with two replications and these responses, over a covariate that varies.
+    fn of_responses(value: impl Fn(usize, f64) -> f64) -> Covariate {
+        let z = [0.1_f64, -0.1, 0.2, -0.2, -0.1, 0.1, -0.2, 0.2];
+        let observation = |row: usize| Observation {
+            levels: vec![(row % 2).to_string(), (row / 2 % 2).to_string()],
+            block: None,
+            order: None,
+            value: value(row, z[row]),
+        };
+        let observations = (0..8).map(observation).collect();
+        let table = Table { factors: vec!["a".to_owned(), "b".to_owned()], observations };
+        let options = Options { model: Some(Model::Additive), ..Options::default() };
+        let speeds: Vec<f64> = z.iter().map(|z| z.exp()).collect();
+        analyze_with(&table, &options, &[], Some(&speeds)).unwrap().covariate.unwrap()
+    }
+
+    /// Counts, or what a simulation answers, may be the same in all runs of a cell: there is nothing to explain,
+    /// and 0/0 is no evidence.
+    #[test]
+    fn a_response_without_scatter_has_nothing_to_be_explained() {
+        for scale in [1.0, 1e-9, 1e9] {
+            let not = of_responses(|row, _| scale * [10.0, 13.1, 17.0, 21.3][row % 4]);
+            let Covariate::NotUsed(why) = &not else { panic!("{scale}: {not:?}") };
+            assert!(why.contains("response does not vary"), "{scale}: {why}");
+        }
+    }
+
+    /// What is printed and stored of an exact line are numbers, too.
+    #[test]
+    fn an_exact_line_narrows_by_a_number() {
+        let found = of_responses(|row, z| 10.0 + [0.0, 2.0, 3.0, 4.0][row % 4] + 3.0 * z);
+        let Covariate::Used(at_one) = &found else { panic!("{found:?}") };
+        assert!(at_one.narrower.is_finite() && at_one.p_value < 1e-6, "{at_one:?}");
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Covariate>(&text).unwrap(), found);
     }
 }

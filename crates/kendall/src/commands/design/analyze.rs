@@ -150,13 +150,17 @@ impl Analyze {
         } else {
             self.factors.iter().map(|name| csv.column(name)).collect::<Result<_, _>>()?
         };
+        if let Some(column) = covariate
+            && (factors.contains(&column) || column == response || Some(column) == replicate)
+        {
+            return Err(csv.taken(column));
+        }
         let mut observations = Vec::new();
         let mut beside = covariate.map(|_| Vec::new());
         for row in &csv.rows {
             let Some(value) = csv.number(row, response)? else { continue };
             if let (Some(column), Some(values)) = (covariate, &mut beside) {
-                // A run without it is one below 0: the covariate is then not used, and says why.
-                values.push(csv.number(row, column)?.unwrap_or(-1.0));
+                values.push(csv.number(row, column)?.ok_or_else(|| csv.empty(row, column))?);
             }
             observations.push(Observation {
                 levels: factors.iter().map(|column| row.1[*column].clone()).collect(),
