@@ -11,7 +11,7 @@ use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::commands::Kendall;
@@ -23,27 +23,37 @@ fn main() -> ExitCode {
         Err(refusal) => return output::usage(&refusal),
     };
     // Until the end: dropped, it writes what is left, for a second at most.
-    let _log = start_log(arguments.serves());
-    match arguments.run() {
+    let log = start_log(arguments.serves());
+    let exit = match arguments.run() {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::error(&error);
             Exit::of(&error).into()
         }
+    };
+    let lost = log.as_ref().map_or(0, |(_, dropped)| dropped.dropped_lines());
+    if lost > 0 {
+        // By the log's own thread: where still nobody reads, this must not wait.
+        tracing::warn!(
+            lost,
+            "lines of this log were dropped: nobody read it as fast as it was written"
+        );
     }
+    exit
 }
 
-/// Lines of a server's log that wait to be written; those beyond it are dropped.
+/// Lines of a server's log that wait to be written; those beyond it are dropped, and how many is said at the end.
 const WAITING_LINES: usize = 8192;
 
 /// Results go to standard output, everything else to standard error. A server's log is written by a thread
 /// of its own: where nobody reads it and its pipe is full, that thread waits and no other.
-fn start_log(serves: bool) -> Option<WorkerGuard> {
+fn start_log(serves: bool) -> Option<(WorkerGuard, ErrorCounter)> {
     let (writer, guard) = match std::io::stderr().as_fd().try_clone_to_owned() {
         Ok(own) if serves => {
             let builder = NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES);
             let (writer, guard) = builder.thread_name("log").finish(File::from(own));
-            (BoxMakeWriter::new(writer), Some(guard))
+            let dropped = writer.error_counter();
+            (BoxMakeWriter::new(writer), Some((guard, dropped)))
         }
         _ => (BoxMakeWriter::new(std::io::stderr), None),
     };

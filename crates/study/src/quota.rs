@@ -197,7 +197,12 @@ fn enable(folder: &Path) -> Result<(), QuotaError> {
 /// controllers on.
 fn step_aside(own: &Path) -> Result<(), QuotaError> {
     let aside = own.join(format!("kendall-{}{ASIDE}", std::process::id()));
-    std::fs::create_dir(&aside).map_err(|error| not_allowed(&aside, &error))?;
+    match std::fs::create_dir(&aside) {
+        Ok(()) => {}
+        // This process stepped aside before, and others are in the way.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(not_allowed(&aside, &error)),
+    }
     let inside = std::fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
     let procs = aside.join("cgroup.procs");
     for pid in inside.lines().filter_map(|line| line.parse().ok()).filter(|pid| is_ours(*pid)) {
@@ -291,6 +296,18 @@ mod tests {
         // The next group is made beside, not below, the one that it went to.
         group(&own, &[("cgroup.subtree_control", "cpu")]);
         assert_eq!(version_two(mount.path(), &aside, false).unwrap(), own);
+    }
+
+    /// Other processes were in the group, and still are at the next try: what is said is what to do, each time.
+    #[test]
+    fn stepping_aside_again_is_no_failure() {
+        let own = tempfile::tempdir().unwrap();
+        group(own.path(), &[("cgroup.procs", "1\n")]);
+        let aside = own.path().join(format!("kendall-{}-aside", std::process::id()));
+        for _ in 0..2 {
+            assert_eq!(step_aside(own.path()), Ok(()));
+            assert!(aside.is_dir());
+        }
     }
 
     #[test]

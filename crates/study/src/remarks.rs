@@ -11,9 +11,6 @@ const LAST_BYTES: u64 = 64 * 1024;
 /// Remarks of one tier at most.
 const MOST: usize = 20;
 
-/// How the folders of loads begin; no tier's name has a dot.
-const LOADS: [&str; 2] = ["generator.", "prefill."];
-
 /// What the tiers of a run remarked, each with the name of its folder, such as `database-0`.
 pub(crate) fn of_run(folder: &Path) -> Vec<Caveat> {
     let mut folders: Vec<_> = std::fs::read_dir(folder)
@@ -23,12 +20,13 @@ pub(crate) fn of_run(folder: &Path) -> Vec<Caveat> {
         .map(|entry| entry.path())
         .collect();
     folders.sort();
-    // What a load printed is its result, whatever its lines begin with.
-    let of_a_load = |name: &String| LOADS.iter().any(|load| name.starts_with(load));
+    // Folders of loads and links have a dot, which no tier's name has. What a load printed is its result,
+    // whatever its lines begin with.
+    let of_a_tier = |name: &String| !name.contains('.');
     let named = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     folders
         .iter()
-        .filter_map(|path| Some((named(path).filter(|name| !of_a_load(name))?, path)))
+        .filter_map(|path| Some((named(path).filter(of_a_tier)?, path)))
         .filter_map(|(name, path)| Some((name, last_of(&path.join("output"))?)))
         .flat_map(|(name, output)| {
             let remarks =
@@ -63,6 +61,7 @@ mod tests {
             ("database-0", "requests 7\nremark checkpoints: 3 came too often\n"),
             ("proxies-0", "remark without a kind\nremarkable: no\n"),
             ("generator.0", "remark load: no tier says this\n"),
+            ("pgbench.fill", "remark load: nor this\n"),
         ] {
             std::fs::create_dir(folder.path().join(tier)).unwrap();
             std::fs::write(folder.path().join(tier).join("output"), output).unwrap();

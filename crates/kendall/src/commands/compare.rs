@@ -310,21 +310,16 @@ fn short_metric(metric: &str) -> String {
     }
 }
 
-/// `workers=8 clients=64` for the dotted keys of a folder; as it is for a table. The name of a set in
-/// front of it stays.
+/// `workers=8 clients=64` for the dotted keys of a folder; as it is for a table, and for what is short already and
+/// has the name of a set in front of it.
 fn short_configuration(configuration: &str) -> String {
-    let (set, configuration) = match configuration.split_once(": ") {
-        Some((set, of)) => (format!("{set}: "), of),
-        None => (String::new(), configuration),
+    let short = |part: &str| match part.split_once('=') {
+        Some((key, level)) if !key.contains(char::is_whitespace) => {
+            format!("{}={level}", &key[key.rfind('.').map_or(0, |dot| dot + 1)..])
+        }
+        _ => part.to_owned(),
     };
-    let parts: Vec<&str> = configuration
-        .split(", ")
-        .map(|part| match part.split_once('=') {
-            Some((key, _)) => part.get(key.rfind('.').map_or(0, |dot| dot + 1)..).unwrap_or(part),
-            None => part,
-        })
-        .collect();
-    format!("{set}{}", parts.join(" "))
+    configuration.split(", ").map(short).collect::<Vec<_>>().join(" ")
 }
 
 fn change(one: &Comparison) -> String {
@@ -414,5 +409,19 @@ fn words(text: &mut String, one: &Comparison) {
     }
     for caveat in &one.caveats {
         note(text, &format!("- {of}: {caveat}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_with_a_colon_is_no_name_of_a_set() {
+        let of_keys = "workload.options=Accept: x, system.workers=8";
+        assert_eq!(short_configuration(of_keys), "options=Accept: x workers=8");
+        // What has the name of a set is short already.
+        let named = format!("v1.2: {}", short_configuration("workload.clients=8, a.b=1"));
+        assert_eq!(short_configuration(&named), "v1.2: clients=8 b=1");
     }
 }

@@ -287,6 +287,27 @@ fn the_time_of_a_result_begins_when_its_last_watcher_goes() {
     assert!(board.stage(id).is_err());
 }
 
+/// Where results are not kept at all one that is still read must neither be gone nor keep the others.
+#[test]
+fn a_result_that_is_read_keeps_no_other_one_where_none_are_kept() {
+    let mut board = TestBoard::new(Limits { kept_ns: 0, ..LIMITS }, 0, 0);
+    let worker = join(&mut board, "w", 1, vec![], 0);
+    let mut done = |action: u32| {
+        let id = board.submit(submission(action, "a"), u64::from(action)).unwrap();
+        let (_, lease, _) = starts(&mut board)[0];
+        board.finish(worker, lease, Arc::new("done".into()), u64::from(action));
+        id
+    };
+    let (read, left) = (done(1), done(2));
+    board.unwatch(left, 3);
+    board.tick(4);
+    assert_eq!(ending(&board, read), "done");
+    assert!(board.stage(left).is_err());
+    board.unwatch(read, 5);
+    board.tick(6);
+    assert!(board.stage(read).is_err());
+}
+
 #[test]
 fn where_there_is_no_room_the_oldest_result_goes_that_nobody_reads() {
     let limits = Limits { operations: 3, ..LIMITS };

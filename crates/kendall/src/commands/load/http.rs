@@ -1,5 +1,6 @@
 //! `kendall load http`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use kendall_loadgen::http::{Http, HttpPlan, Url, Values};
@@ -104,14 +105,16 @@ impl LoadHttp {
         for (url, text) in others.iter().zip(&self.urls[1..]) {
             let why = if (url.tls, &url.path) != (first.tls, &first.path) {
                 "has another scheme or path"
-            } else if url.tls && url.host != first.host {
-                // A certificate stands for one name.
-                "has another host, and the certificate is checked against one"
+            } else if url.host != first.host && (url.tls || !self.may_differ(url, first)) {
+                "has another host"
             } else {
                 continue;
             };
-            let text =
-                format!("`{text}` {why} than `{}`: several URLs are one service", self.urls[0]);
+            let text = format!(
+                "`{text}` {why} than `{}`: several URLs are one service, for which the header Host, and with https \
+                 the certificate, are those of the first; with http, name it by --header 'Host: …'",
+                self.urls[0]
+            );
             return Err(refuse(text));
         }
         let target = |url: &Url| {
@@ -120,6 +123,16 @@ impl LoadHttp {
             format!("{host}:{}", url.port)
         };
         Ok((first.clone(), urls.iter().map(target).collect()))
+    }
+
+    /// Whether one header `Host` will do for two hosts: addresses, of which servers make no difference, and hosts
+    /// that are sent one that the user named.
+    fn may_differ(&self, one: &Url, other: &Url) -> bool {
+        let is_address = |url: &Url| url.host.parse::<IpAddr>().is_ok();
+        let is_host = |header: &String| {
+            header.split_once(':').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case("host"))
+        };
+        is_address(one) && is_address(other) || self.header.iter().any(is_host)
     }
 
     fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {
@@ -151,5 +164,41 @@ impl LoadHttp {
             placeholders: placeholders.map_err(refuse)?,
             keep_alive: !self.no_keep_alive,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: LoadHttp,
+    }
+
+    fn targets(arguments: &[&str]) -> Result<Vec<String>, String> {
+        let line = Line::try_parse_from([&["http"], arguments].concat()).unwrap();
+        line.load.targets().map(|(_, targets)| targets).map_err(|error| error.to_string())
+    }
+
+    /// Requests are made of the first URL: a server that goes by names would answer them as another one.
+    #[test]
+    fn hosts_of_several_urls_are_one_or_addresses_or_told() {
+        let named = ["http://a.example/", "http://b.example/"];
+        let said = targets(&named).unwrap_err();
+        assert!(
+            said.contains("`http://b.example/` has another host than `http://a.example/`"),
+            "{said}"
+        );
+        assert!(said.contains("--header 'Host"), "{said}");
+        let told = [&named[..], &["-H", "Host: shop.example"]].concat();
+        assert_eq!(targets(&told).unwrap(), ["a.example:80", "b.example:80"]);
+        assert!(targets(&["http://10.0.0.1/", "http://10.0.0.2/"]).is_ok());
+        assert!(targets(&["http://a.example:1/", "http://a.example:2/"]).is_ok());
+        let encrypted = ["https://10.0.0.1/", "https://10.0.0.2/", "-H", "Host: shop.example"];
+        assert!(targets(&encrypted).is_err(), "the certificate is of one");
     }
 }

@@ -180,6 +180,7 @@ impl<P, R> Board<P, R> {
     /// Forgets finished operations that nobody watched for long enough.
     fn forget_finished(&mut self, now_ns: u64) {
         let limit = self.limits.kept_ns;
+        let mut kept = Vec::new();
         while let Some(Reverse((since_ns, id))) = self.finished.peek().copied()
             && now_ns.saturating_sub(since_ns) >= limit
         {
@@ -193,12 +194,11 @@ impl<P, R> Board<P, R> {
             if now_ns.saturating_sub(since_ns) >= limit && operation.watchers == 0 {
                 self.forget(id);
             } else {
-                self.finished.push(Reverse((since_ns, id)));
-                if limit == 0 {
-                    return;
-                }
+                // Put back after the loop: where nothing is kept at all it would come again at once.
+                kept.push(Reverse((since_ns, id)));
             }
         }
+        self.finished.extend(kept);
     }
 
     /// Forgets the oldest finished operation that nobody watches, if there is one.
