@@ -62,7 +62,7 @@ pub struct TierSnapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spun_ns: Option<u64>,
     /// What takes time beside the stages of requests and is known by its sum alone, such as statements
-    /// of a database; empty where a tier has none, or where another instance tells it.
+    /// of a database; empty where a tier has none, or where another instance reports it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<CountedTime>,
 }
@@ -93,9 +93,9 @@ pub mod counted {
     /// Requests that one worker serves together, by what they do: batches, their operations, and the
     /// time from sending them to the backend until its last answer.
     pub const BATCH: &str = "batch";
-    /// Looks at what the database counts ([`STATEMENT`], [`ASIDE`], [`LOG`]), which are older than the
-    /// snapshot: how many there were, and as the time the moment of the last one. The difference of
-    /// two is the time that differences of those kinds are about.
+    /// Queries of the database's counters ([`STATEMENT`], [`ASIDE`], [`LOG`]), which are older than the
+    /// snapshot: their number, and as the time the moment of the last one. The difference of two snapshots is the time
+    /// over which those kinds were counted.
     pub const LOOK: &str = "look";
 }
 

@@ -69,7 +69,7 @@ impl Baseline<'_> {
         .start()?;
         let database = running.members.first().expect("the only tier was started");
         let address = database.address.clone();
-        // Of the server that was started, not of another one that is installed as well.
+        // The pgbench of the server that was started: several versions may be installed.
         let program = database.programs.as_ref().map(|folder| Path::new(folder).join("pgbench"));
         let seconds = (self.settings.measure.duration.get() / 10.0).clamp(1.0, SECONDS).round();
         let measured = match program.filter(|program| program.is_file()) {
@@ -177,8 +177,8 @@ fn missing(why: &str) -> Json {
     json!({ "missing": why })
 }
 
-/// What was measured in the newest of these environments, if it was on the same machine since its last
-/// start: what was missing then may be there now.
+/// The newest measurement in these environments, if the machine is the same and was not restarted since. What was
+/// missing then may be installed now.
 pub(crate) fn known(environments: &[Json], now: &Json) -> Option<Json> {
     let same = |then: &&Json| ["machine", "boot_id"].iter().all(|key| then[key] == now[key]);
     let mut told = environments.iter().filter(same).filter_map(|then| then.get(BASELINE));

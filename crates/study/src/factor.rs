@@ -136,7 +136,7 @@ impl Factor {
         Ok(factor)
     }
 
-    /// A level is known by its text: in results, in questions and in reports. Two of one text would be one.
+    /// Refuses two levels of one text: results, questions and reports know a level by its text.
     fn refuse_twice(&self, section: &Section<'_>) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
         for level in 0..self.levels.len() {
@@ -150,8 +150,8 @@ impl Factor {
         Ok(())
     }
 
-    /// The level that effective settings have, and where it is none of this factor's, their values as one. `lookup`
-    /// finds the value of a key, and `number` reads one that is a number.
+    /// The level that effective settings have; where the factor has no such level, a new one of their values. `lookup`
+    /// finds the value of a key, and `number` reads a value as a number.
     #[must_use]
     pub fn level_in<'a>(
         &self,

@@ -477,8 +477,8 @@ impl StudyFile {
         Ok(())
     }
 
-    /// A level may bring a command of its own: its placeholders are checked, too. Beside it the other factors have
-    /// the values of the base. All settings that were looked at.
+    /// Checks the placeholders of each level by itself, since a level may be a command; the other factors have
+    /// the values of the base. Returns all settings that were checked.
     fn check_commands_of_levels(&self) -> Result<Vec<Settings>, Refusal> {
         let is_missing = |factor: &Factor| factor.keys().any(|key| get(&self.file, key).is_none());
         let base: Vec<Option<usize>> =
@@ -487,7 +487,7 @@ impl StudyFile {
         for (index, factor) in self.factors.iter().enumerate() {
             for level in 0..factor.levels.len() {
                 let levels = [&base[..index], &[Some(level)], &base[index + 1..]].concat();
-                // Whether this combination can be had is asked where the design has it.
+                // Whether this combination is possible is checked where the design contains it.
                 let Ok(settings) = self.settings(&levels) else { continue };
                 template::check(&settings).map_err(|problem| {
                     let what = format!(

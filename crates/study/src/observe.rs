@@ -521,7 +521,7 @@ impl Watch {
         for index in 0..self.agents.len() {
             self.ask(index);
         }
-        // The pages last: one that takes long must not make these come late.
+        // The pages last: a slow one must not delay these samples.
         let here = self.processes.iter_mut().filter(|(_, process)| process.host == LOCALHOST);
         for (accounting, process) in here {
             let found = match process.part.role {

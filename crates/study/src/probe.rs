@@ -16,8 +16,8 @@ const MESSAGE: usize = 64;
 /// Round trips at most, and the time that they may take together.
 const ROUND_TRIPS: usize = 2_000;
 const LONGEST_NS: u64 = 300_000_000;
-/// Bytes that are streamed, piece by piece, at most for as long. Who receives them counts: what was written may wait
-/// in the sender's kernel, on a slow way for longer than anybody does.
+/// Bytes that are streamed, piece by piece, at most for as long. The receiver counts them: on a slow way, what was
+/// written waits in the sender's kernel for longer than `PATIENCE`.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 256;
 /// Nobody waits longer for the other end.
@@ -100,7 +100,7 @@ fn answer(listener: &TcpListener) -> Result<()> {
     message[..8].copy_from_slice(&bytes.to_le_bytes());
     message[8..16].copy_from_slice(&length_ns.to_le_bytes());
     stream.write_all(&message)?;
-    // Until the other end has read that: closed with bytes unread, the connection would be cut.
+    // Closed with bytes unread, the connection would be reset before the other end has read the answer.
     while stream.read(&mut piece)? > 0 {}
     Ok(())
 }

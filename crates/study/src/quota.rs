@@ -199,7 +199,7 @@ fn step_aside(own: &Path) -> Result<(), QuotaError> {
     let aside = own.join(format!("kendall-{}{ASIDE}", std::process::id()));
     match std::fs::create_dir(&aside) {
         Ok(()) => {}
-        // This process stepped aside before, and others are in the way.
+        // This process stepped aside before; other processes are still in the group.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(not_allowed(&aside, &error)),
     }
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(version_two(mount.path(), &aside, false).unwrap(), own);
     }
 
-    /// Other processes were in the group, and still are at the next try: what is said is what to do, each time.
+    /// Other processes are still in the group at the next try: the error must say the same each time.
     #[test]
     fn stepping_aside_again_is_no_failure() {
         let own = tempfile::tempdir().unwrap();

@@ -198,7 +198,7 @@ pub(crate) fn tier(
     }
 }
 
-/// What only all snapshots within the period tell: the highest of the recent maxima, and what was counted.
+/// Adds what takes all snapshots of the period: the highest of the recent maxima, and what was counted.
 fn with_snapshots(mut period: TierPeriod, snapshots: &[TierSnapshot]) -> TierPeriod {
     if period.extent != Extent::Second {
         let ends = period.from_ns..=period.to_ns;
@@ -260,8 +260,8 @@ pub(crate) fn period(
     })
 }
 
-/// What was counted from the first to the last snapshot that told of its kind: one that lacks a kind could not
-/// ask for it. What went back is left out, since a database may forget a statement.
+/// What was counted from the first to the last snapshot that has its kind, since PostgreSQL may not have answered before.
+/// What went back is left out: a database may drop a statement.
 fn counted(snapshots: &[&TierSnapshot]) -> Vec<CountedTime> {
     let tells =
         |kind: &str, snapshot: &&&TierSnapshot| snapshot.counted.iter().any(|one| one.kind == kind);
@@ -433,10 +433,9 @@ mod tests {
         TierSnapshot { at_ns, counted, ..TierSnapshot::default() }
     }
 
-    /// The first snapshot came before the first look: what was counted before is nobody's then, and what was
-    /// counted since the first look is told.
+    /// The first snapshot came before PostgreSQL's first answer: what was counted since that answer is kept.
     #[test]
-    fn what_was_counted_is_told_from_the_first_look_within_the_period_on() {
+    fn what_was_counted_begins_with_the_first_answer_in_the_period() {
         let snapshots = [
             snapshot(0, &[("batch", "sends", 1, 10)]),
             snapshot(
@@ -450,9 +449,9 @@ mod tests {
         ];
         let whole = period(&snapshots[0], &snapshots[2], Extent::Whole).unwrap();
         let whole = with_snapshots(whole, &snapshots);
-        let told = whole.counted.iter().map(|one| (one.kind.as_str(), one.count, one.time_ns));
+        let counted = whole.counted.iter().map(|one| (one.kind.as_str(), one.count, one.time_ns));
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            counted.collect::<Vec<_>>(),
             [("batch", 2, 20), ("look", 1, 9), ("statement", 2, 20)]
         );
         let second = period(&snapshots[1], &snapshots[2], Extent::Second).unwrap();

@@ -393,8 +393,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the database does by itself, before the first run of the session, if there is one: as an earlier
-    /// session measured it since this machine was started, else it is measured.
+    /// What the database does by itself, before the first run of the session, if there is one: what an earlier
+    /// session measured since the machine was started, else it is measured now.
     fn baseline(
         &mut self,
         interrupted: &AtomicBool,

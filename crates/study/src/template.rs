@@ -33,8 +33,8 @@ const OF_A_LOAD: [&str; 8] =
 pub(crate) fn uses(settings: &Settings, key: &str) -> bool {
     let placeholder = format!("{{{key}}}");
     let mut started = settings.topology.tiers.iter().flat_map(texts).map(|(_, text)| text);
-    // Parameters are in the texts of tiers no more: they are filled in when the file is read. What one of them
-    // holds is no command.
+    // In what is started, parameters are filled in already: that is done when the file is read. The value of a
+    // parameter is not a command.
     let system = settings.effective["system"].as_object().into_iter().flatten();
     let written = system.filter(|(name, _)| *name != "parameters").map(|(_, value)| value);
     let mut written = written.chain([&settings.effective["workload"]]).map(ToString::to_string);
@@ -62,7 +62,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
         }
         for (key, text) in texts(tier) {
             let Err(placeholder) = known.fill_all(std::slice::from_ref(text)) else { continue };
-            // Those of the user's own are filled in already where they stand in a command.
+            // For the error: parameters were filled in when the file was read.
             for (name, _) in parameters(settings) {
                 known.set(name, String::new());
             }
@@ -316,7 +316,7 @@ mod tests {
         assert!(said.contains("did you mean `{threads}`"), "{said}");
     }
 
-    /// A parameter is a value, no command: it uses no other.
+    /// The value of a parameter is not a command.
     #[test]
     fn a_parameter_that_only_another_one_names_is_not_used() {
         for parameters in ["a = '{b}'\nb = 1", "b = '{c}'\nc = 1"] {

@@ -34,9 +34,9 @@ use crate::operation::{Answer, Limits, Operation};
 const SETTINGS: &str = "-c enable_seqscan=off \
     -c enable_bitmapscan=off -c enable_sort=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
     -c plan_cache_mode=force_generic_plan -c client_min_messages=warning";
-/// Set on connections for looks beside them: nothing is changed, and a statement that takes long is stopped.
+/// Set on connections for monitoring as well: they read only, and PostgreSQL cancels slow statements.
 const LOOKING: &str = "-c default_transaction_read_only=on -c statement_timeout=2000";
-/// How long one look may take, as `LOOKING` says.
+/// The time limit of one such statement.
 pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
@@ -231,7 +231,7 @@ impl Reach {
         &self.config
     }
 
-    /// The same for connections that only look.
+    /// The same for connections that only read.
     pub(crate) fn looking(&self) -> Self {
         let mut looking = self.clone();
         let options = format!("{} {LOOKING}", self.config.get_options().unwrap_or_default());
@@ -341,14 +341,14 @@ impl Databases {
         Ok(Session { connection, limits, patience: self.patience, full })
     }
 
-    /// Reads something, in one statement that is a transaction by itself.
+    /// A query that is a transaction by itself.
     pub(crate) async fn look(
         &self,
         text: &str,
         parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<tokio_postgres::Row>, Status> {
         let session = self.session().await?;
-        // PostgreSQL stops long looks by itself; this is for one that stands still.
+        // PostgreSQL cancels slow ones by itself; this limit is for a server that does not answer at all.
         let patience = Duration::from_millis(u64::from(LOOK_MS)) + self.patience;
         match tokio::time::timeout(patience, session.look(text, parameters)).await {
             Ok(rows) => rows.map_err(|error| status(&error)),

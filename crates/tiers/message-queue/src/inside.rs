@@ -1,8 +1,8 @@
 //! What PostgreSQL counts itself: the time that statements execute inside it, apart from all waiting, and
 //! what it writes and flushes of its log.
 //!
-//! It is looked at in the background, over a connection of its own, while somebody reads: whoever reads gets
-//! what was seen last, with its moment. All middlewares of a database would see the same, so one of them looks.
+//! It is queried in the background, over a connection of its own, while somebody reads: a reader gets the answer to
+//! the last query, with its moment. All middlewares of a database would get the same, so one of them queries.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,26 +17,26 @@ use tokio_postgres::{Client, Error, Row};
 
 use crate::database::Reach;
 
-/// It is looked as often as somebody reads, but not more often than this, and not less often than each second.
+/// PostgreSQL is queried as often as somebody reads: at most every 100 ms, and at least every second.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM_NS: u64 = 1_000_000_000;
-/// How long it is looked after somebody has read.
+/// How long it is queried after somebody has read.
 const READ_NS: u64 = 60_000_000_000;
-/// How long who reads first waits for the first look. Nobody else waits.
+/// How long the first reader waits for the first answer. Later readers do not wait.
 const FIRST: Duration = Duration::from_millis(700);
-/// PostgreSQL stops a look that takes long by itself; this is for one that stands still.
+/// PostgreSQL cancels slow queries by itself; this limit is for a server that does not answer at all.
 const HUNG: Duration = Duration::from_secs(5);
-/// Statements whose text is known at most.
+/// The largest number of statements whose text is kept.
 const KNOWN: usize = 4096;
 
-/// The lock of the middleware that looks.
+/// The advisory lock of the middleware that queries.
 const LOCK: i64 = 0x6B65_6E64_616C_6C69;
-/// Whether the extension is there to be asked, by its schema (the queue's connections look in their own); the
-/// version; whether it is this middleware that looks.
+/// Whether the extension exists, by its schema, since the queue's connections search only their own; PostgreSQL's
+/// version; whether this middleware has the lock.
 const ABOUT: &str = "SELECT to_regclass('public.pg_stat_statements') IS NOT NULL, \
     current_setting('server_version_num')::int4, pg_try_advisory_lock($1)";
-/// Statements of this role in this database, of which a middleware has less than a hundred, without their texts:
-/// those are in a file, which would be read whole each time.
+/// Statements of this role in this database, of which a middleware has less than a hundred. Without their texts:
+/// PostgreSQL keeps those in a file, which it would read whole each time.
 const STATEMENTS: &str = "SELECT s.queryid, sum(s.calls)::int8, sum(s.rows)::int8, \
     (sum(s.total_exec_time) * 1e6)::int8 \
     FROM public.pg_stat_statements(false) AS s \
@@ -54,10 +54,10 @@ const LOG_18: &str = "SELECT coalesce(sum(fsyncs), 0)::int8, (coalesce(sum(fsync
     coalesce(sum(writes), 0)::int8, (coalesce(sum(write_time), 0) * 1e6)::int8, \
     (SELECT wal_bytes::int8 FROM pg_stat_wal) FROM pg_stat_io WHERE object = 'wal'";
 
-/// How statements begin that no request waits for, as PostgreSQL tells them: without their constants. A test
-/// holds that an idle queue has no others.
+/// The first words of statements that no request waits for, as PostgreSQL stores them: without their constants. A
+/// test checks that an idle queue has no others.
 const ASIDE: &[&str] = &[
-    // Housekeeping, and whether PostgreSQL answers.
+    // Housekeeping.
     "SELECT promote_due(",
     "SELECT keep_house(",
     "SELECT n_dead_tup",
@@ -65,7 +65,7 @@ const ASIDE: &[&str] = &[
     "VACUUM ",
     "TRUNCATE ",
     "LISTEN ",
-    // Looks: of this file, of the metrics page, of the console.
+    // Monitoring: of this file, of the metrics page, of the console.
     "SELECT to_regclass(",
     "SELECT s.queryid",
     "SELECT wal_sync",
@@ -100,7 +100,7 @@ const ASIDE: &[&str] = &[
 
 type Told = Vec<CountedTime>;
 
-/// What is told; clones share it.
+/// What PostgreSQL answered last; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Inside {
     clock: Clock,
@@ -115,18 +115,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When somebody read last, and how long after the reading before.
+    /// When somebody read last, and the time between the last two readings.
     read_ns: Option<u64>,
     between_ns: u64,
-    /// When it was looked last, and what was seen; nothing is held before the first look.
+    /// When PostgreSQL was queried last, and its last answer.
     looked_ns: u64,
     held: Option<Told>,
-    /// Looks that told something, and why the last one did not that told nothing.
+    /// The number of answers, and why there is none, or not all of it.
     looks: u64,
     untold: Option<String>,
 }
 
-/// What is to be done.
+/// What the task does next.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Look,
@@ -136,7 +136,7 @@ enum Wanted {
 }
 
 impl Inside {
-    /// Looks from now on, while somebody reads.
+    /// Starts the task that queries PostgreSQL while somebody reads.
     pub(crate) fn start(
         reach: Reach,
         clock: Clock,
@@ -148,8 +148,8 @@ impl Inside {
         inside
     }
 
-    /// What PostgreSQL counted when it was last looked at; nothing where it does not tell, or another
-    /// middleware looks. Who reads first waits for the first look: not for network threads.
+    /// PostgreSQL's last answer; empty where there is none, or where another middleware queries. The first reader
+    /// waits for the first answer, so network threads must not call this.
     pub(crate) fn counted(&self) -> Told {
         let mut state = self.lock();
         state.read(self.clock.now_ns());
@@ -161,12 +161,12 @@ impl Inside {
         state.held.clone().unwrap_or_default()
     }
 
-    /// Why nothing was told, though somebody read.
+    /// Why PostgreSQL did not answer, or not all of it, though somebody read.
     pub(crate) fn untold(&self) -> Option<String> {
         self.lock().untold.clone()
     }
 
-    /// Looks, for ever.
+    /// Queries PostgreSQL, for ever.
     async fn look(self, reach: Reach) {
         let mut looking = None;
         let mut ticks = tokio::time::interval(OFTEN);
@@ -179,7 +179,7 @@ impl Inside {
                 Wanted::Look => {}
                 Wanted::NotYet => continue,
                 Wanted::Nothing => {
-                    // With its connection goes the lock: another middleware may be read.
+                    // Closing the connection releases the lock: another middleware may be read.
                     looking = None;
                     continue;
                 }
@@ -217,7 +217,7 @@ impl State {
         if due { Wanted::Look } else { Wanted::NotYet }
     }
 
-    /// A look that failed leaves what was held, which says of when it is.
+    /// After a query that failed the answer before it stays, with its moment.
     fn looked(&mut self, at_ns: u64, told: Result<Seen, String>) {
         self.looked_ns = at_ns;
         match told {
@@ -229,7 +229,7 @@ impl State {
                 self.untold = untold;
             }
             Err(why) => {
-                tracing::debug!(%why, "PostgreSQL does not tell what it counts");
+                tracing::debug!(%why, "PostgreSQL did not answer a query of its counters");
                 self.held.get_or_insert_default();
                 if self.looks == 0 {
                     self.untold = Some(why);
@@ -239,37 +239,37 @@ impl State {
     }
 }
 
-/// What a look saw.
+/// The outcome of one query.
 #[derive(Debug)]
 enum Seen {
-    /// Another middleware looks.
+    /// Another middleware has the lock.
     Elsewhere,
     Here {
         told: Told,
-        /// Why a part of it is not told, where it ought to be.
+        /// Why a part is missing that should be there.
         untold: Option<String>,
     },
 }
 
-/// A connection to look over, and what is known of the server behind it.
+/// The connection, and what is known of the server behind it.
 #[derive(Debug)]
 struct Looking {
     client: Client,
     /// Drives the connection; dropped, it ends.
     _driver: JoinSet<()>,
-    /// It is this middleware that looks.
+    /// This middleware has the lock.
     ours: bool,
-    /// The extension is there.
+    /// The extension exists.
     counts: bool,
     version: i32,
-    /// Why statements, and the log, are not told as long as this server runs.
+    /// Why this server has no counters of statements, and of its log.
     no_statements: Option<String>,
     no_log: Option<String>,
     /// Kinds and texts of statements, by their ids.
     texts: HashMap<i64, (&'static str, String)>,
 }
 
-/// Looks once, over a new connection where there is none: after one that broke nothing is known of the server.
+/// Queries once, over a new connection where there is none: the server behind it may be another one.
 async fn told(looking: &mut Option<Looking>, reach: &Reach) -> Result<Seen, Error> {
     let mut open = match looking.take() {
         Some(open) => open,
@@ -288,7 +288,7 @@ impl Looking {
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "the connection for looks ended");
+                tracing::debug!(%error, "the connection for monitoring ended");
             }
         });
         Ok(Self {
@@ -305,7 +305,7 @@ impl Looking {
 
     async fn look(&mut self) -> Result<Seen, Error> {
         if !self.ours || !self.counts {
-            // The other one may have gone, and the extension may have come.
+            // The other middleware may have stopped, and the extension may have been created.
             let row = self.client.query_one(ABOUT, &[&LOCK]).await?;
             self.counts = row.get(0);
             self.version = row.get(1);
@@ -344,7 +344,7 @@ impl Looking {
         }
         let mut sums: BTreeMap<&(&'static str, String), [u64; 3]> = BTreeMap::new();
         for row in &rows {
-            // One whose text is not known was forgotten meanwhile.
+            // PostgreSQL has dropped a statement without a text meanwhile.
             let Some(key) = self.texts.get(&row.get::<_, i64>(0)) else { continue };
             let sum = sums.entry(key).or_default();
             for (place, sum) in (1_usize..).zip(sum) {
@@ -354,7 +354,7 @@ impl Looking {
         let one = |((kind, text), [calls, rows, ns]): (&(&'static str, String), [u64; 3])| {
             timed(kind, text, (calls, rows), ns)
         };
-        // That it told is told too: before the first load there may be no statement yet.
+        // An answer without statements counts too: before the first load there may be none yet.
         let asked = [counted::STATEMENT, counted::ASIDE].map(|kind| timed(kind, "", (0, 0), 0));
         Ok(sums.into_iter().map(one).chain(asked).collect())
     }
@@ -365,18 +365,18 @@ impl Looking {
         let at = |place: usize| count(row.get(place));
         let flushes = timed(counted::LOG, "flush", (at(0), 0), at(1));
         let writes = timed(counted::LOG, "write", (at(2), at(4)), at(3));
-        // Without timing there is nothing to say of time.
+        // Without timing both are 0, which is not a time.
         Ok([flushes, writes].into_iter().filter(|one| one.time_ns > 0).collect())
     }
 }
 
-/// What is not there is not asked for again, since each time leaves a line in the server's log; anything else
-/// may be better next time.
+/// Counters that do not exist are not queried again, since each time leaves a line in the server's log; after any other
+/// failure they are.
 fn unless_missing(told: Result<Told, Error>, missing: &mut Option<String>) -> Result<Told, Error> {
     match told {
         Err(error) if error.code().is_some_and(is_missing) => {
             let why = in_words(&error);
-            tracing::info!(%why, "PostgreSQL does not tell what it counts");
+            tracing::info!(%why, "PostgreSQL does not have these counters");
             *missing = Some(why);
             Ok(Told::new())
         }
@@ -390,7 +390,7 @@ fn is_missing(code: &SqlState) -> bool {
         SqlState::UNDEFINED_COLUMN,
         SqlState::UNDEFINED_FUNCTION,
         SqlState::INSUFFICIENT_PRIVILEGE,
-        // The extension is there, and its module is not loaded.
+        // The extension exists, and its module is not loaded.
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
     ]
     .contains(code)
@@ -400,12 +400,12 @@ fn in_words(error: &Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
-/// Whether a request waits for a statement of this text.
+/// The kind of a statement: whether a request waits for it.
 fn kind_of(text: &str) -> &'static str {
     let begins = |start: &&str| {
         text.get(..start.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(start))
     };
-    // `SELECT 1` asks whether PostgreSQL answers.
+    // `SELECT 1` checks whether PostgreSQL answers.
     if text == "SELECT $1" || ASIDE.iter().any(begins) {
         counted::ASIDE
     } else {

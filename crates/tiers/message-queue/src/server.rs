@@ -271,8 +271,8 @@ impl Server {
         move || queues.text() + &inside::text(&counted())
     }
 
-    /// The message of `GET /snapshot`, with the batches of each lane and what PostgreSQL was last seen
-    /// to count itself. Only who reads first waits for PostgreSQL, for less than a second.
+    /// The message of `GET /snapshot`, with the batches of each lane and PostgreSQL's own counters as they were
+    /// queried last. Only the first reader waits for PostgreSQL, for less than a second.
     pub fn snapshot(&self) -> impl Fn() -> TierSnapshot + Send + Sync + use<> {
         let counted = self.counted();
         let instruments = self.instruments.clone();
@@ -291,7 +291,7 @@ impl Server {
         }
     }
 
-    /// Why PostgreSQL did not tell what it counts, though somebody read it.
+    /// Why PostgreSQL's own counters are not known, though somebody read them.
     #[must_use]
     pub fn untold(&self) -> Option<String> {
         self.inside.untold()

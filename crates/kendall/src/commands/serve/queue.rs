@@ -136,9 +136,9 @@ impl QueueFlags {
         let untold = server.untold();
         server.stop();
         if let (Some(why), Format::Human) = (untold, self.tier.format) {
-            // A study keeps it as a doubt of the run.
+            // A study keeps it as a caveat of the run.
             output::result(&format!(
-                "remark inside: PostgreSQL did not tell what it counts itself: {why}"
+                "remark inside: PostgreSQL's own counters of statements and its log are not known: {why}"
             ));
         }
         running.finish()

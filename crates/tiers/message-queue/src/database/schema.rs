@@ -116,7 +116,7 @@ pub(super) async fn hold_functions(client: &Client) -> Result<(), tokio_postgres
     if exists(client, name).await? {
         return Ok(());
     }
-    // Connections for looks are read-only unless they say otherwise.
+    // Transactions of connections for monitoring are read-only by default.
     client.batch_execute("BEGIN READ WRITE").await?;
     let made = make_functions(client, name).await;
     client.batch_execute(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
