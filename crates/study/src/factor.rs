@@ -158,8 +158,7 @@ impl Factor {
         lookup: impl Fn(&str) -> Option<&'a Json>,
         number: impl Fn(&Json) -> Option<f64>,
     ) -> FactorLevel {
-        let own = if self.is_tuple() { self.key.split(TUPLE).collect() } else { vec![&*self.key] };
-        let values: Vec<Option<&Json>> = own.into_iter().map(lookup).collect();
+        let values: Vec<Option<&Json>> = keys_of(&self.key).map(lookup).collect();
         let texts: Vec<String> =
             values.iter().map(|value| value.map(json_text).unwrap_or_default()).collect();
         let known = |at: &usize| self.texts(*at)[..texts.len()] == texts;

@@ -20,15 +20,18 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     section.list(by_itself(data).into_iter().collect());
     if statements.is_empty() {
         section.text(
-            "How long statements execute inside PostgreSQL was not told: its module \
-             pg_stat_statements was not loaded. Where it is installed, a study loads it by itself.",
+            "How long statements execute inside PostgreSQL is not known: its module \
+             pg_stat_statements was not loaded, or it did not answer in time, which the caveats of \
+             the runs say then. Where the module is installed, a study loads it by itself.",
         );
     } else {
         section.text(
-            "By PostgreSQL's own account (pg_stat_statements): the time that statements execute inside \
-             it. Locks, disk and the wait for a processor while they execute are in it. What a tier waits \
-             for beyond it is the flush of a commit, which comes after the execution, PostgreSQL's work \
-             around it, and the way there and back.",
+            "By PostgreSQL's own account (pg_stat_statements): the time that statements execute \
+             inside it. Locks, disk and the wait for a processor while they execute are in it. \
+             What a tier waits for beyond it is the flush of a commit, which comes after the \
+             execution, PostgreSQL's work around it, and the way there and back. Statements that no \
+             request waits for (housekeeping, monitoring) are in no exchange; their execution is \
+             the last column.",
         );
         section.table(exchanges(data));
         section.table(by_statement(data, &statements));
@@ -107,13 +110,12 @@ fn of(
     value: impl Fn(&Counted) -> f64,
 ) -> Cell {
     let estimate = configuration.estimate(|r| find(r, kind, name).map(&value));
-    Cell::estimate_or(estimate.as_ref(), "not told")
+    Cell::estimate_or(estimate.as_ref(), "not known")
 }
 
-/// Time of all statements together, for each second.
-fn executing(repetition: &Repetition) -> Option<f64> {
-    let mut statements =
-        repetition.counted.iter().filter(|one| one.kind == counted::STATEMENT).peekable();
+/// Time of all statements of a kind together, for each second.
+fn executing(repetition: &Repetition, kind: &str) -> Option<f64> {
+    let mut statements = repetition.counted.iter().filter(|one| one.kind == kind).peekable();
     statements.peek()?;
     Some(statements.map(|one| one.per_s * one.time_mean_s).sum())
 }
@@ -131,27 +133,32 @@ fn exchanges(data: &Observations) -> Table {
     .column("execution_per_request_s", "Execution, a request (ms)", Unit::Milliseconds)
     .column("flushes_per_s", "Flushes of the log (1/s)", Unit::PerSecond)
     .column("flush_time_s", "A flush (ms)", Unit::Milliseconds)
-    .column("statements_executing", "Statements executing", Unit::Plain(3));
+    .column("statements_executing", "Statements executing", Unit::Plain(3))
+    .column("aside_executing", "Others executing", Unit::Plain(3));
     for configuration in &data.configurations {
         let exchange = |r: &Repetition| {
             let connections = r.point.first_tier()?.connections.as_ref()?;
             Some((connections.exchanges_per_s, connections.exchange_time_s))
         };
         let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>| {
-            Cell::estimate_or(configuration.estimate(value).as_ref(), "not told")
+            Cell::estimate_or(configuration.estimate(value).as_ref(), "not known")
         };
-        let an_exchange = |r: &Repetition| Some(executing(r)? / exchange(r)?.0);
+        let requests = |r: &Repetition| executing(r, counted::STATEMENT);
+        let an_exchange = |r: &Repetition| Some(requests(r)? / exchange(r)?.0);
+        // A value below 0 would be a contradiction, and is shown as it is.
+        let rest = configuration.difference(|r| Some(exchange(r)?.1 - an_exchange(r)?));
         let flush = (counted::LOG, "flush");
         let mut row = levels(data, configuration);
         row.extend([
             estimate(&|r| Some(exchange(r)?.0)),
             estimate(&|r| Some(exchange(r)?.1)),
             estimate(&an_exchange),
-            estimate(&|r| Some((exchange(r)?.1 - an_exchange(r)?).max(0.0))),
-            estimate(&|r| Some(executing(r)? / r.point.first_tier()?.view.throughput_per_s)),
+            Cell::estimate_or(rest.as_ref(), "not known"),
+            estimate(&|r| Some(requests(r)? / r.point.first_tier()?.view.throughput_per_s)),
             of(configuration, flush, |one| one.per_s),
             of(configuration, flush, |one| one.time_mean_s),
-            estimate(&executing),
+            estimate(&requests),
+            estimate(&|r| executing(r, counted::ASIDE)),
         ]);
         table.push(row);
     }
