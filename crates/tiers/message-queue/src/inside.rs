@@ -75,7 +75,8 @@ const ASIDE: &[&str] = &[
     "SELECT id FROM (SELECT id, $",
     "WITH counted AS (",
     "WITH looked AS MATERIALIZED",
-    // The start of a middleware, and of each connection.
+    // The start of a middleware, and of each connection; migrations begin with comments.
+    "--",
     "SELECT current_setting(",
     "SELECT pg_advisory_",
     "SELECT pg_try_advisory_",
