@@ -26,7 +26,7 @@ pub(crate) enum CsvError {
     NoHeader { path: PathBuf },
     #[error("{path}: column `{name}` is named twice in the header")]
     Twice { path: PathBuf, name: String },
-    #[error("{path}, line {line}: {have} cells, the header has {want}")]
+    #[error("{path}, line {line}: {}, the header has {want}", kendall_units::counted(*have, "cell"))]
     Ragged { path: PathBuf, line: usize, have: usize, want: usize },
     #[error("{path}, line {line}: a quote is opened and not closed")]
     Quote { path: PathBuf, line: usize },
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn errors_name_the_file_the_line_and_the_column() {
         let text = |error: CsvError| error.to_string();
-        assert_eq!(text(parse("a,b\n1").unwrap_err()), "t.csv, line 2: 1 cells, the header has 2");
+        assert_eq!(text(parse("a,b\n1").unwrap_err()), "t.csv, line 2: 1 cell, the header has 2");
         assert!(text(parse("").unwrap_err()).contains("no header"));
         assert!(text(parse("a,a\n").unwrap_err()).contains("twice"));
         assert!(text(parse("a\n\"x").unwrap_err()).contains("line 2: a quote"));

@@ -56,7 +56,7 @@ fn refusals_name_file_line_and_column() {
     let bad = file(folder.path(), "bad.csv", "load,throughput\n1,10\n# remark\n2,many\n");
     refused(&fit(&["usl"], &bad), "bad.csv:4: column `throughput` (2): `many` is not a number");
     let ragged = file(folder.path(), "ragged.csv", "load,throughput\n1,10\n2\n");
-    refused(&fit(&["usl"], &ragged), "ragged.csv:3: 1 fields where the first line has 2");
+    refused(&fit(&["usl"], &ragged), "ragged.csv:3: 1 field where the first line has 2");
     let negative = file(folder.path(), "negative.csv", "n,x\n1,10\n-2,20\n3,30\n4,40\n5,50\n");
     refused(&fit(&["usl"], &negative), "negative.csv:3:");
     let empty = file(folder.path(), "empty.csv", "");

@@ -168,11 +168,11 @@ fn lines_are_sent_up_to_the_first_bad_one(service: &Service) {
         b"{\"content\":\"c\"}\n{\"content\":\"d\"}\n{\"contents\":\"e\"}\n{\"content\":\"f\"}\n";
     let (code, _, error) = outcome(&service.with_input(&["send", "jobs", "--lines"], bad));
     assert_eq!(code, 2);
-    assert!(error.contains("line 3") && error.contains("2 messages were sent"), "{error}");
+    assert!(error.contains("line 3") && error.contains("(sent: 2 messages)"), "{error}");
     let refused = b"{\"content\":\"g\"}\n{\"content\":\"h\",\"priority\":5000}\n";
     let (code, _, error) = outcome(&service.with_input(&["send", "jobs", "--lines"], refused));
     assert_eq!(code, 2);
-    assert!(error.contains("line 2: priority") && error.contains("1 messages"), "{error}");
+    assert!(error.contains("line 2: priority") && error.contains("(sent: 1 message)"), "{error}");
     let found: Vec<Value> = (0..6).map(|_| service.receive("jobs")).collect();
     assert_eq!(json!(found), json!(["a", "b", "c", "d", "g", null]));
 }

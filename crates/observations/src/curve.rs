@@ -22,6 +22,8 @@ pub struct LoadFactor {
     pub key: String,
     /// For people, unit included.
     pub label: String,
+    /// What follows its number in a sentence, such as `clients`.
+    pub unit: String,
 }
 
 /// Configurations that differ in their load only, by rising load.
@@ -92,12 +94,12 @@ pub(crate) fn varied(runs: &[Run]) -> Vec<Factor> {
     factors
 }
 
-/// Keys that are a load, with their label.
-const LOADS: [(&str, &str); 4] = [
-    ("workload.clients", "clients"),
-    ("workload.rate", "arrival rate (1/s)"),
-    ("workload.arrival_rate", "arrival rate (1/s)"),
-    ("workload.connections", "connections"),
+/// Keys that are a load, with their label and their unit.
+const LOADS: [(&str, &str, &str); 4] = [
+    ("workload.clients", "clients", "clients"),
+    ("workload.rate", "arrival rate (1/s)", "requests/s"),
+    ("workload.arrival_rate", "arrival rate (1/s)", "requests/s"),
+    ("workload.connections", "connections", "connections"),
 ];
 
 pub(crate) fn load_factor(
@@ -108,8 +110,9 @@ pub(crate) fn load_factor(
     let curve = |key: &str| {
         configurations.len() > 2 && factors.iter().any(|f| f.key == key && f.levels.len() > 2)
     };
-    let found = LOADS.iter().find(|(key, _)| curve(key));
-    found.map(|(key, label)| LoadFactor { key: (*key).to_owned(), label: (*label).to_owned() })
+    let (key, label, unit) = LOADS.iter().find(|(key, ..)| curve(key))?;
+    let [key, label, unit] = [key, label, unit].map(|text| (*text).to_owned());
+    Some(LoadFactor { key, label, unit })
 }
 
 pub(crate) fn curves(

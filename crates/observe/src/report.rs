@@ -7,7 +7,7 @@ use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use crate::analysis::{Analysis, rate};
 use crate::bins::quantile_bounds;
@@ -55,9 +55,9 @@ pub fn report(
         version: REPORT_VERSION,
         name: system.name.clone(),
         byline: format!(
-            "{} tiers, {} windows of {}, {used} used",
-            system.tiers.len(),
-            analysis.windows.all.len(),
+            "{}, {} of {}, {used} used",
+            counted(system.tiers.len(), "tier"),
+            counted(analysis.windows.all.len(), "window"),
             Seconds::new(exact_f64(system.step_s * system.block_steps as u64)),
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -133,15 +133,14 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     match &analysis.network {
         Ok(network) => sentences.push(match &network.score {
             Some(score) => format!(
-                "The network of queues, fitted on the first {} windows, errs by {} in response time on \
-                 the {} after them (worst {}).",
-                network.fitted_windows,
+                "The network of queues, fitted on the first {}, errs by {} in response time on \
+                 the next {} (worst {}).",
+                counted(network.fitted_windows, "window"),
                 percent(score.median_error),
                 score.windows,
                 percent(score.worst_error)
             ),
-            None => "There are no windows left to score the network of queues."
-                .to_owned(),
+            None => "There are no windows left to score the network of queues.".to_owned(),
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
@@ -230,7 +229,7 @@ fn trust(analysis: &Analysis) -> String {
          number of requests and a response time."
             .to_owned()
     } else if broken.is_empty() {
-        format!("The monitoring is consistent: {} laws hold.", analysis.laws.len())
+        format!("The monitoring is consistent by {}.", counted(analysis.laws.len(), "law"))
     } else {
         format!("The monitoring contradicts itself at {}: see the checks.", broken.join(", "))
     }

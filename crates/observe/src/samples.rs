@@ -95,7 +95,7 @@ impl Samples {
                 let stem = page.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                 let at_s: f64 = stem.parse().map_err(|_| SourceError::Unreadable {
                     query: page.display().to_string(),
-                    reason: "its name is no Unix time such as `1764000000.txt`".to_owned(),
+                    reason: "its name is not a Unix time such as `1764000000.txt`".to_owned(),
                 })?;
                 let text = read(&page)?;
                 samples.add_page(&text, at_s, &labels).map_err(unreadable(&page))?;
@@ -141,7 +141,7 @@ impl Samples {
             let (mut labels, value, stamp) = parse_line(line).map_err(fail)?;
             labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
             let at_ms = milliseconds(moment(stamp).map_err(fail)?)
-                .ok_or_else(|| fail("the timestamp is no Unix time"))?;
+                .ok_or_else(|| fail("the timestamp is not a Unix time"))?;
             self.insert(labels, at_ms, value);
         }
         Ok(())
@@ -340,7 +340,7 @@ mod tests {
         assert!((rate[0].values[0] - 2.0 / 20.5).abs() < 0.01, "{rate:?}");
         std::fs::write(folder.path().join("web/yesterday.txt"), "x 1\n").unwrap();
         let error = Samples::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("no Unix time"), "{error}");
+        assert!(error.contains("not a Unix time"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use kendall_stats::estimate::Estimate;
-use kendall_units::{Rate, exact_f64};
+use kendall_units::{Rate, counted, exact_f64};
 use serde::Serialize;
 
 use crate::analysis::Analysis;
@@ -81,7 +81,7 @@ impl Look {
     pub fn page(&self) -> String {
         let laws = match self.laws_broken {
             0 => "the monitoring agrees with itself".to_owned(),
-            count => format!("{count} laws do not hold: do not trust these numbers"),
+            count => format!("it violates {}: do not trust these numbers", counted(count, "law")),
         };
         let mut text = format!(
             "{}: {} now, {laws}\n\n{:<16} {:>5}  {:<34} {:<28} saturates\n",
@@ -183,7 +183,7 @@ impl Look {
         }
         of_tiers(
             "kendall_saturation_seconds",
-            "Time until the tier saturates, at the growth that was seen; absent where that is not told.",
+            "Time until the tier saturates, at the growth that was seen; absent where that is not known.",
             &|tier| Some(tier.saturation?.days? * DAY_S),
         );
         of_tiers(

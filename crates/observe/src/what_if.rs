@@ -211,7 +211,7 @@ fn at_the_mix(
     }
     let classes = match &analysis.class_network {
         Some(Ok(classes)) => classes,
-        Some(Err(reason)) => return Err(format!("nothing tells the classes apart: {reason}")),
+        Some(Err(reason)) => return Err(format!("the classes cannot be separated: {reason}")),
         None => {
             return Err("no query gives the classes of the entry: give it `classes`".to_owned());
         }

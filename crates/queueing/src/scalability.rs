@@ -202,7 +202,7 @@ pub enum UslError {
     },
     /// The measurements do not tell the coefficients apart.
     #[error(
-        "the loads do not tell the coefficients apart: measure over a wider range of loads, or fix γ"
+        "the loads do not separate the coefficients: measure over a wider range of loads, or fix γ"
     )]
     Indistinct,
 }

@@ -38,7 +38,11 @@ pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
         version: REPORT_VERSION,
         name: NAME.to_owned(),
         title: "Highest throughput across studies".to_owned(),
-        byline: format!("{} studies · {}", folders.len(), number::count(runs, "run")),
+        byline: format!(
+            "{} · {}",
+            number::count(folders.len(), "study"),
+            number::count(runs, "run")
+        ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: None,
         summary: Vec::new(),

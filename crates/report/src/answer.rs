@@ -15,7 +15,7 @@ use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
-use crate::chapters::saturation::{of_curve, short_label};
+use crate::chapters::saturation::of_curve;
 use crate::chapters::{effects, load, one_of, searches, trace};
 use crate::number;
 use crate::plot::Plot;
@@ -256,7 +256,7 @@ fn best_curve<'a>(
 
 /// Where a system saturates, and at how much.
 fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
-    let unit = data.load.as_ref().map_or("load", |load| short_label(&load.label));
+    let unit = data.load.as_ref().map_or("load", |load| load.unit.as_str());
     let rate = rate_of(fastest);
     let Some((curve, found)) = best_curve(data, fastest) else { return single(data, fastest) };
     let open = fastest.point.population.is_none();
@@ -506,7 +506,7 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let alone = only.alone().and_then(|run| Some((run, run.response_time_mean_s.as_ref()?)));
     let sentence = match only.makespan_estimate() {
         Some(makespan) => format!(
-            "The job takes {}: {} tasks.",
+            "The job takes {}; its tasks complete at {}.",
             with_interval(&makespan, number::time),
             rate_of(only)
         ),

@@ -467,7 +467,7 @@ fn method() -> Section {
     );
     section.text(
         "A regression or an improvement is significant and its ratio lies beyond the bound; \
-         equivalent means that the whole interval lies within it. An interval that holds “no \
+         equivalent means that the whole interval lies within it. An interval that contains “no \
          change” does not show that there is none: that is inconclusive.",
     );
     section

@@ -8,6 +8,7 @@ use kendall_stats::estimate::Caveat;
 
 use crate::chapters::effects::{INTRODUCTION, Response, explain};
 use crate::document::{Level, Section, Unit};
+use crate::number::count;
 use crate::{REPORT_VERSION, Report, ReportError, Written};
 
 /// Name of the page without its ending.
@@ -69,7 +70,12 @@ impl ExperimentPage<'_> {
             version: REPORT_VERSION,
             name: NAME.to_owned(),
             title: format!("What the factors do to {}", self.response),
-            byline: format!("{} · {} runs in {} cells", self.source, layout.runs, layout.cells),
+            byline: format!(
+                "{} · {} in {}",
+                self.source,
+                count(layout.runs, "run"),
+                count(layout.cells, "cell")
+            ),
             program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
             answer: None,
             models: Vec::new(),

@@ -94,11 +94,7 @@ pub(crate) fn signed_percent(share: f64) -> String {
     format!("{sign}{}", percent(share)).replacen('-', "−", 1)
 }
 
-/// `one run`, `3 runs`.
-#[must_use]
-pub(crate) fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
+pub(crate) use kendall_units::counted as count;
 
 /// The factor and unit in which a time of this size reads best.
 #[must_use]

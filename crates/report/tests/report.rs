@@ -337,6 +337,8 @@ fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
     assert!(models.iter().all(|row| row["model"] != "M/M/1"), "{models:?}");
     assert!(html.contains("Left out, since they do not apply"));
     assert!(html.contains("throughput follows the load up to the highest one measured"));
+    // A load has its unit behind its number: it was "95 arrival rate".
+    assert!(!html.contains("95 arrival rate"));
 }
 
 /// The answer of a 2^k: effects with their share and interval; on a noisy machine, that nobody can
@@ -604,7 +606,7 @@ fn runs_made_once_have_intervals_of_their_own() {
     // Six seconds carry none, and say what would; nothing is made up.
     assert!(alone.iter().all(|row| row["throughput_per_s"].is_null()), "{:?}", alone[0]);
     let html = std::fs::read_to_string(&written.html).unwrap();
-    assert!(html.contains("6 windows"), "why there is none");
+    assert!(html.contains("windows for an interval: 6,"), "why there is none");
     for row in rows("configurations").unwrap() {
         assert!(row["throughput_per_s"]["interval"].is_null(), "{row}");
     }

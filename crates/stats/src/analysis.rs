@@ -184,8 +184,8 @@ pub enum AnalysisError {
     },
     /// One observation a level of a single factor.
     #[error(
-        "one observation for each of {levels} levels of `{factor}`: no error can be told apart from its \
-         effect; replicate"
+        "one observation for each of {levels} levels of `{factor}`: its effect cannot be separated from \
+         the error; replicate"
     )]
     NoError {
         /// The factor.
@@ -206,7 +206,7 @@ pub enum AnalysisError {
     },
     /// Main effects that the data do not tell apart.
     #[error(
-        "the main effects cannot be told apart: the {cells} cells that were measured always vary \
+        "the main effects cannot be separated: the {cells} cells that were measured always vary \
          some factors together; measure more cells"
     )]
     Confounded {

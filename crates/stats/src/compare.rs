@@ -330,7 +330,8 @@ fn pairs(samples: &Samples, caveats: &mut Vec<Caveat>) -> Option<Vec<(f64, f64)>
     }
     let lonely = before.len() + after.len() - 2 * matched.len();
     if lonely > 0 {
-        let text = format!("{lonely} runs have no partner in the other set and are left out");
+        let runs = kendall_units::counted(lonely, "run");
+        let text = format!("left out: {runs} without a partner in the other set");
         caveats.push(Caveat::Note { text });
     }
     Some(matched)

@@ -227,7 +227,7 @@ impl fmt::Display for Assumption {
 #[serde(tag = "caveat", rename_all = "kebab-case")]
 pub enum Caveat {
     /// Too few replications for an interval.
-    #[error("{have} replications, an interval needs {need}")]
+    #[error("{}, an interval needs {need}", kendall_units::counted(*have, "replication"))]
     TooFewReplications {
         /// Replications at hand.
         have: u64,
@@ -261,8 +261,9 @@ pub enum Caveat {
     },
     /// The observations depend on one another over so long a time that no interval is honest.
     #[error(
-        "{batches} independent batches, an interval needs {need}: the observations depend on one \
-         another over too long a time; run longer"
+        "{}, an interval needs {need}: the observations depend on one another over too long a time; \
+         run longer",
+        kendall_units::counted(*batches, "independent batch")
     )]
     TooCorrelated {
         /// Batches left when they looked independent, or when growing stopped.
@@ -271,7 +272,7 @@ pub enum Caveat {
         need: u64,
     },
     /// The run was shorter than the windows that its error is made of.
-    #[error("{windows} windows are too few for an interval, it needs {need}; run longer")]
+    #[error("too few windows for an interval: {windows}, it needs {need}; run longer")]
     TooFewWindows {
         /// Windows at hand, usually of a second.
         windows: u64,
@@ -332,7 +333,7 @@ pub enum Caveat {
     },
     /// The series is too short to look for a warm-up.
     #[error(
-        "{windows} windows are too few to find a warm-up or a cool-down, {need} are needed; nothing \
+        "too few windows to find a warm-up or a cool-down: {windows}, {need} are needed; nothing \
          was cut beyond what the study states"
     )]
     SeriesTooShort {
@@ -442,8 +443,9 @@ pub enum Caveat {
     },
     /// The end of a run differs from the rest and was cut.
     #[error(
-        "the last {windows} windows differ from the rest and are left out: throughput by \
+        "the end of the run ({}) differs from the rest and is left out: throughput by \
          {throughput:+.1} %, mean response time by {response:+.1} %",
+        kendall_units::counted(*windows, "window"),
         throughput = 100.0 * throughput_change,
         response = 100.0 * response_time_change
     )]
@@ -465,8 +467,8 @@ pub enum Caveat {
     },
     /// Runs of the same configuration carry a caveat.
     #[error(
-        "{what} (in {runs} of {of} run{s}{whose})",
-        s = if *of == 1 { "" } else { "s" },
+        "{what} (in {runs} of {}{whose})",
+        kendall_units::counted(*of, "run"),
         whose = set.as_ref().map(|set| format!(" of {set}")).unwrap_or_default()
     )]
     InRuns {

@@ -132,9 +132,9 @@ fn unsteady(counts: &[f64], lengths: &[f64]) -> Result<Vec<Caveat>, SampleError>
         if !end.is_empty() && level > 0.0 {
             let change = 100.0 * (mean(end) / level - 1.0);
             let text = format!(
-                "the {which} {} windows differ from the rest and are in the numbers: throughput by \
-                 {change:+.1} %",
-                end.len()
+                "the {which} part of the run ({}) differs from the rest and is in the numbers: \
+                 throughput by {change:+.1} %",
+                kendall_units::counted(end.len(), "window")
             );
             caveats.push(Caveat::Note { text });
         }

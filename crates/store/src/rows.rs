@@ -155,7 +155,7 @@ impl SearchFound {
         let what = match (self.shape, fallen) {
             (Some(Shape::Cliff), _) => "beyond the maximum the throughput breaks down",
             (_, true) => "beyond the maximum the throughput falls",
-            (_, false) => "beyond the maximum no fall of more than 5 % is told",
+            (_, false) => "beyond the maximum no fall of more than 5 % is significant",
         };
         Some(format!("{what}: {}{range} at {level}", percent(ratio.center)))
     }

@@ -550,7 +550,7 @@ fn what_lies_beyond_a_maximum_is_said_by_its_own_interval() {
     for shape in [Shape::Saturating, Shape::Growing, Shape::Retrograde] {
         assert_eq!(said(shape, Some((0.92, 0.02))).unwrap(), falls);
     }
-    let none = "no fall of more than 5 % is told: -8.0 % (-12.0 % to -4.0 %) at 64";
+    let none = "no fall of more than 5 % is significant: -8.0 % (-12.0 % to -4.0 %) at 64";
     assert!(said(Shape::Retrograde, Some((0.92, 0.04))).unwrap().ends_with(none));
     assert!(said(Shape::Cliff, Some((0.5, 0.1))).unwrap().contains("breaks down"));
     assert!(said(Shape::Growing, None).unwrap().contains("it may grow on"));

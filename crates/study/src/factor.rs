@@ -114,7 +114,7 @@ impl Factor {
         );
         if let Some(key) = keys.iter().find(|key| key.is_empty() || key.contains(TUPLE)) {
             let what =
-                format!("`{key}` is no key; write the keys of a tuple with commas between them");
+                format!("`{key}` is not a key; write the keys of a tuple with commas between them");
             return Err(section.problem(written, what));
         }
         let (names, levels): (Vec<String>, Vec<Value>) = match value {
@@ -128,7 +128,7 @@ impl Factor {
         }
         let is_none = |level: &&Value| level.as_array().is_none_or(|all| all.len() != keys.len());
         if let Some(level) = levels.iter().find(is_none) {
-            let what = format!("`{level}` is no tuple of {} values; give {form}", keys.len());
+            let what = format!("`{level}` is not a tuple of {} values; give {form}", keys.len());
             return Err(section.problem(written, what));
         }
         let factor = Self { names, ..Self::of(written, keys.join(TUPLE), levels) };

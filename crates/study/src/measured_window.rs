@@ -8,7 +8,7 @@ use kendall_stats::steady::{
     RESPONSE_TIME_SIGNIFICANCE, THROUGHPUT_SIGNIFICANCE, Truncation, drift, transient,
 };
 use kendall_store::MeasuredWindow;
-use kendall_units::{Seconds, exact_f64};
+use kendall_units::{Seconds, counted, exact_f64};
 
 use crate::record::times;
 use crate::settings::{Cut, Measure};
@@ -46,12 +46,12 @@ pub(crate) fn cut(results: &[&LoadResult], measure: &Measure) -> Result<Cutting,
         }
         if measure.warm_up == Cut::Auto {
             from = found.iter().map(|cut| cut.from).max().unwrap_or(0);
-            rule.push(format!("warm-up: {from} windows by MSER-5"));
+            rule.push(format!("warm-up: {} by MSER-5", counted(from, "window")));
         }
         if measure.cool_down == Cut::Auto {
             to = found.iter().map(|cut| cut.to).min().unwrap_or(to);
             let cut = series.throughput.len().saturating_sub(to);
-            rule.push(format!("cool-down: {cut} windows by MSER-5"));
+            rule.push(format!("cool-down: {} by MSER-5", counted(cut, "window")));
             caveats.extend(series.late_change(from, to));
         }
     }

@@ -8,7 +8,7 @@ mod queue;
 mod reapi;
 
 use kendall_keys::Form;
-use kendall_units::{Seconds, exact_f64};
+use kendall_units::{Seconds, counted, exact_f64};
 use serde_json::json;
 use toml::Value;
 
@@ -229,7 +229,8 @@ pub(crate) fn read(
     let generators = section.small("generators")?;
     let threads = section.small("threads")?;
     if clients < u64::from(generators) {
-        let what = format!("{clients} clients are fewer than {generators} generators");
+        let (clients, generators) = (counted(clients, "client"), counted(generators, "generator"));
+        let what = format!("{clients} for {generators}: each generator needs one at least");
         return Err(section.problem("clients", what));
     }
     let reaches_one = section.opt_text("reach")?.as_deref() == Some("one");

@@ -1,6 +1,7 @@
 //! Keys that several kinds share, and values that TOML has no form for.
 
 use kendall_keys::{Form, Key, Section};
+use kendall_units::counted;
 use toml::{Table, Value};
 
 use crate::TextbookError;
@@ -58,6 +59,11 @@ pub(crate) fn rows(
         })
         .collect::<Result<_, _>>()
         .map(Some)
+}
+
+/// What is wrong with a list that needs an entry for each of `count` things.
+pub(crate) fn entries_for(entries: usize, count: usize, thing: &str) -> String {
+    format!("has {} for {}", counted(entries, "entry"), counted(count, thing))
 }
 
 /// A finite number.

@@ -8,7 +8,7 @@ use kendall_queueing::network::Accuracy;
 use kendall_queueing::solver::{Solution, Solver, StationResult, solve as solve_model};
 use toml::{Table, Value};
 
-use crate::fields::{WHOLE, number};
+use crate::fields::{WHOLE, entries_for, number};
 use crate::unit::Unit;
 use crate::{Answer, Case, Output, TextbookError, bounds};
 
@@ -258,7 +258,7 @@ fn unlisted(
     let mut classes = vec![Table::new(); count.unwrap_or(1)];
     for (key, values, is_list) in lists {
         if is_list && values.len() != classes.len() {
-            let what = format!("has {} entries for {} classes", values.len(), classes.len());
+            let what = entries_for(values.len(), classes.len(), "class");
             return Err(section.problem(key, what).into());
         }
         for (index, class) in classes.iter_mut().enumerate() {
@@ -299,7 +299,7 @@ fn tables(section: &mut Section<'_>) -> Result<Vec<Table>, TextbookError> {
     tables.resize(count, Table::new());
     for (key, list) in lists {
         if list.len() != count {
-            let what = format!("has {} entries for {count} stations", list.len());
+            let what = entries_for(list.len(), count, "station");
             return Err(section.problem(key, what).into());
         }
         for (index, (table, value)) in tables.iter_mut().zip(list).enumerate() {
@@ -379,8 +379,7 @@ impl Network {
             for key in ["service_time_s", "service_rate_per_s", "service_demand_s", "visits"] {
                 let Some(Value::Array(list)) = self.tables[index].get(key) else { continue };
                 if list.len() != self.classes.len() {
-                    let what =
-                        format!("has {} entries for {} classes", list.len(), self.classes.len());
+                    let what = entries_for(list.len(), self.classes.len(), "class");
                     return Err(TextbookError::key(format!("stations[{index}].{key}"), what));
                 }
                 let by_name: Table = (0..list.len())

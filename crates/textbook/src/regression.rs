@@ -3,7 +3,7 @@
 use kendall_keys::{Form, Key};
 use kendall_predict::demands::{LoadPoint, Options, regress};
 
-use crate::fields::{CONFIDENCE, rows};
+use crate::fields::{CONFIDENCE, entries_for, rows};
 use crate::{Answer, Case, TextbookError};
 
 pub(crate) const KEYS: &[Key] = &[
@@ -26,7 +26,7 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         return Err(TextbookError::missing("throughput_per_s", "a list by load point"));
     };
     if rates.len() != busy.len() {
-        let what = format!("has {} entries for {} load points", rates.len(), busy.len());
+        let what = entries_for(rates.len(), busy.len(), "load point");
         return Err(section.problem("throughput_per_s", what).into());
     }
     let points: Vec<LoadPoint> = busy

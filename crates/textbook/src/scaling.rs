@@ -3,7 +3,7 @@
 use kendall_keys::{Form, Key, Section};
 use kendall_queueing::scalability::{Coefficient, Options, Prediction, Usl, fit, gustafson};
 
-use crate::fields::{CONFIDENCE, need};
+use crate::fields::{CONFIDENCE, entries_for, need};
 use crate::{Answer, Case, TextbookError};
 
 pub(crate) const KEYS: &[Key] = &[
@@ -42,7 +42,7 @@ fn fitted(
         return Err(TextbookError::missing("throughput_per_s", "one for each load"));
     };
     if loads.len() != throughput.len() {
-        let what = format!("has {} entries for {} loads", throughput.len(), loads.len());
+        let what = entries_for(throughput.len(), loads.len(), "load");
         return Err(section.problem("throughput_per_s", what).into());
     }
     let measured: Vec<(f64, f64)> = loads.into_iter().zip(throughput).collect();

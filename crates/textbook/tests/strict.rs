@@ -120,7 +120,7 @@ fn a_class_or_a_value_that_nothing_uses_is_refused() {
         r#"{ "kind": "closed-single-class", "population": 2, "visits": [1, 2],
              "stations": [{ "service_time_s": 0.1 }] }"#,
     );
-    assert!(said.contains("2 entries for 1 stations"), "{said}");
+    assert!(said.contains("2 entries for 1 station"), "{said}");
 }
 
 /// Classes that are served first come, first served at different rates have no product form.

@@ -4,10 +4,12 @@
 //! What it leaves out: whether a value makes sense. A negative time is a [`Seconds`]; the model
 //! that takes it says why it cannot.
 
+mod counted;
 mod exact;
 mod parse;
 mod quantity;
 
+pub use counted::counted;
 pub use exact::{exact_f64, ratio, whole_u64};
 pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};
 pub use quantity::{Rate, Seconds};

@@ -111,9 +111,9 @@ impl Init {
         let minutes =
             study.base.measure.duration.get() * kendall_units::exact_f64(plan.most()) / 60.0;
         output::result(&format!(
-            "wrote {file}\n\n  kendall run {file}          measures it: {} runs, about {} min\n  \
+            "wrote {file}\n\n  kendall run {file}          measures it: {}, about {} min\n  \
              kendall run {file} --toy    one short run\n  kendall run {file} --dry-run\n",
-            plan.most(),
+            kendall_units::counted(plan.most(), "run"),
             minutes.ceil().max(1.0),
             file = file.display(),
         ));

@@ -84,7 +84,8 @@ fn human(report: &Report, written: &Written) -> String {
         format!("json    {}", written.json.display()),
     ]);
     if let Some(folder) = written.tables.first().and_then(|path| path.parent()) {
-        lines.push(format!("tables  {} ({} files)", folder.display(), written.tables.len()));
+        let files = kendall_units::counted(written.tables.len(), "file");
+        lines.push(format!("tables  {} ({files})", folder.display()));
     }
     if let Some(answer) = &report.answer {
         lines.push(String::new());

@@ -1,7 +1,7 @@
 //! May this test be used? Rejections and caveats, each a sentence with its figures.
 
 use kendall_stats::histogram::Histogram;
-use kendall_units::{Seconds, ratio};
+use kendall_units::{Seconds, counted, ratio};
 
 use super::Limits;
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
@@ -171,7 +171,8 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
         result.caveats.push(remark(
             RemarkKind::Failed,
             format!(
-                "{errors} requests failed ({} of those that ended); their times are not counted",
+                "{} failed ({} of those that ended); times of failed requests are not counted",
+                counted(errors, "request"),
                 percent(ratio(errors, errors + completed).unwrap_or(0.0))
             ),
         ));
@@ -202,11 +203,11 @@ fn stalls(result: &mut LoadResult) {
     result.caveats.push(remark(
         RemarkKind::Stalled,
         format!(
-            "nothing completed for {} of the time, in {} stalls of up to {}: a closed loop sends \
-         nothing meanwhile, so its percentiles hide them; of requests arriving at random moments, \
+            "nothing completed for {} of the time, in {} of up to {}: a closed loop sends \
+         nothing meanwhile, so its percentiles hide this; of requests arriving at random moments, \
          1 % would have waited {} or more; {cause}{instead}",
             percent(stalls.share),
-            stalls.count,
+            counted(stalls.count, "stall"),
             Seconds::from_nanos(stalls.longest_ns),
             Seconds::from_nanos(stalls.arrival_wait_p99_ns)
         ),

@@ -2,6 +2,7 @@
 //! next.
 
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
+use kendall_units::counted;
 
 use super::{first_to_saturate, percent, when};
 use crate::analysis::Analysis;
@@ -36,7 +37,7 @@ fn trust(analysis: &Analysis) -> Trust {
     if broken > 0 {
         return said(
             TrustLevel::Bad,
-            format!("{broken} of {} laws do not hold in the monitoring", analysis.laws.len()),
+            format!("the monitoring violates {broken} of {}", counted(analysis.laws.len(), "law")),
             "fix the monitoring first: the chapter on it says which figures contradict each other",
         );
     }
@@ -62,8 +63,8 @@ fn trust(analysis: &Analysis) -> Trust {
         Some(score) if score.median_error <= CAREFUL => said(
             TrustLevel::Good,
             format!(
-                "{} laws hold, and the network errs by {} where it was not fitted",
-                analysis.laws.len(),
+                "the monitoring is consistent by {}, and the network errs by {} where it was not fitted",
+                counted(analysis.laws.len(), "law"),
                 percent(score.median_error)
             ),
             "",
@@ -84,10 +85,10 @@ fn trust(analysis: &Analysis) -> Trust {
 fn model(analysis: &Analysis) -> Option<String> {
     let score = analysis.network.as_ref().ok()?.score.as_ref()?;
     Some(format!(
-        "The network of queues errs by {} in response time on {} windows that it was not fitted to \
+        "The network of queues errs by {} in response time on {} that it was not fitted to \
          (worst {}).",
         percent(score.median_error),
-        score.windows,
+        counted(score.windows, "window"),
         percent(score.worst_error)
     ))
 }

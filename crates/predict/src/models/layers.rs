@@ -18,7 +18,7 @@
 
 use kendall_queueing::model::{Class, Model, ModelError, Pool, Station};
 use kendall_queueing::solver::Solution;
-use kendall_units::{Seconds, exact_f64, whole_u64};
+use kendall_units::{Seconds, counted, exact_f64, whole_u64};
 use nalgebra::{DMatrix, DVector};
 
 use crate::bottleneck::ResourceId;
@@ -215,8 +215,9 @@ impl Layers {
         let Self { workers, connections, .. } = self;
         let pool = match self.batching {
             None => format!(
-                "a pool of {workers} workers, each held while it waits for one of {connections} \
-                 connections and for the answer, which takes longer the more exchanges are under way"
+                "a pool of {}, each held while it waits for one of {connections} \
+                 connections and for the answer, which takes longer the more exchanges are under way",
+                counted(*workers, "worker")
             ),
             Some(_) => {
                 "batches grow in proportion to the number there, and take a time a request, \

@@ -9,7 +9,7 @@ use kendall_protocols::snapshot::WORKER_THREAD;
 use kendall_protocols::topology::Part;
 use kendall_queueing::model::{Class, Model, ModelError, Pool, Station};
 use kendall_queueing::solver::Solution;
-use kendall_units::{Seconds, exact_f64, whole_u64};
+use kendall_units::{Seconds, counted, exact_f64, whole_u64};
 
 use crate::bottleneck::ResourceId;
 use crate::measured::{OperatingPoint, TierView};
@@ -52,7 +52,12 @@ pub(super) fn pool_and_cores(curve: &[OperatingPoint]) -> Vec<Comparison> {
     let Some(cores) = Cores::calibrated(&curve[0], &curve[maximum]) else { return Vec::new() };
     let pool = cores.workers.map_or_else(
         || "no worker limit".to_owned(),
-        |workers| format!("a pool of {workers} workers, each held while the cores work for it"),
+        |workers| {
+            format!(
+                "a pool of {}, each held while the cores work for it",
+                counted(workers, "worker")
+            )
+        },
     );
     let setup = Setup {
         curve,
@@ -204,7 +209,7 @@ impl Parts {
             .collect();
         format!(
             "{} × ({thread}workers M/M/{}){} behind a delay; every service time stays what it was; \
-             a worker is held for its whole service time, which holds what it waits for behind it",
+             a worker is held for its whole service time, which includes what it waits for behind it",
             self.instances,
             self.workers_each,
             behind.concat()
@@ -461,7 +466,7 @@ impl Cores {
     /// Who shares which cores.
     fn shared(&self) -> String {
         match self.hosts.as_slice() {
-            [host] => format!("{} cores that all processes share", host.cores),
+            [host] => format!("{} that all processes share", counted(host.cores, "core")),
             hosts => {
                 let of = |host: &HostCores| format!("{}: {}", host.name, host.cores);
                 let all: Vec<String> = hosts.iter().map(of).collect();
@@ -629,7 +634,7 @@ impl Setup<'_> {
             .max_by(|a, b| a.utilization.unwrap_or(0.0).total_cmp(&b.utilization.unwrap_or(0.0)));
         let held_out = self.curve.len().saturating_sub(self.calibration.len());
         let caveats = if held_out < 3 {
-            vec![format!("only {held_out} points were held out")]
+            vec![format!("held out: only {}", counted(held_out, "point"))]
         } else {
             vec![]
         };

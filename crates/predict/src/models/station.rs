@@ -12,7 +12,7 @@
 use kendall_queueing::model::{Class, Model, ModelError, Station};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::StationSolution;
-use kendall_units::{Seconds, exact_f64};
+use kendall_units::{Seconds, counted, exact_f64};
 
 use crate::bottleneck::ResourceId;
 use crate::measured::{ConnectionView, OperatingPoint, TierView, View};
@@ -378,7 +378,7 @@ fn caveats(setup: &Setup<'_>) -> Vec<String> {
     }
     caveats.extend(batching(setup.curve));
     if setup.curve.len() < 4 {
-        caveats.push(format!("only {} points were held out", setup.curve.len() - 1));
+        caveats.push(format!("held out: only {}", counted(setup.curve.len() - 1, "point")));
     }
     caveats
 }

@@ -111,7 +111,7 @@ fn plot(factor: &Factor, groups: &[Group<'_>]) -> Plot {
     }
     let left_out = groups.len().saturating_sub(MOST_SERIES);
     let left_out =
-        if left_out > 0 { format!(" {left_out} groups are not drawn.") } else { String::new() };
+        if left_out > 0 { format!(" Groups not drawn: {left_out}.") } else { String::new() };
     Plot {
         id: format!("plot-factor-{}", factor.key.replace('.', "-")),
         title: format!("Response time against {}", short(&factor.key)),

@@ -21,17 +21,14 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if statements.is_empty() {
         section.text(
             "How long statements execute inside PostgreSQL is not known: its module \
-             pg_stat_statements was not loaded, or it did not answer in time, which the caveats of \
-             the runs say then. Where the module is installed, a study loads it by itself.",
+             pg_stat_statements was not loaded. Where it is installed, a study loads it by itself.",
         );
     } else {
         section.text(
             "By PostgreSQL's own account (pg_stat_statements): the time that statements execute \
              inside it. Locks, disk and the wait for a processor while they execute are in it. \
              What a tier waits for beyond it is the flush of a commit, which comes after the \
-             execution, PostgreSQL's work around it, and the way there and back. Statements that no \
-             request waits for (housekeeping, monitoring) are in no exchange; their execution is \
-             the last column.",
+             execution, PostgreSQL's work around it, and the way there and back.",
         );
         section.table(exchanges(data));
         section.table(by_statement(data, &statements));
@@ -71,16 +68,19 @@ fn by_itself(data: &Observations) -> Option<String> {
     let lowest = lowest.min_by(|a, b| load_of(data, a.0).total_cmp(&load_of(data, b.0)));
     let beside = lowest.map_or_else(String::new, |(configuration, time)| {
         format!(
-            " An exchange of the queue at the lowest load ({}) took {}, which the models take for the \
-             database's service time.",
+            " An exchange of the queue at the lowest load ({}) took {}, which the models use as \
+             the database's service time.",
             data.name_of(configuration),
             number::time(time)
         )
     });
     Some(format!(
-        "Before the first run pgbench's usual transaction (seven statements, one commit) took {}: the same \
-         PostgreSQL on the same disk, with no other load.{beside}",
-        runs.join(", and "),
+        "Before the first run pgbench's usual transaction (seven statements, one commit) took {} \
+         by one client ({} a second), and {scale} clients did {} a second: the same PostgreSQL on \
+         the same disk, with no other load.{beside}",
+        number::time(latency),
+        number::significant(one, 3),
+        number::significant(several, 3),
     ))
 }
 

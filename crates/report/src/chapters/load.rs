@@ -48,8 +48,8 @@ fn reading(data: &Observations) -> String {
             number::percent(data.study.confidence)
         )
     } else {
-        "There is one repetition, so nothing is known of how far another would differ; what its own seconds \
-         carry stands in a table of its own."
+        "There is one repetition, so nothing is known of how far another would differ; intervals from its \
+         own seconds are in a table of their own."
             .to_owned()
     };
     format!(

@@ -17,8 +17,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         "One row a curve, at the load of its highest throughput. The throughput is given three \
          ways that must agree: as the tier counted it; derived from the tier's response time, \
          N/(R of the tier + delay of the links + Z); and as the clients counted it. Where the \
-         derived figure is the highest, time is spent between clients and tier that neither the \
-         tier nor the links' stated delay holds.",
+         derived figure is the highest, time is spent between clients and tier that is neither \
+         the tier's nor the links' stated delay.",
     );
     let mut table = table(data);
     for (name, configuration) in interesting(data) {

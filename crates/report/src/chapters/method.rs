@@ -74,7 +74,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "Visits, requests a batch",
-        "Times that a worker was taken, or a connection used, over requests: 1, or one over the mean \
+        "How often a worker, or a connection, was used per request: once, or one over the mean \
          batch where a worker serves several requests at once. The service time of such a visit is \
          the time of the whole batch, measured once a batch.",
     ),

@@ -33,10 +33,10 @@ pub(crate) fn chapter(results: &Results) -> Result<Option<Section>, StoreError> 
 fn written(data: &Data) -> Section {
     let mut section = Section::new("predictions", "Predictions");
     section.text(
-        "What the study's calibrated model answered when it was asked (`kendall predict`, with --keep \
-         or --verify). The interval is that of one run. A verified prediction was held against a run \
-         made after it; its error is given as it was predicted, and at the machine's speed as the probe \
-         showed it in that run.",
+        "What the study's calibrated model answered when it was asked (`kendall predict`, with \
+         --keep or --verify). The interval is that of one run. A verified prediction was compared \
+         with a run made after it; its error is given as it was predicted, and at the machine's \
+         speed as the probe showed it in that run.",
     );
     section.list(data.predictions.iter().filter_map(verified).collect());
     section.table(table(data));
@@ -187,8 +187,9 @@ fn disturbed(
     section.note(Level::Bad, format!("No model{kind} of undisturbed runs: {why}."));
     let all = Calibration { most_foreign_cores: f64::INFINITY, ..calibration.clone() };
     if let Ok(fitted) = all.twin(signature, &[], &[]) {
-        section
-            .text("The model below rests on runs that other processes disturbed, and says little.");
+        section.text(
+            "The model below rests on runs that other processes disturbed: do not rely on it.",
+        );
         fitted_model(&fitted, &all, kind, section);
     }
 }
@@ -197,7 +198,8 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
     let twin = &fitted.twin;
     section.text(format!(
         "Calibrated{kind} on {} of {}; CPU time per request of one configuration differs by {} \
-         between runs{}; the model misses its own runs by {} in throughput and {} in mean response.",
+         between runs{}; the model misses its own runs by {} in throughput and {} in mean \
+         response.",
         number::count(fitted.runs.len() - twin.left_out.len(), "run"),
         number::count(twin.configurations().len(), "configuration"),
         number::percent(twin.drift),
@@ -239,8 +241,8 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
 fn parameters(fitted: &Fitted, kind: &str) -> Table {
     let mut table = Table::new(
         format!("model-parameters{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
-        "Demands of the model: work of a request, work of a batch, price of a switch; and the half-width \
-         of a 95 % interval of all of them together",
+        "Demands of the model: work of a request, work of a batch, price of a switch; and the \
+         half-width of a 95 % interval of all of them together",
     )
     .column("process", "process", Unit::Text)
     .column("work_s", "work (µs)", Unit::Microseconds)

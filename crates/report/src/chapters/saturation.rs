@@ -19,7 +19,7 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         section.text(format!(
             "A curve is saturated where its last step gained no more than {plateau}, or where \
              something of the system was {full} busy at the highest load: by the utilization law X \
-             = U·m/D no more is left to gain then, however much the last step gained on its way \
+             = U·m/D nothing is left to gain then, however much the last step gained on its way \
              there. Where the interval of that step contains both growth and none, the shape is \
              unknown. The knee is the lowest load whose throughput lies within {plateau} of the \
              curve's highest; it lies above the load before it, and only loads between the two \
@@ -69,7 +69,7 @@ pub(crate) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation>
 /// Whether a curve is saturated, and what says so.
 fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
     let found = of_curve(data, curve)?;
-    let unit = data.load.as_ref().map_or("load", |load| short_label(&load.label));
+    let unit = data.load.as_ref().map_or("load", |load| load.unit.as_str());
     let all: Vec<&Configuration> = data.along(curve).collect();
     let [.., before, last] = all.as_slice() else { return None };
     let (from, to) = (load_of(data, before), load_of(data, last));

@@ -21,10 +21,10 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("adaptive", "Maximum found by the adaptive search");
     section.text(format!(
         "The design chose the levels of {factor} itself: it doubled them until throughput stopped \
-         rising, looked around the highest, halved the gap around the knee, and then made fresh \
+         rising, searched around the highest, halved the gap around the knee, and then made fresh \
          runs at the lowest level and at the one it had chosen. Only these fresh runs make the \
-         estimates below: the best of many noisy runs is too good to be true. One maximum is \
-         looked for; a curve with two is not noticed."
+         estimates below: the best of many noisy runs is too good to be true. It searches for one \
+         maximum, and does not notice a second."
     ));
     section.text(cost(&data.searches));
     section.list(data.searches.iter().map(|line| sentence(line, factor)).collect());

@@ -148,7 +148,7 @@ fn range_of_curves(data: &Observations) -> Option<String> {
         .collect();
     let saturated: Vec<&(&str, Saturation)> =
         found.iter().filter(|(_, s)| s.shape.is_reached()).collect();
-    let unit = load.label.split(" (").next().unwrap_or(&load.label);
+    let unit = &load.unit;
     let unknown: Vec<&(&str, Saturation)> =
         found.iter().filter(|(_, s)| s.shape == Shape::CannotTell).collect();
     if saturated.is_empty() {
@@ -170,7 +170,7 @@ fn range_of_curves(data: &Observations) -> Option<String> {
             }
             None => (!found.is_empty()).then(|| {
                 format!(
-                    "Throughput grows up to the highest measured load ({unit} up to {up_to}), so \
+                    "Throughput grows up to the highest measured load ({up_to} {unit}), so \
                      the capacity was not reached."
                 )
             }),

@@ -105,7 +105,10 @@ fn generator(section: &mut Section, data: &Observations) {
         facts.push(format!("its busiest thread used {} of a core", number::percent(busy)));
     }
     if let Some(late) = worst(|repetition| repetition.lateness_p99_s) {
-        facts.push(format!("99 % of requests were sent within {} of when due", number::time(late)));
+        facts.push(format!(
+            "99 % of requests were sent within {} of the moment when they were due",
+            number::time(late)
+        ));
     }
     if !facts.is_empty() {
         section.text(format!("The load generator at its worst run: {}.", facts.join("; ")));

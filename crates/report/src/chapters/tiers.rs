@@ -46,9 +46,10 @@ fn probed(data: &Observations) -> Option<String> {
     let outside = lowest.point.client.response_time_s - tier.view.response_time_s;
     let links = lowest.point.client_link_round_trip_s;
     Some(format!(
-        "Before the first run a round trip over loopback took {} (99th percentile {}), and a stream \
-         carried {} MB/s. With the links' stated delay the network's part of a request is {} at least; \
-         at the lowest load ({}) {} lie outside the tier, which the models take for its delay.",
+        "Before the first run a round trip over loopback took {} (99th percentile {}), and a \
+         stream carried {} MB/s. With the links' stated delay the network's part of a request is \
+         {} at least; at the lowest load ({}) {} lie outside the tier, which the models use as \
+         its delay.",
         number::time(median),
         number::time(p99),
         number::significant(of("bytes_per_s")? / 1e6, 3),
@@ -70,8 +71,8 @@ fn probed_ways(data: &Observations) -> Vec<String> {
         let outside = lowest.point.client.response_time_s - tier.view.response_time_s;
         let beside = if way.tier == tier.name {
             format!(
-                " At the lowest load ({}) {} lie outside the tier, which the models take for the network's \
-                 delay.",
+                " At the lowest load ({}) {} lie outside the tier, which the models use as the \
+                 network's delay.",
                 data.name_of(lowest),
                 number::time(outside.max(0.0))
             )
@@ -79,13 +80,13 @@ fn probed_ways(data: &Observations) -> Vec<String> {
             String::new()
         };
         Some(format!(
-            "From host {} to host {} a round trip of 64 bytes took {} before the first usable run (99th \
+            "From host {} to host {} a round trip of 64 bytes took {} before the first run (99th \
              percentile {}), and a stream carried {} MB/s.{beside}",
-            way.from,
-            way.to,
-            number::time(probe.round_trip_p50_s),
-            number::time(probe.round_trip_p99_s),
-            number::significant(probe.bytes_per_s / 1e6, 3),
+            text("from")?,
+            text("to")?,
+            number::time(of("round_trip_p50_s")?),
+            number::time(of("round_trip_p99_s")?),
+            number::significant(of("bytes_per_s")? / 1e6, 3),
         ))
     };
     ways(data).iter().filter_map(in_words).collect()
@@ -278,9 +279,9 @@ fn in_words(data: &Observations) -> Option<String> {
         format!("; for {} of that it waits for backends", number::time(backend))
     });
     Some(format!(
-        "The tier “{}” reports the stages of each request by its own clock. At the highest throughput ({}), \
-         the clients see {} on average and the tier {}: {} lie outside it{linked}. Inside, a \
-         request waits {} for a worker and is then served for {}{backend}.",
+        "The tier “{}” reports the stages of each request by its own clock. At the highest \
+         throughput ({}), the clients see {} on average and the tier {}: {} lie outside \
+         it{linked}. Inside, a request waits {} for a worker and is then served for {}{backend}.",
         tier.name,
         data.name_of(fastest),
         number::time(client.response_time_s),

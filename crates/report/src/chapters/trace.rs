@@ -80,8 +80,8 @@ fn called(width_s: u64) -> String {
     match width_s {
         1 => "second by second".to_owned(),
         60 => "minute by minute".to_owned(),
-        width if width > 60 => format!("{} minutes at a time", width / 60),
-        width => format!("{width} seconds at a time"),
+        width if width > 60 => format!("{} at a time", number::count(width / 60, "minute")),
+        width => format!("{} at a time", number::count(width, "second")),
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn recommend(layout: &Layout, rows: &Rows) -> Result<Recommendation, 
             "the additive model is the simpler one that the data allow".to_owned()
         } else {
             format!(
-                "neither the response nor its logarithm fits: the additive model is taken for want \
+                "neither the response nor its logarithm fits: the additive model is used for want \
                  of a better one; a power of {:.2} would fit",
                 found.power
             )

@@ -1,6 +1,7 @@
 //! `kind = "attached"`: a service that runs already. The study only loads and observes it.
 
 use kendall_keys::Form;
+use kendall_units::counted;
 use serde_json::json;
 use toml::Value;
 
@@ -103,7 +104,7 @@ fn per_instance(
 ) -> Result<Vec<String>, Problem> {
     let words = section.words(key)?;
     if !words.is_empty() && words.len() != instances {
-        let what = format!("has {} entries for {instances} addresses; give one each", words.len());
+        let what = entries_for_addresses(words.len(), instances);
         return Err(section.problem(key, what));
     }
     Ok(words)
@@ -147,9 +148,14 @@ fn pids(section: &mut Section<'_>, instances: usize) -> Result<Vec<u32>, Problem
         pids.push(pid);
     }
     if pids.len() != instances {
-        let what = format!("has {} entries for {instances} addresses; give one each", pids.len());
+        let what = entries_for_addresses(pids.len(), instances);
         return Err(section.problem("pids", what));
     }
     section.effective("pids", json!(pids));
     Ok(pids)
+}
+
+fn entries_for_addresses(entries: usize, addresses: usize) -> String {
+    let (entries, addresses) = (counted(entries, "entry"), counted(addresses, "address"));
+    format!("has {entries} for {addresses}; give one each")
 }

@@ -2,6 +2,7 @@
 
 use kendall_keys::Form;
 use kendall_protocols::queue::{OPEN_CALLS, streams_needed};
+use kendall_units::counted;
 use serde_json::json;
 use toml::Value;
 
@@ -105,9 +106,11 @@ fn room(section: &mut Section<'_>, connections: u32) -> Result<(), Problem> {
         return Ok(());
     }
     let what = format!(
-        "`{connections}` is too few for {clients} clients of {generators} generators with {threads} \
-         threads each: a stream carries {OPEN_CALLS} calls at a time; write {needed} or more, or \
-         leave it out"
+        "`{connections}` is too few for {} of {} with {} each: a stream carries {OPEN_CALLS} calls \
+         at a time; write {needed} or more, or leave it out",
+        counted(clients, "client"),
+        counted(generators, "generator"),
+        counted(threads, "thread")
     );
     Err(section.problem("connections", what))
 }

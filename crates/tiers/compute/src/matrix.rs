@@ -21,7 +21,7 @@ pub struct Matrix {
 
 /// A computation that was told to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the computation was told to end")]
+#[error("the computation was stopped")]
 pub struct Interrupted;
 
 impl Matrix {

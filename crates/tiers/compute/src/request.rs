@@ -350,7 +350,7 @@ impl Asked {
                 })
             }
         };
-        Ok(json.expect("a result has no map with keys that are no text"))
+        Ok(json.expect("a result has no map with keys that are not texts"))
     }
 
     /// Bytes that it takes in memory, as a key of the cache.

@@ -178,7 +178,8 @@ async fn guarded(request: Request, next: Next) -> Response {
     let mut response = match tokio::time::timeout(CALL, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let text = "it takes longer than half a minute; it goes on, and the page will show it";
+            let text =
+                "it takes longer than half a minute; it continues, and the page will show it";
             Failure(StatusCode::GATEWAY_TIMEOUT, text.into()).into_response()
         }
     };

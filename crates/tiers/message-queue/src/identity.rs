@@ -92,7 +92,7 @@ impl Tokens {
             };
             let identity = Identity { name, id: AtomicI64::new(0) };
             if tokens.insert(digest(token), Arc::new(identity)).is_some() {
-                return Err(wrong("the token stands there twice"));
+                return Err(wrong("the token is there twice"));
             }
         }
         if tokens.is_empty() { Err(None) } else { Ok(Self(tokens)) }

@@ -126,7 +126,7 @@ pub enum PrivatePostgresError {
         log: PathBuf,
     },
     /// Nobody can look after it.
-    #[error("the system gives no thread that looks after PostgreSQL")]
+    #[error("the system gives no thread to supervise PostgreSQL")]
     Keeper(#[source] io::Error),
 }
 

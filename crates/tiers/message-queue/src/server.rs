@@ -556,7 +556,7 @@ impl Entry {
         let missing = match (tokens, certificate) {
             (None, None) => Some("there are neither tokens nor TLS"),
             (None, Some(_)) => Some("there are no tokens"),
-            (Some(_), None) => Some("there is no TLS, so that tokens could be read on the way"),
+            (Some(_), None) => Some("there is no TLS, so tokens could be read on the way"),
             (Some(_), Some(_)) => None,
         };
         match missing {

@@ -217,7 +217,7 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
         Ok(httparse::Status::Partial) if input.len() < HEAD_BYTES => return None,
         Ok(_) => return refused(431, "the head of the request is too large"),
         Err(httparse::Error::TooManyHeaders) => return refused(431, "there are too many headers"),
-        Err(_) => return refused(400, "this is no HTTP/1.1 request"),
+        Err(_) => return refused(400, "this is not an HTTP/1.1 request"),
     };
     let mut body = 0;
     let mut close = request.version == Some(0);

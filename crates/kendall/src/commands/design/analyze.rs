@@ -100,7 +100,8 @@ impl Analyze {
         let analysis = analysis::analyze_with(&table, &options, &self.pool, covariate)
             .map_err(|error| exit_with(Exit::Refused, error))?;
         if skipped > 0 {
-            output::note(&format!("{skipped} rows have no response and count as not measured"));
+            let rows = kendall_units::counted(skipped, "row");
+            output::note(&format!("{rows} without a response: counted as not measured"));
         }
         if let Some(folder) = &self.out {
             let source = self.file.display().to_string();

@@ -3,6 +3,7 @@
 use kendall_stats::design::fraction::{Fraction, Word};
 use kendall_stats::design::screening::lost_to_blocks;
 use kendall_stats::design::{Design, DesignError, Factor, PlannedRun};
+use kendall_units::counted;
 
 use super::tables::{grid, note};
 use crate::csv;
@@ -177,10 +178,10 @@ impl New {
 
     fn human(&self, design: &Design, runs: &[PlannedRun]) -> String {
         let mut text = format!(
-            "{} configurations × {} repetitions = {} runs, in the order of seed {}\n",
-            design.configurations.len(),
-            self.replications,
-            runs.len(),
+            "{} × {} = {}, in the order of seed {}\n",
+            counted(design.configurations.len(), "configuration"),
+            counted(self.replications, "repetition"),
+            counted(runs.len(), "run"),
             self.seed
         );
         if let Some(fraction) = &design.fraction {

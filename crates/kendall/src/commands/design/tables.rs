@@ -7,6 +7,7 @@ use kendall_stats::analysis::{
     Analysis, Covariate, Fit, Model, SignTable, SumsKind, Term, Verdict,
 };
 use kendall_stats::estimate::{Estimate, figures};
+use kendall_units::counted;
 
 /// Rows of a table of cells beyond which it no longer helps.
 const MOST_CELLS: usize = 64;
@@ -103,9 +104,9 @@ fn summary(analysis: &Analysis, response: &str) -> String {
         format!("{} to {} each", layout.fewest_replications, layout.most_replications)
     };
     let mut text = format!(
-        "Response `{response}`: {} runs in {} cells, {replications}\n{}\n",
-        layout.runs,
-        layout.cells,
+        "Response `{response}`: {} in {}, {replications}\n{}\n",
+        counted(layout.runs, "run"),
+        counted(layout.cells, "cell"),
         factors.join("; ")
     );
     if layout.sums == SumsKind::TypeThree {
@@ -264,9 +265,9 @@ fn below_effects(text: &mut String, fit: &Fit) {
         note(
             text,
             &format!(
-                "s_e {} on {} degrees of freedom, s_q {}",
+                "s_e {} on {}, s_q {}",
                 figures(error.deviation, 5),
-                error.degrees,
+                counted(error.degrees, "degree of freedom"),
                 figures(deviation, 5)
             ),
         );
@@ -366,7 +367,8 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
     });
     text.push_str(&grid(&header, rows));
     let (deviation, degrees) = found.error;
-    let error = format!("s_e {} on {degrees} degrees of freedom", figures(deviation, 5));
+    let degrees = counted(degrees, "degree of freedom");
+    let error = format!("s_e {} on {degrees}", figures(deviation, 5));
     note(&mut text, &error);
     match found.lack_of_fit {
         Some(lack) => {

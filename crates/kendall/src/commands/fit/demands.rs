@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use kendall_predict::demands::{self, Demand, DemandError, DemandFit, LoadPoint, Options};
 use kendall_stats::estimate::figures;
+use kendall_units::counted;
 use serde::Serialize;
 
 use super::table::Table;
@@ -129,8 +130,11 @@ fn human(answer: &Answer, confidence: f64) -> String {
             lines.push(String::new());
         }
         lines.push(format!(
-            "{}: {} servers, {} load points, {} degrees of freedom",
-            resource.name, resource.servers, answer.load_points, fit.degrees_of_freedom
+            "{}: {}, {}, {}",
+            resource.name,
+            counted(resource.servers, "server"),
+            counted(answer.load_points, "load point"),
+            counted(fit.degrees_of_freedom, "degree of freedom")
         ));
         lines.push(format!(
             "{:<24} {:>12} {:>12} {:>10}   {:.0} % interval",

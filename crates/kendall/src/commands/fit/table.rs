@@ -37,7 +37,8 @@ impl Table {
             .map_err(|wrong| exit_with(Exit::Refused, describe(path, wrong)))?;
         let wanted = rows.first().map_or(0, |(_, cells)| cells.len());
         if let Some((line, cells)) = rows.iter().find(|(_, cells)| cells.len() != wanted) {
-            let message = format!("{} fields where the first line has {wanted}", cells.len());
+            let fields = kendall_units::counted(cells.len(), "field");
+            let message = format!("{fields} where the first line has {wanted}");
             return Err(exit_with(Exit::Refused, anyhow!("{}:{line}: {message}", path.display())));
         }
         let numbers = rows.first().is_some_and(|(_, r)| r.iter().all(|f| f.parse::<f64>().is_ok()));

@@ -169,9 +169,9 @@ fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Strin
     }
     lines.push(String::new());
     lines.push(format!(
-        "residual standard error {} on {} degrees of freedom, R² {:.4}",
+        "residual standard error {} on {}, R² {:.4}",
         figures(fit.residual_standard_error, 4),
-        fit.degrees_of_freedom,
+        kendall_units::counted(fit.degrees_of_freedom, "degree of freedom"),
         fit.r_squared
     ));
     let or_none = |value: Option<f64>, none: &str| {
@@ -193,8 +193,8 @@ fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Strin
     if fit.alpha.at_bound || fit.beta.at_bound {
         lines.push(String::new());
         lines.push(
-            "* least squares would make it negative; it is held at 0, and the errors of the \
-             others hold on condition that it is"
+            "* least squares would make it negative; it is set to 0, and the errors of the \
+             others assume that it is 0"
                 .to_owned(),
         );
     }

@@ -11,7 +11,7 @@ const TEMPLATES: [(&str, &str, &str); 7] = [
     ),
     (
         "processes",
-        "your own service, started by commands (nginx stands in)",
+        "your own service, started by commands (nginx as the example)",
         include_str!("../../../../../studies/processes/nginx.toml"),
     ),
     (

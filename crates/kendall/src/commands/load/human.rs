@@ -8,7 +8,7 @@ use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
 use kendall_stats::within_run::WithinRun;
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use super::intervals;
 use crate::paint::Paint;
@@ -40,12 +40,12 @@ pub(super) fn table(
 ) -> anyhow::Result<String> {
     let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns));
     let mut text = format!(
-        "{} {} loop on {}: {} clients, {} threads, {seconds}\n",
+        "{} {} loop on {}: {}, {}, {seconds}\n",
         result.protocol,
         result.r#loop,
         result.targets.join(", "),
-        result.clients,
-        result.threads.len(),
+        counted(result.clients, "client"),
+        counted(result.threads.len(), "thread"),
     );
     if let Some(calls) = &result.calls {
         writeln!(text, "calls: {calls}")?;
@@ -113,9 +113,10 @@ fn outcomes(text: &mut String, result: &LoadResult, paint: Paint) -> anyhow::Res
             continue;
         }
         if result.protocol == "queue" {
-            writeln!(text, "{name}: {hits} messages, {misses} times none")?;
+            writeln!(text, "{name}: {}, {misses} times none", counted(*hits, "message"))?;
         } else {
-            writeln!(text, "keys of {name}: {hits} hits, {misses} misses")?;
+            let (hits, misses) = (counted(*hits, "hit"), counted(*misses, "miss"));
+            writeln!(text, "keys of {name}: {hits}, {misses}")?;
         }
     }
     for (name, operation) in &result.operations {

@@ -160,7 +160,7 @@ pub(super) fn human(run: &WithinRun, paint: Paint) -> String {
 fn refusal(run: &WithinRun, value: &Estimate) -> String {
     let why = value.caveats.iter().find_map(|caveat| match caveat {
         Caveat::TooFewSamples { effective, need, .. } => {
-            Some(format!("none: worth {effective:.0} independent requests of {need:.0}"))
+            Some(format!("none: worth {effective:.0} independent requests, and it needs {need:.0}"))
         }
         Caveat::TooCorrelated { .. } => {
             Some("none: its requests depend on one another for too long".to_owned())

@@ -4,7 +4,7 @@
 use kendall_predict::twin::{Solved, Workload};
 use kendall_queueing::station::finite_population;
 use kendall_stats::estimate::figures;
-use kendall_units::exact_f64;
+use kendall_units::{counted, exact_f64};
 use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts, Signature};
 use serde::Serialize;
 
@@ -312,10 +312,9 @@ pub(super) fn text(scores: &Scores) -> String {
     note(&mut text, &format!("throughput, median / worst (%): {}", others.join(", ")));
     let seen = scores.points.iter().filter(|point| point.seen).count();
     let rested = format!(
-        "{} runs predicted from {} configurations, {} not; {seen} more are of those configurations and \
-         not counted",
-        scores.points.len() - seen,
-        scores.calibrated,
+        "{} predicted from {}, {} not; {seen} more, of those configurations, not counted",
+        counted(scores.points.len() - seen, "run"),
+        counted(scores.calibrated, "configuration"),
         scores.refused.len()
     );
     note(&mut text, &rested);

@@ -2,6 +2,7 @@
 
 use kendall_predict::twin::{Bottleneck, Interval};
 use kendall_stats::estimate::figures;
+use kendall_units::counted;
 use kendall_whatif::Answer;
 
 use super::answers::{Answers, Outcome, Point, Rests, metrics};
@@ -154,11 +155,11 @@ fn rests(text: &mut String, rests: &Rests) {
     note(
         text,
         &format!(
-            "based on   {} runs of {} configurations; drift between runs {} % ({drift}; {probe}); \
+            "based on   {} of {}; drift between runs {} % ({drift}; {probe}); \
              the fit misses its own runs by {} % in processor time, {} % in throughput and {} % in \
              response time",
-            rests.runs,
-            rests.configurations,
+            counted(rests.runs, "run"),
+            counted(rests.configurations, "configuration"),
             percent(rests.drift),
             percent(rests.fit_residual),
             percent(rests.misfit_throughput),

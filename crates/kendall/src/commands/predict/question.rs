@@ -75,7 +75,7 @@ pub(super) enum QuestionError {
     },
     /// Several values where the other results have one.
     #[error(
-        "`{key}` has several values, and --against holds the model against runs that were made on one \
+        "`{key}` has several values, and --against compares the model with runs that were made on one \
          hardware: give it one value"
     )]
     SeveralAgainst {

@@ -57,8 +57,8 @@ pub(super) async fn send(mut caller: Caller, queue: &str) -> anyhow::Result<Exit
         }
         if let Err((number, error)) = sender.send(together).await? {
             let sent = sender.sent;
-            let text =
-                format!("standard input, line {number}: {error} ({sent} messages were sent)");
+            let sent = kendall_units::counted(sent, "message");
+            let text = format!("standard input, line {number}: {error} (sent: {sent})");
             return Err(exit_with(Exit::Refused, text));
         }
     }

@@ -89,7 +89,8 @@ pub(super) fn watched(queues: &[Value], not_shown: usize) -> String {
     let mut text =
         if queues.is_empty() { "no queues\n".to_owned() } else { table(queues, &WATCHED) };
     if not_shown > 0 {
-        writeln!(text, "and {not_shown} more queues; name those to watch").unwrap_or_default();
+        let more = kendall_units::counted(not_shown, "more queue");
+        writeln!(text, "and {more}; name those to watch").unwrap_or_default();
     }
     text
 }

@@ -3,7 +3,7 @@
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use kendall_study::{HostReport, Plan, StudyFile};
-use kendall_units::Seconds;
+use kendall_units::{Seconds, counted};
 use serde_json::json;
 
 use crate::exit::{Exit, exit_with};
@@ -58,9 +58,9 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
     let mut text = format!("# effective values\n{}\n", toml::to_string(&effective)?);
     let list = plan.list();
     let shown = if list.is_empty() {
-        format!("# at most {} runs; which ones depends on the data\n", plan.most())
+        format!("# at most {}; which ones depends on the data\n", counted(plan.most(), "run"))
     } else {
-        format!("# {} runs, in this order\n", list.len())
+        format!("# {}, in this order\n", counted(list.len(), "run"))
     };
     text.push_str(&shown);
     let mut table = Table::new();

@@ -6,10 +6,9 @@ use std::io::IsTerminal as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use kendall_store::{Run, Status};
 use kendall_study::{Event, Live, StudyFile};
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use super::dry_run::duration;
-use super::summary::runs_of;
 use crate::output;
 use crate::paint::Paint;
 
@@ -41,8 +40,7 @@ pub(crate) fn what_came(
     let paint = Paint::of_notes();
     let remark = match (run.status, run.caveats.len()) {
         (Status::Done, 0) => return line,
-        (Status::Done, 1) => paint.doubt("1 caveat"),
-        (Status::Done, several) => paint.doubt(&format!("{several} caveats")),
+        (Status::Done, some) => paint.doubt(&counted(some, "caveat")),
         (Status::Rejected, _) => paint.bad(&format!("REJECTED: {}", run.reasons.join("; "))),
         (Status::Failed, _) => paint.bad(&format!("FAILED: {}", run.reasons.join("; "))),
     };
@@ -98,7 +96,7 @@ impl Progress {
     fn opened(&mut self, runs: usize, exact: bool, ended: usize) {
         (self.runs, self.exact, self.ended) = (runs, exact, ended);
         let most = if exact { "" } else { "at most " };
-        let count = format!("{most}{}", runs_of(runs));
+        let count = format!("{most}{}", counted(runs, "run"));
         let earlier = if ended > 0 { format!(", {ended} already done") } else { String::new() };
         output::note(&format!("{}: {count}{earlier}", self.title));
         if std::io::stderr().is_terminal() {

@@ -9,6 +9,7 @@ use kendall_report::answer::Answer;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_store::{FactorLevel, Results, SearchFound, SearchLine};
 use kendall_study::{StudyFile, Summary};
+use kendall_units::counted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -76,7 +77,7 @@ pub(super) fn text(
     }
     text.push_str(&caveats(&observations));
     text.push_str(&searched(&observations.searches));
-    text.push_str(&format!("{} done", runs_of(summary.done)));
+    text.push_str(&format!("{} done", counted(summary.done, "run")));
     for (count, word) in [(summary.rejected, "rejected"), (summary.failed, "failed")] {
         if count > 0 {
             text.push_str(&format!(", {count} {word} (retry them with --retry-failed)"));
@@ -104,13 +105,8 @@ pub(super) fn text(
     Ok(text)
 }
 
-/// `1 run`, `2 runs`.
-pub(super) fn runs_of(count: usize) -> String {
-    if count == 1 { "1 run".to_owned() } else { format!("{count} runs") }
-}
-
-/// A table as wide as the terminal, within reason; of 80 columns where the output is no terminal.
-pub(crate) fn terminal_table() -> Table {
+/// A table as wide as a terminal was for forty years.
+pub(crate) fn narrow_table() -> Table {
     const COLUMNS: u16 = 80;
     const MOST_COLUMNS: u16 = 160;
     let mut table = Table::new();
@@ -191,14 +187,12 @@ fn caveats(observations: &Observations) -> String {
     for (caveat, count) in kinds.iter().take(MOST) {
         text.push_str(&wrapped(&format!(
             "* caveat, in {count} of {}: {caveat}",
-            runs_of(runs.len())
+            counted(runs.len(), "run")
         )));
     }
     if kinds.len() > MOST {
-        text.push_str(&format!(
-            "* and {} further caveats; the report has all\n",
-            kinds.len() - MOST
-        ));
+        let more = counted(kinds.len() - MOST, "further caveat");
+        text.push_str(&format!("* and {more}; the report has all\n"));
     }
     text
 }
@@ -242,9 +236,11 @@ fn searched(lines: &[SearchLine]) -> String {
         lines.iter().fold((0, 0), |s, line| (s.0 + line.runs, s.1 + line.sweep_runs));
     format!(
         "\nFound by the search over {}:\n{table}\n{notes}N* is where waiting begins, the knee where \
-         95 % of the maximum is reached;\nsweep: runs that a sweep over all {} levels takes. {runs} \
-         runs instead of {sweep}.\n\n",
-        first.factor, first.grid
+         95 % of the maximum is reached;\nsweep: runs that a sweep over all {} levels takes. {} \
+         instead of {sweep}.\n\n",
+        first.factor,
+        first.grid,
+        counted(runs, "run")
     )
 }
 

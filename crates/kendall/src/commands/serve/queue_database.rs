@@ -72,8 +72,9 @@ impl QueueDatabaseFlags {
         if hurried > 0 {
             // A study stores it as a caveat of the run.
             output::result(&format!(
-                "remark checkpoints: PostgreSQL warned {hurried} times that checkpoints come too \
-                 often; a larger max_wal_size makes them rarer"
+                "remark checkpoints: PostgreSQL warned {} that checkpoints come too often; a larger \
+                 max_wal_size makes them rarer",
+                kendall_units::counted(hurried, "time")
             ));
         }
         if self.temporary {

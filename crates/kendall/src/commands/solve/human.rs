@@ -79,8 +79,8 @@ fn formula(model: &Model, s: &Solution) -> String {
         }
     }
     if let Some((rounds, change)) = s.iterations {
-        writeln!(text, "settled after {rounds} rounds, last change {change:.1e}")
-            .unwrap_or_default();
+        let rounds = kendall_units::counted(rounds, "round");
+        writeln!(text, "settled after {rounds}, last change {change:.1e}").unwrap_or_default();
     }
     for caveat in &s.caveats {
         writeln!(text, "note: {caveat}").unwrap_or_default();

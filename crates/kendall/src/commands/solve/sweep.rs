@@ -111,7 +111,8 @@ impl<'a> Table<'a> {
             text.push_str(&format!("note: no solution at {note}\n"));
         }
         if hidden > 0 {
-            text.push_str(&format!("note: and at {hidden} other points\n"));
+            let others = kendall_units::counted(hidden, "other point");
+            text.push_str(&format!("note: and at {others}\n"));
         }
         text
     }

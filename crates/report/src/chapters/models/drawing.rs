@@ -83,8 +83,8 @@ pub(super) fn of(comparison: &Comparison) -> Option<Drawing> {
 fn in_words(comparison: &Comparison) -> String {
     let centers: Vec<&str> = comparison.devices.iter().map(|d| d.name.as_str()).collect();
     format!(
-        "{}: {}. Under each center its kind, visits a request, service time, and the utilization that \
-         the model says at the highest load that it has an answer for.",
+        "{}: {}. Under each center its kind, visits a request, service time, and the utilization \
+         that the model gives at the highest load that it has an answer for.",
         comparison.model,
         centers.join(", then ")
     )

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use kendall_units::counted;
 use serde::Serialize;
 
 use super::desk::Desk;
@@ -108,8 +109,12 @@ pub(super) fn status(desk: &Arc<Desk>) -> Status {
 /// As a page that reads itself again every two seconds.
 pub(super) fn html(status: &Status) -> String {
     let mut body = format!(
-        "<p>{} waiting, {} executing, {} of {} slots busy on {} workers</p>",
-        status.waiting, status.executing, status.executing, status.slots, status.workers
+        "<p>{} waiting, {} executing, {} of {} slots busy on {}</p>",
+        status.waiting,
+        status.executing,
+        status.executing,
+        status.slots,
+        counted(status.workers, "worker")
     );
     let queues = status
         .queues

@@ -105,7 +105,7 @@ impl Kept {
                     continue;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "cannot look after PostgreSQL any more");
+                    tracing::error!(%error, "cannot supervise PostgreSQL any more");
                     return;
                 }
             };
