@@ -106,25 +106,36 @@ fn every_blob_is_on_one_cache_and_the_front_has_all() {
     });
 }
 
-/// What only Kendall's caches answer, a front does not: a scheduler asks it for the command by itself.
+/// A miss is an answer, too: no request stays behind in the front, and the time for which requests were in it is
+/// what their response times add up to (Little's law, which `kendall observe` checks).
 #[test]
-fn an_action_is_read_through_a_front_too() {
+fn what_misses_leaves_the_front_as_well() {
     let cluster = Cluster::start(2, &[]);
     block_on(async {
         let mut client = cas(&cluster.front.address).await.unwrap();
-        let command = blob(1, 900);
-        let command_digest = Some(digest(&command).to_wire());
-        let action = re::Action { command_digest, ..re::Action::default() }.encode_to_vec();
-        let named = digest(&action);
-        client.put(&command).await.unwrap();
-        client.put(&action).await.unwrap();
-        let address: std::net::SocketAddr = cluster.front.address.parse().unwrap();
-        let remote = Remote::new(address, Duration::from_secs(10), Clock::monotonic());
-        for _ in 0..2 {
-            let read = remote.read_action("", named).await.unwrap();
-            assert_eq!(read.into_iter().collect::<Vec<_>>(), [(named, action.clone())]);
+        put_all(&mut client, 0..20).await;
+        for number in 0..20 {
+            client.read(&digest(&blob(number, 900))).await.unwrap();
+            let absent = digest(&blob(500 + number, 900));
+            assert_eq!(client.read(&absent).await.unwrap_err().code(), Code::NotFound);
+            assert_eq!(client.result(number).await.unwrap_err(), Code::NotFound);
         }
     });
+    let metrics = cluster.front.metrics.parse().unwrap();
+    let counted = |name: &str, of: &str| -> f64 {
+        let body = kendall_testing::page(metrics, "/metrics").unwrap().body;
+        let lines = body.lines().filter(|line| line.starts_with(name) && line.contains(of));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let came = counted("kendall_request_arrivals_total{", "");
+    assert!((came - 80.0).abs() < 0.5, "{came}");
+    // The last answer may be with its client before the front has put it away.
+    wait_until("all that came was answered", || {
+        counted("kendall_request_completions_total{", "") >= came
+    });
+    let inside = counted("kendall_workers_busy_seconds_total", "");
+    let stayed = counted("kendall_request_stage_seconds_sum{", "stage=\"response_time\"");
+    assert!(inside > 0.0 && (inside / stayed - 1.0).abs() < 0.01, "{inside} for {stayed}");
 }
 
 /// A result is served while all that it names is there, wherever that is; and not once it is gone.

@@ -21,7 +21,7 @@ impl ActionCache for Front {
         &self,
         request: Request<re::GetActionResultRequest>,
     ) -> Result<Response<re::ActionResult>, Status> {
-        let timed = self.results.begin(Operation::GetResult);
+        let _timed = self.results.begin(Operation::GetResult);
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;
         let action = Digest::required(function, message.action_digest.as_ref())?;
@@ -36,7 +36,6 @@ impl ActionCache for Front {
             Err(status) => return Err(status),
         };
         let complete = self.is_complete(&metadata, &instance, function, &result).await?;
-        self.results.end(&timed);
         if complete { Ok(Response::new(result)) } else { Err(absent()) }
     }
 
@@ -45,7 +44,7 @@ impl ActionCache for Front {
         request: Request<re::UpdateActionResultRequest>,
     ) -> Result<Response<re::ActionResult>, Status> {
         may_write(&request)?;
-        let timed = self.results.begin(Operation::PutResult);
+        let _timed = self.results.begin(Operation::PutResult);
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;
         let action = Digest::required(function, message.action_digest.as_ref())?;
@@ -53,7 +52,6 @@ impl ActionCache for Front {
         let mut client = self.results.shard(server).results.clone();
         let call = client.update_action_result(forwarded(&metadata, message));
         let result = self.results.call(server, 1, call).await?;
-        self.results.end(&timed);
         Ok(Response::new(result))
     }
 }

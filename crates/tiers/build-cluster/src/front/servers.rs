@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kendall_tier::{Clock, Exchange, Instruments, Moments, Recorder, RequestType};
@@ -124,10 +124,25 @@ impl Shard {
     }
 }
 
-/// A request that is under way, for the record.
+/// A request that is under way: in the tier from its arrival until this is dropped, however it ended.
+/// One that failed or was given up was answered, too, as the servers count it.
 pub(super) struct Timed {
+    servers: Arc<Servers>,
     operation: Operation,
     arrived_ns: u64,
+}
+
+impl Drop for Timed {
+    /// All but a moment of it was waiting for servers.
+    fn drop(&mut self) {
+        let now_ns = self.servers.clock.now_ns();
+        let Self { operation, arrived_ns, .. } = *self;
+        let backend = Some(Exchange { sent_ns: arrived_ns, received_ns: now_ns });
+        let moments = Moments { arrived_ns, dequeued_ns: arrived_ns, backend, replied_ns: now_ns };
+        let mut recorder = self.servers.recorder();
+        recorder.workers_busy.subtract(now_ns, 1);
+        recorder.completed(RequestType(operation as usize), &moments);
+    }
 }
 
 impl Servers {
@@ -274,18 +289,14 @@ impl Servers {
         }
     }
 
-    pub(super) fn begin(&self, operation: Operation) -> Timed {
-        self.recorder().arrived(RequestType(operation as usize));
-        Timed { operation, arrived_ns: self.clock.now_ns() }
-    }
-
-    /// Counts a request as answered; all but a moment of it was waiting for servers.
-    pub(super) fn end(&self, timed: &Timed) {
-        let now_ns = self.clock.now_ns();
-        let Timed { operation, arrived_ns } = *timed;
-        let backend = Some(Exchange { sent_ns: arrived_ns, received_ns: now_ns });
-        let moments = Moments { arrived_ns, dequeued_ns: arrived_ns, backend, replied_ns: now_ns };
-        self.recorder().completed(RequestType(operation as usize), &moments);
+    /// A request has arrived; it is counted as answered when what this returns is dropped.
+    pub(super) fn begin(self: &Arc<Self>, operation: Operation) -> Timed {
+        let arrived_ns = self.clock.now_ns();
+        let mut recorder = self.recorder();
+        recorder.arrived(RequestType(operation as usize));
+        recorder.workers_busy.add(arrived_ns, 1);
+        drop(recorder);
+        Timed { servers: Arc::clone(self), operation, arrived_ns }
     }
 
     fn recorder(&self) -> std::sync::MutexGuard<'_, Recorder> {

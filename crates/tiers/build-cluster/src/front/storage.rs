@@ -233,12 +233,11 @@ impl ContentAddressableStorage for Front {
         &self,
         request: Request<re::FindMissingBlobsRequest>,
     ) -> Result<Response<re::FindMissingBlobsResponse>, Status> {
-        let timed = self.storage.begin(Operation::FindMissing);
+        let _timed = self.storage.begin(Operation::FindMissing);
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;
         let digests = parsed(function, &message.blob_digests)?;
         let missing = self.missing(&metadata, &message.instance_name, &digests).await?;
-        self.storage.end(&timed);
         let missing_blob_digests = missing.iter().map(Digest::to_wire).collect();
         Ok(Response::new(re::FindMissingBlobsResponse { missing_blob_digests }))
     }
@@ -248,10 +247,9 @@ impl ContentAddressableStorage for Front {
         request: Request<re::BatchUpdateBlobsRequest>,
     ) -> Result<Response<re::BatchUpdateBlobsResponse>, Status> {
         may_write(&request)?;
-        let timed = self.storage.begin(Operation::BatchUpdate);
+        let _timed = self.storage.begin(Operation::BatchUpdate);
         let (metadata, _, message) = request.into_parts();
         let answer = self.update(&metadata, message).await?;
-        self.storage.end(&timed);
         Ok(Response::new(answer))
     }
 
@@ -259,12 +257,11 @@ impl ContentAddressableStorage for Front {
         &self,
         request: Request<re::BatchReadBlobsRequest>,
     ) -> Result<Response<re::BatchReadBlobsResponse>, Status> {
-        let timed = self.storage.begin(Operation::BatchRead);
+        let _timed = self.storage.begin(Operation::BatchRead);
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;
         let digests = parsed(function, &message.digests)?;
         let responses = self.blobs(&metadata, &message, &digests).await?;
-        self.storage.end(&timed);
         Ok(Response::new(re::BatchReadBlobsResponse { responses }))
     }
 
@@ -274,10 +271,9 @@ impl ContentAddressableStorage for Front {
         &self,
         request: Request<re::GetTreeRequest>,
     ) -> Result<Response<Self::GetTreeStream>, Status> {
-        let timed = self.storage.begin(Operation::GetTree);
+        let _timed = self.storage.begin(Operation::GetTree);
         let (metadata, _, message) = request.into_parts();
         let pages = self.tree(&metadata, &message).await?;
-        self.storage.end(&timed);
         let pages = tokio_stream::iter(pages.into_iter().map(Ok));
         Ok(Response::new(Box::pin(pages)))
     }

@@ -40,12 +40,9 @@ impl ByteStream for Front {
         };
         let (storage, mut timed) = (std::sync::Arc::clone(&self.storage), Some(timed));
         let pieces = pieces.map(move |piece| noted(&storage, server, piece));
-        let storage = std::sync::Arc::clone(&self.storage);
-        // The request is answered when its last piece has been handed on.
+        // The request is answered when its last piece has been handed on, or nobody wants it any more.
         let end = tokio_stream::once(()).filter_map(move |()| {
-            if let Some(timed) = timed.take() {
-                storage.end(&timed);
-            }
+            drop(timed.take());
             None
         });
         Ok(Response::new(Box::pin(pieces.chain(end))))
@@ -56,7 +53,7 @@ impl ByteStream for Front {
         request: Request<Streaming<WriteRequest>>,
     ) -> Result<Response<WriteResponse>, Status> {
         may_write(&request)?;
-        let timed = self.storage.begin(Operation::Write);
+        let _timed = self.storage.begin(Operation::Write);
         let (metadata, _, mut pieces) = request.into_parts();
         let first = pieces.message().await?;
         let first = first.ok_or_else(|| Status::invalid_argument("there is no request"))?;
@@ -67,7 +64,6 @@ impl ByteStream for Front {
         let mut client = self.storage.shard(server).streams.clone();
         let call = client.write(forwarded(&metadata, all));
         let answer = self.storage.stream(server, call).await?;
-        self.storage.end(&timed);
         Ok(Response::new(answer))
     }
 
