@@ -29,7 +29,11 @@ class ControlGroup:
 
     def enter(self):
         """For `preexec_fn`."""
-        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+        self.take(os.getpid())
+
+    def take(self, process_id):
+        """With all threads that it has."""
+        (self.folder / "cgroup.procs").write_text(str(process_id))
 
     def close(self):
         """Processes that have ended take a moment to leave it."""
