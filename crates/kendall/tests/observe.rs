@@ -381,7 +381,9 @@ fn presets_read_what_real_exporters_serve() {
     }
     drop((of_host, of_nginx));
     let system = "name = 'x'\nentry = 'nginx'\nstep = '10s'\nscrape = '10s'\n\
-        [tiers.nginx]\nservers = 1\npreset = 'nginx'\nselector = 'job=\"nginx\"'\ncalls = ['host']\n\
+        [tiers.nginx]\nservers = 1\npreset = 'nginx'\nselector = 'job=\"nginx\"'\n\
+        calls = ['host', 'exporter']\n\
+        [tiers.exporter]\nservers = 1\npreset = 'process'\nselector = 'job=\"nginx\"'\n\
         [tiers.host]\npreset = 'host'\nselector = 'job=\"host\"'\n";
     let system = kendall_observe::System::parse(system).unwrap();
     let grid = kendall_observe::Grid::new(1_020, 1_030, 10).unwrap();
@@ -399,6 +401,8 @@ fn presets_read_what_real_exporters_serve() {
         of(1, Quantity::Servers)
     );
     assert!(of(1, Quantity::Busy) >= 0.0);
+    // The exporter of nginx is a process in Go: what it used between its two pages, by its own counter.
+    assert!((0.0..1.0).contains(&of(2, Quantity::Busy)), "{}", of(2, Quantity::Busy));
 }
 
 /// PostgreSQL and its exporter as Debian brings them: transactions that `psql` makes are the throughput, and
@@ -518,6 +522,13 @@ fn a_hit_ratio_and_a_host_are_found_by_a_real_prometheus() {
         queries.misses = 'sum(rate(kendall_cache_lookups_total{job=\"cache\",storage=\"ac\",outcome=\"miss\"}[{window}]))'\n\
         [tiers.host]\npreset = 'host'\nselector = 'job=\"host\"'\n";
     std::fs::write(&file, system).unwrap();
+    // What is there is recognized, and the file that is written can be read.
+    let found = kendall().args(["observe", "--discover", &url]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    for preset in ["kendall", "process", "host"] {
+        assert!(found.contains(&format!("[tiers.{preset}]")), "{found}");
+    }
+    kendall_observe::System::parse(&found).unwrap();
     let live = ["--prometheus", &url, "--from=-44s", "--format", "json"];
     let (report, _) = observe(&[&[file.to_str().unwrap()], &live[..]].concat());
     let hits = &table(&report, "hits")["rows"][0];

@@ -69,3 +69,32 @@ fn a_refusal_in_json_says_that_a_name_is_missing() {
         asked(&[("401 Unauthorized", r#"{"message":"who are you"}"#)]).0.unwrap_err().to_string();
     assert!(said.contains("401") && said.contains("--basic-file"), "{said}");
 }
+
+/// Each kind of credentials arrives as its standard says (RFC 7617, RFC 6750); without any, no header does.
+#[test]
+fn credentials_are_sent_with_each_question() {
+    let basic = Authentication::Basic { user: "me".to_owned(), password: "secret".to_owned() };
+    let cases = [
+        (basic, Some("Basic bWU6c2VjcmV0")),
+        (Authentication::Bearer("a.b-c".to_owned()), Some("Bearer a.b-c")),
+        (Authentication::None, None),
+    ];
+    for (credentials, expected) in cases {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let head = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head: Vec<String> = head.map(Result::unwrap).take_while(|l| !l.is_empty()).collect();
+            let body = r#"{"status":"success","data":["up"]}"#;
+            let close = "content-type: application/json\r\nconnection: close\r\ncontent-length:";
+            write!(stream, "HTTP/1.1 200 OK\r\n{close} {}\r\n\r\n{body}", body.len()).unwrap();
+            head.iter().find_map(|line| {
+                let (key, value) = line.split_once(": ")?;
+                key.eq_ignore_ascii_case("authorization").then(|| value.to_owned())
+            })
+        });
+        assert_eq!(Prometheus::new(&url, &credentials).metric_names().unwrap(), ["up"]);
+        assert_eq!(server.join().unwrap().as_deref(), expected);
+    }
+}
