@@ -6,6 +6,7 @@ use kendall_stats::sample;
 use kendall_units::exact_f64;
 
 use crate::fetch::Observed;
+use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
 use crate::mixes::ClassNetwork;
 use crate::network::Network;
@@ -26,7 +27,7 @@ const FEWEST_WINDOWS: usize = 4;
 
 /// A law holds when both sides agree to within this: what scrapes and windows that do not begin
 /// with a request bring in.
-const TOLERANCE: f64 = 0.05;
+pub(crate) const TOLERANCE: f64 = 0.05;
 
 /// Largest difference of clocks that is tried.
 const LONGEST_LAG_S: u64 = 300;
@@ -65,6 +66,8 @@ pub struct Analysis {
     pub class_network: Option<Result<ClassNetwork, String>>,
     /// How the load grows from day to day, where whole days were seen.
     pub growth: Result<Growth, String>,
+    /// The moments that were seen.
+    pub seen: Grid,
 }
 
 impl Analysis {
@@ -191,6 +194,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         rate_now_per_s,
         network,
         growth: growth_of(system, observed),
+        seen: observed.grid,
         tiers,
         windows,
     })
@@ -433,6 +437,25 @@ fn laws(system: &System, used: &[&Window]) -> Vec<LawCheck> {
             "requests are dropped or counted twice, or retries count as arrivals",
             &|means| Some((means.throughput_per_s?, means.arrival_rate_per_s?)),
         );
+        if tier.alike(&[Quantity::Busy, Quantity::Stages, Quantity::Throughput]) {
+            add(
+                "utilization law: busy servers = throughput × service time",
+                "servers are sampled and not counted, a counter was reset between two scrapes, or servers \
+                 work on something that is no request",
+                &|means| Some((means.busy?, means.throughput_per_s? * means.service_time_s?)),
+            );
+        }
+        if tier.alike(&[Quantity::ResponseTime, Quantity::Buckets]) {
+            add(
+                "histogram: the mean response time is one that the bins allow",
+                "the histogram and the mean are not of the same requests, or one of them was reset",
+                &|means| {
+                    let (least, most) = means.mean_of_bins_s?;
+                    let mean = means.response_time_s?;
+                    Some((mean, mean.clamp(least, most)))
+                },
+            );
+        }
     }
     checks
 }

@@ -37,6 +37,22 @@ pub fn quantile_bounds(
     Some(QuantileBounds { above_s, at_most_s: totals[at].0 })
 }
 
+/// Between which the mean lies, whatever the distribution within each bin; the highest is infinite where
+/// requests took longer than the last bound. `None` without values.
+pub(crate) fn mean_bounds(tier: &TierSeries, steps: std::ops::Range<usize>) -> Option<(f64, f64)> {
+    let (mut least, mut most, mut below, mut bound_below) = (0.0, 0.0, 0.0, 0.0);
+    for (bound, values) in &tier.buckets {
+        let up_to: f64 = values.get(steps.clone())?.iter().filter(|value| value.is_finite()).sum();
+        let count = (up_to - below).max(0.0);
+        if count > 0.0 {
+            least += count * bound_below;
+            most += count * bound;
+        }
+        (below, bound_below) = (up_to.max(below), *bound);
+    }
+    (below > 0.0).then(|| (least / below, most / below))
+}
+
 /// Durations over time: a row a block of windows, a column a bin.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Heat {
@@ -167,5 +183,11 @@ mod tests {
         assert_eq!(of(0.98), QuantileBounds { above_s: 0.01, at_most_s: 0.1 });
         assert!(of(0.99).at_most_s.is_infinite());
         assert!(quantile_bounds(&TierSeries::default(), 0..2, 0.5).is_none());
+        // By hand, of the first step: 30 within 10 ms and 20 within 100 ms. In the second two lie beyond.
+        let (least, most) = mean_bounds(&tier, 0..1).unwrap();
+        assert!((least - 20.0 * 0.01 / 50.0).abs() < 1e-12, "{least}");
+        assert!((most - (30.0 * 0.01 + 20.0 * 0.1) / 50.0).abs() < 1e-12, "{most}");
+        assert!(mean_bounds(&tier, 1..2).unwrap().1.is_infinite());
+        assert!(mean_bounds(&TierSeries::default(), 0..2).is_none());
     }
 }

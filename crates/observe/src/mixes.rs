@@ -11,7 +11,8 @@ use kendall_units::exact_f64;
 use crate::analysis::{TierAnalysis, rate};
 use crate::classes::{NOTABLE, present, regress_classes};
 use crate::fetch::Observed;
-use crate::network::{Fitted, Network, Score, own_busy, score_of, waiting};
+use crate::network::{Fitted, Network, Score, own_busy, score_of};
+use crate::residence::Residence;
 use crate::system::{Quantity, System};
 use crate::windows::Window;
 
@@ -43,8 +44,8 @@ pub struct NetworkClass {
 pub struct ClassNetwork {
     /// The most frequent first.
     pub classes: Vec<NetworkClass>,
-    /// Waiting over that of M/M/m at the mix of each window, by tier.
-    pub waiting_factors: Vec<Fitted>,
+    /// How long requests stay, beside M/M/m at the mix of each window, by tier.
+    pub residences: Vec<Residence>,
     /// Windows that it was fitted on.
     pub fitted_windows: usize,
     /// How it does in the other windows, each at its own mix.
@@ -90,7 +91,7 @@ impl ClassNetwork {
             demands.push(demands_at(system, tiers, network, (&used[..seen], &columns), index)?);
         }
         let windows: Vec<&Window> = used[..seen].iter().map(|(_, window)| *window).collect();
-        let factor = |index: usize| {
+        let residence = |index: usize| {
             let service = |(place, window): (usize, &&Window)| {
                 let pairs = columns.iter().zip(&demands[index]);
                 let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
@@ -99,9 +100,9 @@ impl ClassNetwork {
             };
             let services: Vec<Option<f64>> = windows.iter().enumerate().map(service).collect();
             let held = network.centers[index].held;
-            waiting(system, &tiers[index], &windows, index, held, &services).0
+            Residence::fit(system, &tiers[index], &windows, index, held, &services)
         };
-        let waiting_factors = (0..tiers.len()).map(factor).collect();
+        let residences = (0..tiers.len()).map(residence).collect();
         let recent = used.len() - used.len().div_ceil(10);
         let class = |(number, (name, rates)): (usize, &(String, Vec<f64>))| NetworkClass {
             name: name.clone(),
@@ -111,7 +112,7 @@ impl ClassNetwork {
         };
         let mut found = Self {
             classes: columns.iter().enumerate().map(class).collect(),
-            waiting_factors,
+            residences,
             fitted_windows: seen,
             score: None,
             score_of_one_class: None,
@@ -150,7 +151,7 @@ impl ClassNetwork {
             let visits = center.visits;
             center.service_time_s =
                 Fitted { value: mean / visits, standard_error: square.sqrt() / visits };
-            center.waiting_factor = self.waiting_factors[index];
+            center.residence = self.residences[index];
         }
         at
     }
@@ -162,7 +163,10 @@ impl ClassNetwork {
     pub fn responses_s(&self, network: &Network, rates_per_s: &[f64]) -> Result<Vec<f64>, String> {
         let all: f64 = rates_per_s.iter().sum();
         let mean_s = self.network_at(network, rates_per_s).at(all)?.response_time_s;
-        let own = |class: &NetworkClass| -> f64 { class.demands_s.iter().map(|d| d.value).sum() };
+        let own = |class: &NetworkClass| -> f64 {
+            let pairs = class.demands_s.iter().zip(&self.residences);
+            pairs.map(|(demand, residence)| residence.held_up.value * demand.value).sum()
+        };
         let usual: f64 =
             self.classes.iter().zip(rates_per_s).map(|(class, rate)| rate / all * own(class)).sum();
         Ok(self.classes.iter().map(|class| (mean_s + own(class) - usual).max(0.0)).collect())

@@ -3,11 +3,11 @@
 
 use kendall_queueing::model::{Class, Model, Pool, Station};
 use kendall_queueing::solver::{Solution, Solver, solve};
-use kendall_stats::distribution::t_two_sided;
 use kendall_stats::sample;
 use kendall_units::exact_f64;
 
-use crate::analysis::{CONFIDENCE, NORMAL, TierAnalysis, rate};
+use crate::analysis::{TierAnalysis, rate};
+use crate::residence::Residence;
 use crate::system::{Queues, System};
 use crate::windows::Window;
 
@@ -16,9 +16,6 @@ const CALIBRATION: f64 = 0.6;
 
 /// Windows that a score needs.
 const FEWEST_SCORED: usize = 2;
-
-/// Waiting below this share of the service time says nothing about its variability.
-const NOTABLE_WAITING: f64 = 0.05;
 
 /// Most servers with a queue of their own.
 const MOST_STATIONS: u64 = 1_000;
@@ -43,10 +40,8 @@ pub struct Center {
     pub visits: f64,
     /// S of one visit, what is below left out, s.
     pub service_time_s: Fitted,
-    /// Waiting over that of exponential service and Poisson arrivals: (c_a² + c_s²)/2.
-    pub waiting_factor: Fitted,
-    /// The windows did not tell the waiting factor, so it is 1 give or take a factor of 2.
-    pub waiting_assumed: bool,
+    /// How long requests stay, beside service and waiting as M/M/m has them.
+    pub residence: Residence,
     /// A server is held while the tiers below work.
     pub held: bool,
     /// Each server has a queue of its own, and its share of the requests.
@@ -74,7 +69,7 @@ impl Center {
 }
 
 /// How many stations stand for the servers of a tier, and how many servers each has.
-fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
+pub(crate) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }
 }
 
@@ -238,7 +233,8 @@ impl Network {
             // Stations of one center are alike.
             let Some(station) = solution.stations.get(self.places(index).start) else { continue };
             let waiting = station.waiting_time.first().copied().unwrap_or(0.0);
-            response_time_s += (center.waiting_factor.value - 1.0) * center.visits * waiting;
+            let service = center.service_time_s.value;
+            response_time_s += center.visits * center.residence.beyond_s(service, waiting);
             let name = format!("{} (held)", center.name);
             let pool = solution.pools.iter().find(|pool| pool.name == name);
             let own = station.utilization.first().copied().unwrap_or(0.0);
@@ -302,16 +298,15 @@ fn center(
         value: service,
         standard_error: (variance / exact_f64(services.len() as u64)).sqrt(),
     };
-    let (waiting_factor, waiting_assumed) =
-        waiting(system, tier, seen, index, held, &vec![Some(service); seen.len()]);
+    let services = vec![Some(service); seen.len()];
+    let residence = Residence::fit(system, tier, seen, index, held, &services);
     let center = Center {
         queue_each: system.tiers[index].queues == Queues::Each,
         name: name.clone(),
         servers: tier.servers,
         visits,
         service_time_s,
-        waiting_factor,
-        waiting_assumed,
+        residence,
         held,
         below: below(system, index),
     };
@@ -364,54 +359,4 @@ fn own_service(
     let here = means.throughput_per_s.or_else(|| Some(rate(system, window)? * visits))?;
     let busy = own_busy(system, window, index, held)?;
     (here > 0.0).then(|| busy / here)
-}
-
-/// How much longer requests wait than M/M/m says, where they wait at all: least squares through
-/// the origin of measured on modelled waiting times.
-///
-/// `services` is what a visit takes in each window; `None` where no request came.
-pub(crate) fn waiting(
-    system: &System,
-    tier: &TierAnalysis,
-    seen: &[&Window],
-    index: usize,
-    held: bool,
-    services: &[Option<f64>],
-) -> (Fitted, bool) {
-    let assumed = (Fitted { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 }, true);
-    if held || !system.tiers[index].calls.is_empty() {
-        return assumed;
-    }
-    let each = system.tiers[index].queues == Queues::Each;
-    let pairs: Vec<(f64, f64)> = seen
-        .iter()
-        .zip(services)
-        .filter_map(|(window, service)| {
-            let means = &window.tiers[index];
-            let service = (*service)?;
-            let arrivals = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
-            let (parts, servers) = stations(tier.servers, each);
-            let model = Model::new(
-                "waiting",
-                vec![Class::open("requests", arrivals / exact_f64(parts))],
-                vec![Station::queue("tier", servers).with_service_time(0, service)],
-            );
-            let solution = solve(&model.ok()?, Solver::Auto).ok()?;
-            let modelled = solution.stations[0].waiting_time.first().copied()?;
-            Some((modelled, means.response_time_s? - means.busy? / arrivals))
-        })
-        .collect();
-    let square: f64 = pairs.iter().map(|(x, _)| x * x).sum();
-    let largest = pairs.iter().map(|(x, _)| *x).fold(0.0, f64::max);
-    let service = sample::mean(&services.iter().copied().flatten().collect::<Vec<f64>>());
-    if pairs.len() < 3 || largest < NOTABLE_WAITING * service {
-        return assumed;
-    }
-    let slope = pairs.iter().map(|(x, y)| x * y).sum::<f64>() / square;
-    let residual: f64 = pairs.iter().map(|(x, y)| (y - slope * x).powi(2)).sum();
-    let degrees = exact_f64(pairs.len() as u64 - 1);
-    // Widened by Student's t, since draws are normal.
-    let widened = t_two_sided(CONFIDENCE, degrees) / NORMAL;
-    let standard_error = (residual / degrees / square).sqrt() * widened;
-    (Fitted { value: slope.max(0.0), standard_error }, false)
 }

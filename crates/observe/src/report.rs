@@ -24,6 +24,9 @@ const MOST_POINTS: usize = 1_500;
 /// Quantiles that are bounded by the bins.
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
 
+/// Chapters that are open when the page is: what everybody reads. The others unfold on demand.
+const OPEN: [&str; 4] = ["answer", "monitoring", "load", "what-if"];
+
 /// Everything that was found, as chapters.
 #[must_use]
 pub fn report(
@@ -35,7 +38,7 @@ pub fn report(
     let summary = sentences(system, analysis, answers);
     let mut first = Section::new("answer", "The answer");
     first.list(summary.clone());
-    let sections = vec![
+    let mut sections = vec![
         first,
         monitoring(system, analysis),
         over_time(system, analysis),
@@ -47,8 +50,12 @@ pub fn report(
         percentiles(system, observed, analysis),
         load::durations(system, observed, analysis),
         network(analysis),
-        what_if(system, answers),
+        what_if(system, analysis, answers),
     ];
+    sections.retain(|section| !section.blocks.is_empty());
+    for section in &mut sections {
+        section.folded = !OPEN.contains(&section.id);
+    }
     let title = system.question.clone().unwrap_or_else(|| format!("What limits {}?", system.name));
     let used = analysis.windows.used().count();
     Report {
@@ -65,7 +72,7 @@ pub fn report(
         title,
         models: models(analysis),
         summary,
-        sections: sections.into_iter().filter(|section| !section.blocks.is_empty()).collect(),
+        sections,
     }
 }
 
@@ -144,6 +151,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
+    sentences.extend((!answers.is_empty()).then(|| rests_on(analysis)));
     for answer in answers {
         sentences.push(match &answer.response_time {
             Ok(time) => format!(
@@ -156,6 +164,20 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         });
     }
     sentences
+}
+
+/// The time and the load that predictions rest on.
+fn rests_on(analysis: &Analysis) -> String {
+    let at = |unix_s: u64| kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000));
+    let (least, most) = analysis.rates_seen_per_s;
+    format!(
+        "The predictions rest on {} windows between {} and {}, with loads of {} to {}.",
+        analysis.windows.used().count(),
+        at(analysis.seen.from_s),
+        at(analysis.seen.to_s()),
+        per_second(least),
+        per_second(most)
+    )
 }
 
 /// Which tier saturates first, and at which load; or why nobody can tell.
@@ -515,7 +537,9 @@ fn network(analysis: &Analysis) -> Section {
     section.text(format!(
         "Open network, one center per tier; fitted on the first {} used windows, scored on the \
          others. Waiting is that of M/M/m times a fitted factor, (c_a² + c_s²)/2 after Allen and \
-         Cunneen. Time that is in none of the tiers is a delay of {}.",
+         Cunneen. A request is held up for the whole service time, unless the windows show that it is \
+         answered sooner: parts of it are worked on at the same time, or later, or a limited processor \
+         lends its full speed for a moment. Time that is in none of the tiers is a delay of {}.",
         network.fitted_windows,
         seconds(network.elsewhere_s.value)
     ));
@@ -526,9 +550,10 @@ fn network(analysis: &Analysis) -> Section {
         .column("service_time_s", "Service time (ms)", Unit::Milliseconds)
         .column("service_time_error_s", "± (ms)", Unit::Milliseconds)
         .column("waiting_factor", "Waiting factor", Unit::Plain(3))
+        .column("held_up", "Held up (%)", Unit::Percent)
         .column("rests_on", "Rests on", Unit::Text);
     for center in &network.centers {
-        let rests = match (center.held, center.waiting_assumed) {
+        let rests = match (center.held, center.residence.waiting_assumed) {
             (true, _) => "servers are held while those behind them work",
             (false, true) if center.queue_each => {
                 "each server has its own queue; waiting assumed as in M/M/1: too little of it to \
@@ -549,7 +574,8 @@ fn network(analysis: &Analysis) -> Section {
             center.visits.into(),
             center.service_time_s.value.into(),
             center.service_time_s.standard_error.into(),
-            center.waiting_factor.value.into(),
+            center.residence.waiting_factor.value.into(),
+            center.residence.held_up.value.into(),
             rests.into(),
         ]);
     }
@@ -558,7 +584,7 @@ fn network(analysis: &Analysis) -> Section {
         load::class_network(&mut section, network, found);
     }
     section.heading("The model as a file");
-    section.text("At the present load, for `kendall solve` (without the waiting factors).");
+    section.text("At the present load, for `kendall solve` (without the waiting factors and with whole service times).");
     section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
     section
 }
@@ -597,8 +623,12 @@ pub fn model_file(analysis: &Analysis) -> String {
     text
 }
 
-fn what_if(system: &System, answers: &[Answer]) -> Section {
+fn what_if(system: &System, analysis: &Analysis, answers: &[Answer]) -> Section {
     let mut section = Section::new("what-if", "What if");
+    if answers.is_empty() {
+        return section;
+    }
+    section.text(rests_on(analysis));
     let mut table = Table::new("what-if", "Predictions with 95 % intervals")
         .column("question", "Question", Unit::Text)
         .column("arrival_rate_per_s", "Load (1/s)", Unit::PerSecond)

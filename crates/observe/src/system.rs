@@ -1,6 +1,6 @@
 //! The system file: which tiers there are, who calls whom, and where their figures come from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_units::parse_seconds;
 use serde::Deserialize;
@@ -102,6 +102,15 @@ pub struct Tier {
     pub calls: Vec<usize>,
     /// Queries, placeholders filled in.
     pub queries: BTreeMap<Quantity, String>,
+    /// Those that the preset gave: they are about the same requests and servers.
+    pub of_preset: BTreeSet<Quantity>,
+}
+
+impl Tier {
+    /// Whether a preset gives all of these.
+    pub(crate) fn alike(&self, quantities: &[Quantity]) -> bool {
+        quantities.iter().all(|quantity| self.of_preset.contains(quantity))
+    }
 }
 
 /// A system.
@@ -332,14 +341,16 @@ fn reaches(wire: &Wire, from: &str, to: &str) -> bool {
 
 fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<Tier, SystemError> {
     let window = format!("{window_s}s");
-    let mut queries = BTreeMap::new();
+    let (mut queries, mut of_preset) = (BTreeMap::new(), BTreeSet::new());
     if let Some(preset) = &wire.preset {
         let preset = find_preset(name, preset)?;
         for (quantity, template) in preset.queries {
             queries.insert(*quantity, filled(template, &wire.selector, &window));
+            of_preset.insert(*quantity);
         }
     }
     for (quantity, template) in &wire.queries {
+        of_preset.remove(quantity);
         queries.insert(*quantity, filled(template, &wire.selector, &window));
     }
     if !queries.contains_key(&Quantity::Throughput) && !queries.contains_key(&Quantity::Busy) {
@@ -356,7 +367,7 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     let calls =
         wire.calls.iter().filter_map(|called| order.iter().position(|n| n == called)).collect();
     let (servers, held, queues) = (wire.servers, wire.held, wire.queues);
-    Ok(Tier { name: name.to_owned(), servers, held, queues, calls, queries })
+    Ok(Tier { name: name.to_owned(), servers, held, queues, calls, queries, of_preset })
 }
 
 fn find_preset(tier: &str, name: &str) -> Result<&'static Preset, SystemError> {

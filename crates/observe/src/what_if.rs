@@ -9,6 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
 use crate::network::{Fitted, Network};
+use crate::residence::Residence;
 use crate::system::System;
 
 /// Draws of the uncertain numbers.
@@ -268,13 +269,21 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
         ));
     }
     for (tier, center) in system.tiers.iter().zip(&network.centers) {
-        if center.waiting_assumed && !center.held && tier.calls.is_empty() {
+        if center.residence.waiting_assumed && !center.held && tier.calls.is_empty() {
             caveats.push(format!(
                 "`{}` was too idle to show how requests wait there: taken as M/M/{}, give or take a \
                  factor of 2",
                 tier.name, center.servers
             ));
         }
+    }
+    for center in network.centers.iter().filter(|center| center.residence.held_up.value < 1.0) {
+        caveats.push(format!(
+            "requests at `{}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
+             stay so",
+            center.name,
+            center.residence.held_up.value * 100.0
+        ));
     }
     if network.score.is_none() {
         caveats.push("no windows were left to score the network on".to_owned());
@@ -290,11 +299,7 @@ fn draw(network: &Network, rate: f64, seed: u64) -> Vec<Option<(f64, Vec<f64>)>>
             let mut drawn = network.clone();
             for center in &mut drawn.centers {
                 center.service_time_s.value = positive(center.service_time_s, &mut random);
-                let z: f64 = StandardNormal.sample(&mut random);
-                let waiting = &mut center.waiting_factor;
-                if waiting.value > 0.0 {
-                    waiting.value *= (waiting.standard_error / waiting.value * z).exp();
-                }
+                draw_residence(&mut center.residence, &mut random);
             }
             drawn.elsewhere_s.value = positive(drawn.elsewhere_s, &mut random);
             drawn.at(rate).ok().map(|point| (point.response_time_s, point.utilizations))
@@ -302,13 +307,28 @@ fn draw(network: &Network, rate: f64, seed: u64) -> Vec<Option<(f64, Vec<f64>)>>
         .collect()
 }
 
-/// Normal, kept above 0 by drawing on the logarithm.
-fn positive(number: Fitted, random: &mut Xoshiro256PlusPlus) -> f64 {
+/// Both parts of a stay, which err together.
+fn draw_residence(residence: &mut Residence, random: &mut Xoshiro256PlusPlus) {
     let z: f64 = StandardNormal.sample(random);
+    residence.waiting_factor.value = off_by(residence.waiting_factor, z);
+    if residence.held_up.standard_error > 0.0 {
+        let own: f64 = StandardNormal.sample(random);
+        let together = residence.correlation;
+        let z = together * z + (1.0 - together * together).max(0.0).sqrt() * own;
+        residence.held_up.value = off_by(residence.held_up, z);
+    }
+}
+
+fn positive(number: Fitted, random: &mut Xoshiro256PlusPlus) -> f64 {
+    off_by(number, StandardNormal.sample(random))
+}
+
+/// So many standard errors off; kept above 0 by taking them on the logarithm.
+fn off_by(number: Fitted, errors: f64) -> f64 {
     if number.value <= 0.0 {
         return number.value;
     }
-    number.value * (number.standard_error / number.value * z).exp()
+    number.value * (number.standard_error / number.value * errors).exp()
 }
 
 fn between(mut values: Vec<f64>) -> Option<Interval> {

@@ -18,6 +18,9 @@ const CHANCE: f64 = 3.0;
 /// Arrivals above completions by more than this: a queue grows.
 const LARGEST_GROWTH: f64 = 0.05;
 
+/// The stage in which a worker serves a request.
+const SERVICE_TIME: &str = "service_time";
+
 /// Means of one tier in one window.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TierMeans {
@@ -35,6 +38,10 @@ pub struct TierMeans {
     pub errors_per_s: Option<f64>,
     /// Hits of hits and misses.
     pub hit_ratio: Option<f64>,
+    /// S of a visit, s, where a stage of that name says it.
+    pub service_time_s: Option<f64>,
+    /// Between which the bins allow the mean response time to be, s.
+    pub mean_of_bins_s: Option<(f64, f64)>,
 }
 
 /// One window.
@@ -95,12 +102,11 @@ fn mean(tier: &TierSeries, quantity: Quantity, range: &std::ops::Range<usize>) -
 }
 
 /// A mean over requests: each step counts as its completions do.
-fn weighted(tier: &TierSeries, range: &std::ops::Range<usize>) -> Option<f64> {
-    let times = tier.series.get(&Quantity::ResponseTime)?.get(range.clone())?;
-    let Some(rates) = tier.series.get(&Quantity::Throughput).and_then(|r| r.get(range.clone()))
-    else {
-        return mean(tier, Quantity::ResponseTime, range);
-    };
+fn weighted(tier: &TierSeries, times: &[f64], range: &std::ops::Range<usize>) -> Option<f64> {
+    let times = times.get(range.clone())?;
+    let even = vec![1.0; times.len()];
+    let rates = tier.series.get(&Quantity::Throughput).and_then(|r| r.get(range.clone()));
+    let rates = rates.unwrap_or(&even);
     let (mut sum, mut weight, mut count) = (0.0, 0.0, 0_u64);
     for (time, rate) in times.iter().zip(rates) {
         if time.is_finite() && rate.is_finite() && *rate > 0.0 {
@@ -115,6 +121,8 @@ fn weighted(tier: &TierSeries, range: &std::ops::Range<usize>) -> Option<f64> {
 
 fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
     let of = |quantity| mean(tier, quantity, &range);
+    let times = |quantity| tier.series.get(&quantity).map(Vec::as_slice);
+    let service = tier.parts(Quantity::Stages).find(|(name, _)| *name == SERVICE_TIME);
     let hit_ratio = of(Quantity::Hits).zip(of(Quantity::Misses)).and_then(|(hits, misses)| {
         let all = hits + misses;
         (all > 0.0).then(|| hits / all)
@@ -122,11 +130,13 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
     TierMeans {
         arrival_rate_per_s: of(Quantity::Arrivals),
         throughput_per_s: of(Quantity::Throughput).or_else(|| of(Quantity::Arrivals)),
-        response_time_s: weighted(tier, &range),
+        response_time_s: times(Quantity::ResponseTime).and_then(|t| weighted(tier, t, &range)),
         busy: of(Quantity::Busy),
         number: of(Quantity::Number),
         errors_per_s: of(Quantity::Errors),
         hit_ratio,
+        service_time_s: service.and_then(|(_, t)| weighted(tier, t, &range)),
+        mean_of_bins_s: crate::bins::mean_bounds(tier, range),
     }
 }
 

@@ -82,5 +82,8 @@ fn both_days_agree_with_themselves_and_name_the_workers() {
         for id in ["arrivals", "classes", "jobs", "durations"] {
             assert!(ids.contains(&id), "{folder}: {ids:?}");
         }
+        let open = report.sections.iter().filter(|section| !section.folded);
+        let open: Vec<&str> = open.map(|section| section.id).collect();
+        assert_eq!(open, ["answer", "monitoring", "load"], "{folder}: what everybody reads");
     }
 }

@@ -30,7 +30,8 @@ use crate::plot::Point;
 use kendall_observations::{Configuration, Curve, Observations};
 
 pub(crate) use models::files as model_files;
-pub(crate) use summary::{byline, one_of, sentences, utc_minutes};
+pub use summary::utc_minutes;
+pub(crate) use summary::{byline, one_of, sentences};
 
 /// Makes a chapter, or none where the study has nothing for it.
 pub(crate) type Chapter = fn(&Observations) -> Option<Section>;

@@ -16,6 +16,8 @@ pub mod html;
 mod number;
 pub mod plot;
 
+pub use chapters::utc_minutes;
+
 use std::path::{Path, PathBuf};
 
 use kendall_observations::Observations;

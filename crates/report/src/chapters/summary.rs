@@ -275,7 +275,8 @@ fn clean(data: &Observations) -> Option<String> {
 }
 
 /// `2026-11-21 09:30 UTC` of a time in nanoseconds since 1970.
-pub(crate) fn utc_minutes(unix_ns: u64) -> String {
+#[must_use]
+pub fn utc_minutes(unix_ns: u64) -> String {
     let minutes = unix_ns / 60_000_000_000;
     let (day, minute) = (minutes / 1440, minutes % 1440);
     // Civil date from days: years that start in March, eras of 400 years.
