@@ -193,8 +193,7 @@ fn both(stays: &[Stay]) -> Option<Residence> {
     let (share, factor) = ((sr * ww - wr * sw) / determinant, (wr * ss - sr * sw) / determinant);
     // Waiting cannot be negative; then the service alone explains the stay.
     let (share, factor) = if factor < 0.0 { (sr / ss, 0.0) } else { (share, factor) };
-    let residual: f64 =
-        scaled.iter().map(|(s, w, r)| (r - share * s - factor * w).powi(2)).sum();
+    let residual: f64 = scaled.iter().map(|(s, w, r)| (r - share * s - factor * w).powi(2)).sum();
     let degrees = stays.len() - 2;
     let variance = residual / exact_f64(degrees as u64);
     let fitted = |value: f64, other: f64| Fitted {

@@ -85,7 +85,8 @@ fn credentials_are_sent_with_each_question() {
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let head = BufReader::new(stream.try_clone().unwrap()).lines();
-            let head: Vec<String> = head.map(Result::unwrap).take_while(|l| !l.is_empty()).collect();
+            let head: Vec<String> =
+                head.map(Result::unwrap).take_while(|l| !l.is_empty()).collect();
             let body = r#"{"status":"success","data":["up"]}"#;
             let close = "content-type: application/json\r\nconnection: close\r\ncontent-length:";
             write!(stream, "HTTP/1.1 200 OK\r\n{close} {}\r\n\r\n{body}", body.len()).unwrap();
