@@ -319,6 +319,7 @@ fn draw_residence(residence: &mut Residence, random: &mut Xoshiro256PlusPlus) {
     }
 }
 
+/// Normal on the logarithm.
 fn positive(number: Fitted, random: &mut Xoshiro256PlusPlus) -> f64 {
     off_by(number, StandardNormal.sample(random))
 }
