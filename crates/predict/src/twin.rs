@@ -26,8 +26,8 @@ mod system;
 
 pub use analytic::{Curve, CurvePoint, Solved, analytic, knee, sweep};
 pub use calibrate::{
-    CalibrationError, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse, Twin,
-    calibrate, calibrate_within, most_stolen,
+    CalibrationError, Lack, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse,
+    Twin, calibrate, calibrate_within, most_stolen,
 };
 pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
 pub use simulate::{Length, Machine, Simulated, simulate};

@@ -293,7 +293,7 @@ impl Common {
             levels: keys.iter().filter_map(level).collect(),
             throughput_per_s: facts.throughput_per_s,
             response_mean_s: facts.response_mean_s,
-            response_p99_s: facts.percentiles_s.map(|percentiles| percentiles[2]),
+            percentiles_s: facts.percentiles_s,
             batch: facts.tiers.values().map(|seen| seen.batch).fold(1.0, f64::max),
             probe_s: facts.probe_s,
             foreign_cores: facts.foreign_cores,
@@ -405,6 +405,14 @@ fn tier_facts(
         commits: node.kind == "postgresql",
         ..TierFacts::default()
     };
+    if let Some(flush_s) = flush(runs).filter(|_| facts.commits) {
+        facts.flush_s = flush_s;
+        assumed.push(format!(
+            "a commit of {name} waits for a flush of its log, {:.3} ms as it was measured; one flush serves \
+             all who wait when it begins",
+            1e3 * flush_s
+        ));
+    }
     let Some(seen) = light.tiers.get(name) else { return facts };
     if leaf {
         // All repetitions of the configuration at the lightest load: more of them, a finer shape.
@@ -433,6 +441,13 @@ fn tier_facts(
         assumed.push(format!("{name} has no pool that the study knows of: its threads are all"));
     }
     facts
+}
+
+/// Mean time of a flush over all runs.
+fn flush(runs: &[&RunFacts]) -> Option<f64> {
+    let told: Vec<(u64, f64)> = runs.iter().filter_map(|facts| facts.flushes).collect();
+    let count: u64 = told.iter().map(|(count, _)| count).sum();
+    (count > 0).then(|| told.iter().map(|(_, time)| time).sum::<f64>() / exact_f64(count))
 }
 
 /// A system that reports nothing of itself: what no account explains of the response time at the

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kendall_predict::measured::{OperatingPoint, ProcessView, ThreadView, TierView};
 use kendall_predict::twin::structure::Bytes;
 use kendall_predict::twin::{Spread, Workload};
-use kendall_protocols::snapshot::{WORKER_THREAD, stage};
+use kendall_protocols::snapshot::{WORKER_THREAD, counted, stage};
 use kendall_protocols::topology::{End, Graph, Part, Role};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Measured, ProcessUse, Results, Run, StoreError};
@@ -48,6 +48,8 @@ pub struct RunFacts {
     pub uses: BTreeMap<Part, PartUse>,
     /// What tiers said of themselves, by name.
     pub tiers: BTreeMap<String, TierSeen>,
+    /// Flushes of a database's log, and the time of all of them together, in s; `None` where none were timed.
+    pub flushes: Option<(u64, f64)>,
     /// Operations that were asked for, and their share.
     pub mix: BTreeMap<String, f64>,
     /// Bytes of a request on the clients' edge.
@@ -172,6 +174,7 @@ impl RunFacts {
                 .map(|((p50, p90), p99)| [p50, p90, p99]),
             uses: uses(&point),
             tiers: tiers(measured, &point),
+            flushes: flushes(measured),
             mix,
             bytes: (completed > 0 && out + back > 0)
                 .then(|| Bytes { out: exact_f64(out) / all, back: exact_f64(back) / all }),
@@ -216,6 +219,17 @@ impl RunFacts {
         let edge = self.graph.edges.iter().find(|edge| edge.from == End::Clients)?;
         Some(edge.to.as_str())
     }
+}
+
+/// Flushes of the log that the tiers were told of. Middlewares of one database all tell of the same ones: what
+/// one flush takes is the same by their sums.
+fn flushes(measured: &Measured) -> Option<(u64, f64)> {
+    let counted = measured.tiers.iter().flat_map(|tier| &tier.period.counted);
+    let flushes: Vec<_> =
+        counted.filter(|one| one.kind == counted::LOG && one.name == "flush").collect();
+    let count: u64 = flushes.iter().map(|one| one.count).sum();
+    let time = flushes.iter().map(|one| Seconds::from_nanos(one.time_ns).get()).sum();
+    (count > 0).then_some((count, time))
 }
 
 /// Processor time that was stolen from the hosts, in cores.

@@ -3,11 +3,19 @@
 use kendall_units::exact_f64;
 
 use super::demand::{self, Demand, Observed};
-use super::simulate::{Length, Machine, Simulated, simulate};
-use super::system::{System, SystemError, Workload};
+use super::simulate::{Chance, Length, Machine, Simulated, simulate};
+use super::system::{System, SystemError};
 
 /// Rounds in which demands are fitted through the model.
 const ROUNDS: u32 = 4;
+/// Time of a commit where nothing was measured, in s.
+const USUAL_COMMIT_S: f64 = 300e-6;
+/// A commit is tried so many times as long to see what it does.
+const LONGER: f64 = 1.3;
+/// Spread of the logarithms of response times, and of the time of a commit.
+const COMMIT_SIGMA: (f64, f64) = (0.1, 0.7);
+/// Largest step of the logarithm of a commit's time in a round.
+const MOST_STEP: f64 = 0.5;
 /// Share of a correction that each round takes.
 const DAMPING: f64 = 0.5;
 /// Requests that a run is simulated for.
@@ -54,8 +62,8 @@ pub struct MeasuredRun {
     pub throughput_per_s: f64,
     /// Mean response time, in s.
     pub response_mean_s: f64,
-    /// Its 99th percentile, in s.
-    pub response_p99_s: Option<f64>,
+    /// Its 50th, 90th and 99th percentile, in s.
+    pub percentiles_s: Option<[f64; 3]>,
     /// By process of the system.
     pub processes: Vec<ProcessUse>,
     /// Mean number served together; 1 without batches.
@@ -156,8 +164,21 @@ pub struct Misfit {
     pub at: Vec<(String, f64)>,
     /// What a right structure would show, from the machine's drift.
     pub expected: f64,
+    /// What the model is off by, metric by metric: throughput, mean, p50, p90, p99.
+    pub metrics: [Lack; 5],
     /// Whether the structure is contradicted by the runs it was calibrated on.
     pub contradicted: bool,
+}
+
+/// What the calibrated structure is off by at its own runs in one metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lack {
+    /// log(measured/modelled) by configuration.
+    pub errors: Vec<f64>,
+    /// Degrees of freedom that they have.
+    pub freedom: f64,
+    /// Variance of them that the machine's drift and chance in runs of that length explain.
+    pub explained: f64,
 }
 
 /// A calibrated twin.
@@ -478,12 +499,14 @@ fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
         let arithmetic = |of: &dyn Fn(&MeasuredRun) -> f64| {
             group.iter().map(|r| of(r)).sum::<f64>() / exact_f64(group.len())
         };
-        let p99: Option<Vec<f64>> = group.iter().map(|run| run.response_p99_s).collect();
+        let percentiles: Option<Vec<[f64; 3]>> =
+            group.iter().map(|run| run.percentiles_s).collect();
         let probes: Option<Vec<f64>> = group.iter().map(|run| run.probe_s).collect();
         MeasuredRun {
             throughput_per_s: mean(&|run| run.throughput_per_s),
             response_mean_s: mean(&|run| run.response_mean_s),
-            response_p99_s: p99.map(|list| geometric_mean(list.into_iter())),
+            percentiles_s: percentiles
+                .map(|all| [0, 1, 2].map(|at| geometric_mean(all.iter().map(|of| of[at])))),
             processes: (0..group[0].processes.len())
                 .map(|k| ProcessUse {
                     cpu_s: arithmetic(&|run| run.processes[k].cpu_s),
@@ -548,9 +571,18 @@ pub(super) fn with_commit(system: &System, commit_s: f64) -> System {
 }
 
 fn model(fitted: &Fitted, run: &MeasuredRun, reference: &Reference, seed: u64) -> Simulated {
+    model_for(fitted, run, reference, (REQUESTS, seed))
+}
+
+fn model_for(
+    fitted: &Fitted,
+    run: &MeasuredRun,
+    reference: &Reference,
+    (requests, seed): (f64, u64),
+) -> Simulated {
     let slowness = reference.of_run(fitted.form, run);
     let system = with_commit(&run.system, fitted.commit_s);
-    let length = length(run.throughput_per_s, REQUESTS);
+    let length = length(run.throughput_per_s, requests);
     let machine = Machine { slowness, wake_s: fitted.wake_s, stay: fitted.stay };
     simulate(&system, &fitted.demands, machine, length, seed)
 }
@@ -596,7 +628,7 @@ fn fit_form(
         demands: first.demands,
         wake_s: 20e-6,
         stay,
-        commit_s: 300e-6,
+        commit_s: USUAL_COMMIT_S,
         p99: 1.0,
     };
     let fits_commit = configurations[0].system.commits.iter().any(|commit| commit.time_s <= 0.0);
@@ -610,13 +642,20 @@ fn fit_form(
         for process in 0..processes {
             correct(&mut fitted, process, configurations, &modelled, (reference, last));
         }
-        if let Some(more) = missing_time(configurations, &modelled) {
-            if fits_commit {
-                fitted.commit_s = (fitted.commit_s + DAMPING * more.whole).max(0.0);
-            } else {
-                fitted.wake_s =
-                    (fitted.wake_s + DAMPING * more.for_each_visit).clamp(0.0, MOST_WAKE_S);
-            }
+        let more = missing_time(configurations, &modelled).unwrap_or(0.0);
+        fitted.wake_s = (fitted.wake_s + DAMPING * more).clamp(0.0, MOST_WAKE_S);
+        if fits_commit {
+            let longer = Fitted { commit_s: LONGER * fitted.commit_s, ..fitted.clone() };
+            let of_run = |((run, modelled), at): ((&MeasuredRun, &Simulated), u64)| {
+                let seed = seed + 1_000 * at + u64::from(round);
+                let longer = model(&longer, run, reference, seed).response_mean_s;
+                let slope = (longer / modelled.response_mean_s).ln() / LONGER.ln();
+                (slope, (run.response_mean_s / modelled.response_mean_s).ln())
+            };
+            let all = configurations.iter().zip(&modelled).zip(0_u64..);
+            let slopes: Vec<(f64, f64)> =
+                all.filter(|((run, _), _)| !is_light(run)).map(of_run).collect();
+            fitted.commit_s *= commit_step(&slopes, fitted.commit_s).exp();
         }
     }
     let ratios: Vec<f64> = configurations
@@ -624,11 +663,22 @@ fn fit_form(
         .zip(0_u64..)
         .filter_map(|(run, at)| {
             let modelled = model(&fitted, run, reference, seed + 77 + at);
-            Some(run.response_p99_s? / modelled.response_quantile_s(0.99)?)
+            Some(run.percentiles_s?[2] / modelled.response_quantile_s(0.99)?)
         })
         .collect();
     fitted.p99 = median(ratios).unwrap_or(1.0);
     fitted
+}
+
+/// Step of the logarithm of a commit's time: least squares of the logarithms of response times where it has
+/// a share in them (`slopes`: d log R / d log time, and log(measured/modelled)), drawn to the usual time.
+fn commit_step(slopes: &[(f64, f64)], commit_s: f64) -> f64 {
+    let (precise, drawn) = (COMMIT_SIGMA.0.powi(-2), COMMIT_SIGMA.1.powi(-2));
+    let pull = drawn * (USUAL_COMMIT_S / commit_s).ln();
+    let products: f64 = slopes.iter().map(|(slope, error)| slope * error).sum();
+    let squares: f64 = slopes.iter().map(|(slope, _)| slope * slope).sum();
+    let step = (precise * products + pull) / (precise * squares + drawn);
+    step.clamp(-MOST_STEP, MOST_STEP)
 }
 
 /// What the form of the demands leaves of the CPU time of a request, all processes together: errors
@@ -679,13 +729,8 @@ fn correct(
     }
 }
 
-struct Missing {
-    whole: f64,
-    for_each_visit: f64,
-}
-
-/// Response time that the model lacks where nobody waits for a token.
-fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Option<Missing> {
+/// Response time that the model lacks where nobody waits for a token, for each visit to a process.
+fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Option<f64> {
     let light: Vec<f64> = configurations
         .iter()
         .zip(modelled)
@@ -696,17 +741,14 @@ fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Optio
         return None;
     }
     let whole = light.iter().sum::<f64>() / exact_f64(light.len());
-    let visits = f64::from(configurations[0].system.visits().max(1));
-    Some(Missing { whole, for_each_visit: whole / visits })
+    Some(whole / f64::from(configurations[0].system.visits().max(1)))
 }
 
 fn is_light(run: &MeasuredRun) -> bool {
     let tokens =
         run.system.pools.iter().map(|pool| f64::from(pool.tokens)).fold(f64::INFINITY, f64::min);
-    let present = match run.system.workload {
-        Workload::Closed { clients, .. } => f64::from(clients),
-        Workload::Open { .. } => run.throughput_per_s * run.response_mean_s,
-    };
+    // By Little's law: clients that think are not there.
+    let present = run.throughput_per_s * run.response_mean_s;
     present <= LIGHT * tokens && busy(run) < 0.6
 }
 
@@ -724,29 +766,104 @@ fn misfit(
     drift: f64,
     seed: u64,
 ) -> Misfit {
-    let mut throughput = Vec::new();
-    let mut response = Vec::new();
+    let forms = exact_f64(fitted.len());
+    let mut errors: [Vec<f64>; 5] = Default::default();
     for (run, at) in configurations.iter().zip(0_u64..) {
-        let modelled: Vec<Simulated> =
-            fitted.iter().map(|f| model(f, run, reference, seed + 500 + at)).collect();
-        let x = geometric_mean(modelled.iter().map(|m| m.throughput_per_s));
-        let r = geometric_mean(modelled.iter().map(|m| m.response_mean_s));
-        throughput.push((run.throughput_per_s / x).ln());
-        response.push((run.response_mean_s / r).ln());
+        let mut modelled = [0.0; 5];
+        for one in fitted {
+            let shown = logs(&model(one, run, reference, seed + 500 + at), one.p99);
+            modelled.iter_mut().zip(shown).for_each(|(mean, log)| *mean += log / forms);
+        }
+        let measured = measured_logs(run);
+        let pairs = errors.iter_mut().zip(measured).zip(modelled);
+        pairs.for_each(|((list, measured), modelled)| list.extend(measured.map(|m| m - modelled)));
     }
     let rms =
         |list: &[f64]| (list.iter().map(|e| e * e).sum::<f64>() / exact_f64(list.len())).sqrt();
-    let worst = (0..throughput.len())
-        .max_by(|a, b| throughput[*a].abs().total_cmp(&throughput[*b].abs()))
+    let (throughput, response) = (rms(&errors[0]), rms(&errors[1]));
+    let worst = (0..errors[0].len())
+        .max_by(|a, b| errors[0][*a].abs().total_cmp(&errors[0][*b].abs()))
         .unwrap_or(0);
     let expected = FLOOR.0.hypot(drift);
     let slow = FLOOR.1.hypot(2.0 * drift);
+    let off = errors[0][worst];
+    let explained = explained(&fitted[0], configurations, reference, (drift, seed));
+    let lack = |at: usize, errors: Vec<f64>| {
+        let freedom = (exact_f64(errors.len()) - FITTED[at]).max(1.0);
+        Lack { errors, freedom, explained: explained[at] }
+    };
+    let mut at = 0..;
     Misfit {
-        throughput: rms(&throughput),
-        response: rms(&response),
-        worst: throughput[worst],
+        throughput,
+        response,
+        worst: off,
         at: configurations[worst].levels.clone(),
         expected,
-        contradicted: throughput[worst].abs() > 3.0 * expected || rms(&response) > 3.0 * slow,
+        metrics: errors.map(|list| lack(at.next().unwrap_or(0), list)),
+        contradicted: off.abs() > 3.0 * expected || response > 3.0 * slow,
     }
+}
+
+/// What was fitted to each metric of the calibration runs: a time to the mean response, which shifts its
+/// quantiles too, a factor to the p99.
+const FITTED: [f64; 5] = [0.0, 1.0, 1.0, 1.0, 1.0];
+/// Runs by which drift and chance are told.
+const TRIES: u64 = 8;
+/// Fewest and most requests of a run that is simulated as it was measured.
+const AS_MEASURED: (f64, f64) = (300.0, 3_000.0);
+
+/// Variances of the logarithms of X, mean, p50, p90 and p99 that the machine's drift and chance make in runs such
+/// as those measured.
+fn explained(
+    fitted: &Fitted,
+    configurations: &[MeasuredRun],
+    reference: &Reference,
+    (drift, seed): (f64, u64),
+) -> [f64; 5] {
+    let mut chance = Chance::new(seed ^ 0xD41F7);
+    let mut sum = [0.0; 5];
+    for (run, at) in configurations.iter().zip(0_u64..) {
+        let requests = (run.throughput_per_s * run.measured_s).clamp(AS_MEASURED.0, AS_MEASURED.1);
+        let tried: Vec<[f64; 5]> = (0..TRIES)
+            .map(|each| {
+                let work = (drift * chance.normal()).exp();
+                let drifted = Fitted {
+                    demands: fitted.demands.iter().map(|demand| demand.scaled(work)).collect(),
+                    ..fitted.clone()
+                };
+                let seed = seed + 700 + TRIES * at + each;
+                logs(&model_for(&drifted, run, reference, (requests, seed)), fitted.p99)
+            })
+            .collect();
+        let tries = exact_f64(tried.len());
+        for (at, sum) in sum.iter_mut().enumerate() {
+            let mean = tried.iter().map(|logs| logs[at]).sum::<f64>() / tries;
+            let squares = tried.iter().map(|logs| (logs[at] - mean).powi(2)).sum::<f64>();
+            *sum += squares / (tries - 1.0) / exact_f64(configurations.len());
+        }
+    }
+    sum
+}
+
+/// Logarithms of X, mean, p50, p90 and p99 of a simulated run, the p99 corrected.
+pub(super) fn logs(simulated: &Simulated, p99: f64) -> [f64; 5] {
+    let quantile = |p: f64| simulated.response_quantile_s(p).unwrap_or(0.0).max(1e-12).ln();
+    let p90 = quantile(0.9);
+    [
+        simulated.throughput_per_s.max(1e-12).ln(),
+        simulated.response_mean_s.max(1e-12).ln(),
+        quantile(0.5),
+        p90,
+        // A correction from short runs must not put it below what nine of ten stay below.
+        (quantile(0.99) + p99.ln()).max(p90),
+    ]
+}
+
+fn measured_logs(run: &MeasuredRun) -> [Option<f64>; 5] {
+    let percentile = |at: usize| {
+        let value = run.percentiles_s?[at];
+        (value > 0.0).then(|| value.ln())
+    };
+    let (x, r) = (run.throughput_per_s.ln(), run.response_mean_s.ln());
+    [Some(x), Some(r), percentile(0), percentile(1), percentile(2)]
 }

@@ -5,7 +5,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Curve, Solved, analytic, sweep};
-use super::calibrate::{Fitted, Form, Twin, length, with_commit};
+use super::calibrate::{Fitted, Form, Lack, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
 use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{System, SystemError, Workload};
@@ -377,15 +377,8 @@ impl Twin {
         spread: &Spread,
     ) -> Prediction {
         let (fit, drift) = self.spreads(&self.fitted[0], slowness);
-        let beyond = |misfit: f64, expected: f64| (misfit * misfit - expected * expected).max(0.0);
-        let of_throughput = beyond(self.misfit.throughput, self.misfit.expected);
-        let of_response = beyond(self.misfit.response, 3.0 * self.misfit.expected);
         let interval = |index: usize| {
-            let model = match index {
-                0 => of_throughput,
-                1..=4 => of_response,
-                _ => 0.0,
-            };
+            let model = self.misfit.metrics.get(index).map_or(0.0, lacking);
             spread.interval(index, model, (fit, drift))
         };
         let hosts = question.hosts.iter().enumerate().map(|(at, host)| {
@@ -512,18 +505,15 @@ impl Ask<'_> {
 }
 
 fn metrics(simulated: &Simulated, p99: f64) -> Logs {
-    let quantile = |p: f64| simulated.response_quantile_s(p).unwrap_or(0.0).max(1e-12).ln();
-    let p90 = quantile(0.9);
-    let mut logs = vec![
-        simulated.throughput_per_s.max(1e-12).ln(),
-        simulated.response_mean_s.max(1e-12).ln(),
-        quantile(0.5),
-        p90,
-        // A correction from short runs must not put it below what nine of ten stay below.
-        (quantile(0.99) + p99.ln()).max(p90),
-    ];
-    logs.extend(simulated.hosts.iter().map(|busy| busy.max(1e-12).ln()));
-    logs
+    let mut all = logs(simulated, p99).to_vec();
+    all.extend(simulated.hosts.iter().map(|busy| busy.max(1e-12).ln()));
+    all
+}
+
+/// Variance of the model's own error in one metric.
+fn lacking(lack: &Lack) -> f64 {
+    let squares: f64 = lack.errors.iter().map(|error| error * error).sum();
+    (squares / lack.freedom - lack.explained).max(0.0)
 }
 
 /// Centers and variances of the logarithms, by metric.

@@ -36,6 +36,8 @@ pub struct TierFacts {
     pub misses: Option<Misses>,
     /// It has a log that a commit waits for.
     pub commits: bool,
+    /// Time of a flush of that log, in s; 0 where the calibration must find it.
+    pub flush_s: f64,
     /// How many times as fast it is as where it was calibrated.
     pub speed: f64,
 }
@@ -59,6 +61,7 @@ impl Default for TierFacts {
             spread: USUAL_SPREAD,
             misses: None,
             commits: false,
+            flush_s: 0.0,
             speed: 1.0,
         }
     }
@@ -360,7 +363,7 @@ impl Making<'_> {
         }
         if facts.commits {
             let name = format!("commits of {}", node.tier);
-            self.commits.push(Commit { name, time_s: 0.0, speed: facts.speed });
+            self.commits.push(Commit { name, time_s: facts.flush_s, speed: facts.speed });
             steps.push(Step::Commit(self.commits.len() - 1));
         }
         if !behind.is_empty() && share > 0.0 {
