@@ -56,6 +56,23 @@ fn postgresql_does_not_outlive_its_middleware() {
     Middleware::start(&arguments).unwrap().stop();
 }
 
+/// The database of middlewares on other hosts is reached by one address, and by a password that is not guessed.
+#[test]
+fn a_shared_database_is_not_open_to_everybody() {
+    let folder = folder();
+    let refused = |listen: &str, password: &str| {
+        let mut command = kendall();
+        command.args(["serve", "queue-database", "--listen", listen, "--data"]).arg(folder.path());
+        let output = command.env("KENDALL_QUEUE_PASSWORD", password).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let long = "0123456789abcdef";
+    assert!(refused("0.0.0.0:5433", long).contains("on one address, not on all"));
+    assert!(refused("[::]:5433", long).contains("on one address, not on all"));
+    assert!(refused("192.0.2.1:5433", &long[1..]).contains("at least 16"));
+}
+
 #[test]
 fn tokens_tls_and_metrics_by_the_command() {
     let folder = folder();

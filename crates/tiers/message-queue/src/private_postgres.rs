@@ -9,7 +9,7 @@ mod keeper;
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -145,7 +145,7 @@ pub struct PrivateOptions {
 /// An address on which a private PostgreSQL listens, and what its role must know there.
 #[derive(Debug, Clone)]
 pub struct TcpAccess {
-    /// On loopback.
+    /// On loopback, or where other hosts reach it.
     pub address: SocketAddr,
     /// Letters and digits.
     pub password: String,
@@ -568,7 +568,11 @@ fn allow(data: &Path, tcp: Option<&TcpAccess>) -> Result<(), PrivatePostgresErro
     let mut rules = format!("local {ROLE} {ROLE} trust\nlocal all all reject\n");
     if let Some(TcpAccess { address, .. }) = tcp {
         // Peers on loopback have its first address, whatever address they connect to.
-        let peer = if address.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
+        let peer = match address.ip() {
+            ip if !ip.is_loopback() => "all",
+            IpAddr::V4(_) => "127.0.0.0/8",
+            IpAddr::V6(_) => "::1/128",
+        };
         rules.push_str(&format!("host {ROLE} {ROLE} {peer} scram-sha-256\n"));
     }
     let hba = data.join("pg_hba.conf");

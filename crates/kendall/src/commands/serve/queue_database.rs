@@ -1,4 +1,4 @@
-//! `kendall serve queue-database`: a private PostgreSQL for several middlewares on one machine.
+//! `kendall serve queue-database`: a private PostgreSQL for several middlewares, also on other hosts.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::output;
 
 /// Runs a private PostgreSQL that several middlewares of the message queue share
 ///
-/// It listens on loopback with the password in $KENDALL_QUEUE_PASSWORD (letters and digits), for
-/// the role and the database `kendall`. Studies use it; for one middleware, `kendall serve queue`
-/// starts one by itself.
+/// It listens on one address with the password in $KENDALL_QUEUE_PASSWORD (letters and digits; where
+/// other hosts can reach it, at least 16), for the role and the database `kendall`. Studies use it; for
+/// one middleware, `kendall serve queue` starts one by itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     KENDALL_QUEUE_PASSWORD=secret kendall serve queue-database --listen 127.0.0.1:5433 --data queue-data\n  \
     kendall serve queue --listen 127.0.0.1:7070 --database postgres://kendall:secret@127.0.0.1:5433/kendall")]
 pub(crate) struct QueueDatabaseFlags {
-    /// Address on loopback; port 0 takes a free one, on a loopback host of its own
+    /// Address; port 0 takes a free one, with 127.0.0.1 on a loopback host of its own
     #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
     listen: SocketAddr,
 
@@ -41,10 +41,14 @@ pub(crate) struct QueueDatabaseFlags {
     temporary: bool,
 }
 
+/// Shorter passwords could be guessed over the network: 16 letters and digits are 95 bits.
+const GUESSED: usize = 16;
+
 impl QueueDatabaseFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        if !self.listen.ip().is_loopback() {
-            let text = "--listen: the private PostgreSQL listens on loopback only";
+        if self.listen.ip().is_unspecified() {
+            let text =
+                "--listen: the private PostgreSQL listens on one address, not on all; state it";
             return Err(exit_with(Exit::Refused, text));
         }
         let word = |c: char| c.is_ascii_alphanumeric();
@@ -52,8 +56,17 @@ impl QueueDatabaseFlags {
             let text = "the password must be of letters and digits, at least one";
             return Err(exit_with(Exit::Refused, text));
         }
+        if !self.listen.ip().is_loopback() && self.password.len() < GUESSED {
+            let text = format!(
+                "{} can be reached from other hosts, which could guess the password: it must have at \
+                 least {GUESSED} letters and digits there",
+                self.listen.ip()
+            );
+            return Err(exit_with(Exit::Refused, text));
+        }
         let stop = Stop::on_signals()?;
-        let address = own_address(self.listen).context("no free port on loopback")?;
+        let address = own_address(self.listen)
+            .with_context(|| format!("no free port on {}", self.listen.ip()))?;
         let (data, _removed) = self.folder()?;
         let options = PrivateOptions {
             tcp: Some(TcpAccess { address, password: self.password.clone() }),
