@@ -106,6 +106,27 @@ fn every_blob_is_on_one_cache_and_the_front_has_all() {
     });
 }
 
+/// What only Kendall's caches answer, a front does not: a scheduler asks it for the command by itself.
+#[test]
+fn an_action_is_read_through_a_front_too() {
+    let cluster = Cluster::start(2, &[]);
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        let command = blob(1, 900);
+        let command_digest = Some(digest(&command).to_wire());
+        let action = re::Action { command_digest, ..re::Action::default() }.encode_to_vec();
+        let named = digest(&action);
+        client.put(&command).await.unwrap();
+        client.put(&action).await.unwrap();
+        let address: std::net::SocketAddr = cluster.front.address.parse().unwrap();
+        let remote = Remote::new(address, Duration::from_secs(10), Clock::monotonic());
+        for _ in 0..2 {
+            let read = remote.read_action("", named).await.unwrap();
+            assert_eq!(read.into_iter().collect::<Vec<_>>(), [(named, action.clone())]);
+        }
+    });
+}
+
 /// A miss is an answer, too: no request stays behind in the front, and the time for which requests were in it is
 /// what their response times add up to (Little's law, which `kendall observe` checks).
 #[test]

@@ -191,6 +191,10 @@ fn what_cannot_be_done_is_refused_with_code_2() {
     assert_eq!(missing.status.code(), Some(2));
     let levels = kendall(&["design", "new", "--kind", "2kr", "--factor", "a=1,2,3"]);
     assert_eq!(levels.status.code(), Some(2));
+    let odd = ["design", "power", "--deviation", "5%", "--effect", "5%", "--cells", "3"];
+    let odd = kendall(&odd);
+    assert_eq!(odd.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&odd.stderr).contains("even number"));
 }
 
 /// Exit codes for CI: 4 for a regression beyond the bound, 0 otherwise, 4 when strict and untold.

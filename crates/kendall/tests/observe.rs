@@ -383,7 +383,7 @@ fn presets_read_what_real_exporters_serve() {
     let system = "name = 'x'\nentry = 'nginx'\nstep = '10s'\nscrape = '10s'\n\
         [tiers.nginx]\nservers = 1\npreset = 'nginx'\nselector = 'job=\"nginx\"'\n\
         calls = ['host', 'exporter']\n\
-        [tiers.exporter]\nservers = 1\npreset = 'process'\nselector = 'job=\"nginx\"'\n\
+        [tiers.exporter]\nservers = 1\npreset = 'process'\nselector = 'job=\"host\"'\n\
         [tiers.host]\npreset = 'host'\nselector = 'job=\"host\"'\n";
     let system = kendall_observe::System::parse(system).unwrap();
     let grid = kendall_observe::Grid::new(1_020, 1_030, 10).unwrap();
@@ -401,7 +401,7 @@ fn presets_read_what_real_exporters_serve() {
         of(1, Quantity::Servers)
     );
     assert!(of(1, Quantity::Busy) >= 0.0);
-    // The exporter of nginx is a process in Go: what it used between its two pages, by its own counter.
+    // node_exporter is a process in Go: what it used between its two pages, by its own counter.
     assert!((0.0..1.0).contains(&of(2, Quantity::Busy)), "{}", of(2, Quantity::Busy));
 }
 

@@ -114,10 +114,11 @@ impl Bench<'_> {
                 ["--no-vacuum", "--client", &number, "--jobs", &number, "--time", &time];
             let longest = Duration::from_secs_f64(seconds) + FILLING;
             let text = self.run(&format!("clients-{clients}"), &arguments, longest)?;
-            let Some(read) = read(&text) else {
+            let Some(mut told) = read(&text) else {
                 return Ok(missing("what pgbench printed cannot be read"));
             };
-            told[format!("clients_{clients}")] = read;
+            told["clients"] = clients.into();
+            runs.push(told);
         }
         Ok(json!({ "seconds": seconds, "scale": CLIENTS, "runs": runs }))
     }

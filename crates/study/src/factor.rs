@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kendall_store::FactorLevel;
+use kendall_store::{FactorLevel, TUPLE, keys_of};
 use kendall_units::exact_f64;
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -466,16 +466,16 @@ mod tests {
     #[test]
     fn tuples_that_are_none_are_refused() {
         for (text, part) in [
-            ("'a, b' = [[1, 2], [3]]", "`[3]` is no tuple of 2 values"),
+            ("'a, b' = [[1, 2], [3]]", "`[3]` is not a tuple of 2 values"),
             (
                 "'a, b' = [1, 2]",
-                "`1` is no tuple of 2 values; give a list of tuples such as [[1, 2], …]",
+                "`1` is not a tuple of 2 values; give a list of tuples such as [[1, 2], …]",
             ),
-            ("'a, b' = { small = 1 }", "`1` is no tuple"),
+            ("'a, b' = { small = 1 }", "`1` is not a tuple"),
             ("'a, b' = 'same as c'\nc = [1]", "a tuple has levels of its own; tie each key"),
             ("'a, b' = 3", "is not a list of tuples"),
             ("'a, b' = []", "0 levels"),
-            ("'a,' = [[1, 2]]", "`` is no key"),
+            ("'a,' = [[1, 2]]", "`` is not a key"),
             ("'a, b' = [[1, 2], [1, 2]]", "twice"),
             ("'a, b' = [[1, 2], [2, 1]]\na = [1, 2]", "a: is varied twice"),
             ("'a, a' = [[1, 2], [2, 1]]", "a: is varied twice"),

@@ -21,14 +21,17 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     if statements.is_empty() {
         section.text(
             "How long statements execute inside PostgreSQL is not known: its module \
-             pg_stat_statements was not loaded. Where it is installed, a study loads it by itself.",
+             pg_stat_statements was not loaded, or it did not answer in time, which the caveats of \
+             the runs say then. Where the module is installed, a study loads it by itself.",
         );
     } else {
         section.text(
             "By PostgreSQL's own account (pg_stat_statements): the time that statements execute \
              inside it. Locks, disk and the wait for a processor while they execute are in it. \
              What a tier waits for beyond it is the flush of a commit, which comes after the \
-             execution, PostgreSQL's work around it, and the way there and back.",
+             execution, PostgreSQL's work around it, and the way there and back. Statements that no \
+             request waits for (housekeeping, monitoring) are in no exchange; their execution is \
+             the last column.",
         );
         section.table(exchanges(data));
         section.table(by_statement(data, &statements));
@@ -75,12 +78,9 @@ fn by_itself(data: &Observations) -> Option<String> {
         )
     });
     Some(format!(
-        "Before the first run pgbench's usual transaction (seven statements, one commit) took {} \
-         by one client ({} a second), and {scale} clients did {} a second: the same PostgreSQL on \
-         the same disk, with no other load.{beside}",
-        number::time(latency),
-        number::significant(one, 3),
-        number::significant(several, 3),
+        "Before the first run pgbench's usual transaction (seven statements, one commit) took {}: the same \
+         PostgreSQL on the same disk, with no other load.{beside}",
+        runs.join(", and "),
     ))
 }
 

@@ -80,13 +80,13 @@ fn probed_ways(data: &Observations) -> Vec<String> {
             String::new()
         };
         Some(format!(
-            "From host {} to host {} a round trip of 64 bytes took {} before the first run (99th \
+            "From host {} to host {} a round trip of 64 bytes took {} before the first usable run (99th \
              percentile {}), and a stream carried {} MB/s.{beside}",
-            text("from")?,
-            text("to")?,
-            number::time(of("round_trip_p50_s")?),
-            number::time(of("round_trip_p99_s")?),
-            number::significant(of("bytes_per_s")? / 1e6, 3),
+            way.from,
+            way.to,
+            number::time(probe.round_trip_p50_s),
+            number::time(probe.round_trip_p99_s),
+            number::significant(probe.bytes_per_s / 1e6, 3),
         ))
     };
     ways(data).iter().filter_map(in_words).collect()

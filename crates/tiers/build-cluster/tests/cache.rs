@@ -71,17 +71,17 @@ fn an_action_is_read_with_its_command() {
             let digest = function.digest(&action);
             let missing = remote.read_action("", digest).await;
             assert!(matches!(missing, Err(RemoteError::Missing(all)) if all == [digest]));
-            client.put(function, &[action.clone()]).await;
+            client.put(function, std::slice::from_ref(&action)).await;
             // A result that is in the cache needs the action alone.
             let read = remote.read_action("", digest).await.unwrap();
-            assert_eq!(read.into_values().collect::<Vec<_>>(), [action.clone()]);
-            client.put(function, &[command.clone()]).await;
+            assert_eq!((read.len(), &read[&digest]), (1, &action));
+            client.put(function, std::slice::from_ref(&command)).await;
             let read = remote.read_action("", digest).await.unwrap();
             assert_eq!((read.len(), &read[&digest], &read[&named]), (2, &action, &command));
             // What is no action comes alone, and so does one with a command that is read in pieces.
             let (_, large) = made(&vec![0; 2 << 20]);
             for alone in [b"\xff\xff no message".to_vec(), large] {
-                client.put(function, &[alone.clone()]).await;
+                client.put(function, std::slice::from_ref(&alone)).await;
                 let read = remote.read_action("", function.digest(&alone)).await.unwrap();
                 assert_eq!(read.into_values().collect::<Vec<_>>(), [alone]);
             }

@@ -13,7 +13,7 @@ use kendall_tier::Clock;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 
 use crate::database::Reach;
 

@@ -35,9 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: usize = 4 << 20;
 /// Bytes of a message beside its content, headers and reason, at most.
 const FACTS_BYTES: usize = 160;
-/// Who a name is.
+/// The id of a name.
 const CLIENT_ID: &str = "SELECT id FROM client WHERE name = $1";
-/// Messages of a listing unless told otherwise, and at most.
+/// Messages of a listing by default, and at most.
 const LISTED: u32 = 100;
 const MOST_LISTED: u32 = 1000;
 

@@ -16,8 +16,8 @@ use support::{Folder, connect, create, hello, runtime, start};
 /// Nobody waits longer for what must come.
 const LIMIT_NS: u64 = 120_000_000_000;
 
-/// A PostgreSQL as studies have it; `None` where its module that counts statements is not installed.
-fn counting(folder: &Folder) -> Option<(PrivatePostgres, Database)> {
+/// A PostgreSQL as studies have it, with its module that counts statements.
+fn counting(folder: &Folder) -> (PrivatePostgres, Database) {
     let address = free_address();
     let options = PrivateOptions {
         tcp: Some(TcpAccess { address, password: "secret".into() }),
@@ -25,20 +25,17 @@ fn counting(folder: &Folder) -> Option<(PrivatePostgres, Database)> {
     };
     let postgres = PrivatePostgres::start_with(&folder.path().join("queue"), &options).unwrap();
     let above = postgres.programs().parent().unwrap();
-    if !above.join("lib/pg_stat_statements.so").exists() {
-        eprintln!("skipped: pg_stat_statements is not installed beside {}", above.display());
-        postgres.abandon();
-        return None;
-    }
+    let module = above.join("lib/pg_stat_statements.so");
+    assert!(module.exists(), "{} is missing: run `make packages-test`", module.display());
     let url = format!("postgres://kendall:secret@{address}/kendall?sslmode=disable");
-    Some((postgres, Database::Url(url)))
+    (postgres, Database::Url(url))
 }
 
 fn of<'a>(snapshot: &'a TierSnapshot, kind: &'a str) -> impl Iterator<Item = &'a CountedTime> {
     snapshot.counted.iter().filter(move |one| one.kind == kind)
 }
 
-/// The moment of the look that a snapshot tells of.
+/// The moment of the query that a snapshot reports.
 fn looked_ns(snapshot: &TierSnapshot) -> u64 {
     of(snapshot, counted::LOOK).map(|one| one.time_ns).max().unwrap_or(0)
 }
@@ -61,11 +58,11 @@ fn calls(snapshot: &TierSnapshot, kind: &str, start: &str) -> u64 {
     of(snapshot, kind).filter(|one| one.name.starts_with(start)).map(|one| one.count).sum()
 }
 
-/// Housekeeping, looks and what else goes on while nobody asks for anything is in no exchange of a client.
+/// Housekeeping, monitoring and whatever else happens without a request is in no exchange of a client.
 #[test]
 fn an_idle_queue_has_no_statements_of_requests_and_a_send_has_one() {
     let folder = Folder::new();
-    let Some((postgres, database)) = counting(&folder) else { return };
+    let (postgres, database) = counting(&folder);
     let server = start(database);
     let first = until(&server, |snapshot| looked_ns(snapshot) > 0);
     let housekeeping = |snapshot: &TierSnapshot| calls(snapshot, counted::ASIDE, "SELECT promote");
@@ -77,8 +74,8 @@ fn an_idle_queue_has_no_statements_of_requests_and_a_send_has_one() {
     let requests = |snapshot: &TierSnapshot| -> Vec<CountedTime> {
         of(snapshot, counted::STATEMENT).filter(|one| !one.name.is_empty()).cloned().collect()
     };
-    assert_eq!(requests(&first), [], "before any request");
-    assert_eq!(requests(&last), [], "while nobody asks for anything");
+    // The start made the tables, in transactions; since then there was nothing.
+    assert_eq!(requests(&last), requests(&first));
     runtime().block_on(async {
         let mut client = connect(&server).await;
         let me = hello(&mut client, "me").await;
@@ -92,17 +89,17 @@ fn an_idle_queue_has_no_statements_of_requests_and_a_send_has_one() {
         client.send(send).await.unwrap();
     });
     until(&server, |snapshot| {
-        requests(snapshot).iter().any(|one| one.name.contains("send") && one.count > 0)
+        requests(snapshot).iter().any(|one| one.name.contains("FROM send") && one.count > 0)
     });
     server.stop();
     postgres.abandon();
 }
 
-/// All middlewares of a database would tell the same: one does. When it is gone, another.
+/// All middlewares of a database would report the same: one does. When it has stopped, another.
 #[test]
-fn one_middleware_of_several_tells() {
+fn one_middleware_of_several_reports() {
     let folder = Folder::new();
-    let Some((postgres, database)) = counting(&folder) else { return };
+    let (postgres, database) = counting(&folder);
     let (one, other) = (start(database.clone()), start(database));
     until(&one, |snapshot| looked_ns(snapshot) > 0);
     assert_eq!(looked_ns(&other.snapshot()()), 0);
@@ -112,14 +109,14 @@ fn one_middleware_of_several_tells() {
     postgres.abandon();
 }
 
-/// A page is read exactly when the database is overloaded, too: it shows what was seen last, and of when.
+/// A page is read when the database is overloaded, too: it shows the last answer, with its moment.
 #[test]
 fn a_snapshot_does_not_wait_for_a_database_that_stands_still() {
     let folder = Folder::new();
-    let Some((postgres, database)) = counting(&folder) else { return };
+    let (postgres, database) = counting(&folder);
     let server = start(database);
     let first = until(&server, |snapshot| looked_ns(snapshot) > 0);
-    // A process of the server that stands still answers nobody; what the kernel accepts for it waits.
+    // Stopped processes answer nothing.
     let pid = i32::try_from(postgres.pid()).unwrap();
     let all = stand_still(pid);
     let (read, clock) = (server.snapshot(), Clock::monotonic());
@@ -130,10 +127,10 @@ fn a_snapshot_does_not_wait_for_a_database_that_stands_still() {
     }
     let took_ns = clock.now_ns() - began_ns;
     all.into_iter().for_each(go_on);
-    // Twenty readings that wait for a look each take 14 s and more.
+    // Twenty readings that each wait for PostgreSQL take 14 s and more.
     assert!(took_ns < 7_000_000_000, "{took_ns}");
     assert!(seen.iter().all(|at| *at >= looked_ns(&first)), "{seen:?}");
-    // And it goes on by itself afterwards.
+    // Afterwards it continues by itself.
     let last = *seen.last().unwrap();
     until(&server, |snapshot| looked_ns(snapshot) > last);
     server.stop();

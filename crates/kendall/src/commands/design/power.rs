@@ -68,6 +68,13 @@ impl Power {
             let message = anyhow::anyhow!("power and confidence must lie between 0 and 1");
             return Err(exit_with(Exit::Refused, message));
         }
+        if let Some(cells) = self.cells.filter(|cells| cells % 2 == 1) {
+            let message = anyhow::anyhow!(
+                "a two-level design has an even number of configurations, half of them at each \
+                 level of a factor; not {cells}"
+            );
+            return Err(exit_with(Exit::Refused, message));
+        }
         let answer = self.answer();
         match self.format {
             Format::Human => output::result(&self.human(&answer)),

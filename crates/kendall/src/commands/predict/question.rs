@@ -399,7 +399,7 @@ pub(super) fn question(
     })
 }
 
-/// Refuses a key that is no factor and changes neither graph nor load: what it does to the cost of a
+/// Refuses a key that is not a factor and changes neither graph nor load: what it does to the cost of a
 /// request was never measured.
 fn never_varied(
     study: &StudyOfResults,

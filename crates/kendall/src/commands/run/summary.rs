@@ -105,8 +105,8 @@ pub(super) fn text(
     Ok(text)
 }
 
-/// A table as wide as a terminal was for forty years.
-pub(crate) fn narrow_table() -> Table {
+/// A table as wide as the terminal, within reason; of 80 columns where the output is no terminal.
+pub(crate) fn terminal_table() -> Table {
     const COLUMNS: u16 = 80;
     const MOST_COLUMNS: u16 = 160;
     let mut table = Table::new();

@@ -196,6 +196,6 @@ mod tests {
         };
         let page = html(&status);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
-        assert!(page.contains("1 of 2 slots busy on 1 workers"), "{page}");
+        assert!(page.contains("1 of 2 slots busy on 1 worker<"), "{page}");
     }
 }
