@@ -1,7 +1,7 @@
 //! The cache: content, results of actions, and assets.
 
 mod assets;
-mod blobs;
+pub(crate) mod blobs;
 mod capabilities;
 #[doc(hidden)]
 pub mod fuzzing;

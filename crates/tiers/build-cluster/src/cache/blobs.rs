@@ -9,12 +9,14 @@ use super::instances::Partition;
 use super::proto::{self, Fields, Value};
 use super::service::{self, Answered, Call, blob};
 use super::store::{Content, Kind};
-use super::zstd::{compressed_fits, expand};
+use super::zstd::{check_length, compressed_fits, expand};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 
 /// Bytes of blobs in one batch: what is announced, and what an answer holds.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+/// A single blob may be larger: a message such as a tree, which who asks for it needs whole.
+const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 /// What an answer may be larger than its blobs.
 const ANSWER_BYTES: usize = 4 << 20;
 const ZSTD: u64 = 1;
@@ -89,6 +91,7 @@ impl<'a> Sent<'a> {
             if !compressed_fits(self.digest.size) {
                 return Err(Status::invalid_argument("too large for a batch: use ByteStream"));
             }
+            check_length(self.data.len() as u64, self.digest.size)?;
             expanded = expand(self.data, self.digest.size)?;
             &expanded
         } else {
@@ -204,7 +207,7 @@ impl<'a> Reading<'a> {
             total = total.saturating_add(digest.size);
             asked.push((digest, bytes));
         }
-        if total > BATCH_BYTES {
+        if total > BATCH_BYTES && (asked.len() > 1 || total > LONE_BYTES) {
             return Err(Status::invalid_argument(format!(
                 "{total} bytes are asked for, and a batch holds {BATCH_BYTES}; read large blobs by \
                  ByteStream"
@@ -312,7 +315,8 @@ fn fetch(
     if !entry.encoded {
         return Ok(Some((stored, false)));
     }
-    if zstd {
+    // Never longer than what was asked for, by which an answer is bounded.
+    if zstd && stored.len() as u64 <= digest.size {
         return Ok(Some((stored, true)));
     }
     Ok(Some((Bytes::from(expand(&stored, digest.size)?), false)))
@@ -345,7 +349,7 @@ pub(crate) fn parsed<M: prost::Message + Default>(
     if digest.is_empty() {
         return Ok(Some(M::default()));
     }
-    if digest.size > BATCH_BYTES * 4 {
+    if digest.size > LONE_BYTES {
         return Err(Status::invalid_argument(format!("{digest} is too large for a directory")));
     }
     let Some((bytes, _)) = fetch(partition, digest, moment, false)? else { return Ok(None) };

@@ -1,5 +1,7 @@
 //! Results of actions: served only while everything that they name is there.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use prost::Message as _;
 use tonic::Status;
@@ -15,8 +17,9 @@ use crate::wire::re;
 
 /// Bytes that are put into an answer so that the client need not ask for them.
 const INLINE_BYTES: u64 = 1 << 20;
-/// Directories of one result that are checked, at most.
+/// Directories of one result that are checked, at most, and bytes of its trees and directories.
 const DIRECTORIES: usize = 100_000;
+const DIRECTORY_BYTES: u64 = 256 << 20;
 
 /// `GetActionResult`.
 pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
@@ -35,7 +38,8 @@ pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
     let action = action.ok_or(crate::digest::DigestError::Absent)?;
     let action = proto::digest(function, action)?;
     let partition = call.partition(instance)?;
-    let found = complete(call, &partition, &action)?;
+    // By HTTP anything can be stored, also by who does not know what must not be served.
+    let found = complete(call, &partition, &action)?.filter(|result| !failed(result));
     call.found(Kind::Result, u64::from(found.is_some()), u64::from(found.is_none()));
     let Some(result) = found else {
         return Err(Status::not_found(format!("there is no result of {action}")));
@@ -52,6 +56,11 @@ pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
     Ok(grpc::unary(answer))
 }
 
+/// Whether it is the result of an action that failed.
+fn failed(result: &[u8]) -> bool {
+    Fields(result).any(|field| matches!(field, Ok((4, Value::Number(code))) if code != 0))
+}
+
 /// The result of an action as it is stored, if all that it names is there. Behind a front that is
 /// for the front to see: here is a part of it only.
 pub(crate) fn complete(
@@ -66,7 +75,14 @@ pub(crate) fn complete(
     if call.shared().behind_front {
         return Ok(Some(result));
     }
-    let mut check = Check { partition, function: action.function, moment, directories: 0 };
+    let mut check = Check {
+        partition,
+        function: action.function,
+        moment,
+        trees: HashSet::new(),
+        directories: HashSet::new(),
+        bytes: 0,
+    };
     Ok(check.result(&result)?.then_some(result))
 }
 
@@ -75,7 +91,10 @@ struct Check<'a> {
     partition: &'a Partition<'a>,
     function: Function,
     moment: u64,
-    directories: usize,
+    /// What was looked through: a result of few bytes may name a large tree many times.
+    trees: HashSet<Digest>,
+    directories: HashSet<Digest>,
+    bytes: u64,
 }
 
 impl Check<'_> {
@@ -135,7 +154,20 @@ impl Check<'_> {
         Ok(true)
     }
 
+    /// Counts a message that is looked through, and refuses one too many.
+    fn count(&mut self, digest: &Digest) -> Result<(), Status> {
+        self.bytes = self.bytes.saturating_add(digest.size);
+        if self.directories.len() > DIRECTORIES || self.bytes > DIRECTORY_BYTES {
+            return Err(Status::resource_exhausted("the result has too many directories"));
+        }
+        Ok(())
+    }
+
     fn tree(&mut self, digest: &Digest) -> Result<bool, Status> {
+        if !self.trees.insert(*digest) {
+            return Ok(true);
+        }
+        self.count(digest)?;
         let found = parsed::<re::Tree>(self.partition, digest, self.moment)?;
         let Some(tree) = found else { return Ok(false) };
         let all = tree.root.iter().chain(&tree.children);
@@ -151,13 +183,12 @@ impl Check<'_> {
 
     /// Whether a directory and all below it is there.
     fn below(&mut self, root: Digest) -> Result<bool, Status> {
-        let mut seen = std::collections::HashSet::from([root]);
+        if !self.directories.insert(root) {
+            return Ok(true);
+        }
         let mut left = vec![root];
         while let Some(digest) = left.pop() {
-            self.directories += 1;
-            if self.directories > DIRECTORIES {
-                return Err(Status::resource_exhausted("the result has too many directories"));
-            }
+            self.count(&digest)?;
             let found = parsed::<re::Directory>(self.partition, &digest, self.moment)?;
             let Some(directory) = found else { return Ok(false) };
             for file in &directory.files {
@@ -169,7 +200,7 @@ impl Check<'_> {
             }
             for child in &directory.directories {
                 let digest = Digest::required(self.function, child.digest.as_ref())?;
-                if seen.insert(digest) {
+                if self.directories.insert(digest) {
                     left.push(digest);
                 }
             }
@@ -205,8 +236,9 @@ fn inlined(
     if request.inline_stderr && result.stderr_raw.is_empty() {
         result.stderr_raw = content(result.stderr_digest.as_ref())?;
     }
+    let wanted: HashSet<&str> = request.inline_output_files.iter().map(String::as_str).collect();
     for file in &mut result.output_files {
-        if file.contents.is_empty() && request.inline_output_files.contains(&file.path) {
+        if file.contents.is_empty() && wanted.contains(file.path.as_str()) {
             file.contents = content(file.digest.as_ref())?;
         }
     }

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::grpc::{Budget, Held};
 use super::service::blob;
 use super::store::{Content, Key, Spill, Store};
-use super::zstd::Expander;
+use super::zstd::{Expander, check_length};
 use crate::digest::{Digest, Hasher};
 
 /// Uploads that may be open at the same time.
@@ -148,6 +148,8 @@ impl Upload {
                     self.hasher.update(part);
                 }
                 Some(expander) => {
+                    let came = self.committed + part.len() as u64;
+                    check_length(came, self.digest.size)?;
                     let (hasher, size) = (&mut self.hasher, &mut self.size);
                     expander.expand(part, |piece| {
                         *size += piece.len() as u64;

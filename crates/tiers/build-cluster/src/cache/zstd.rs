@@ -18,6 +18,17 @@ pub(crate) fn compressed_fits(size: u64) -> bool {
     size <= 2 * BATCH_BYTES
 }
 
+/// Refuses zstd that is longer than any that `size` bytes of content need: it has frames without content, of which there
+/// could be any number. Heads of blocks and frames take 3 to 18 bytes for up to 128 KiB each.
+pub(crate) fn check_length(came: u64, size: u64) -> Result<(), Status> {
+    if came <= size.saturating_add(size / 8).saturating_add(1024) {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "{came} bytes of zstd are more than {size} bytes of content need"
+    )))
+}
+
 fn malformed(error: &std::io::Error) -> Status {
     Status::invalid_argument(format!("the content is not zstd: {error}"))
 }

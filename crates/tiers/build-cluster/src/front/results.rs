@@ -76,39 +76,43 @@ impl Front {
         }
         add(result.stdout_digest.as_ref())?;
         add(result.stderr_digest.as_ref())?;
+        // Each once: a result of few bytes may name a large one many times.
+        let (mut trees, mut roots) = (HashSet::new(), HashSet::new());
         for directory in &result.output_directories {
             if let Some(tree) = &directory.tree_digest {
-                let tree = Digest::from_wire(function, tree)?;
-                let Some(found) = self.message::<re::Tree>(metadata, instance, &tree).await? else {
-                    return Ok(false);
-                };
-                for one in found.root.iter().chain(&found.children) {
-                    for file in &one.files {
-                        named.insert(Digest::required(function, file.digest.as_ref())?);
-                    }
-                }
+                trees.insert(Digest::from_wire(function, tree)?);
             }
             if let Some(root) = &directory.root_directory_digest {
-                let root = Digest::from_wire(function, root)?;
-                if !self.below(metadata, instance, root, &mut named).await? {
-                    return Ok(false);
+                roots.insert(Digest::from_wire(function, root)?);
+            }
+        }
+        for tree in &trees {
+            let Some(found) = self.message::<re::Tree>(metadata, instance, tree).await? else {
+                return Ok(false);
+            };
+            for one in found.root.iter().chain(&found.children) {
+                for file in &one.files {
+                    named.insert(Digest::required(function, file.digest.as_ref())?);
                 }
             }
+        }
+        if !self.below(metadata, instance, roots, &mut named).await? {
+            return Ok(false);
         }
         let named: Vec<Digest> = named.into_iter().filter(|digest| !digest.is_empty()).collect();
         Ok(self.missing(metadata, instance, &named).await?.is_empty())
     }
 
-    /// Adds the files of a directory and of all below it; false where a directory is missing.
+    /// Adds the files of directories and of all below them; false where a directory is missing.
     async fn below(
         &self,
         metadata: &MetadataMap,
         instance: &str,
-        root: Digest,
+        roots: HashSet<Digest>,
         named: &mut HashSet<Digest>,
     ) -> Result<bool, Status> {
-        let mut seen = HashSet::from([root]);
-        let mut left = vec![root];
+        let mut left: Vec<Digest> = roots.iter().copied().collect();
+        let mut seen = roots;
         while let Some(digest) = left.pop() {
             if seen.len() > DIRECTORIES {
                 return Err(Status::resource_exhausted("the result has too many directories"));

@@ -9,6 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Front;
 use super::servers::{Operation, forwarded, may_write};
+use crate::cache::blobs::BATCH_BYTES;
 use crate::digest::{Digest, Function};
 use crate::wire::re::content_addressable_storage_server::ContentAddressableStorage;
 use crate::wire::{re, rpc};
@@ -16,6 +17,8 @@ use crate::wire::{re, rpc};
 /// Directories of one tree, and of one message.
 const MOST: usize = 1_000_000;
 const PAGE: usize = 1000;
+/// Bytes of one message: what clients take unless they are told otherwise is four times as much.
+const MESSAGE_BYTES: usize = 1 << 20;
 
 pub(super) type Answers<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -193,7 +196,7 @@ impl Front {
         let mut directories = Vec::new();
         while !left.is_empty() {
             // A level at a time, a call a server.
-            let level: Vec<Digest> = left.drain(..left.len().min(PAGE)).collect();
+            let level = batch(&mut left);
             let found = self.blobs(metadata, &asked_for, &level).await?;
             for (digest, one) in level.iter().zip(found) {
                 let there = one.status.as_ref().is_none_or(|status| status.code == 0);
@@ -219,12 +222,36 @@ impl Front {
                 }
             }
         }
-        let pages = directories.chunks(PAGE).map(|page| re::GetTreeResponse {
-            directories: page.to_vec(),
-            next_page_token: String::new(),
-        });
-        Ok(pages.collect())
+        Ok(pages(directories))
     }
+}
+
+/// The next of these directories: as many as one batch may hold, were all of them on one server.
+fn batch(left: &mut VecDeque<Digest>) -> Vec<Digest> {
+    let (mut some, mut bytes) = (Vec::new(), 0_u64);
+    while let Some(digest) = left.front() {
+        bytes = bytes.saturating_add(digest.size);
+        if some.len() >= PAGE || (bytes > BATCH_BYTES && !some.is_empty()) {
+            break;
+        }
+        some.extend(left.pop_front());
+    }
+    some
+}
+
+/// Directories in messages of a bounded size.
+fn pages(directories: Vec<re::Directory>) -> Vec<re::GetTreeResponse> {
+    let mut pages: Vec<re::GetTreeResponse> = Vec::new();
+    let mut bytes = MESSAGE_BYTES;
+    for directory in directories {
+        if bytes >= MESSAGE_BYTES {
+            pages.push(re::GetTreeResponse::default());
+            bytes = 0;
+        }
+        bytes += prost::Message::encoded_len(&directory);
+        pages.last_mut().expect("one was pushed").directories.push(directory);
+    }
+    pages
 }
 
 #[tonic::async_trait]
