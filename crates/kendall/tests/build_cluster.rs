@@ -299,6 +299,66 @@ fn hostile_actions_are_refused_in_bounds_and_nothing_else_suffers() {
     });
 }
 
+/// Peak memory of a process, in bytes.
+fn peak(process: &execution_support::Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+}
+
+/// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and nobody holds it
+/// in memory.
+#[test]
+fn a_gigabyte_of_output_is_refused_and_held_by_nobody() {
+    let cluster = Cluster::start(4, 1, &["--output-bytes", "64MiB"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let gigabyte = "head -c 1073741824 /dev/zero";
+        let shell = |text: String| Job::shell(&text);
+        let jobs = [
+            shell(format!("{gigabyte}; true")),
+            shell(format!("{gigabyte} >&2; true")),
+            shell(format!("{gigabyte} > a; true")).outputs(&["a"]),
+        ];
+        let mut asking = tokio::task::JoinSet::new();
+        for job in jobs {
+            let client = client.clone();
+            asking.spawn(async move { client.try_run(&job).await.unwrap() });
+        }
+        assert_eq!(client.run(&Job::shell("echo well")).await.stdout_raw, b"well\n");
+        for response in asking.join_all().await {
+            let files = response.result.map(|result| result.output_files).unwrap_or_default();
+            let sizes = files.iter().filter_map(|file| file.digest.as_ref()).map(|d| d.size_bytes);
+            // A file that is cut off at the bound is an output like any other.
+            let bounded = sizes.clone().count() == 1 && sizes.sum::<i64>() <= 64 << 20;
+            let refused = response.status.is_some_and(|s| s.code == Code::InvalidArgument as i32);
+            assert!(refused || bounded, "{}", response.message);
+        }
+    });
+    for process in [&cluster.cache, &cluster.scheduler, &cluster.workers[0]] {
+        assert!(peak(process) < 512 << 20, "{} bytes", peak(process));
+    }
+}
+
+/// As of every listener of the cluster: without TCP_NODELAY each answer would take 40 ms.
+#[test]
+fn a_serial_loop_through_a_scheduler_waits_for_no_acknowledgement() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let (mut operations, clock) = (client.operations.clone(), kendall_tier::Clock::monotonic());
+        let mut times = Vec::new();
+        for _ in 0..51 {
+            let request = lro::GetOperationRequest { name: "none".to_owned() };
+            let before = clock.now_ns();
+            operations.get_operation(request).await.unwrap_err();
+            times.push(clock.now_ns() - before);
+        }
+        times.sort_unstable();
+        assert!(times[25] < 20_000_000, "{times:?}");
+    });
+}
+
 #[test]
 fn an_action_without_a_worker_for_it_is_refused_with_words() {
     let cluster = Cluster::start(1, 1, &["--property", "OSFamily=linux"]);

@@ -221,6 +221,67 @@ fn a_result_whose_outputs_were_lost_with_a_cache_is_a_miss() {
     });
 }
 
+/// A directory of one file with a long name: twenty kilobytes.
+fn wide(number: u32) -> re::Directory {
+    let file = re::FileNode {
+        name: format!("{number:020000}"),
+        digest: Some(digest(b"").to_wire()),
+        ..Default::default()
+    };
+    re::Directory { files: vec![file], ..Default::default() }
+}
+
+/// Directories of which one level is more than a batch, and a tree that is more than one by itself.
+#[test]
+fn trees_larger_than_a_batch_go_through_a_front() {
+    let cluster = Cluster::start(2, &[]);
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        let mut root = re::Directory::default();
+        for number in 0..400 {
+            let below = wide(number).encode_to_vec();
+            client.put(&below).await.unwrap();
+            let digest = Some(digest(&below).to_wire());
+            root.directories.push(re::DirectoryNode { name: number.to_string(), digest });
+        }
+        let encoded = root.encode_to_vec();
+        client.put(&encoded).await.unwrap();
+        // No message is larger than what a client takes by default.
+        assert_eq!(client.tree(&digest(&encoded)).await.unwrap().len(), 401);
+        let children: Vec<re::Directory> = (0..400).map(wide).collect();
+        let tree = re::Tree { root: Some(root), children }.encode_to_vec();
+        assert!(tree.len() > 6 << 20, "{}", tree.len());
+        let directory = re::OutputDirectory {
+            tree_digest: Some(digest(&tree).to_wire()),
+            ..Default::default()
+        };
+        let output_directories = vec![directory];
+        let result = re::ActionResult { output_directories, ..Default::default() };
+        client.keep(1, result.clone()).await.unwrap();
+        assert_eq!(client.result(1).await, Err(Code::NotFound));
+        client.write(&tree).await.unwrap();
+        assert_eq!(client.result(1).await, Ok(result));
+    });
+}
+
+/// Where a connection waits for an acknowledgement before it sends, each answer takes 40 ms; two of them meet here.
+#[test]
+fn a_serial_loop_through_a_front_waits_for_no_acknowledgement() {
+    let cluster = Cluster::start(1, &[]);
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        let clock = Clock::monotonic();
+        let mut times = Vec::new();
+        for _ in 0..51 {
+            let before = clock.now_ns();
+            client.missing(&[digest(b"x")]).await.unwrap();
+            times.push(clock.now_ns() - before);
+        }
+        times.sort_unstable();
+        assert!(times[25] < 20_000_000, "{times:?}");
+    });
+}
+
 #[test]
 fn the_others_take_over_the_share_of_a_cache_that_is_left_out() {
     let mut cluster = Cluster::start(3, &["--when-down", "leave-out"]);

@@ -192,6 +192,17 @@ impl Client {
         Ok(answer.into_inner().missing_blob_digests.len())
     }
 
+    pub async fn tree(&mut self, root: &Digest) -> Result<Vec<re::Directory>, Status> {
+        let request =
+            re::GetTreeRequest { root_digest: Some(root.to_wire()), ..Default::default() };
+        let mut stream = self.cas.get_tree(request).await?.into_inner();
+        let mut directories = Vec::new();
+        while let Some(part) = stream.message().await? {
+            directories.extend(part.directories);
+        }
+        Ok(directories)
+    }
+
     pub async fn keep(&mut self, number: u32, result: re::ActionResult) -> Result<(), Status> {
         let request = re::UpdateActionResultRequest {
             action_digest: Some(action(number)),

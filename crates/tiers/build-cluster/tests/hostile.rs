@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kendall_build_cluster::cache::Cache;
 use kendall_build_cluster::digest::Function;
 use kendall_tier::Clock;
-use support::{block_on, client, content, options, start};
+use support::{block_on, client, content, options, padded, start};
 
 /// The gRPC status of a raw body at a path.
 async fn raw(cache: &Cache, path: &str, body: Vec<u8>) -> Option<i32> {
@@ -82,16 +82,30 @@ fn what_is_no_message_is_refused_with_a_status() {
     cache.stop();
 }
 
+/// How many connections this process may have to a server that is in it as well: thousands, if it may open so many
+/// files.
+fn thousands() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(u64::MAX).min(8_192);
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    if limit.current.is_some_and(|now| now < wanted) {
+        setrlimit(Resource::Nofile, raised).unwrap();
+    }
+    // But for the other ends of those that are accepted, and the files of the tests beside this one.
+    usize::try_from(wanted).unwrap().saturating_sub(256 + 500).clamp(100, 3_000)
+}
+
 #[test]
 fn connections_that_say_nothing_or_nonsense_make_room_for_those_that_do() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.listen.connections = 8;
+    options.listen.connections = 256;
     options.listen.patience = Duration::from_millis(300);
     let cache = Cache::start(&options, Clock::monotonic()).unwrap();
     // A part of the words with which HTTP/2 begins, of a head of HTTP/1.1, noise, and nothing.
     let words: [&[u8]; 4] = [b"PRI * HTTP/2.0\r\n", b"GET /cas", b"\x00\xff\x16\x03", b""];
-    let silent: Vec<TcpStream> = (0..200)
+    let silent: Vec<TcpStream> = (0..thousands())
         .map(|number| {
             let mut stream = TcpStream::connect(cache.address()).unwrap();
             stream.write_all(words[number % 4]).unwrap();
@@ -112,6 +126,54 @@ fn connections_that_say_nothing_or_nonsense_make_room_for_those_that_do() {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
         }
     }
+    cache.stop();
+}
+
+/// The code of an upload of this name whose pieces have no end, and what another client has there meanwhile.
+async fn endless(cache: &Cache, name: String, piece: Vec<u8>) -> (tonic::Code, usize) {
+    let mut good = client(cache.address()).await;
+    let blob = content(77, 50_000);
+    assert_eq!(good.put(Function::Sha256, std::slice::from_ref(&blob)).await, [0]);
+    let step = i64::try_from(piece.len()).unwrap();
+    let requests = (0..).map(move |number| kendall_build_cluster::wire::bytestream::WriteRequest {
+        resource_name: name.clone(),
+        write_offset: number * step,
+        finish_write: false,
+        data: piece.clone(),
+    });
+    let mut bad = client(cache.address()).await;
+    let refused = bad.bytes.write(tokio_stream::iter(requests)).await.unwrap_err();
+    (refused.code(), good.missing(&[Function::Sha256.digest(&blob)]).await.len())
+}
+
+/// More than was announced; zstd that expands to more; and zstd that expands to nothing, for ever.
+#[test]
+fn uploads_without_an_end_are_cut_off_and_push_nothing_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let plain = |size: u64| {
+            let digest = Function::Sha256.digest(&size.to_le_bytes());
+            format!("uploads/1/{}", kendall_build_cluster::digest::Digest { size, ..digest }.resource())
+        };
+        let packed = |size: u64| plain(size).replace("/blobs/", "/compressed-blobs/zstd/");
+        let bomb = zstd::encode_all(&*vec![0; 8 << 20], 19).unwrap();
+        assert!(bomb.len() < 2_000, "{}", bomb.len());
+        let empty = zstd::encode_all(&b""[..], 3).unwrap();
+        for (name, piece) in [
+            (plain(1_000_000), content(1, 60_000)),
+            (packed(1_000), bomb.clone()),
+            // Within the bound of what comes, but not of what comes out.
+            (packed(1_000_000), bomb),
+            (packed(1_000_000), empty.repeat(5_000)),
+            (packed(1_000_000), padded(b"", 60_000)),
+        ] {
+            let said = endless(&cache, name.clone(), piece).await;
+            assert_eq!(said, (tonic::Code::InvalidArgument, 0), "{name}");
+        }
+    });
+    let left = std::fs::read_dir(folder.path().join("files")).unwrap().count();
+    assert_eq!(left, 0, "what was refused leaves no file");
     cache.stop();
 }
 

@@ -69,6 +69,13 @@ pub fn content(seed: u32, length: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Zstd of a content, and after it a frame of so many bytes that are none.
+pub fn padded(content: &[u8], length: u32) -> Vec<u8> {
+    let frame = [0x50, 0x2a, 0x4d, 0x18].into_iter().chain(length.to_le_bytes());
+    let padding = std::iter::repeat_n(0, usize::try_from(length).unwrap());
+    zstd::encode_all(content, 3).unwrap().into_iter().chain(frame).chain(padding).collect()
+}
+
 impl Client {
     pub async fn put(&mut self, function: Function, blobs: &[Vec<u8>]) -> Vec<i32> {
         let requests = blobs
