@@ -58,7 +58,9 @@ static: build ## builds the static program that studies carry to other hosts ins
 
 install: build ## installs the program, its manual pages and completions below PREFIX (with the static one if it was made)
 	install -D -m 755 $(KENDALL) $(DESTDIR)$(PREFIX)/bin/kendall
-	[ ! -e $(KENDALL)-static ] || install -m 755 $(KENDALL)-static $(KENDALL)-static.of $(DESTDIR)$(PREFIX)/bin/
+	if [ "$$(sha256sum < $(KENDALL) | cut -c1-64)" = "$$(cat $(KENDALL)-static.of 2>/dev/null)" ]; then \
+	  install -m 755 $(KENDALL)-static $(DESTDIR)$(PREFIX)/bin/ && install -m 644 $(KENDALL)-static.of $(DESTDIR)$(PREFIX)/bin/; \
+	else rm -f $(DESTDIR)$(PREFIX)/bin/kendall-static $(DESTDIR)$(PREFIX)/bin/kendall-static.of; fi
 	$(KENDALL) completions man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	mkdir -p $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
 	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

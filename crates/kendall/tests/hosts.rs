@@ -230,6 +230,21 @@ fn what_a_host_lacks_is_said_before_the_first_run() {
     place.nothing_is_left();
 }
 
+/// Found out before the first run, not by three runs that fail.
+#[test]
+fn an_address_that_is_not_the_hosts_own_is_refused_before_the_first_run() {
+    // Of a network that is for examples in documents alone.
+    let web = "web = { address = \"127.0.0.1\" }";
+    let study = STUDY.replace(web, "web = { address = \"192.0.2.1\" }");
+    let place = Place::new(&study);
+    for words in [&[][..], &["--dry-run"]] {
+        let (done, said) = place.run(words);
+        assert!(!done && said.contains("host web") && said.contains("192.0.2.1"), "{said}");
+        assert!(place.runs().is_empty(), "{said}");
+        place.nothing_is_left();
+    }
+}
+
 /// A port that another program took is a reason to try again, and a tier that is not ready in time none:
 /// it was waited for three times.
 #[test]

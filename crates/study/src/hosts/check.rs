@@ -68,7 +68,7 @@ impl Needs {
         self.programs.values().flatten().any(|(_, of_tier)| of_tier == program)
     }
 
-    /// Refuses the first host that lacks a program or room.
+    /// Refuses the first host that lacks a program, room or the address that its tiers are to listen on.
     pub(crate) fn check(&self, machines: &Machines, study: &StudyFile) -> Result<(), HostError> {
         for (host, agent) in machines.agents() {
             let refused =
@@ -90,9 +90,20 @@ impl Needs {
             if free < LEAST_FREE_BYTES {
                 let folder = &agent.hello().folder;
                 return Err(refused(format!(
-                    "{free} bytes are free at {folder}; a run needs more"
+                    "{} MiB are free at {folder}, and a run needs {}: make room, or name another folder by \
+                     TMPDIR there",
+                    free >> 20,
+                    LEAST_FREE_BYTES >> 20
                 )));
             }
+            // That there is a port shows that the address is the host's own.
+            let address = machines.address(At::Host(host));
+            agent.ask::<u16>(What::FreePort { address }).map_err(|error| match error {
+                HostError::Refused { what, .. } => {
+                    refused(format!("{what}; `address` in [hosts] must be one of its own"))
+                }
+                other => other,
+            })?;
         }
         Ok(())
     }
@@ -157,8 +168,6 @@ impl Needs {
             let fit = agent.clock_fit()?;
             let at = At::Host(host);
             let address = machines.address(at);
-            // That there is a port shows that the address is the host's own.
-            agent.ask::<u16>(What::FreePort { address: address.clone() })?;
             let hello = agent.hello();
             let placed = self.placed.get(&at).into_iter().flatten().cloned().collect();
             reports.push(HostReport {
