@@ -264,6 +264,34 @@ fn trees_larger_than_a_batch_go_through_a_front() {
     });
 }
 
+/// Results may have servers of their own, which hold no content.
+#[test]
+fn results_and_content_are_kept_apart_where_that_is_asked_for() {
+    let cluster = Cluster::start(3, &[]);
+    let addresses: Vec<&str> =
+        cluster.caches.iter().map(|cache| cache.as_ref().unwrap().address.as_str()).collect();
+    let results = format!("--results-server={}", addresses[2]);
+    let apart = front(&addresses[..2], &[&results]);
+    block_on(async {
+        let mut client = cas(&apart.address).await.unwrap();
+        for number in 0..20 {
+            let data = blob(number, 900);
+            client.keep(number, result_of(&data)).await.unwrap();
+            assert_eq!(client.result(number).await, Err(Code::NotFound), "its output is not there");
+            client.put(&data).await.unwrap();
+            assert_eq!(client.result(number).await, Ok(result_of(&data)));
+        }
+        let numbers: Vec<u32> = (0..20).collect();
+        assert!(held(addresses[2], &numbers).await.is_empty());
+        let mut content = cas(addresses[0]).await.unwrap();
+        let mut results = cas(addresses[2]).await.unwrap();
+        for number in numbers {
+            assert_eq!(content.result(number).await, Err(Code::NotFound));
+            assert_eq!(results.result(number).await, Ok(result_of(&blob(number, 900))));
+        }
+    });
+}
+
 /// Where a connection waits for an acknowledgement before it sends, each answer takes 40 ms; two of them meet here.
 #[test]
 fn a_serial_loop_through_a_front_waits_for_no_acknowledgement() {
