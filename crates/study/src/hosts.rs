@@ -24,6 +24,8 @@ pub(crate) use carry::hex;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;
+#[cfg(test)]
+pub(crate) use clocks::Ping;
 use connection::PROMPT;
 #[cfg(test)]
 pub(crate) use connection::Pipe;

@@ -259,6 +259,8 @@ mod tests {
 
     use super::*;
     use crate::file::StudyFile;
+    use crate::hosts::protocol::Hello;
+    use crate::hosts::{ClockFit, Ping};
 
     const SECOND: u64 = 1_000_000_000;
     const WINDOW: (u64, u64) = (0, 20 * SECOND);
@@ -450,6 +452,38 @@ mod tests {
             "clock unstable: off by 500.000 ms",
         );
         says(&judge((100 * SECOND, 99 * SECOND)), "clock unstable: off by 11000.000 ms");
+    }
+
+    /// Half a round trip is what a single ping can be wrong by.
+    #[test]
+    fn a_clock_that_is_badly_known_is_said_and_then_rejects() {
+        let judge = |round_trip_ns: u64, silent_ms: u64| {
+            let ping = Ping { sent_ns: 0, there_ns: SECOND, received_ns: round_trip_ns };
+            let mut judgement = Judgement::default();
+            judgement.hosts(&[HostClock {
+                host: "web".to_owned(),
+                hello: Hello::default(),
+                fit: ClockFit::of(&[ping]).unwrap(),
+                silence: std::time::Duration::from_millis(silent_ms),
+            }]);
+            judgement
+        };
+        assert_eq!(judge(1_900_000, 1_100), Judgement::default());
+        let badly = judge(2_200_000, 0);
+        assert!(badly.rejections.is_empty(), "{badly:?}");
+        assert!(
+            matches!(&badly.caveats[..], [Caveat::ClockUncertain { host, .. }] if host == "web"),
+            "{badly:?}"
+        );
+        assert_eq!(judge(19_000_000, 0).rejections, [] as [String; 0]);
+        let worthless = judge(22_000_000, 0);
+        assert!(worthless.rejections[0].contains("web"), "{worthless:?}");
+        let silent = judge(1_000, 3_000);
+        assert!(
+            silent.rejections.is_empty()
+                && matches!(&silent.caveats[..], [Caveat::HostSilent { host, .. }] if host == "web"),
+            "{silent:?}"
+        );
     }
 
     /// What a generator says of itself is kept word by word: saturated or late generators reject.
