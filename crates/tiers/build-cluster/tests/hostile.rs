@@ -15,6 +15,7 @@ use kendall_build_cluster::cache::Cache;
 use kendall_build_cluster::digest::Function;
 use kendall_tier::Clock;
 use support::{block_on, client, content, options, padded, start};
+use tokio_stream::StreamExt as _;
 
 /// The gRPC status of a raw body at a path.
 async fn raw(cache: &Cache, path: &str, body: Vec<u8>) -> Option<i32> {
@@ -174,6 +175,60 @@ fn uploads_without_an_end_are_cut_off_and_push_nothing_out() {
     });
     let left = std::fs::read_dir(folder.path().join("files")).unwrap().count();
     assert_eq!(left, 0, "what was refused leaves no file");
+    cache.stop();
+}
+
+/// Large uploads that break off, and large ones that just do not go on: neither takes the room of what is kept.
+#[test]
+fn large_uploads_that_are_never_finished_leave_room_for_what_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let part = |number: u32, pieces: i64| {
+        let digest = Function::Sha256.digest(&number.to_le_bytes());
+        let digest = kendall_build_cluster::digest::Digest { size: 40 << 20, ..digest };
+        let name = format!("uploads/{number}/{}", digest.resource());
+        (0..pieces).map(move |index| kendall_build_cluster::wire::bytestream::WriteRequest {
+            resource_name: name.clone(),
+            write_offset: index << 20,
+            finish_write: false,
+            data: vec![1; 1 << 20],
+        })
+    };
+    let on_disk = || -> u64 {
+        let files = std::fs::read_dir(folder.path().join("files")).unwrap();
+        files.filter_map(|file| file.unwrap().metadata().ok()).map(|file| file.len()).sum()
+    };
+    block_on(async {
+        let mut good = client(cache.address()).await;
+        let kept: Vec<Vec<u8>> = (0..40).map(|number| content(number, 400_000)).collect();
+        let digests: Vec<_> = kept.iter().map(|blob| Function::Sha256.digest(blob)).collect();
+        for blobs in kept.chunks(8) {
+            assert_eq!(good.put(Function::Sha256, blobs).await, [0; 8]);
+        }
+        let mut bad = client(cache.address()).await;
+        for number in 0..12 {
+            bad.bytes.write(tokio_stream::iter(part(number, 30))).await.unwrap();
+            // A quarter of the largest content, which is less than the quota of 256 MiB.
+            assert!(on_disk() <= 64 << 20, "{} bytes", on_disk());
+        }
+        assert_eq!(good.missing(&digests).await.len(), 0);
+        // These say 30 MiB each, and then nothing.
+        let mut held = tokio::task::JoinSet::new();
+        for number in 100..112 {
+            let silence = tokio_stream::pending();
+            let mut bad = client(cache.address()).await;
+            let all = tokio_stream::iter(part(number, 30)).chain(silence);
+            held.spawn(async move { bad.bytes.write(all).await.unwrap_err().code() });
+        }
+        for _ in 0..4 {
+            assert_eq!(held.join_next().await.unwrap().unwrap(), tonic::Code::ResourceExhausted);
+        }
+        assert!(on_disk() <= 128 << 20, "{} bytes", on_disk());
+        assert_eq!(good.missing(&digests).await.len(), 0);
+        // What is small is stored, and a large one as soon as there is room.
+        assert_eq!(good.put(Function::Sha256, &[content(99, 1_000)]).await, [0]);
+        held.shutdown().await;
+    });
     cache.stop();
 }
 

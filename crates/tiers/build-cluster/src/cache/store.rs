@@ -89,6 +89,9 @@ pub(crate) enum PutError {
     /// It alone is larger than what may be kept.
     #[error("{size} bytes are more than the quota holds")]
     TooLarge { size: u64 },
+    /// Contents on their way in take as much room as they may.
+    #[error("unfinished uploads take half of the quota; try again")]
+    Unfinished,
     /// The disk refuses it.
     #[error("cannot write to the store")]
     Disk(#[from] io::Error),
@@ -137,6 +140,8 @@ struct Inner {
     /// Bytes on disk, and those of them that the index knows.
     used: AtomicU64,
     alive: AtomicU64,
+    /// Bytes of files that are not kept yet.
+    unfinished: AtomicU64,
     room: Mutex<Lane>,
     full: Condvar,
     wanted: Mutex<bool>,
@@ -208,6 +213,7 @@ impl Store {
             sequence: AtomicU64::new(1),
             used: AtomicU64::new(0),
             alive: AtomicU64::new(0),
+            unfinished: AtomicU64::new(0),
             room: Mutex::default(),
             full: Condvar::new(),
             wanted: Mutex::new(false),
@@ -219,7 +225,7 @@ impl Store {
         // A smaller quota than before holds at once.
         store.make_room(0).map_err(|error| match error {
             PutError::Disk(source) => StoreError::Folder { path: options.folder.clone(), source },
-            PutError::TooLarge { .. } => {
+            PutError::TooLarge { .. } | PutError::Unfinished => {
                 StoreError::Quota { quota: options.quota, least: options.quota, lanes }
             }
         })?;

@@ -106,10 +106,9 @@ impl Uploads {
             return;
         }
         let mut broken = self.tidy(now_ns);
-        if broken.len() >= KEPT
-            && let Some(oldest) =
-                broken.iter().min_by_key(|(_, (since, _))| *since).map(|(name, _)| name.clone())
-        {
+        while !upload.fits(&broken) {
+            let oldest = broken.iter().min_by_key(|(_, (since, _))| *since);
+            let Some(oldest) = oldest.map(|(name, _)| name.clone()) else { return };
             broken.remove(&oldest);
         }
         broken.insert(name, (now_ns, upload));
@@ -131,6 +130,21 @@ impl Upload {
     /// Bytes that came.
     pub(crate) fn committed(&self) -> u64 {
         self.committed
+    }
+
+    /// Bytes of its file, if it has one.
+    fn on_disk(&self) -> u64 {
+        if matches!(self.sink, Sink::File(_)) { self.committed } else { 0 }
+    }
+
+    /// Whether it may be kept beside these, which broke off as well.
+    fn fits(&self, broken: &HashMap<String, (u64, Self)>) -> bool {
+        let most = match &self.sink {
+            Sink::File(spill) => spill.most_broken(),
+            Sink::Memory { .. } => u64::MAX,
+        };
+        let files: u64 = broken.values().map(|(_, one)| one.on_disk()).sum();
+        broken.len() < KEPT && files + self.on_disk() <= most
     }
 
     /// Takes in more.

@@ -85,15 +85,35 @@ impl Spill {
         Ok(())
     }
 
+    /// Has bytes counted. What nobody finishes must not push out what is kept: all files that are not kept yet take
+    /// half of the room at most, but one of them may be as large as a content may, where the others are small.
     fn reserve(&mut self, bytes: u64) -> Result<(), PutError> {
-        self.store.reserve(bytes)?;
-        self.reserved += bytes;
-        Ok(())
+        let store = &self.store.0;
+        let all = store.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let others = all.saturating_sub(self.reserved + bytes);
+        let reserved = if others > store.limit / 4 && all > store.limit / 2 {
+            Err(PutError::Unfinished)
+        } else {
+            self.store.reserve(bytes)
+        };
+        match reserved {
+            Ok(()) => self.reserved += bytes,
+            Err(_) => {
+                store.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+        reserved
+    }
+
+    /// Bytes of files that were broken off and may be kept until they are resumed.
+    pub(crate) fn most_broken(&self) -> u64 {
+        self.store.largest() / 4
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
+        self.store.0.unfinished.fetch_sub(self.reserved, Ordering::Relaxed);
         if !self.kept {
             super::discard(&self.path);
             self.store.0.used.fetch_sub(self.reserved, Ordering::Relaxed);
