@@ -124,6 +124,35 @@ fn old_clients_name_outputs_in_the_old_fields_and_find_links_there() {
     });
 }
 
+/// Times and modes that a client gave its inputs, and those of outputs that it asked for.
+#[test]
+fn times_and_modes_of_files_go_in_and_come_out() {
+    let cluster = Cluster::start(1, 1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let time = |seconds| Some(protobuf::Timestamp { seconds, nanos: 0 });
+        let mode = |value| Some(protobuf::UInt32Value { value });
+        let file = re::FileNode {
+            name: "in".to_owned(),
+            digest: Some(client.put(b"content".to_vec()).await),
+            node_properties: Some(re::NodeProperties {
+                mtime: time(1_234_567_890),
+                unix_mode: mode(0o444),
+                ..re::NodeProperties::default()
+            }),
+            ..re::FileNode::default()
+        };
+        let script = "stat -c '%a %Y' in; touch -d @987654321 out; chmod 640 out";
+        let mut job = Job::shell(script).outputs(&["out"]);
+        job.root = Some(re::Directory { files: vec![file], ..re::Directory::default() });
+        job.command.output_node_properties = vec!["mtime".to_owned(), "unix_mode".to_owned()];
+        let result = client.run(&job).await;
+        assert_eq!(text(&result.stdout_raw), "444 1234567890\n", "{}", text(&result.stderr_raw));
+        let properties = result.output_files[0].node_properties.clone().unwrap();
+        assert_eq!((properties.mtime, properties.unix_mode), (time(987_654_321), mode(0o640)));
+    });
+}
+
 #[test]
 fn failed_actions_and_those_that_must_not_be_cached_run_again() {
     let cluster = Cluster::start(1, 1, &[]);
