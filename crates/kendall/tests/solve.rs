@@ -92,6 +92,35 @@ fn known_models_have_their_known_answers() {
     assert!((r - 1.544_642_857_142_857_2).abs() < 1e-12);
 }
 
+/// The published what-if of the build cluster: cache servers against hit probabilities. Response times by Erlang's
+/// formula C: 8.67 ms at four cache servers, 3.75 ms at six; 150.0 ms in a cluster that has 15 of its 32 slots busy,
+/// 197.3 ms in one that has 30.
+#[test]
+fn a_cache_and_its_cluster_are_asked_for_servers_and_hit_probabilities() {
+    let file = "studies/models/build-cluster.toml";
+    let (servers, misses) = ("stations.cache.servers", "stations.cluster.visits");
+    let (by_servers, by_misses) = (format!("{servers}=2:6:1"), format!("{misses}=0.05:0.2:0.05"));
+    let sweeps = ["--sweep", &by_servers, "--sweep", &by_misses];
+    let answer = json(&[&["solve", file][..], &sweeps, &["--format", "json"]].concat());
+    let points = answer["points"].as_array().unwrap();
+    assert_eq!(points.len(), 5 * 4);
+    let at = |count: f64, share: f64| {
+        let is = |point: &&Value, key: &str, value: f64| {
+            (point[key].as_f64().unwrap() - value).abs() < 1e-9
+        };
+        points.iter().find(|p| is(p, servers, count) && is(p, misses, share)).unwrap()
+    };
+    for count in [2.0, 3.0] {
+        assert!(at(count, 0.1)["error"].as_str().unwrap().contains("no steady state"));
+    }
+    for (count, share, response_s) in [(4.0, 0.1, 0.023_665), (6.0, 0.2, 0.043_202)] {
+        let found = at(count, share)["system_response_time_mean_s"].as_f64().unwrap();
+        assert!((found - response_s).abs() < 5e-7, "{count} {share}: {found}");
+    }
+    let busy = at(5.0, 0.2)["cache.utilization"].as_f64().unwrap();
+    assert!((busy - 0.7).abs() < 1e-9, "{busy}");
+}
+
 #[test]
 fn a_sweep_is_a_table_a_csv_and_a_drawing() {
     let folder = tempfile::tempdir().unwrap();
