@@ -283,10 +283,8 @@ fn a_large_blob_is_read_alone() {
         let digest = Function::Sha256.digest(&blob);
         client.write(&format!("uploads/1/{}", digest.resource()), &blob, 1 << 20).await.unwrap();
         assert!(client.get(&[digest]).await[0].as_ref() == Ok(&blob));
-        let request = re::BatchReadBlobsRequest {
-            digests: vec![digest.to_wire(); 2],
-            ..Default::default()
-        };
+        let request =
+            re::BatchReadBlobsRequest { digests: vec![digest.to_wire(); 2], ..Default::default() };
         let refused = client.cas.batch_read_blobs(request).await.unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
     });

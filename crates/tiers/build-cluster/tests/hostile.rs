@@ -155,7 +155,10 @@ fn uploads_without_an_end_are_cut_off_and_push_nothing_out() {
     block_on(async {
         let plain = |size: u64| {
             let digest = Function::Sha256.digest(&size.to_le_bytes());
-            format!("uploads/1/{}", kendall_build_cluster::digest::Digest { size, ..digest }.resource())
+            format!(
+                "uploads/1/{}",
+                kendall_build_cluster::digest::Digest { size, ..digest }.resource()
+            )
         };
         let packed = |size: u64| plain(size).replace("/blobs/", "/compressed-blobs/zstd/");
         let bomb = zstd::encode_all(&*vec![0; 8 << 20], 19).unwrap();

@@ -220,7 +220,9 @@ impl WorkerFlags {
         add("--user", self.run_as.0.to_string());
         add("--group", self.run_as.1.to_string());
         // A file may be as large as all outputs; logs are cut by their own bound.
-        add("--file-bytes", self.output_bytes.max(self.log_bytes).to_string());
+        // One more than is allowed: what is cut off there shows, and is not taken for all there was.
+        let most = self.output_bytes.max(self.log_bytes).saturating_add(1);
+        add("--file-bytes", most.to_string());
         add("--processes", self.processes.to_string());
         for folder in &self.visible {
             add("--visible", folder.to_string_lossy().into_owned());

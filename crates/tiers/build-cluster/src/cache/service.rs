@@ -263,7 +263,9 @@ pub(crate) fn not_found(digest: &Digest) -> Status {
 impl From<PutError> for Status {
     fn from(error: PutError) -> Self {
         match error {
-            PutError::TooLarge { .. } | PutError::Unfinished => Self::resource_exhausted(error.to_string()),
+            PutError::TooLarge { .. } | PutError::Unfinished => {
+                Self::resource_exhausted(error.to_string())
+            }
             PutError::Disk(source) => {
                 tracing::error!(error = %source, "cannot write to the store");
                 Self::unavailable(format!("cannot write to the store: {source}"))
