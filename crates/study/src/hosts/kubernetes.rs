@@ -114,7 +114,7 @@ impl Kubernetes {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(format!("`{shown}`: {} ({})", said.trim(), output.status))
+        Err(format!("`{shown}`: {} ({})", for_people(&said), output.status))
     }
 
     /// Makes a pod for each of these hosts, which have their numbers in the study file, and waits until
@@ -188,6 +188,18 @@ impl Kubernetes {
             tracing::warn!(error, "what is left of a host is removed by its Job's own time limits");
         }
     }
+}
+
+/// What `kubectl` says to people: all but the lines of its own log, if there are others.
+fn for_people(said: &str) -> String {
+    let is_log = |line: &str| {
+        let bytes = line.as_bytes();
+        let level = bytes.first().is_some_and(|first| b"EIW".contains(first));
+        level && bytes.get(1..5).is_some_and(|day| day.iter().all(u8::is_ascii_digit))
+    };
+    let lines: Vec<&str> = said.lines().filter(|line| !is_log(line)).collect();
+    let lines = lines.join("\n");
+    if lines.trim().is_empty() { said.trim().to_owned() } else { lines.trim().to_owned() }
 }
 
 impl Drop for Kubernetes {
@@ -390,6 +402,15 @@ mod tests {
     fn answer(status: &Json) -> Json {
         let labels = json!({ "kendall/job": "j" });
         json!({ "items": [{ "metadata": { "name": "j-x1", "labels": labels }, "status": status }] })
+    }
+
+    #[test]
+    fn what_kubectl_logs_is_left_out_where_it_says_something() {
+        let log = "E1122 22:52:32.410077   18309 memcache.go:265] \"Unhandled Error\" err=\"x\"\n";
+        let said = format!("{log}{log}The connection to the server localhost:8080 was refused\n");
+        assert_eq!(for_people(&said), "The connection to the server localhost:8080 was refused");
+        assert_eq!(for_people(log), log.trim());
+        assert_eq!(for_people("Error from server\n"), "Error from server");
     }
 
     #[test]
