@@ -250,6 +250,30 @@ fn nobody_arriving_is_an_answer() {
     let arguments = ["solve", "mm1", "--arrival-rate", "0/s", "--service-rate", "5/s"];
     let answer = json(&[&arguments[..], &["--format", "json"]].concat());
     assert_eq!(answer["stations"][0]["utilization"], 0.0, "{answer}");
+    // As at any other rate: a script need not ask whether the rate is 0.
+    let station = &answer["station"];
+    assert_eq!(station["notation"], "M/M/1", "{answer}");
+    for (key, value) in
+        [("p0", 1.0), ("number_mean", 0.0), ("response_time_mean_s", 0.2), ("ln_p0", 0.0)]
+    {
+        assert_eq!(station[key].as_f64(), Some(value), "{key}: {answer}");
+    }
+    let quantiles = json(&[&arguments[..], &["--percentiles", "50", "--format", "json"]].concat());
+    let median = quantiles["response_time_quantiles"][0]["time_s"].as_f64().unwrap();
+    assert!((median / (0.2 * 2.0_f64.ln()) - 1.0).abs() < 1e-12, "{quantiles}");
+    let text = refusal(&[
+        "solve",
+        "mmmk",
+        "--arrival-rate",
+        "0/s",
+        "--service-rate",
+        "5/s",
+        "--servers",
+        "3",
+        "--capacity",
+        "2",
+    ]);
+    assert!(text.contains("capacity"), "{text}");
     // Nor does a limit matter that nobody meets: these asked for a simulation.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.json");

@@ -9,6 +9,7 @@ mod birth_death;
 mod bounded;
 mod general;
 mod ggm;
+mod idle;
 mod impatient;
 mod law;
 mod markov;
@@ -20,6 +21,7 @@ pub use birth_death::{BirthDeath, birth_death};
 pub use bounded::mg1k;
 pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub use ggm::{GgmFormula, ggm};
+pub(crate) use idle::unvisited;
 pub use impatient::{mmm_balking, mmm_impatient};
 pub use law::{StateLaw, TimeLaw};
 pub use markov::{
@@ -199,6 +201,11 @@ pub(crate) fn servers_of(servers: u64) -> Result<u64, StationError> {
         return Err(StationError::Number { name: "servers", value: 0.0, expected: "1 or above" });
     }
     at_most("servers", servers, MOST_SERVERS)
+}
+
+/// ln(1 − ρ) from the smaller of ρ and 1 − ρ, which has all its figures.
+fn ln_idle(rho: f64, idle: f64) -> f64 {
+    if rho < 0.5 { (-rho).ln_1p() } else { idle.ln() }
 }
 
 /// Fails when ρ ≥ 1.

@@ -5,7 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
-use kendall_queueing::station::{finite_population, gm1, mdm, mg1, mmm, mmmk};
+use kendall_queueing::model::Balking;
+use kendall_queueing::station::{
+    PriorityClass, Scheduling, finite_population, gm1, mdm, mg1, mg1_priority, mg1k, mmm,
+    mmm_balking, mmm_impatient, mmmk,
+};
 
 #[track_caller]
 fn near(have: f64, want: f64, relative: f64) {
@@ -364,4 +368,52 @@ mod forks {
             SolveError::NeedsSimulation { .. }
         ));
     }
+}
+
+/// At light load what is asked is a small number, and 1 less a number near 1 does not know it. Closed
+/// forms: 1/P(0) − 1 is a + a²/2/(1 − a/2) for M/M/2 and a + … + a⁵ for M/M/1/5, the busy period that over λ;
+/// of M/D/1 it has the variance S²·ρ/(1 − ρ)³.
+#[test]
+fn light_load_keeps_its_figures() {
+    for a in [1e-12, 1e-9, 1e-5] {
+        let two = mmm(a, 1.0, 2).unwrap();
+        let duration = two.busy_period.as_ref().unwrap().duration.mean;
+        near(duration, 1.0 + a / 2.0 / (1.0 - a / 2.0), 1e-14);
+        near(two.ln_p0.unwrap(), -a, 1.1 * a);
+        let bounded = mmmk(a, 1.0, 1, 5).unwrap().busy_period.unwrap().duration.mean;
+        near(bounded, 1.0 + a + a * a, 1e-14);
+        let constant = Distribution::deterministic(1.0).unwrap();
+        let variance = mg1(a, &constant).unwrap().busy_period.unwrap().duration.variance;
+        near(variance.unwrap(), a / (1.0 - a).powi(3), 1e-13);
+        // Another one comes within the service with 1 − e^(−a).
+        let room = mg1k(a, &constant, 2).unwrap().busy_period.unwrap().duration.mean;
+        near(room, a.exp(), 1e-13);
+        // The second class waits for what is left of a service of either, 2a, and is interrupted for a.
+        let class =
+            || PriorityClass { arrival_rate: a, service: Distribution::exponential(1.0).unwrap() };
+        let found = mg1_priority(&[class(), class()], Scheduling::PreemptiveResume).unwrap();
+        let want = 2.0 * a / (1.0 - a) / (1.0 - 2.0 * a) + a / (1.0 - a);
+        near(found[1].waiting_time, want, 1e-13);
+    }
+}
+
+/// Losses far below 1e-16 were the difference of two rates: 0, or less than nothing. With deaths at
+/// rate n in every state n is Poisson, and λ times the loss is the mean number beyond the ten servers.
+#[test]
+fn the_loss_of_impatient_customers_is_not_a_difference_of_rates() {
+    let lambda = 0.1_f64;
+    let mut term = (-lambda).exp();
+    let mut waiting = 0.0;
+    for n in 1..40 {
+        term *= lambda / f64::from(n);
+        waiting += term * f64::from((n - 10).max(0));
+    }
+    let solved = mmm_impatient(lambda, 1.0, 10, 1.0, None).unwrap();
+    near(solved.loss_probability, waiting / lambda, 1e-12);
+    let balking = solved.more.iter().find(|(name, _)| *name == "balking_probability").unwrap().1;
+    assert!(balking.abs() < 1e-300, "{balking:e}");
+    // Nobody joins beyond 11: one state of M/M/10 with its part of the arrivals.
+    let table = Balking::Table([vec![1.0; 11], vec![0.0]].concat());
+    let loss = mmm_balking(lambda, 1.0, 10, &table, None).unwrap().loss_probability;
+    near(loss, mmmk(lambda, 1.0, 10, 11).unwrap().loss_probability, 1e-12);
 }

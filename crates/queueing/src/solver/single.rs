@@ -6,7 +6,7 @@ use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
     batch_mm1, finite_population, ggm, mdm, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity,
-    mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk,
+    mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -33,7 +33,9 @@ pub(super) fn solve(model: &Model, solver: Solver) -> Result<Option<Solution>, S
     let failed = |source| SolveError::Station { station: station.name.clone(), source };
     if model.classes.len() == 1 {
         let solved = match &model.classes[0].workload {
-            Workload::Open { arrival_rate_per_s, .. } if *arrival_rate_per_s <= 0.0 => None,
+            Workload::Open { arrival_rate_per_s, .. } if *arrival_rate_per_s <= 0.0 => {
+                nobody(model).map_err(failed)?
+            }
             Workload::Open { .. } => one_open(model, formula)?,
             Workload::Closed { .. } => one_closed(model).map_err(failed)?,
         };
@@ -45,6 +47,17 @@ pub(super) fn solve(model: &Model, solver: Solver) -> Result<Option<Solution>, S
         return several_open(model).map_err(failed);
     }
     Ok(None)
+}
+
+/// One open class with λ = 0.
+fn nobody(model: &Model) -> Result<Option<StationSolution>, StationError> {
+    let station = &model.stations[0];
+    match station.demand_at(0) {
+        Some(demand) if demand.service.mean() > 0.0 && station.rate_multipliers.is_empty() => {
+            unvisited(station, &model.classes[0].workload, &demand.service).map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution>, SolveError> {

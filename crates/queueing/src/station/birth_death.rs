@@ -75,7 +75,13 @@ pub(super) fn solved(process: &BirthDeath<'_>) -> Result<(Vec<f64>, f64), Statio
     for p in &mut states {
         *p /= sum;
     }
-    let ln_p0 = if states[0] > 1e-290 { states[0].ln() } else { -top - sum.ln() };
+    let ln_p0 = if states[0] > 0.5 {
+        (-sorted_sum(&states[1..])).ln_1p()
+    } else if states[0] > 1e-290 {
+        states[0].ln()
+    } else {
+        -top - sum.ln()
+    };
     Ok((states, ln_p0))
 }
 
@@ -182,7 +188,8 @@ impl Station {
             response_time: response,
             waiting_time: waiting,
             busy_period: (p0 > 0.0).then(|| BusyPeriod {
-                duration: Moments::mean_only((1.0 - p0) / (p0 * births(0))),
+                // Not 1 − p0, of which light load leaves nothing.
+                duration: Moments::mean_only(sorted_sum(&states[1..]) / (p0 * births(0))),
                 served: Moments::mean_only(accepted / (p0 * births(0))),
             }),
             states: Some(StateLaw::new(states.to_vec(), 0.0)),

@@ -46,11 +46,13 @@ pub fn mg1k(
                    others",
     })?;
     let loss = states[states.len() - 1];
-    let accepted = lambda * (1.0 - loss);
     let p0 = states[0];
+    let waits: f64 = states[1..states.len() - 1].iter().sum();
+    // Busy time by its parts: 1 − P(0) and 1 − loss lose what matters at light and at heavy load.
+    let busy = waits + loss;
+    let accepted = busy / mean;
     let (number, number_waiting) = number_moments(&states, 1);
     let response = number.mean / accepted;
-    let waits: f64 = states[1..states.len() - 1].iter().sum();
     Ok(StationSolution {
         notation: format!("M/{}/1/{capacity}", service.letter()),
         method: "M/G/1/B [Tijms03 §9.2.2]",
@@ -58,18 +60,18 @@ pub fn mg1k(
         arrival_rate: lambda,
         throughput: accepted,
         offered_load: a,
-        utilization: accepted * mean,
+        utilization: busy,
         p0: Some(p0),
-        ln_p0: Some(p0.ln()),
-        p_queueing: Some(waits / (1.0 - loss)),
+        ln_p0: (p0 > 0.0).then(|| p0.ln()),
+        p_queueing: Some(waits * lambda / accepted),
         loss_probability: loss,
         number,
         number_waiting,
         response_time: Moments::mean_only(response),
         waiting_time: Moments::mean_only(number_waiting.mean / accepted),
-        busy_period: Some(BusyPeriod {
-            duration: Moments::mean_only((1.0 - p0) / (p0 * lambda)),
-            served: Moments::mean_only((1.0 - loss) / p0),
+        busy_period: (p0 > 0.0).then(|| BusyPeriod {
+            duration: Moments::mean_only(busy / (p0 * lambda)),
+            served: Moments::mean_only(accepted / (p0 * lambda)),
         }),
         states: Some(StateLaw::new(states, 0.0)),
         response_law: None,
@@ -98,7 +100,12 @@ fn states(lambda: f64, service: &Distribution, capacity: u64) -> Option<Vec<f64>
     }
     let arrivals = arrivals_in_service(lambda, service, MOST_EMBEDDED)?;
     if arrivals[0] < 1e-290 {
-        return None;
+        // A service without an arrival is all but impossible: every departure leaves B − 1 behind.
+        let norm = if last == 1 { 1.0 + rho } else { rho };
+        let mut states = vec![0.0; last - 1];
+        states.push(1.0 / norm);
+        states.push((norm - 1.0) / norm);
+        return Some(states);
     }
     // P(more than n arrivals); above the table nothing is left but rounding.
     let mut above = vec![0.0; MOST_EMBEDDED];
@@ -137,6 +144,21 @@ mod tests {
         for rho in [0.3, 0.9995, 2.0] {
             let s = mg1k(rho, &Distribution::deterministic(1.0).unwrap(), 1).unwrap();
             assert!((s.loss_probability - rho / (1.0 + rho)).abs() < 1e-12, "{rho}");
+            assert!(s.little_error() < 1e-9);
+        }
+    }
+
+    /// So much load that the chance of a service without an arrival, e^(−ρ), is no number any more: one
+    /// is in service, and every other place is taken but for the time of one departure. Refused until
+    /// then, as if the distribution were one that has no formula.
+    #[test]
+    fn a_load_of_thousands_is_answered() {
+        for (rho, capacity) in [(1_000.0, 5), (5_000.0, 1), (20_000.0, 4_000)] {
+            let s = mg1k(rho, &Distribution::deterministic(1.0).unwrap(), capacity).unwrap();
+            let loss = if capacity == 1 { rho / (1.0 + rho) } else { 1.0 - 1.0 / rho };
+            assert!((s.loss_probability / loss - 1.0).abs() < 1e-15, "{rho}: {s:?}");
+            let busy = if capacity == 1 { rho / (1.0 + rho) } else { 1.0 };
+            assert!((s.utilization / busy - 1.0).abs() < 1e-12, "{rho}: {}", s.utilization);
             assert!(s.little_error() < 1e-9);
         }
     }

@@ -6,8 +6,8 @@ use nalgebra::{DMatrix, DVector};
 use super::law::{StateLaw, TimeLaw};
 use super::transform::{residual_gap, residual_of_constant, service_transform};
 use super::{
-    Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, positive, servers_of,
-    stable,
+    Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, ln_idle, positive,
+    servers_of, stable,
 };
 use crate::Distribution;
 use crate::model::Batch;
@@ -52,14 +52,14 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
         offered_load: rho,
         utilization: rho,
         p0: Some(idle),
-        ln_p0: Some(idle.ln()),
+        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(rho),
         loss_probability: 0.0,
         number: Moments { mean: number, variance: var_number },
         number_waiting: Moments { mean: queue, variance: var_queue },
         response_time: Moments { mean: mean + wait, variance: var_response },
         waiting_time: Moments { mean: wait, variance: var_wait },
-        busy_period: Some(busy_period(lambda, mean, second, idle)),
+        busy_period: Some(busy_period(lambda, service, second, idle)),
         states: embedded_states(lambda, service),
         response_law,
         waiting_law,
@@ -96,12 +96,16 @@ fn idle_share(lambda: f64, mean: f64) -> f64 {
     (-lambda).mul_add(mean, 1.0)
 }
 
-fn busy_period(lambda: f64, mean: f64, second: f64, idle: f64) -> BusyPeriod {
+/// The variance of the duration is E[S²]/(1−ρ)³ − E[S]²/(1−ρ)², without the difference: for a constant
+/// service at light load it is all that is left of two equal numbers.
+fn busy_period(lambda: f64, service: &Distribution, second: f64, idle: f64) -> BusyPeriod {
+    let mean = service.mean();
     let rho = lambda * mean;
     let duration = mean / idle;
     let served = 1.0 / idle;
+    let spread = mean * mean * (service.scv() + rho);
     BusyPeriod {
-        duration: Moments::new(duration, second / idle.powi(3) - duration * duration),
+        duration: Moments::new(duration, spread / idle.powi(3)),
         served: Moments::new(served, (rho * idle + lambda * lambda * second) / idle.powi(3)),
     }
 }
@@ -140,6 +144,23 @@ fn laws(
         Some(TimeLaw::TwoMoments { weight: rho, mean: wait, variance: var_wait }),
         Some(TimeLaw::TwoMoments { weight: 1.0, mean: mean + wait, variance: var_response }),
     )
+}
+
+/// The time of a customer that finds nobody: its service.
+pub(super) fn service_law(service: &Distribution) -> Option<TimeLaw> {
+    let mean = service.mean();
+    if service.is_exponential() {
+        return Some(TimeLaw::Exponential { weight: 1.0, rate: 1.0 / mean });
+    }
+    if matches!(service, Distribution::Deterministic { .. }) {
+        return Some(deterministic_law(0.0, mean, 1, &StateLaw::with_tail(vec![1.0], 1.0), true));
+    }
+    if service_transform(service, Complex::new(1.0, 0.0)).is_some() {
+        let service = service.clone();
+        return Some(TimeLaw::PollaczekKhinchine { arrival_rate: 0.0, service, and_service: true });
+    }
+    let variance = Some(service.variance()).filter(|variance| variance.is_finite())?;
+    Some(TimeLaw::TwoMoments { weight: 1.0, mean, variance })
 }
 
 fn deterministic_law(
@@ -440,14 +461,14 @@ pub fn mg1_ps(arrival_rate: f64, service: &Distribution) -> Result<StationSoluti
         offered_load: rho,
         utilization: rho,
         p0: Some(idle),
-        ln_p0: Some(idle.ln()),
+        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(rho),
         loss_probability: 0.0,
         number: Moments::new(rho / idle, rho / (idle * idle)),
         number_waiting: Moments::mean_only(rho * rho / idle),
         response_time: Moments { mean: response, variance: var_response },
         waiting_time: Moments::mean_only(wait),
-        busy_period: Some(busy_period(lambda, mean, second, idle)),
+        busy_period: Some(busy_period(lambda, service, second, idle)),
         states: Some(StateLaw::with_tail(vec![idle], idle)),
         response_law: None,
         waiting_law: None,
@@ -517,7 +538,7 @@ pub fn gm1(
         offered_load: rho,
         utilization: rho,
         p0: Some(idle),
-        ln_p0: Some(idle.ln()),
+        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(sigma),
         loss_probability: 0.0,
         number: Moments::new(rho / delta, rho * (sigma + idle) / (delta * delta)),
@@ -602,8 +623,9 @@ pub fn batch_mm1(
     let y2 = (2.0 * third + 3.0 * second + size) / (6.0 * size);
     let number = rho / idle * y1;
     let var_number = rho / idle * (y2 - y1 * y1) + rho / (idle * idle) * y1 * y1;
-    let response = number / lambda;
-    let wait = response - 1.0 / mu;
+    let response = y1 / (mu * idle);
+    // Behind half of the own batch, and behind who is there.
+    let wait = ((second - size) / (2.0 * size) + rho) / (mu * idle);
     Ok(StationSolution {
         notation: "M^[x]/M/1".to_owned(),
         method: "M^[x]/M/1 [Jain91 table 31.6]",
@@ -613,11 +635,11 @@ pub fn batch_mm1(
         offered_load: rho,
         utilization: rho,
         p0: Some(idle),
-        ln_p0: Some(idle.ln()),
+        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: None,
         loss_probability: 0.0,
         number: Moments::new(number, var_number),
-        number_waiting: Moments::mean_only(number - rho),
+        number_waiting: Moments::mean_only(lambda * wait),
         response_time: Moments::mean_only(response),
         waiting_time: Moments::mean_only(wait),
         busy_period: Some(BusyPeriod {

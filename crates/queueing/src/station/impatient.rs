@@ -68,7 +68,8 @@ struct Rates {
     theta: f64,
 }
 
-fn joins(balking: &Balking, n: u64) -> f64 {
+/// Probability that who finds n customers joins.
+pub(super) fn joins(balking: &Balking, n: u64) -> f64 {
     match balking {
         Balking::Never => 1.0,
         Balking::Reciprocal => 1.0 / (exact_f64(n) + 1.0),
@@ -103,6 +104,12 @@ impl Rates {
             .zip(0_u64..)
             .map(|(p, n)| if capacity == Some(n) { 0.0 } else { p * births(n) })
             .sum();
+        // Who does not come in, as a sum: λ less the accepted is a difference of nearly equal numbers.
+        let refused: f64 = states
+            .iter()
+            .zip(0_u64..)
+            .map(|(p, n)| if capacity == Some(n) { *p } else { p * (1.0 - joins(balking, n)) })
+            .sum();
         let abandoning = self.theta * number_waiting.mean;
         let throughput = accepted - abandoning;
         let waiting = number_waiting.mean / accepted;
@@ -127,7 +134,7 @@ impl Rates {
             p0: Some(states[0]),
             ln_p0: Some(ln_p0),
             p_queueing: Some(queueing),
-            loss_probability: 1.0 - throughput / lambda,
+            loss_probability: refused + abandoning / lambda,
             number,
             number_waiting,
             response_time: Moments::mean_only(response),
@@ -138,7 +145,7 @@ impl Rates {
             waiting_law: None,
             more: vec![
                 ("accepted_rate_per_s", accepted),
-                ("balking_probability", 1.0 - accepted / lambda),
+                ("balking_probability", refused),
                 ("abandonment_probability", abandoning / accepted),
                 ("abandonment_rate_per_s", abandoning),
             ],

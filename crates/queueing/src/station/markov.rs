@@ -6,7 +6,7 @@ use super::birth_death::{BirthDeath, Station, solved};
 use super::law::{StateLaw, TimeLaw};
 use super::{
     Accuracy, BusyPeriod, MOST_LISTED, MOST_STATES, Moments, StationError, StationSolution,
-    at_most, notation, positive, servers_of, stable,
+    at_most, ln_idle, notation, positive, servers_of, stable,
 };
 use crate::numeric::ln_factorial;
 
@@ -53,7 +53,7 @@ pub fn mmm(
     let slack = m * mu - lambda;
     let idle = slack / (m * mu);
     let c = if servers == 1 { rho } else { erlang_c(a, servers)? };
-    let ln_p0 = if servers == 1 { idle.ln() } else { -ln_state_sum(a, servers, idle) };
+    let ln_p0 = if servers == 1 { ln_idle(rho, idle) } else { -ln_state_sum(a, servers, idle) };
     let wait = c / slack;
     let var_wait = c * (2.0 - c) / (slack * slack);
     let waiting = rho * c / idle;
@@ -112,26 +112,27 @@ fn mmm_busy_period(lambda: f64, mu: f64, servers: u64, ln_p0: f64) -> BusyPeriod
     }
 }
 
-/// ln(Σ_{n<m} aⁿ/n! + aᵐ/m!/(1−ρ)), summed around its largest term.
+/// ln(Σ_{n<m} aⁿ/n! + aᵐ/m!/(1−ρ)), summed around its largest term, which is left out of the sum:
+/// at light load that term is 1, and the rest is all that the busy period hangs on.
 fn ln_state_sum(a: f64, servers: u64, idle: f64) -> f64 {
     let mode = kendall_units::whole_u64(a).min(servers);
     let last = |n: u64| if n == servers { 1.0 / idle } else { 1.0 };
-    let mut sum = last(mode);
+    let mut rest = last(mode) - 1.0;
     let mut term = 1.0;
     let mut n = mode;
     while n > 0 && term > 1e-19 {
         term *= exact_f64(n) / a;
         n -= 1;
-        sum += term;
+        rest += term;
     }
     term = 1.0;
     n = mode;
-    while n < servers && (term > 1e-19 || term / idle > 1e-19 * sum) {
+    while n < servers && (term > 1e-19 * rest || term / idle > 1e-19 * rest) {
         n += 1;
         term *= a / exact_f64(n);
-        sum += term * last(n);
+        rest += term * last(n);
     }
-    exact_f64(mode) * a.ln() - ln_factorial(mode) + sum.ln()
+    exact_f64(mode) * a.ln() - ln_factorial(mode) + rest.ln_1p()
 }
 
 /// P(0..=m) from the mode outward, with the last one from Erlang C, which is the most exact.

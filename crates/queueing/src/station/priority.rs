@@ -79,9 +79,10 @@ pub fn mg1_priority(
                 (wait, wait + mean)
             }
             Scheduling::PreemptiveResume => {
-                let wait = residual_above / ((1.0 - above) * (1.0 - upto));
-                let response = wait + mean / (1.0 - above);
-                (response - mean, response)
+                let before = residual_above / ((1.0 - above) * (1.0 - upto));
+                // Stretched by 1/(1 − σ), less the service itself: σ/(1 − σ), which does not cancel.
+                let interrupted = mean * above / (1.0 - above);
+                (before + interrupted, before + mean / (1.0 - above))
             }
         };
         results.push(PriorityResult {
