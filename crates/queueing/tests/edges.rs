@@ -7,8 +7,8 @@
 use kendall_queueing::Distribution;
 use kendall_queueing::model::Balking;
 use kendall_queueing::station::{
-    PriorityClass, Scheduling, finite_population, gm1, mdm, mg1, mg1_priority, mg1k, mmm,
-    mmm_balking, mmm_impatient, mmmk,
+    PriorityClass, Scheduling, StationSolution, finite_population, gm1, mdm, mg1, mg1_priority,
+    mg1k, mmm, mmm_balking, mmm_impatient, mmmk,
 };
 
 #[track_caller]
@@ -416,4 +416,46 @@ fn the_loss_of_impatient_customers_is_not_a_difference_of_rates() {
     let table = Balking::Table([vec![1.0; 11], vec![0.0]].concat());
     let loss = mmm_balking(lambda, 1.0, 10, &table, None).unwrap().loss_probability;
     near(loss, mmmk(lambda, 1.0, 10, 11).unwrap().loss_probability, 1e-12);
+}
+
+/// Crommelin's series in its form that only adds: W = D·Σᵢ Σₖ P(Poisson(i·a) = i·m + k)·(k + 1)/(i·m + k + 1).
+/// What was left of a system of equations was 10⁻⁶ of it, or 10³⁰ times too much.
+#[test]
+fn waits_of_mdm_hold_at_light_load() {
+    for (servers, a) in [(2_u32, 1e-3), (3, 0.083), (5, 0.26), (20, 0.0725), (5, 3.5), (30, 12.0)] {
+        let mut wait = 0.0;
+        for i in 1..200_u32 {
+            let (mean, from) = (f64::from(i) * a, i * servers);
+            let ln_factorial: f64 = (1..=from).map(|n| f64::from(n).ln()).sum();
+            let mut p = (f64::from(from) * mean.ln() - mean - ln_factorial).exp();
+            for k in 0..400_u32 {
+                let n = f64::from(from + k);
+                wait += p * f64::from(k + 1) / (n + 1.0);
+                p *= mean / (n + 1.0);
+            }
+        }
+        let solved = mdm(a, 1.0, u64::from(servers)).unwrap();
+        // ln n! of up to 6,000 terms: 1e-12; the rest of the series, e^(−200·0.05·…), is less.
+        near(solved.waiting_time.mean, wait, 1e-10);
+        assert!(solved.little_error() < 1e-9);
+    }
+}
+
+/// No probability or rate is below 0, and what is nothing is 0, not −0.
+#[test]
+fn nothing_is_less_than_nothing() {
+    let waits = |solved: StationSolution| {
+        let p = solved.p_queueing.unwrap();
+        assert!(p.is_sign_positive() && solved.loss_probability >= 0.0, "{solved:?}");
+        p
+    };
+    // Fewer customers than servers, no place to wait, and impatient ones that hardly ever wait.
+    assert!(waits(finite_population(1.0, 1.0, 3, 2, None).unwrap()) < f64::MIN_POSITIVE);
+    assert!(waits(mmmk(1.0, 1.0, 3, 3).unwrap()) < f64::MIN_POSITIVE);
+    let one = mg1k(1.0, &Distribution::deterministic(1.0).unwrap(), 1).unwrap();
+    assert!(waits(one) < f64::MIN_POSITIVE);
+    // Poisson again, as service and patience have one rate: P(n ≥ 30) is its first term nearly.
+    let lambda = 1e-3_f64;
+    let term = (1..=30).fold((-lambda).exp(), |p, n| p * lambda / f64::from(n));
+    near(waits(mmm_impatient(lambda, 1.0, 30, 1.0, None).unwrap()), term, 1e-4);
 }

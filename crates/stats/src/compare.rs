@@ -85,6 +85,13 @@ pub enum Method {
 /// runs than it gains with disturbed ones (`tests/comparisons.rs`).
 const RANKS_FROM: (usize, usize) = (5, 7);
 
+/// The confidence that ranks achieve where a single comparison of so many runs a side (or pairs) goes by
+/// them; `None` where it goes by Student's t.
+pub(crate) fn confidence_by_ranks(runs: usize, paired: bool, confidence: f64) -> Option<f64> {
+    let enough = if paired { RANKS_FROM.1 } else { RANKS_FROM.0 };
+    (runs >= enough).then(|| rank::achieved(runs, (!paired).then_some(runs), confidence))?
+}
+
 /// What a comparison comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -568,7 +568,7 @@ fn describe(s: &StationSolution, servers: Option<u64>, unit: Unit) -> Answer {
     a.number("p_loss", s.loss_probability, "1");
     a.number("throughput", unit.rate(s.throughput), &per);
     a.number("effective_arrival_rate", unit.rate(s.accepted_rate()), &per);
-    a.number("loss_rate", unit.rate(s.arrival_rate - s.throughput), &per);
+    a.number("loss_rate", unit.rate(s.arrival_rate * s.loss_probability), &per);
     for (name, moments) in [("jobs", s.number), ("queue", s.number_waiting)] {
         a.number(&format!("mean_{name}"), moments.mean, "jobs");
         a.maybe(&format!("var_{name}"), moments.variance, "jobs^2");

@@ -5,8 +5,8 @@ use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
-    batch_mm1, finite_population, ggm, mdm, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity,
-    mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
+    batch_mm1, finite_population, ggm, mdm, mg1, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k,
+    mm_infinity, mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -128,7 +128,7 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
         order(&mut solved, station.discipline);
         return Ok(Some(solved));
     }
-    queue(station, interarrival, service, formula)
+    queue(station, (lambda, interarrival), service, formula)
         .map_err(failed)?
         .map_or_else(|| needs("this discipline with these distributions"), |s| Ok(Some(s)))
 }
@@ -160,15 +160,16 @@ fn impatient(
     }
 }
 
-/// An endless queue without batches or impatience.
+/// An endless queue without batches or impatience. λ is that of the model: 1 over the mean gap is
+/// rounded twice, which near saturation is more than the last figure.
 fn queue(
     station: &Station,
-    interarrival: &Distribution,
+    (lambda, interarrival): (f64, &Distribution),
     service: &Distribution,
     formula: GgmFormula,
 ) -> Result<Option<StationSolution>, StationError> {
     let poisson = interarrival.is_exponential();
-    let (m, lambda) = (station.servers, 1.0 / interarrival.mean());
+    let m = station.servers;
     match station.discipline {
         Discipline::Ps | Discipline::LcfsPr if !poisson => Ok(None),
         Discipline::Ps if m == 1 => mg1_ps(lambda, service).map(Some),
@@ -185,6 +186,10 @@ fn queue(
             let best = formula == GgmFormula::Best;
             let exact = if best && poisson && deterministic && m > 1 && m <= 200 {
                 mdm(lambda, service.mean(), m).ok()
+            } else if best && poisson && service.is_exponential() {
+                Some(mmm(lambda, 1.0 / service.mean(), m)?)
+            } else if best && poisson && m == 1 {
+                Some(mg1(lambda, service)?)
             } else {
                 None
             };

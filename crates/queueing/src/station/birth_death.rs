@@ -64,8 +64,9 @@ pub(super) fn solved(process: &BirthDeath<'_>) -> Result<(Vec<f64>, f64), Statio
         top = top.max(next);
         logs.push(next);
         n += 1;
-        // 1e-20 of the largest, and falling by half at every step or faster: the rest is nothing.
-        if process.last.is_none() && next < top - 46.0 && birth < 0.98 * death {
+        // 1e-304 of the largest, and falling: the rest is no number. What is nothing beside the sum may
+        // be all that waits.
+        if process.last.is_none() && next < top - 700.0 && birth < 0.98 * death {
             break;
         }
     }
@@ -180,7 +181,12 @@ impl Station {
             p0: Some(p0),
             ln_p0: Some(ln_p0),
             p_queueing: Some(
-                found.iter().zip(0_u64..).filter(|(_, n)| *n >= self.servers).map(|(p, _)| p).sum(),
+                found
+                    .iter()
+                    .zip(0_u64..)
+                    .filter(|(_, n)| *n >= self.servers)
+                    // From 0: the sum of nothing is −0.
+                    .fold(0.0, |sum, (p, _)| sum + p),
             ),
             loss_probability: if offered > 0.0 { lost / offered } else { 0.0 },
             number,

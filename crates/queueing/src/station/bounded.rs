@@ -47,7 +47,8 @@ pub fn mg1k(
     })?;
     let loss = states[states.len() - 1];
     let p0 = states[0];
-    let waits: f64 = states[1..states.len() - 1].iter().sum();
+    // From 0: the sum of nothing is −0.
+    let waits = states[1..states.len() - 1].iter().fold(0.0, |sum, p| sum + p);
     // Busy time by its parts: 1 − P(0) and 1 − loss lose what matters at light and at heavy load.
     let busy = waits + loss;
     let accepted = busy / mean;

@@ -111,17 +111,18 @@ impl Rates {
             .map(|(p, n)| if capacity == Some(n) { *p } else { p * (1.0 - joins(balking, n)) })
             .sum();
         let abandoning = self.theta * number_waiting.mean;
-        let throughput = accepted - abandoning;
-        let waiting = number_waiting.mean / accepted;
-        let response = number.mean / accepted;
         let busy: f64 =
             states.iter().zip(0_u64..).map(|(p, n)| p * exact_f64(n.min(servers))).sum();
+        let throughput = mu * busy;
+        let waiting = number_waiting.mean / accepted;
+        let response = number.mean / accepted;
         let queueing: f64 = states
             .iter()
             .zip(0_u64..)
             .filter(|(_, n)| *n >= servers && capacity != Some(*n))
             .map(|(p, n)| p * births(n))
-            .sum::<f64>()
+            // The sum of nothing is −0.
+            .fold(0.0, |sum, p| sum + p)
             / accepted;
         Ok(StationSolution {
             notation: String::new(),

@@ -110,6 +110,16 @@ fn cumulated(ways: &[f64]) -> Vec<f64> {
         .collect()
 }
 
+/// The confidence that an interval by ranks achieves with n and m runs, or with n pairs; `None` where even
+/// the widest achieves too little. Beyond [`MOST_EXACT`] runs it is what was asked for, nearly.
+pub(super) fn achieved(n: usize, m: Option<usize>, confidence: f64) -> Option<f64> {
+    if n.max(m.unwrap_or(0)) > MOST_EXACT {
+        return Some(confidence);
+    }
+    let null = m.map_or_else(|| Null::signed_rank(n), |m| Null::rank_sum(n, m));
+    null.outside(confidence).map(|(_, achieved)| achieved)
+}
+
 /// The smallest p-value that this many runs can give.
 pub(super) fn least_p_value(n: usize, m: Option<usize>) -> f64 {
     match m {

@@ -43,6 +43,11 @@ pub(super) struct Power {
     format: Format,
 }
 
+/// What the power of a comparison assumes.
+const UNDISTURBED: &str = "By the test of `kendall compare`, for runs of which none is disturbed. Where one in \
+                           ten is a third slower, 10 + 10 runs have 62 % in place of 85 %, 10 pairs 37 % in \
+                           place of 82 %";
+
 #[derive(Debug, Serialize)]
 struct Answer {
     /// Repetitions of every configuration (runs a side of two systems) that are needed.
@@ -119,9 +124,9 @@ impl Power {
         counts.extend(repetitions);
         counts.sort_unstable();
         counts.dedup();
-        let smallest = |repetitions: u64| {
-            let cells = self.cells.unwrap_or(2);
-            2.0 * self.two_level(cells).smallest_effect(repetitions, self.power)
+        let smallest = |repetitions: u64| match self.cells {
+            Some(cells) => 2.0 * self.two_level(cells).smallest_effect(repetitions, self.power),
+            None => self.systems().smallest_change(repetitions, self.power),
         };
         Answer {
             repetitions: needed,
@@ -182,6 +187,9 @@ impl Power {
                 percent(self.effect)
             );
             note(&mut text, &words);
+        }
+        if self.cells.is_none() {
+            note(&mut text, UNDISTURBED);
         }
         let header = ["repetitions", "power"].map(str::to_owned);
         let rows = answer.table.iter().map(|(n, power)| vec![n.to_string(), percent(*power)]);
