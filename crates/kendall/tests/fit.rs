@@ -50,6 +50,16 @@ fn usl_prints_what_was_published_and_draws_it() {
     assert!(answer["alpha"]["standard_error"].as_f64().is_some());
 }
 
+/// α is 1, and β is 0 or rounding of it: neither a fall nor growth.
+#[test]
+fn a_constant_throughput_neither_falls_nor_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let flat = file(folder.path(), "flat.csv", "load,throughput\n1,1\n2,1\n3,1\n4,1\n");
+    let output = fit(&["usl"], &flat);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("throughput does not rise beyond N 1"), "{text}");
+}
+
 #[test]
 fn refusals_name_file_line_and_column() {
     let folder = tempfile::tempdir().unwrap();

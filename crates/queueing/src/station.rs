@@ -157,7 +157,7 @@ pub enum StationError {
         most_arrivals: f64,
     },
     /// A number makes no sense.
-    #[error("{name} is {value}; it must be {expected}")]
+    #[error("{name} is {}; it must be {expected}", shown(*value))]
     Number {
         /// Which number.
         name: &'static str,
@@ -181,6 +181,16 @@ pub enum StationError {
     /// The parameters of a distribution make no sense.
     #[error(transparent)]
     Distribution(#[from] crate::DistributionError),
+}
+
+/// Without hundreds of zeros.
+fn shown(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !size.is_finite() || (1e-6..1e16).contains(&size) {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
 }
 
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64, StationError> {

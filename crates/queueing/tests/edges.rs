@@ -7,8 +7,8 @@
 use kendall_queueing::Distribution;
 use kendall_queueing::model::Balking;
 use kendall_queueing::station::{
-    PriorityClass, Scheduling, StationSolution, finite_population, gm1, mdm, mg1, mg1_priority,
-    mg1k, mmm, mmm_balking, mmm_impatient, mmmk,
+    GgmFormula, PriorityClass, Scheduling, StationSolution, finite_population, ggm, gm1, mdm, mg1,
+    mg1_priority, mg1k, mmm, mmm_balking, mmm_impatient, mmmk,
 };
 
 #[track_caller]
@@ -458,4 +458,18 @@ fn nothing_is_less_than_nothing() {
     let lambda = 1e-3_f64;
     let term = (1..=30).fold((-lambda).exp(), |p, n| p * lambda / f64::from(n));
     near(waits(mmm_impatient(lambda, 1.0, 30, 1.0, None).unwrap()), term, 1e-4);
+}
+
+/// D/D/m has no wait; the answer had the probability of waiting of M/M/m beside a wait of 0. And a
+/// refusal of a number far out does not print its zeros.
+#[test]
+fn constant_gaps_and_services_wait_for_nobody() {
+    let constant = |value| Distribution::deterministic(value).unwrap();
+    for formula in [GgmFormula::Best, GgmFormula::AllenCunneen, GgmFormula::Whitt] {
+        let solved = ggm(&constant(1.0), &constant(1.5), 2, formula).unwrap();
+        assert!(solved.waiting_time.mean.abs() < 1e-300, "{solved:?}");
+        assert!(solved.p_queueing.unwrap().abs() < 1e-300, "{solved:?}");
+    }
+    let refused = mmm(1e300, 1e-300, 1).unwrap_err().to_string();
+    assert!(refused.starts_with("arrival rate is 1e300;"), "{refused}");
 }

@@ -206,7 +206,8 @@ impl Input {
             utilization: a / m,
             p0: None,
             ln_p0: None,
-            p_queueing: Some(self.queueing),
+            // Where neither gaps nor services vary nobody waits, whatever Erlang C says.
+            p_queueing: Some(if wait > 0.0 { self.queueing } else { 0.0 }),
             loss_probability: 0.0,
             number: Moments::mean_only(a + self.lambda * wait),
             number_waiting: Moments::mean_only(self.lambda * wait),

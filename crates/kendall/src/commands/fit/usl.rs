@@ -224,8 +224,8 @@ fn peak(fit: &UslFit) -> String {
         (Some(throughput), Some(load)) => {
             format!("peak    X {} at N {}", figures(throughput, 5), figures(load, 5))
         }
-        _ if fit.beta.value > 0.0 => {
-            "peak    none: throughput falls from N 1 on, so more never helps".to_owned()
+        _ if fit.beta.value > 0.0 || fit.alpha.value >= 1.0 => {
+            "peak    none: throughput does not rise beyond N 1, so more never helps".to_owned()
         }
         _ => "peak    X keeps growing (β is 0)".to_owned(),
     }
