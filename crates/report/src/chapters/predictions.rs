@@ -214,14 +214,8 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
     }
     for place in &twin.left_out {
         let facts = &calibration.runs[fitted.runs[*place]];
-        section.note(
-            Level::Doubt,
-            format!(
-                "Run {} was left out: other processes used {} of a core.",
-                facts.run.position + 1,
-                number::significant(facts.foreign_cores, 2)
-            ),
-        );
+        let why = facts.disturbed(calibration.most_foreign_cores).unwrap_or_default();
+        section.note(Level::Doubt, format!("Run {} was left out: {why}.", facts.run.position + 1));
     }
     section.list(fitted.assumptions.clone());
     let runs = fitted.runs.iter().map(|place| &calibration.runs[*place]);

@@ -17,6 +17,9 @@ use crate::commands::run::{exit_of, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
 use crate::output;
 
+/// Times that a verification is measured at most, until no other process disturbs it.
+const TRIES: u32 = 3;
+
 /// What a verification found.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Verdict {
@@ -93,24 +96,9 @@ impl Verification<'_> {
         let fitted = self.asker.twin(&question)?;
         let before = fitted.answer(&question, None)?;
         let nearest = self.asker.nearest(&fitted, &question);
-        let ids = self.measure(values, &nearest.run)?;
-        let results = Results::open(self.folder)?;
-        let facts = |id: RunId| -> anyhow::Result<RunFacts> {
-            let run = results.run(id)?;
-            if run.status != Status::Done {
-                let unusable =
-                    format!("the verification run is not usable: {}", run.reasons.join("; "));
-                return Err(exit_with(Exit::RunRejected, unusable));
-            }
-            Ok(RunFacts::of(&results.measured(id)?))
-        };
-        let (asked, again) = match ids.as_slice() {
-            [asked, again] => (facts(*asked)?, facts(*again)?),
-            _ => return Err(exit_with(Exit::Failure, "interrupted; nothing was verified")),
-        };
+        let [asked, again] = self.undisturbed(values, &nearest.run)?;
         let verdict =
             self.verdict(values, &question, &fitted, (&before, &asked, &again), nearest)?;
-        drop(results);
         let mut results = Results::open(self.folder)?;
         results.store_prediction(&StoredPrediction {
             made_unix_ns: asked.run.started_unix_ns,
@@ -121,6 +109,44 @@ impl Verification<'_> {
             verdict: Some(serde_json::to_value(&verdict)?),
         })?;
         Ok(verdict)
+    }
+
+    /// The asked configuration and the one beside it, measured again while other processes disturb one of them. What
+    /// was disturbed stays stored, and predictions leave it out.
+    fn undisturbed(
+        &self,
+        values: &[(String, String)],
+        near: &Run,
+    ) -> anyhow::Result<[RunFacts; 2]> {
+        let mut tried = 1;
+        loop {
+            let both = self.facts(&self.measure(values, near)?)?;
+            let why = both.iter().find_map(|facts| facts.disturbed(self.most_foreign));
+            match why.filter(|_| tried < TRIES) {
+                Some(why) => {
+                    output::note(&format!("measured again: {why} (try {tried} of {TRIES})"));
+                }
+                None => return Ok(both),
+            }
+            tried += 1;
+        }
+    }
+
+    fn facts(&self, ids: &[RunId]) -> anyhow::Result<[RunFacts; 2]> {
+        let results = Results::open(self.folder)?;
+        let facts = |id: RunId| -> anyhow::Result<RunFacts> {
+            let run = results.run(id)?;
+            if run.status != Status::Done {
+                let unusable =
+                    format!("the verification run is not usable: {}", run.reasons.join("; "));
+                return Err(exit_with(Exit::RunRejected, unusable));
+            }
+            Ok(RunFacts::of(&results.measured(id)?))
+        };
+        match ids {
+            [asked, again] => Ok([facts(*asked)?, facts(*again)?]),
+            _ => Err(exit_with(Exit::Failure, "interrupted; nothing was verified")),
+        }
     }
 
     fn measure(&self, values: &[(String, String)], near: &Run) -> anyhow::Result<Vec<RunId>> {
