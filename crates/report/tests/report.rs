@@ -35,6 +35,8 @@ fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
         assert!(html.contains(&format!("id=\"{}\"", section.id)), "{}", section.id);
     }
     assert!(html.contains("Throughput against load"));
+    // Each backend's share at all 36 configurations, not only at the fastest.
+    assert!(html.contains("Requests to each backend, at every configuration"));
     // Full workers at the highest load of the first curve.
     let mut limits = html.split("so by the utilization law ").skip(1).peekable();
     assert!(limits.peek().is_some());
@@ -53,6 +55,35 @@ fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
     let csv = std::fs::read_to_string(folder.join("tables/configurations.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + 36);
     assert!(csv.starts_with("system.workers,workload.clients,repetitions,throughput_per_s"));
+}
+
+/// A run that the model leaves out is named with its own reason: stolen time is no other process.
+#[test]
+fn a_run_that_the_model_leaves_out_says_why() {
+    let (folder, _guard) = folder("stolen");
+    let stolen = |record: &mut RunRecord| {
+        if record.run.position == 1 {
+            for (second, sample) in (0_u64..).zip(&mut record.hosts) {
+                sample.cpu_steal_ns = second * 300_000_000;
+            }
+        }
+    };
+    let factors = vec![("workload.clients", vec![6.0, 54.0, 198.0])];
+    Synthetic { factors, repetitions: 2, change: stolen, ..Synthetic::writes() }.store(&folder);
+    let mut results = Results::open(&folder).unwrap();
+    let asked = kendall_store::StoredPrediction {
+        made_unix_ns: 1,
+        asked: vec![("workload.clients".to_owned(), "100".to_owned())],
+        answer: serde_json::json!({ "throughput_per_s": { "center": 1.0, "low": 0.5, "high": 2.0 } }),
+        run: None,
+        repeated: None,
+        verdict: None,
+    };
+    results.store_prediction(&asked).unwrap();
+    drop(results);
+    let (_, written) = kendall_report::write(&folder).unwrap();
+    let html = std::fs::read_to_string(written.html).unwrap();
+    assert!(html.contains("Run 2 was left out: 0.30 of a core was stolen from the machine."));
 }
 
 #[test]

@@ -9,6 +9,12 @@ use kendall_observations::{BackendLoad, Configuration, Observations};
 
 use super::load::{factor_columns, levels};
 
+/// Backends of which each is drawn.
+const MOST_BACKENDS: usize = 8;
+
+/// Configurations that are named on an axis.
+const MOST_NAMED: usize = 8;
+
 pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let fastest = data.fastest()?;
     if loads(fastest).is_empty() {
@@ -42,6 +48,9 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
         );
     }
     section.plot(plot(data, fastest));
+    if let Some(all) = everywhere(data) {
+        section.plot(all);
+    }
     section.table(table(data));
     Some(section)
 }
@@ -116,6 +125,48 @@ fn plot(data: &Observations, configuration: &Configuration) -> Plot {
         y: Axis::from_zero("share of requests (%)"),
         series: series.collect(),
     }
+}
+
+/// The share of each backend at every configuration; `None` where there is one configuration, or so many backends
+/// that none is seen.
+fn everywhere(data: &Observations) -> Option<Plot> {
+    let all: Vec<BTreeMap<usize, f64>> =
+        data.configurations.iter().map(|one| by_backend(&loads(one))).collect();
+    let backends = all.iter().filter_map(|of| of.keys().last()).max().map_or(0, |last| last + 1);
+    if all.len() < 2 || backends > MOST_BACKENDS {
+        return None;
+    }
+    let series = (0..backends).map(|backend| Series {
+        name: format!("backend {}", backend + 1),
+        mark: Mark::Points,
+        color: backend,
+        points: all
+            .iter()
+            .enumerate()
+            .filter_map(|(at, sums)| {
+                let total: f64 = sums.values().sum();
+                let share = sums.get(&backend).copied().unwrap_or(0.0) / total;
+                (total > 0.0).then(|| Point::new(kendall_units::exact_f64(at), 100.0 * share))
+            })
+            .collect(),
+    });
+    let named = all.len() <= MOST_NAMED;
+    let x = if named {
+        let names = data.configurations.iter().map(|one| data.name_of(one)).collect();
+        Axis::categories("configuration", names)
+    } else {
+        Axis::from_zero("configuration, in the order of the table")
+    };
+    Some(Plot {
+        id: "plot-backends-everywhere".to_owned(),
+        title: "Requests to each backend, at every configuration".to_owned(),
+        description:
+            "Share of all requests of a configuration; an even division lies on one level."
+                .to_owned(),
+        x,
+        y: Axis::from_zero("share of requests (%)"),
+        series: series.collect(),
+    })
 }
 
 fn table(data: &Observations) -> Table {

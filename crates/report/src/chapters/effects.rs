@@ -448,7 +448,7 @@ fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
             id: format!("plot-interaction-{}-{place}", response.key),
             title: format!("Interaction of {} and {}", found.along, found.lines),
             description: format!(
-                "Mean {}; parallel lines mean that the two do not interact.",
+                "Mean over the runs of the {}; parallel lines mean that the two do not interact.",
                 response.name
             ),
             x: Axis::categories(found.along.clone(), found.along_levels.clone()),
