@@ -10,7 +10,7 @@ use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
 use crate::mixes::ClassNetwork;
 use crate::network::Network;
-use crate::system::{Quantity, System};
+use crate::system::{Quantity, Queues, System};
 use crate::windows::{TierMeans, Window, Windows};
 
 /// Confidence of all intervals.
@@ -91,6 +91,9 @@ pub struct TierAnalysis {
     pub demand: Result<DemandFit, String>,
     /// Highest utilization of a window that is used.
     pub utilization_seen: f64,
+    /// Share of the requests of each server with a queue of its own, the largest first; `None` where nothing tells
+    /// them apart, and they are taken as alike.
+    pub shares: Option<Vec<f64>>,
     /// When it saturates.
     pub headroom: Option<Headroom>,
 }
@@ -176,9 +179,9 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     for index in 0..system.tiers.len() {
         tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
     }
-    let network = Network::fit(system, &tiers, &used);
     let places: Vec<(usize, &Window)> =
         windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none()).collect();
+    let network = Network::fit(system, observed, &tiers, &places);
     let class_network = network
         .as_ref()
         .ok()
@@ -252,14 +255,18 @@ fn tier(
     let m = exact_f64(servers);
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
     let demand = demand(system, used, index, m);
+    let shares = shares(system, observed, index, servers);
+    // The busiest server is full first.
+    let largest = shares.as_ref().and_then(|shares| shares.first().copied());
+    let even = largest.map_or(1.0, |largest| 1.0 / (m * largest));
     let headroom = demand.as_ref().ok().and_then(|fit| {
         let estimate = &fit.demands.first()?.estimate;
         let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
         // A demand whose interval reaches 0 says nothing about a capacity.
         let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
         let capacity = Estimate::with_interval(
-            (m - background) / estimate.center,
-            interval.map(|demand| (m - background) / demand),
+            even * (m - background) / estimate.center,
+            interval.map(|demand| even * (m - background) / demand),
         );
         let ratio = capacity.map(|rate| rate / rate_now_per_s);
         Some(Headroom { capacity_per_s: capacity, ratio })
@@ -269,8 +276,26 @@ fn tier(
         visits,
         demand,
         utilization_seen: busy.iter().copied().fold(0.0, f64::max) / m,
+        shares,
         headroom,
     })
+}
+
+/// How the requests of a tier divide over servers with a queue each, over all that was seen; `None` where there
+/// are not as many series as servers.
+fn shares(system: &System, observed: &Observed, index: usize, servers: u64) -> Option<Vec<f64>> {
+    if system.tiers[index].queues != Queues::Each {
+        return None;
+    }
+    let sum = |values: &[f64]| values.iter().filter(|value| value.is_finite()).sum::<f64>();
+    let mut all: Vec<f64> =
+        observed.tiers[index].parts(Quantity::Each).map(|(_, values)| sum(values)).collect();
+    let total: f64 = all.iter().sum();
+    if all.len() as u64 != servers || total <= 0.0 {
+        return None;
+    }
+    all.sort_by(|a, b| b.total_cmp(a));
+    Some(all.iter().map(|one| one / total).collect())
 }
 
 fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, AnalyzeError> {

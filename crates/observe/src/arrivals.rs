@@ -104,7 +104,7 @@ pub fn arrivals(system: &System, observed: &Observed, tier: usize) -> Option<Arr
 /// (a − 2b + c)²/(a + 4b + c) of a Poisson process is chi-squared with one degree of freedom, and I
 /// times that where the variance is I times the mean. A rate over a window of n scrapes is what
 /// lies between its first and its last sample, stretched: it counts n − 1 intervals.
-fn dispersion(system: &System, rates: &[f64]) -> Result<Vec<Dispersion>, String> {
+pub(crate) fn dispersion(system: &System, rates: &[f64]) -> Result<Vec<Dispersion>, String> {
     let apart = usize::try_from(system.window_s.div_ceil(system.step_s)).unwrap_or(1);
     let covered_s = exact_f64(system.window_s - system.scrape_s);
     if covered_s <= 0.0 {

@@ -53,6 +53,56 @@ pub(crate) fn mean_bounds(tier: &TierSeries, steps: std::ops::Range<usize>) -> O
     (below > 0.0).then(|| (least / below, most / below))
 }
 
+/// Bins over several parts of the time: lower bound, upper bound, how many.
+pub(crate) fn counts(
+    tier: &TierSeries,
+    parts: impl Iterator<Item = std::ops::Range<usize>> + Clone,
+) -> Vec<(f64, f64, f64)> {
+    let (mut below, mut bound_below) = (0.0, 0.0);
+    let mut found = Vec::with_capacity(tier.buckets.len());
+    for (bound, values) in &tier.buckets {
+        let steps = parts.clone().flat_map(|steps| values.get(steps).unwrap_or_default());
+        let up_to: f64 = steps.filter(|value| value.is_finite()).sum();
+        found.push((bound_below, *bound, (up_to - below).max(0.0)));
+        (below, bound_below) = (up_to.max(below), *bound);
+    }
+    found
+}
+
+/// Between which the mean of squares lies, where the mean is known: as even within the bins as the mean
+/// allows, and as uneven. `None` where a bin that holds some has no upper bound, or the mean is none that the
+/// bins allow.
+pub(crate) fn square_bounds(bins: &[(f64, f64, f64)], mean: f64) -> Option<(f64, f64)> {
+    let held: Vec<(f64, f64, f64)> = bins.iter().copied().filter(|bin| bin.2 > 0.0).collect();
+    let all: f64 = held.iter().map(|bin| bin.2).sum();
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        held.iter().map(|(low, high, count)| count * of(*low, *high)).sum()
+    };
+    let (least, most) = (sum(&|low, _| low), sum(&|_, high| high));
+    let total = mean * all;
+    if held.is_empty() || !most.is_finite() || total < least || total > most {
+        return None;
+    }
+    // As even as it can be: all within one bin alike, and as near to one value as their bins let them.
+    let (mut below, mut above) = (0.0, held.last()?.1);
+    for _ in 0..100 {
+        let value = f64::midpoint(below, above);
+        let reached = sum(&|low, high| value.clamp(low, high));
+        if reached < total { below = value } else { above = value }
+    }
+    let even = sum(&|low, high| above.clamp(low, high).powi(2));
+    // As uneven: all at the ends of their bins, the highest bins up first. A bin that holds the mean μ at its
+    // ends a and b has a mean of squares of (a + b)·μ − a·b.
+    let mut spare = total - least;
+    let mut uneven = 0.0;
+    for (low, high, count) in held.iter().rev() {
+        let taken = spare.min(count * (high - low));
+        spare -= taken;
+        uneven += (low + high) * (count * low + taken) - count * low * high;
+    }
+    Some((even / all, uneven / all))
+}
+
 /// Durations over time: a row a block of windows, a column a bin.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Heat {
@@ -166,6 +216,41 @@ mod tests {
         assert!((narrow.rows[0].iter().flatten().sum::<f64>() - 1.0).abs() < 1e-12);
         assert!((narrow.bounds.last().unwrap() - 1.0).abs() < 1e-12);
         assert!(heat(&TierSeries::default(), 2, 2, 1, 9).is_none());
+    }
+
+    /// By hand, and of exponential times: the mean of squares is twice the squared mean.
+    #[test]
+    fn the_spread_lies_between_what_bins_and_mean_allow() {
+        // One bin from 1 to 3 and a mean of 2: all at 2, or half at each end.
+        let (even, uneven) = square_bounds(&[(1.0, 3.0, 8.0)], 2.0).unwrap();
+        assert!((even - 4.0).abs() < 1e-9 && (uneven - 5.0).abs() < 1e-9, "{even} {uneven}");
+        // Two bins whose means the known mean decides alone.
+        let (even, uneven) = square_bounds(&[(0.0, 1.0, 5.0), (2.0, 4.0, 5.0)], 2.5).unwrap();
+        assert!((even - (1.0 + 16.0) / 2.0).abs() < 1e-9, "{even}");
+        assert!((uneven - (1.0 + 16.0) / 2.0).abs() < 1e-9, "{uneven}");
+        assert!(square_bounds(&[(0.0, 1.0, 5.0)], 1.5).is_none());
+        assert!(square_bounds(&[(0.0, f64::INFINITY, 5.0)], 1.5).is_none());
+        assert!(square_bounds(&[], 1.5).is_none());
+        let mut bins = Vec::new();
+        let (mut low, mut high) = (0.0, 0.01_f64);
+        while low < 40.0 {
+            bins.push((low, high, (-low).exp() - (-high).exp()));
+            (low, high) = (high, high * 1.5);
+        }
+        let (even, uneven) = square_bounds(&bins, 1.0).unwrap();
+        assert!(even < 2.0 && 2.0 < uneven, "{even} {uneven}");
+        // Ends of a bin of half its lower bound a: a²/16 around the middle, so a few hundredths here.
+        assert!(uneven - even < 0.2, "{even} {uneven}");
+    }
+
+    #[test]
+    fn counts_are_of_all_parts_of_the_time() {
+        let tier = TierSeries {
+            buckets: vec![(0.1, vec![1.0, 9.0, 2.0]), (0.2, vec![1.0, 9.0, f64::NAN])],
+            ..TierSeries::default()
+        };
+        let found = counts(&tier, [0..1, 2..3].into_iter());
+        assert_eq!(found, [(0.0, 0.1, 3.0), (0.1, 0.2, 0.0)]);
     }
 
     #[test]

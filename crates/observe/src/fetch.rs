@@ -21,14 +21,14 @@ pub struct TierSeries {
     pub series: BTreeMap<Quantity, Vec<f64>>,
     /// Cumulative bins of response times by their upper bound in seconds, smallest first.
     pub buckets: Vec<(f64, Vec<f64>)>,
-    /// Quantities with one series a class or stage, by the values of their labels.
+    /// Quantities with one series a class, stage or server, by the values of their labels.
     pub split: BTreeMap<Quantity, BTreeMap<String, Vec<f64>>>,
     /// Quantities whose query found nothing.
     pub empty: Vec<Quantity>,
 }
 
 impl TierSeries {
-    /// Series of a quantity that has one a class or stage; none where nothing is known.
+    /// Series of a quantity that has one a class, stage or server; none where nothing is known.
     pub fn parts(&self, quantity: Quantity) -> impl Iterator<Item = (&str, &[f64])> {
         let found = self.split.get(&quantity).into_iter().flatten();
         found.map(|(name, values)| (name.as_str(), values.as_slice()))
@@ -82,7 +82,11 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
     for tier in &system.tiers {
         let mut found = TierSeries::default();
         for (quantity, query) in &tier.queries {
-            let series = whole(source, query, &grid)?;
+            let series = match whole(source, query, &grid) {
+                // Recordings of before that query was made: servers are then taken as alike.
+                Err(SourceError::NotRecorded { .. }) if tier.is_derived(*quantity) => continue,
+                found => found?,
+            };
             if *quantity == Quantity::Buckets {
                 found.buckets = buckets(series);
                 continue;

@@ -11,9 +11,10 @@ use kendall_units::exact_f64;
 use crate::analysis::{TierAnalysis, rate};
 use crate::classes::{NOTABLE, present, regress_classes};
 use crate::fetch::Observed;
-use crate::network::{Fitted, Network, Score, own_busy, score_of};
+use crate::network::{Fitted, Network, Places, Score, own_busy, score_of};
 use crate::residence::Residence;
 use crate::system::{Quantity, System};
+use crate::variability::Variability;
 use crate::windows::Window;
 
 /// Classes whose sum differs from the throughput of the entry by more than this are not those of its
@@ -54,9 +55,6 @@ pub struct ClassNetwork {
     pub score_of_one_class: Option<Score>,
 }
 
-/// Windows that are used, with their place among all.
-type Places<'a> = [(usize, &'a Window)];
-
 impl ClassNetwork {
     /// Fits the classes of the entry; `None` where it has fewer than two.
     pub(crate) fn fit(
@@ -95,12 +93,15 @@ impl ClassNetwork {
             let service = |(place, window): (usize, &&Window)| {
                 let pairs = columns.iter().zip(&demands[index]);
                 let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
-                let here = window.tiers[index].throughput_per_s.or(rate(system, window))?;
-                (here > 0.0).then(|| busy / here)
+                // A window without the tier's own throughput says nothing about a visit there.
+                let here = window.tiers[index].throughput_per_s.filter(|rate| *rate > 0.0)?;
+                Some(busy / here)
             };
             let services: Vec<Option<f64>> = windows.iter().enumerate().map(service).collect();
-            let held = network.centers[index].held;
-            Residence::fit(system, &tiers[index], &windows, index, held, &services)
+            let center = &network.centers[index];
+            let factor = center.variability.as_ref().and_then(Variability::factor);
+            Residence::fit(system, &tiers[index], &windows, index, center.held, &services)
+                .or_measured(factor)
         };
         let residences = (0..tiers.len()).map(residence).collect();
         let recent = used.len() - used.len().div_ceil(10);

@@ -2,14 +2,19 @@
 //! rest.
 
 use kendall_queueing::model::{Class, Model, Pool, Station};
-use kendall_queueing::solver::{Solution, Solver, solve};
+use kendall_queueing::solver::{Solution, Solver, StationResult, solve};
 use kendall_stats::sample;
 use kendall_units::exact_f64;
 
 use crate::analysis::{TierAnalysis, rate};
+use crate::fetch::Observed;
 use crate::residence::Residence;
 use crate::system::{Queues, System};
+use crate::variability::Variability;
 use crate::windows::Window;
+
+/// Windows that are used, with their place among all.
+pub(crate) type Places<'a> = [(usize, &'a Window)];
 
 /// Share of the windows that the fit may see.
 const CALIBRATION: f64 = 0.6;
@@ -42,10 +47,14 @@ pub struct Center {
     pub service_time_s: Fitted,
     /// How long requests stay, beside service and waiting as M/M/m has them.
     pub residence: Residence,
+    /// How uneven gaps and service times are; `None` for a tier that calls others or whose servers are held.
+    pub variability: Option<Variability>,
     /// A server is held while the tiers below work.
     pub held: bool,
     /// Each server has a queue of its own, and its share of the requests.
     pub queue_each: bool,
+    /// That share, the largest first; `None` where nothing tells servers apart, and they are taken as alike.
+    pub shares: Option<Vec<f64>>,
     /// Itself and all tiers below it.
     pub below: Vec<usize>,
 }
@@ -54,6 +63,24 @@ impl Center {
     /// How many stations stand for it, and how many servers each has.
     fn stations(&self) -> (u64, u64) {
         stations(self.servers, self.queue_each)
+    }
+
+    /// Share of the requests that each of its stations has.
+    fn shares(&self) -> Vec<f64> {
+        let (parts, _) = self.stations();
+        let alike = || vec![1.0 / exact_f64(parts); usize::try_from(parts).unwrap_or(usize::MAX)];
+        match &self.shares {
+            Some(shares) if parts > 1 && shares.len() as u64 == parts => shares.clone(),
+            _ => alike(),
+        }
+    }
+
+    /// Gives it another number of servers, whose shares are as uneven as those that were seen.
+    pub(crate) fn set_servers(&mut self, count: u64) {
+        if let Some(seen) = self.shares.as_mut().filter(|_| count != self.servers) {
+            *seen = as_uneven(seen, count.min(MOST_STATIONS));
+        }
+        self.servers = count;
     }
 
     /// Refuses more stations than are modelled: fewer than there are would each get too many requests.
@@ -71,6 +98,32 @@ impl Center {
 /// How many stations stand for the servers of a tier, and how many servers each has.
 pub(crate) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }
+}
+
+/// Shares of another number of servers that are as uneven as these, the largest first: spread between the
+/// same ends, over the mean.
+fn as_uneven(shares: &[f64], count: u64) -> Vec<f64> {
+    let last = exact_f64(shares.len().saturating_sub(1) as u64);
+    let most = exact_f64(count.saturating_sub(1).max(1));
+    let at = |number: u64| -> f64 {
+        // Between the two nearest of those that were seen.
+        let place = exact_f64(number) / most * last;
+        let low = usize::try_from(kendall_units::whole_u64(place.floor())).unwrap_or(0);
+        let (a, b) = (shares[low.min(shares.len() - 1)], shares[(low + 1).min(shares.len() - 1)]);
+        a + (b - a) * (place - place.floor())
+    };
+    let all: Vec<f64> = (0..count).map(at).collect();
+    let sum: f64 = all.iter().sum();
+    all.iter().map(|one| one / sum).collect()
+}
+
+/// A structure of the network, and how it does.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Structure {
+    /// Its name.
+    pub name: &'static str,
+    /// How it does in the windows that were not fitted, or why it cannot be made.
+    pub score: Result<Score, String>,
 }
 
 /// How the network did where it was not fitted.
@@ -99,14 +152,17 @@ pub struct Network {
     pub fitted_windows: usize,
     /// How it does elsewhere; `None` where there are no such windows or no response time.
     pub score: Option<Score>,
+    /// How M/M/m, M/G/m and G/G/m by the measured variabilities do in the same windows.
+    pub structures: Vec<Structure>,
 }
 
 impl Network {
     /// Fits centers to the first windows and scores them on the others.
     pub(crate) fn fit(
         system: &System,
+        observed: &Observed,
         tiers: &[TierAnalysis],
-        used: &[&Window],
+        used: &Places<'_>,
     ) -> Result<Self, String> {
         let most = used.len().saturating_sub(FEWEST_SCORED).max(2);
         let cut = kendall_units::whole_u64(exact_f64(used.len() as u64) * CALIBRATION);
@@ -114,7 +170,7 @@ impl Network {
         let (seen, kept) = used.split_at(cut.min(used.len()));
         let mut centers = Vec::with_capacity(tiers.len());
         for (index, tier) in tiers.iter().enumerate() {
-            centers.push(center(system, tier, seen, index)?);
+            centers.push(center(system, observed, tier, seen, index)?);
         }
         let elsewhere_s = Fitted { value: 0.0, standard_error: 0.0 };
         let mut network = Self {
@@ -123,18 +179,47 @@ impl Network {
             elsewhere_s,
             fitted_windows: seen.len(),
             score: None,
+            structures: Vec::new(),
         };
         network.fit_elsewhere(system, seen);
         network.score = network.scored(system, kept);
+        network.structures = network.structures(system, seen, kept);
         Ok(network)
+    }
+
+    /// M/M/m, M/G/m and G/G/m: service and gaps as measured, and no waiting fitted.
+    fn structures(&self, system: &System, seen: &Places<'_>, kept: &Places<'_>) -> Vec<Structure> {
+        type Factor = fn(&Variability) -> Option<Fitted>;
+        let kinds: [(&'static str, Factor); 3] = [
+            ("M/M/m", |_| Some(Fitted { value: 1.0, standard_error: 0.0 })),
+            ("M/G/m", Variability::poisson_factor),
+            ("G/G/m", Variability::factor),
+        ];
+        let score = |factor: Factor| {
+            let mut network = self.clone();
+            for center in &mut network.centers {
+                let of_leaf = center.variability.as_ref().map(|found| {
+                    factor(found)
+                        .ok_or_else(|| format!("not known at `{}`: {}", center.name, found.lacks()))
+                });
+                let factor = of_leaf.transpose()?.map_or(1.0, |factor| factor.value);
+                center.residence = Residence::station(factor);
+            }
+            network.elsewhere_s = Fitted { value: 0.0, standard_error: 0.0 };
+            network.fit_elsewhere(system, seen);
+            network.scored(system, kept).ok_or_else(|| {
+                "no window was left to score it on, or it has no steady state there".to_owned()
+            })
+        };
+        kinds.map(|(name, factor)| Structure { name, score: score(factor) }).into()
     }
 
     /// Response time that no tier explains: a network between client and entry, or what is not in
     /// the system file.
-    fn fit_elsewhere(&mut self, system: &System, seen: &[&Window]) {
+    fn fit_elsewhere(&mut self, system: &System, seen: &Places<'_>) {
         let missing: Vec<f64> = seen
             .iter()
-            .filter_map(|window| {
+            .filter_map(|(_, window)| {
                 let measured = window.tiers[system.entry].response_time_s?;
                 Some(measured - self.at(rate(system, window)?).ok()?.response_time_s)
             })
@@ -151,8 +236,8 @@ impl Network {
         }
     }
 
-    fn scored(&self, system: &System, kept: &[&Window]) -> Option<Score> {
-        let pairs = kept.iter().filter_map(|window| {
+    fn scored(&self, system: &System, kept: &Places<'_>) -> Option<Score> {
+        let pairs = kept.iter().filter_map(|(_, window)| {
             let measured = window.tiers[system.entry].response_time_s?;
             Some((self.at(rate(system, window)?).ok()?.response_time_s, measured))
         });
@@ -171,9 +256,9 @@ impl Network {
             let pooled = center.held && self.owns(index);
             let service = center.service_time_s.value;
             let (parts, servers) = center.stations();
-            center.few_enough()?;
-            let visits = center.visits / exact_f64(parts);
-            for part in 1..=parts {
+            assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
+            for (part, share) in (1..=parts).zip(center.shares()) {
+                let visits = center.visits * share;
                 let name =
                     if parts > 1 { format!("{} {part}", center.name) } else { center.name.clone() };
                 let station =
@@ -230,14 +315,18 @@ impl Network {
         let mut response_time_s = solution.classes[0].system_response;
         let mut utilizations = Vec::with_capacity(self.centers.len());
         for (index, center) in self.centers.iter().enumerate() {
-            // Stations of one center are alike.
-            let Some(station) = solution.stations.get(self.places(index).start) else { continue };
-            let waiting = station.waiting_time.first().copied().unwrap_or(0.0);
+            let stations = solution.stations.get(self.places(index)).unwrap_or_default();
+            let mean = |of: fn(&StationResult) -> &Vec<f64>, weights: &[f64]| -> f64 {
+                let pairs = stations.iter().zip(weights);
+                pairs.map(|(one, weight)| weight * of(one).first().copied().unwrap_or(0.0)).sum()
+            };
+            let waiting = mean(|station| &station.waiting_time, &center.shares());
             let service = center.service_time_s.value;
             response_time_s += center.visits * center.residence.beyond_s(service, waiting);
             let name = format!("{} (held)", center.name);
             let pool = solution.pools.iter().find(|pool| pool.name == name);
-            let own = station.utilization.first().copied().unwrap_or(0.0);
+            let alike = vec![1.0 / exact_f64(stations.len().max(1) as u64); stations.len()];
+            let own = mean(|station| &station.utilization, &alike);
             utilizations.push(pool.map_or(own, |pool| pool.utilization));
         }
         NetworkPoint { response_time_s, utilizations }
@@ -270,15 +359,18 @@ fn below(system: &System, index: usize) -> Vec<usize> {
 
 fn center(
     system: &System,
+    observed: &Observed,
     tier: &TierAnalysis,
-    seen: &[&Window],
+    seen: &Places<'_>,
     index: usize,
 ) -> Result<Center, String> {
     let name = &system.tiers[index].name;
     let held = system.tiers[index].held && !system.tiers[index].calls.is_empty();
     let visits = tier.visits.center;
-    let services: Vec<f64> =
-        seen.iter().filter_map(|window| own_service(system, window, index, held, visits)).collect();
+    let services: Vec<f64> = seen
+        .iter()
+        .filter_map(|(_, window)| own_service(system, window, index, held, visits))
+        .collect();
     if services.len() < 2 {
         return Err(format!(
             "`{name}`: no query gives how many of its servers are busy{}",
@@ -299,7 +391,13 @@ fn center(
         standard_error: (variance / exact_f64(services.len() as u64)).sqrt(),
     };
     let services = vec![Some(service); seen.len()];
-    let residence = Residence::fit(system, tier, seen, index, held, &services);
+    let windows: Vec<&Window> = seen.iter().map(|(_, window)| *window).collect();
+    let alone = !held && system.tiers[index].calls.is_empty();
+    let variability =
+        alone.then(|| Variability::measure(system, observed, tier, (seen, index), service));
+    let factor = variability.as_ref().and_then(Variability::factor);
+    let residence =
+        Residence::fit(system, tier, &windows, index, held, &services).or_measured(factor);
     let center = Center {
         queue_each: system.tiers[index].queues == Queues::Each,
         name: name.clone(),
@@ -307,7 +405,9 @@ fn center(
         visits,
         service_time_s,
         residence,
+        variability,
         held,
+        shares: tier.shares.clone(),
         below: below(system, index),
     };
     center.few_enough()?;
@@ -359,4 +459,21 @@ fn own_service(
     let here = means.throughput_per_s.or_else(|| Some(rate(system, window)? * visits))?;
     let busy = own_busy(system, window, index, held)?;
     (here > 0.0).then(|| busy / here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: two servers of 60 and 40 %, the busiest a fifth above the mean.
+    #[test]
+    fn more_servers_are_as_uneven_as_those_that_were_seen() {
+        let three = as_uneven(&[0.6, 0.4], 3);
+        let expected = [0.4, 1.0 / 3.0, 0.8 / 3.0];
+        assert!(three.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{three:?}");
+        assert_eq!(as_uneven(&[0.6, 0.4], 1), [1.0]);
+        let four = as_uneven(&[0.6, 0.4], 4);
+        assert!((four[0] - 0.3).abs() < 1e-12 && (four[3] - 0.2).abs() < 1e-12, "{four:?}");
+        assert!((as_uneven(&[0.5, 0.3, 0.2], 2)[0] - 5.0 / 7.0).abs() < 1e-12);
+    }
 }

@@ -18,6 +18,16 @@ pub struct Preset {
     pub queries: &'static [(Quantity, &'static str)],
 }
 
+impl Preset {
+    /// The throughput of each server, told apart by where it was scraped; `None` where the throughput is no plain
+    /// sum of a counter.
+    pub(crate) fn each(&self) -> Option<String> {
+        let (_, all) = self.queries.iter().find(|(found, _)| *found == Quantity::Throughput)?;
+        let rest = all.strip_prefix("sum(").filter(|rest| !rest.contains("sum"))?;
+        Some(format!("sum by (instance) ({rest}"))
+    }
+}
+
 /// All of them.
 pub const PRESETS: &[Preset] = &[
     Preset {
@@ -383,6 +393,17 @@ mod tests {
         let more = "count(x{mode=\"idle\"{and}{selector}})";
         assert_eq!(filled(more, "job=\"a\"", "10s"), "count(x{mode=\"idle\",job=\"a\"})");
         assert_eq!(filled(more, "", "10s"), "count(x{mode=\"idle\"})");
+    }
+
+    #[test]
+    fn servers_are_told_apart_by_where_they_were_scraped() {
+        let each = |name: &str| PRESETS.iter().find(|one| one.name == name).unwrap().each();
+        let expected =
+            "sum by (instance) (rate(kendall_request_completions_total{{selector}}[{window}]))";
+        assert_eq!(each("kendall").as_deref(), Some(expected));
+        assert!(each("memcached").is_some_and(|query| query.contains("by (instance)")));
+        // Two counters are summed there, and there is no throughput here.
+        assert_eq!((each("postgresql"), each("host")), (None, None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod card;
 mod load;
+mod variability;
 
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
@@ -9,10 +10,12 @@ use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use crate::analysis::{Analysis, rate};
+use crate::analysis::{Analysis, TierAnalysis, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
-use crate::system::System;
+use crate::network::Center;
+use crate::residence::Waiting;
+use crate::system::{Queues, System, Tier};
 use crate::what_if::Answer;
 
 /// Points of a drawn curve.
@@ -26,6 +29,9 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
 
 /// Chapters that are open when the page is: what everybody reads. The others unfold on demand.
 const OPEN: [&str; 4] = ["answer", "monitoring", "load", "what-if"];
+
+/// A tier that was seen this busy shows what a request costs when it is full.
+const NEAR_FULL: f64 = 0.8;
 
 /// Everything that was found, as chapters.
 #[must_use]
@@ -189,11 +195,12 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             let highest = analysis.rates_seen_per_s.1;
             Some(format!(
                 "`{}` saturates first: at {}, {} times the present load and {} times the highest \
-                 observed.",
+                 observed{}.",
                 name(*index),
                 with_interval(&headroom.capacity_per_s, per_second),
                 with_interval(&headroom.ratio, times),
                 times(headroom.capacity_per_s.center / highest),
+                beyond(analysis.tiers[*index].utilization_seen),
             ))
         }
         Err(candidates) if candidates.is_empty() => Some(
@@ -221,6 +228,17 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
     }
+}
+
+/// What a capacity assumes that lies far beyond what was seen.
+fn beyond(utilization_seen: f64) -> String {
+    if utilization_seen >= NEAR_FULL {
+        return String::new();
+    }
+    format!(
+        ", if a request costs as much when it is full as at up to {} busy",
+        percent(utilization_seen)
+    )
 }
 
 /// When the bottleneck saturates at the growth that was seen, where days were.
@@ -372,7 +390,9 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
     section.text(
         "Demand is the time for which one request of the system keeps a server of the tier busy, from \
          busy servers against throughput over all windows used. Capacity is the load at which all its \
-         servers would be busy: a bound, since response times grow before it.",
+         servers would be busy: a bound, since response times grow before it. It assumes that a request costs \
+         as much then as in the windows. Of servers with a queue each, the busiest is full first: its share \
+         of the requests counts.",
     );
     let mut table = Table::new("demands", "Demands, capacities, headroom")
         .column("tier", "Tier", Unit::Text)
@@ -381,6 +401,7 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
         .column("demand_s", "Demand (ms)", Unit::Milliseconds)
         .column("background", "Busy without load", Unit::Plain(3))
         .column("utilization_seen", "Highest utilization observed (%)", Unit::Percent)
+        .column("busiest", "Busiest server over the mean", Unit::Plain(3))
         .column("capacity_per_s", "Capacity (1/s)", Unit::PerSecond)
         .column("headroom", "Times the present load", Unit::Plain(3));
     for (tier, found) in system.tiers.iter().zip(&analysis.tiers) {
@@ -403,12 +424,28 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
             demand,
             background,
             found.utilization_seen.into(),
+            busiest(tier, found),
             Cell::estimate_or(headroom.map(|h| &h.capacity_per_s), why),
             Cell::estimate_or(headroom.map(|h| &h.ratio), why),
         ]);
     }
     section.table(table);
     section
+}
+
+/// Requests of the busiest server over the mean of all.
+fn busiest(tier: &Tier, found: &TierAnalysis) -> Cell {
+    let over = found
+        .shares
+        .as_ref()
+        .and_then(|shares| Some(shares.first()? * exact_f64(shares.len() as u64)));
+    Cell::number_or(
+        over,
+        match tier.queues {
+            Queues::One => "one queue for all",
+            Queues::Each => "no query for `each` gives one series per server: taken as alike",
+        },
+    )
 }
 
 fn against_load(system: &System, analysis: &Analysis) -> Section {
@@ -553,21 +590,6 @@ fn network(analysis: &Analysis) -> Section {
         .column("held_up", "Held up (%)", Unit::Percent)
         .column("rests_on", "Rests on", Unit::Text);
     for center in &network.centers {
-        let rests = match (center.held, center.residence.waiting_assumed) {
-            (true, _) => "servers are held while those behind them work",
-            (false, true) if center.queue_each => {
-                "each server has its own queue; waiting assumed as in M/M/1: too little of it to \
-                 fit, or it calls others"
-            }
-            (false, false) if center.queue_each => {
-                "each server has its own queue; waiting fitted to the windows"
-            }
-            (false, true) => {
-                "waiting assumed as in M/M/m: too little of it to fit, or it calls \
-                              others"
-            }
-            (false, false) => "waiting fitted to the windows",
-        };
         table.push(vec![
             center.name.clone().into(),
             exact_f64(center.servers).into(),
@@ -576,10 +598,11 @@ fn network(analysis: &Analysis) -> Section {
             center.service_time_s.standard_error.into(),
             center.residence.waiting_factor.value.into(),
             center.residence.held_up.value.into(),
-            rests.into(),
+            rests_on_of(center).into(),
         ]);
     }
     section.table(table);
+    variability::structures(&mut section, network);
     if let Some(found) = &analysis.class_network {
         load::class_network(&mut section, network, found);
     }
@@ -587,6 +610,28 @@ fn network(analysis: &Analysis) -> Section {
     section.text("At the present load, for `kendall solve` (without the waiting factors and with whole service times).");
     section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
     section
+}
+
+/// What a center's waiting rests on.
+fn rests_on_of(center: &Center) -> String {
+    if center.held {
+        return "servers are held while those behind them work".to_owned();
+    }
+    let waiting = match center.residence.waiting {
+        Waiting::Fitted => "waiting fitted to the windows",
+        Waiting::Measured => "too little waiting to fit; factor from the measured variabilities",
+        Waiting::Assumed if center.queue_each => {
+            "waiting assumed as in M/M/1: too little of it to fit, or it calls others"
+        }
+        Waiting::Assumed => {
+            "waiting assumed as in M/M/m: too little of it to fit, or it calls others"
+        }
+    };
+    if center.queue_each {
+        format!("each server has its own queue; {waiting}")
+    } else {
+        waiting.to_owned()
+    }
 }
 
 /// The network at the load of now, as a model file.

@@ -17,7 +17,7 @@ use crate::system::{Queues, System};
 use crate::windows::Window;
 
 /// Waiting below this share of the service time says nothing about its variability.
-const NOTABLE_WAITING: f64 = 0.05;
+pub(crate) const NOTABLE_WAITING: f64 = 0.05;
 
 /// Windows that a slope needs.
 const FEWEST: usize = 3;
@@ -29,13 +29,25 @@ const FEWEST_OF_TWO: usize = 5;
 /// other work, and no answer may rest on it.
 const LEAST_HELD_UP: f64 = 0.2;
 
+/// What a waiting factor rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Waiting times in the windows.
+    Fitted,
+    /// Variabilities of gaps and service times, since there was too little waiting to fit.
+    Measured,
+    /// Nothing: 1, give or take a factor of 2.
+    Assumed,
+}
+
 /// How requests stay at a tier.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Residence {
     /// Waiting over that of exponential service and Poisson arrivals: (c_a² + c_s²)/2.
     pub waiting_factor: Fitted,
-    /// The windows did not tell the waiting factor, so it is 1 give or take a factor of 2.
-    pub waiting_assumed: bool,
+    /// What the waiting factor rests on.
+    pub waiting: Waiting,
     /// Share of the service time for which a request is held up; 1 unless the windows say less.
     pub held_up: Fitted,
     /// Correlation of the errors of the two.
@@ -44,9 +56,9 @@ pub struct Residence {
 
 /// What one window says.
 #[derive(Debug, Clone, Copy)]
-struct Stay {
+pub(crate) struct Stay {
     /// W of M/M/m.
-    modelled_s: f64,
+    pub(crate) modelled_s: f64,
     /// Busy servers over throughput.
     service_s: f64,
     /// R, without the tiers that are called.
@@ -58,7 +70,7 @@ impl Residence {
     fn assumed() -> Self {
         Self {
             waiting_factor: Fitted { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 },
-            waiting_assumed: true,
+            waiting: Waiting::Assumed,
             held_up: Fitted { value: 1.0, standard_error: 0.0 },
             correlation: 0.0,
         }
@@ -94,9 +106,25 @@ impl Residence {
         let both = both(&stays).filter(|both| is_told(both.held_up));
         both.unwrap_or_else(|| Self {
             waiting_factor: slope(&stays),
-            waiting_assumed: false,
+            waiting: Waiting::Fitted,
             ..assumed
         })
+    }
+
+    /// The same with the waiting factor that measured variabilities give, where the windows tell none.
+    pub(crate) fn or_measured(self, factor: Option<Fitted>) -> Self {
+        match (self.waiting, factor) {
+            (Waiting::Assumed, Some(waiting_factor)) => {
+                Self { waiting_factor, waiting: Waiting::Measured, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// A station whose requests are held up for all of their service, with a waiting factor that is given.
+    pub(crate) fn station(waiting_factor: f64) -> Self {
+        let waiting_factor = Fitted { value: waiting_factor, standard_error: 0.0 };
+        Self { waiting_factor, ..Self::assumed() }
     }
 
     /// What a visit takes beyond service and waiting as M/M/m has them; negative where it takes less.
@@ -110,7 +138,8 @@ fn is_told(share: Fitted) -> bool {
     share.value + NORMAL * share.standard_error < 1.0 - TOLERANCE && share.value >= LEAST_HELD_UP
 }
 
-fn stay(
+/// What one window says of a tier, of servers that are busy for so long with a visit.
+pub(crate) fn stay(
     system: &System,
     tier: &TierAnalysis,
     window: &Window,
@@ -121,22 +150,31 @@ fn stay(
     let arrivals = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
     let each = system.tiers[index].queues == Queues::Each;
     let (parts, servers) = stations(tier.servers, each);
-    let model = Model::new(
-        "waiting",
-        vec![Class::open("requests", arrivals / exact_f64(parts))],
-        vec![Station::queue("tier", servers).with_service_time(0, service_s)],
-    );
-    let solution = solve(&model.ok()?, Solver::Auto).ok()?;
+    let even = vec![1.0 / exact_f64(parts)];
+    let shares = if parts > 1 { tier.shares.as_ref().unwrap_or(&even) } else { &even };
+    // Of servers that are alike, one stands for all.
+    let alike = if shares.len() == 1 { exact_f64(parts) } else { 1.0 };
+    let mut modelled_s = 0.0;
+    for share in shares {
+        modelled_s += alike * share * waiting_s(arrivals * share, servers, service_s)?;
+    }
     let mut stayed_s = means.response_time_s?;
     for called in &system.tiers[index].calls {
         let other = &window.tiers[*called];
         stayed_s -= other.throughput_per_s? / arrivals * other.response_time_s?;
     }
-    Some(Stay {
-        modelled_s: solution.stations[0].waiting_time.first().copied()?,
-        service_s: means.busy? / arrivals,
-        stayed_s,
-    })
+    Some(Stay { modelled_s, service_s: means.busy? / arrivals, stayed_s })
+}
+
+/// W of M/M/m; `None` without a steady state.
+fn waiting_s(arrival_rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
+    let model = Model::new(
+        "waiting",
+        vec![Class::open("requests", arrival_rate_per_s)],
+        vec![Station::queue("tier", servers).with_service_time(0, service_s)],
+    );
+    let solution = solve(&model.ok()?, Solver::Auto).ok()?;
+    solution.stations.first()?.waiting_time.first().copied()
 }
 
 /// Widened by Student's t, since draws are normal.
@@ -202,7 +240,7 @@ fn both(stays: &[Stay]) -> Option<Residence> {
     };
     Some(Residence {
         waiting_factor: fitted(factor, ss),
-        waiting_assumed: false,
+        waiting: Waiting::Fitted,
         held_up: fitted(share, ww),
         correlation: -sw / (ss * ww).sqrt(),
     })

@@ -43,11 +43,13 @@ pub enum Quantity {
     ClassTimes,
     /// Mean time in each stage, s: one series a stage.
     Stages,
+    /// X of each server of a tier whose servers have a queue each, 1/s: one series a server.
+    Each,
 }
 
 impl Quantity {
     /// All of them, with their names in system files.
-    pub const ALL: [(Self, &'static str); 13] = [
+    pub const ALL: [(Self, &'static str); 14] = [
         (Self::Servers, "servers"),
         (Self::Arrivals, "arrivals"),
         (Self::Throughput, "throughput"),
@@ -61,12 +63,13 @@ impl Quantity {
         (Self::Classes, "classes"),
         (Self::ClassTimes, "class_times"),
         (Self::Stages, "stages"),
+        (Self::Each, "each"),
     ];
 
-    /// Whether its query gives one series a class or stage.
+    /// Whether its query gives one series a class, stage or server.
     #[must_use]
     pub fn is_split(self) -> bool {
-        matches!(self, Self::Classes | Self::ClassTimes | Self::Stages)
+        matches!(self, Self::Classes | Self::ClassTimes | Self::Stages | Self::Each)
     }
 
     /// Name in a system file.
@@ -107,6 +110,11 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// Whether this query was made of another one of a preset.
+    pub(crate) fn is_derived(&self, quantity: Quantity) -> bool {
+        quantity == Quantity::Each && self.of_preset.contains(&quantity)
+    }
+
     /// Whether a preset gives all of these.
     pub(crate) fn alike(&self, quantities: &[Quantity]) -> bool {
         quantities.iter().all(|quantity| self.of_preset.contains(quantity))
@@ -348,6 +356,10 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
             queries.insert(*quantity, filled(template, &wire.selector, &window));
             of_preset.insert(*quantity);
         }
+        if let Some(template) = preset.each().filter(|_| wire.queues == Queues::Each) {
+            queries.insert(Quantity::Each, filled(&template, &wire.selector, &window));
+            of_preset.insert(Quantity::Each);
+        }
     }
     for (quantity, template) in &wire.queries {
         of_preset.remove(quantity);
@@ -363,6 +375,14 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     if wire.held && wire.queues == Queues::Each {
         let expected = "`one` for a tier whose servers are held";
         return Err(refused(format!("tiers.{name}.queues"), "`each`", expected));
+    }
+    if queries.contains_key(&Quantity::Each) && wire.queues == Queues::One {
+        let key = format!("tiers.{name}.queries.each");
+        return Err(refused(
+            key,
+            "a query",
+            "`queues = \"each\"` beside it: servers with one queue share all requests",
+        ));
     }
     let calls =
         wire.calls.iter().filter_map(|called| order.iter().position(|n| n == called)).collect();
@@ -404,6 +424,20 @@ mod tests {
     }
 
     #[test]
+    fn a_preset_tells_servers_apart_where_each_has_a_queue() {
+        let each = |text: &str| {
+            let tiers = System::parse(text).unwrap().tiers;
+            tiers[1].queries.get(&Quantity::Each).cloned()
+        };
+        assert_eq!(each(TWO), None);
+        let said = each(&TWO.replace("'job=\"b\"'", "'job=\"b\"'\nqueues = 'each'")).unwrap();
+        assert!(
+            said.starts_with("sum by (instance) (rate(") && said.contains("{job=\"b\"}[5s]"),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_its_key() {
         let cases = [
             (TWO.replace("'zfront'\n", "'front'\n"), "entry: `front`"),
@@ -413,6 +447,10 @@ mod tests {
             (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),
             (TWO.replace("'5s'", "'0.5s'"), "step: `0.5s`"),
             (TWO.replace("selector", "selektor"), "unknown field `selektor`"),
+            (
+                TWO.replace("held = true", "held = true\nqueries.each = 'x'"),
+                "tiers.zfront.queries.each",
+            ),
             (
                 TWO.replace("held = true", "held = true\nqueues = 'each'"),
                 "tiers.zfront.queues: `each`",

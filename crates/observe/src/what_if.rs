@@ -8,8 +8,8 @@ use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
-use crate::network::{Fitted, Network};
-use crate::residence::Residence;
+use crate::network::{Center, Fitted, Network};
+use crate::residence::{Residence, Waiting};
 use crate::system::System;
 
 /// Draws of the uncertain numbers.
@@ -169,7 +169,7 @@ pub fn answer(
             // What is asked of the mix is in the network already.
             Change::Class { .. } => {}
             Change::Servers { tier, count } => {
-                network.centers[*tier].servers = *count;
+                network.centers[*tier].set_servers(*count);
                 network.centers[*tier].few_enough().map_err(&fail)?;
             }
             Change::Speed { tier, factor } => {
@@ -269,11 +269,26 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
         ));
     }
     for (tier, center) in system.tiers.iter().zip(&network.centers) {
-        if center.residence.waiting_assumed && !center.held && tier.calls.is_empty() {
+        if !center.held && tier.calls.is_empty() {
+            caveats.extend(of_waiting(center));
+        }
+    }
+    for (center, tier) in network.centers.iter().zip(&analysis.tiers) {
+        if let Some(shares) = center.shares.as_ref().filter(|_| center.servers != tier.servers) {
+            let largest = shares.first().copied().unwrap_or(1.0) * exact_f64(shares.len() as u64);
             caveats.push(format!(
-                "`{}` was too idle to show how requests wait there: taken as M/M/{}, give or take a \
-                 factor of 2",
-                tier.name, center.servers
+                "requests are assumed to divide over the {} servers of `{}` as unevenly as over the {} that were \
+                 observed: the busiest gets {:.0} % more than the mean",
+                center.servers,
+                center.name,
+                tier.servers,
+                (largest - 1.0) * 100.0
+            ));
+        }
+        if center.queue_each && center.shares.is_none() {
+            caveats.push(format!(
+                "requests are assumed to divide evenly over the servers of `{}`: give it a query for `each`",
+                center.name
             ));
         }
     }
@@ -289,6 +304,21 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
         caveats.push("no windows were left to score the network on".to_owned());
     }
     caveats
+}
+
+/// What is not fitted about the waiting at a center.
+fn of_waiting(center: &Center) -> Option<String> {
+    let idle = format!("`{}` was too idle to show how requests wait there", center.name);
+    match center.residence.waiting {
+        Waiting::Fitted => None,
+        Waiting::Measured => Some(format!(
+            "{idle}: taken as G/G/{} with the measured variabilities, a waiting factor of {:.3}",
+            center.servers, center.residence.waiting_factor.value
+        )),
+        Waiting::Assumed => {
+            Some(format!("{idle}: taken as M/M/{}, give or take a factor of 2", center.servers))
+        }
+    }
 }
 
 /// Networks and what they say, with all uncertain numbers drawn. `None`: no steady state.

@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 
 use kendall_observe::{
-    Change, Grid, Observed, Quantity, System, TierSeries, analyze, answer, report,
+    Change, Grid, Observed, Quantity, System, TierSeries, Waiting, analyze, answer, report,
 };
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_units::exact_f64;
+use rand::SeedableRng as _;
+use rand_distr::{Distribution as _, StandardNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const SYSTEM: &str = "name = 'shop'\nentry = 'web'\nstep = '10s'\nblock = '60s'\n\
     [tiers.web]\nservers = 4\ncalls = ['db']\nqueries = { throughput = 'a', busy = 'b', \
@@ -232,6 +235,152 @@ fn servers_with_a_queue_each_are_no_common_queue() {
     let many = System::parse(&text_of_db(5000)).unwrap();
     let refused = analyze(&many, &observed).unwrap().network.unwrap_err();
     assert!(refused.contains("`db`: 5000 servers with a queue each, at most 1000"), "{refused}");
+}
+
+/// Two databases of which a hash gives one three fifths of the requests: that one is full first, and its queue is the
+/// longer one.
+#[test]
+fn the_busiest_server_with_a_queue_of_its_own_bounds_the_tier() {
+    const SHARES: [f64; 2] = [0.6, 0.4];
+    let each = "servers = 2\nqueues = 'each'\nqueries.each = 'f'\nqueries.x";
+    let text = SYSTEM
+        .replace("servers = 2\nqueries = { throughput = 'a', busy = 'b', response_time = 'c', number = 'e' }", each)
+        .replace("queries.x", "queries.throughput = 'a'\nqueries.busy = 'b'\nqueries.response_time = 'c'");
+    let system = System::parse(&text).unwrap();
+    let (_, mut observed) = observed(120, 120.0, 1.0);
+    let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+    let of = |rate: f64| -> f64 {
+        SHARES.iter().map(|share| share * mmm(rate * DB_VISITS * share, 1, DB_S)).sum()
+    };
+    observed.tiers[1].series.remove(&Quantity::Number);
+    for (at, rate) in rates.iter().enumerate() {
+        let mut put = |tier: usize, quantity: Quantity, value: f64| {
+            observed.tiers[tier].series.get_mut(&quantity).unwrap()[at] = value;
+        };
+        let web_r = mmm(*rate, 4, WEB_S) + DB_VISITS * of(*rate);
+        put(0, Quantity::ResponseTime, web_r);
+        put(0, Quantity::Number, rate * web_r);
+        put(1, Quantity::ResponseTime, of(*rate));
+    }
+    let split = [("one", SHARES[1]), ("two", SHARES[0])].map(|(name, share)| {
+        (name.to_owned(), rates.iter().map(|rate| rate * DB_VISITS * share).collect())
+    });
+    observed.tiers[1].split.insert(Quantity::Each, split.into());
+    let analysis = analyze(&system, &observed).unwrap();
+    assert_eq!(analysis.bottleneck, Ok(1));
+    let capacity = analysis.tiers[1].headroom.as_ref().unwrap().capacity_per_s.center;
+    // 139/s and not the 167/s of an even division.
+    let truth = 1.0 / (DB_VISITS * DB_S * SHARES[0]);
+    assert!((capacity / truth - 1.0).abs() < 0.01, "{capacity} for {truth}");
+    let network = analysis.network.as_ref().unwrap();
+    // The truth is M/M/1 at each; as of two that are alike, the factor would be 1.2 or more.
+    let factor = network.centers[1].residence.waiting_factor.value;
+    assert!((factor - 1.0).abs() < 0.1, "{network:?}");
+    let ask = |text: &str| {
+        let change = Change::parse(text, &system).unwrap();
+        answer(&system, &analysis, &[change], text, 7).unwrap()
+    };
+    let said = ask("rate=115/s").response_time.unwrap();
+    let truth = mmm(115.0, 4, WEB_S) + DB_VISITS * of(115.0);
+    assert!((said.center / truth - 1.0).abs() < 0.05, "{said:?} for {truth}");
+    // Of three, the busiest is assumed to have as much more than the mean as one of the two has.
+    let three = ask("db.servers=3");
+    let said = three.caveats.join("; ");
+    assert!(said.contains("as unevenly as over the 2") && said.contains("20 % more"), "{said}");
+    let shares = analysis.tiers[1].shares.as_ref().unwrap();
+    assert!((shares[0] - SHARES[0]).abs() < 1e-9 && shares.len() == 2, "{shares:?}");
+    let page = serde_json::to_string(&report::report(&system, &observed, &analysis, &[])).unwrap();
+    assert!(
+        page.contains("Busiest server over the mean"),
+        "the busiest server is not in the table"
+    );
+}
+
+/// A database whose service times are hyperexponential (c² = 4) and whose requests come by a Poisson process, with
+/// a load between 15 and `most` a second: its bins, mean response times and rates.
+fn varied(most: f64) -> (System, Observed) {
+    let system = System::parse(
+        "name = 'db'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
+         queries = { throughput = 'a', busy = 'b', response_time = 'c', buckets = 'd' }\n",
+    )
+    .unwrap();
+    let minutes = 240;
+    let grid = Grid::new(0, minutes * 60 - 10, 10).unwrap();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+    let mut tier = TierSeries::default();
+    // Balanced means: p of the short ones.
+    let p = (1.0 + 0.6_f64.sqrt()) / 2.0;
+    let below =
+        |time: f64| 1.0 - p * (-2.0 * p * time).exp() - (1.0 - p) * (-2.0 * (1.0 - p) * time).exp();
+    let mut bounds: Vec<f64> = (0..40).map(|power| 1e-4 * 1.5_f64.powi(power)).collect();
+    bounds.push(f64::INFINITY);
+    tier.buckets = bounds.iter().map(|bound| (*bound, Vec::new())).collect();
+    for at in 0..grid.count {
+        let turn = (exact_f64(at) / exact_f64(grid.count) * std::f64::consts::TAU * 3.0).sin();
+        let load = 15.0 + (most - 15.0) * (1.0 + turn) / 2.0;
+        let z: f64 = StandardNormal.sample(&mut random);
+        // A rate over 4 scrapes of 10 s counts the requests of 30 s.
+        let rate = load + (load / 30.0).sqrt() * z;
+        let stay = VARIED_S + FACTOR * (mmm(load, 2, VARIED_S) - VARIED_S);
+        let mut put = |quantity, value| {
+            tier.series.entry(quantity).or_insert_with(Vec::new).push(value);
+        };
+        put(Quantity::Throughput, rate);
+        put(Quantity::Busy, rate * VARIED_S);
+        put(Quantity::ResponseTime, stay);
+        for (bound, values) in &mut tier.buckets {
+            values.push(rate * if bound.is_finite() { below(*bound / stay) } else { 1.0 });
+        }
+    }
+    (system, Observed { grid, tiers: vec![tier] })
+}
+
+/// Service time of [`varied`], and its waiting over that of M/M/m: (1 + 4)/2.
+const VARIED_S: f64 = 0.012;
+const FACTOR: f64 = 2.5;
+
+/// Where requests wait, the fit and the measured variabilities agree, and M/M/m does not.
+#[test]
+fn measured_variabilities_explain_the_waiting_that_mmm_does_not() {
+    let (system, observed) = varied(140.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let network = analysis.network.as_ref().unwrap();
+    let center = &network.centers[0];
+    let found = center.variability.as_ref().unwrap();
+    let (least, most) = *found.service.as_ref().unwrap();
+    // Bins of a factor 1.5 leave (1.5 − 1)²/(4·1.5) = 4 % of the mean of squares open, which is 5 here.
+    assert!(least <= 4.0 && 4.0 <= most && most - least < 0.25, "{found:?}");
+    let gaps = found.gaps.as_ref().unwrap();
+    // A mean of some 80 chi-squared variables has a standard error of 0.16.
+    assert!((gaps.center - 1.0).abs() < 0.5, "{gaps:?}");
+    assert_eq!(center.residence.waiting, Waiting::Fitted);
+    let error = |name: &str| {
+        let one = network.structures.iter().find(|one| one.name == name).unwrap();
+        one.score.as_ref().unwrap().median_error
+    };
+    let (mmm, mgm, ggm) = (error("M/M/m"), error("M/G/m"), error("G/G/m"));
+    assert!(mgm < mmm / 2.0 && ggm < mmm / 2.0, "{mmm} {mgm} {ggm}");
+    let page = serde_json::to_string(&report::report(&system, &observed, &analysis, &[])).unwrap();
+    assert!(page.contains("variabilities") && page.contains("structures"));
+}
+
+/// A database that was too idle to show how requests wait: the measured variabilities say it.
+#[test]
+fn an_idle_tier_waits_as_its_measured_variabilities_say() {
+    let (system, observed) = varied(34.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    let residence = analysis.network.as_ref().unwrap().centers[0].residence;
+    assert_eq!(residence.waiting, Waiting::Measured, "{residence:?}");
+    let off = (residence.waiting_factor.value - FACTOR).abs();
+    assert!(off < 3.0 * residence.waiting_factor.standard_error, "{residence:?}");
+    let change = Change::parse("rate=70/s", &system).unwrap();
+    let said = answer(&system, &analysis, &[change], "rate=70/s", 7).unwrap();
+    let truth = VARIED_S + FACTOR * (mmm(70.0, 2, VARIED_S) - VARIED_S);
+    let time = said.response_time.unwrap();
+    // As M/M/m it would be 21 % too short.
+    assert!((time.center / truth - 1.0).abs() < 0.1, "{time:?} for {truth}");
+    assert!(time.interval.unwrap().contains(truth), "{time:?} for {truth}");
+    assert!(said.caveats.join(" ").contains("with the measured variabilities"), "{said:?}");
 }
 
 /// Requests that do not wait for all of the work on them: a database that answers after two fifths of it and whose

@@ -1,0 +1,122 @@
+//! How uneven gaps between requests and their service times are, as the monitoring says it: what M/G/m and
+//! G/G/m know beyond M/M/m.
+//!
+//! Gaps: the index of dispersion of counts, which for independent gaps is c_a² over times that are long
+//! beside a gap. Service times: the spread that the bins of the response time allow in windows in which
+//! requests hardly waited, so that a response is a service.
+
+use kendall_stats::estimate::Estimate;
+
+use crate::analysis::{NORMAL, TierAnalysis};
+use crate::arrivals::dispersion;
+use crate::bins::{counts, square_bounds};
+use crate::fetch::Observed;
+use crate::network::{Fitted, Places};
+use crate::residence::{NOTABLE_WAITING, stay};
+use crate::system::{Quantity, System};
+
+/// Windows without waiting that the spread of service times needs.
+const FEWEST: usize = 2;
+
+/// Standard error of a number that lies anywhere between two bounds, over their distance.
+const OF_EVEN: f64 = 0.288_675_134_594_812_9;
+
+/// Measured variabilities of one tier.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Variability {
+    /// c_a²; the reason where it is not known.
+    pub gaps: Result<Estimate, String>,
+    /// Between which c_s² lies; the reason where it is not known.
+    pub service: Result<(f64, f64), String>,
+}
+
+impl Variability {
+    /// Of a tier that calls no other, in the windows that a network is fitted to.
+    pub(crate) fn measure(
+        system: &System,
+        observed: &Observed,
+        tier: &TierAnalysis,
+        (seen, index): (&Places<'_>, usize),
+        service_s: f64,
+    ) -> Self {
+        let series = &observed.tiers[index].series;
+        let rates = series.get(&Quantity::Arrivals).or_else(|| series.get(&Quantity::Throughput));
+        let end = seen.last().map_or(0, |(place, _)| system.steps_of(*place).end);
+        let gaps = rates
+            .and_then(|rates| rates.get(..end.min(rates.len())))
+            .ok_or_else(|| "no query gives its load".to_owned())
+            .and_then(|rates| dispersion(system, rates))
+            .and_then(|found| {
+                let shortest = found.into_iter().next();
+                shortest.map(|one| one.index).ok_or_else(|| "too few requests".to_owned())
+            });
+        Self { gaps, service: spread(system, observed, tier, (seen, index), service_s) }
+    }
+
+    /// What it lacks, in words.
+    pub(crate) fn lacks(&self) -> &str {
+        let service = self.service.as_ref().err();
+        service.or(self.gaps.as_ref().err()).map_or("nothing", String::as_str)
+    }
+
+    /// (1 + c_s²)/2 of M/G/m; `None` without c_s².
+    #[must_use]
+    pub fn poisson_factor(&self) -> Option<Fitted> {
+        let (least, most) = *self.service.as_ref().ok()?;
+        Some(Fitted {
+            value: (1.0 + f64::midpoint(least, most)) / 2.0,
+            standard_error: (most - least) * OF_EVEN / 2.0,
+        })
+    }
+
+    /// (c_a² + c_s²)/2 of G/G/m; `None` where one of the two is not known.
+    #[must_use]
+    pub fn factor(&self) -> Option<Fitted> {
+        let poisson = self.poisson_factor()?;
+        let gaps = self.gaps.as_ref().ok()?;
+        let interval = gaps.interval?;
+        let error = (interval.high - interval.low) / (2.0 * NORMAL) / 2.0;
+        Some(Fitted {
+            value: poisson.value + (gaps.center - 1.0) / 2.0,
+            standard_error: poisson.standard_error.hypot(error),
+        })
+    }
+}
+
+/// Between which c_s² lies.
+fn spread(
+    system: &System,
+    observed: &Observed,
+    tier: &TierAnalysis,
+    (seen, index): (&Places<'_>, usize),
+    service_s: f64,
+) -> Result<(f64, f64), String> {
+    if observed.tiers[index].buckets.is_empty() {
+        return Err("no query gives `buckets`".to_owned());
+    }
+    let hardly_waits = |(place, window): &(usize, &crate::windows::Window)| {
+        let found = stay(system, tier, window, index, service_s)?;
+        let means = &window.tiers[index];
+        let short = found.modelled_s <= NOTABLE_WAITING * service_s;
+        short.then_some((*place, means.throughput_per_s?, means.response_time_s?))
+    };
+    let quiet: Vec<(usize, f64, f64)> = seen.iter().filter_map(hardly_waits).collect();
+    if quiet.len() < FEWEST {
+        return Err(format!(
+            "in {} of its windows requests hardly waited (less than {:.0} % of a service); {FEWEST} are \
+             needed to see service times alone",
+            quiet.len(),
+            NOTABLE_WAITING * 100.0
+        ));
+    }
+    let weights: f64 = quiet.iter().map(|(_, rate, _)| rate).sum();
+    let mean_s = quiet.iter().map(|(_, rate, time)| rate * time).sum::<f64>() / weights;
+    let bins = counts(&observed.tiers[index], quiet.iter().map(|(at, ..)| system.steps_of(*at)));
+    let (least, most) = square_bounds(&bins, mean_s).ok_or_else(|| {
+        "its bins do not bound the spread: some requests took longer than the last bound, or the mean \
+         response time is not of the same requests"
+            .to_owned()
+    })?;
+    let of = |square: f64| (square / (mean_s * mean_s) - 1.0).max(0.0);
+    Ok((of(least), of(most)))
+}
