@@ -274,33 +274,34 @@ pub const PRESETS: &[Preset] = &[
         name: "jvm",
         what: "a JVM service with Micrometer (Spring Boot, Quarkus): HTTP requests, CPU",
         sign: "http_server_requests_seconds_count",
+        // Without the scrapes themselves, which Spring Boot and Quarkus count as requests.
         queries: &[
             (Quantity::Servers, "sum(system_cpu_count{{selector}})"),
             (
                 Quantity::Throughput,
-                "sum(rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+                "sum(rate(http_server_requests_seconds_count{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}]))",
             ),
             (
                 Quantity::ResponseTime,
-                "sum(rate(http_server_requests_seconds_sum{{selector}}[{window}])) / \
-                 sum(rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+                "sum(rate(http_server_requests_seconds_sum{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}])) / \
+                 sum(rate(http_server_requests_seconds_count{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}]))",
             ),
             (
                 Quantity::Errors,
-                "sum(rate(http_server_requests_seconds_count{outcome=\"SERVER_ERROR\"{and}{selector}}[{window}])) or vector(0)",
+                "sum(rate(http_server_requests_seconds_count{outcome=\"SERVER_ERROR\",uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}])) or vector(0)",
             ),
             (
                 Quantity::Classes,
-                "sum by (method, outcome) (rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+                "sum by (method, outcome) (rate(http_server_requests_seconds_count{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}]))",
             ),
             (
                 Quantity::ClassTimes,
-                "sum by (method, outcome) (rate(http_server_requests_seconds_sum{{selector}}[{window}])) / \
-                 sum by (method, outcome) (rate(http_server_requests_seconds_count{{selector}}[{window}]))",
+                "sum by (method, outcome) (rate(http_server_requests_seconds_sum{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}])) / \
+                 sum by (method, outcome) (rate(http_server_requests_seconds_count{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}]))",
             ),
             (
                 Quantity::Buckets,
-                "sum by (le) (rate(http_server_requests_seconds_bucket{{selector}}[{window}]))",
+                "sum by (le) (rate(http_server_requests_seconds_bucket{uri!~\"/actuator.*|/q/.*\"{and}{selector}}[{window}]))",
             ),
             (
                 // A share of all processors, taken at each scrape.

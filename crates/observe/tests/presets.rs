@@ -1,7 +1,8 @@
 //! Every preset against a page of its exporter: each query finds what the counters of the page did.
 //! `bazel-remote`, `http` and `grpc` are what a bazel-remote that was built from source wrote (with
-//! `--enable_endpoint_metrics`, by the usual middlewares for HTTP and gRPC in Go), the families that are asked
-//! for; the other pages are written by hand in the form that the exporter documents.
+//! `--enable_endpoint_metrics`, by the usual middlewares for HTTP and gRPC in Go), `jvm` what a service in Spring
+//! Boot 3.3 wrote, the families that are asked for; the other pages are written by hand in the form that the
+//! exporter documents.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -89,17 +90,20 @@ const CASES: &[Case] = &[
         preset: "jvm",
         page: include_str!("pages/jvm.txt"),
         grows: &[
-            (&["_count", "SUCCESS"], 9.0),
-            (&["_sum", "SUCCESS"], 0.9),
+            (&["_count", "SUCCESS", "orders"], 9.0),
+            (&["_sum", "SUCCESS", "orders"], 0.9),
             (&["_count", "SERVER_ERROR"], 1.0),
             (&["_sum", "SERVER_ERROR"], 0.6),
+            // Scrapes are requests on that page, and none of the service's.
+            (&["_count", "actuator"], 3.0),
+            (&["_sum", "actuator"], 4.0),
         ],
         finds: &[
-            (Quantity::Servers, 4.0),
+            (Quantity::Servers, 2.0),
             (Quantity::Throughput, 10.0),
             (Quantity::ResponseTime, 0.15),
             (Quantity::Errors, 1.0),
-            (Quantity::Busy, 1.0),
+            (Quantity::Busy, 2.0 * 0.103_950_103_950_103_96),
         ],
         classes: &[("GET SUCCESS", 9.0), ("POST SERVER_ERROR", 1.0)],
     },
