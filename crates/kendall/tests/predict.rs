@@ -290,6 +290,10 @@ fn models_are_scored_on_other_results(folder: &Path) {
     // them; each twice.
     let runs = Results::open(&out).unwrap().latest_runs().unwrap().len();
     assert!((6..=10).contains(&runs), "{summary}");
+    // The factor by which the design chose its runs can be asked about, at a level that it has not.
+    let asked = ["--most-foreign", "1000", "--format", "json", "--what-if", "workload.clients=12"];
+    let answered = json(&kendall().arg("predict").arg(&out).args(asked).output().unwrap());
+    assert!(answered["answers"][0]["predicted"].is_object(), "{answered}");
     let other = folder.join("results");
     let output = kendall()
         .arg("predict")

@@ -8,6 +8,9 @@ use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
 use kendall_whatif::{Hardware, Question, Signature, lookup, number};
 
+/// A design to which any number of levels is right.
+const ANY_LEVELS: &str = "design={ kind = \"full\" }";
+
 /// Keys and what they are set to.
 pub(super) type Values = Vec<(String, String)>;
 
@@ -245,7 +248,9 @@ impl StudyOfResults {
 
     /// The study file with these values in the place of its own.
     fn with(&self, values: &[(String, String)]) -> Result<StudyFile, QuestionError> {
+        // One configuration is asked about, so a design that wants several levels of a factor has nothing to say.
         let mut sets = self.sets.clone();
+        sets.push(ANY_LEVELS.to_owned());
         for (key, value) in values.iter().filter(|(key, _)| self.tuple_with(key).is_none()) {
             let is_factor = self.file.factors.iter().any(|factor| factor.key == *key);
             sets.push(if is_factor {
@@ -555,6 +560,34 @@ mod tests {
         assert!((place("1600/s") - 1600.0).abs() < 1e-9 && (place("4ms") - 4e-3).abs() < 1e-12);
         let table = asked(&["workload.mix={ get = 1, set = 2 }"]).unwrap();
         assert!(table.curve().is_none());
+    }
+
+    /// Whatever the design wanted of the levels of its factors: one configuration is asked about.
+    #[test]
+    fn results_of_every_design_can_be_asked_about_their_factors() {
+        let of = |design: &str| {
+            let text = format!(
+                "name = 'x'\n[system]\nkind = 'synthetic'\nservice = 'constant:1ms'\n\
+                 [workload]\nloop = 'closed'\npath = '/'\n[measure]\nduration = '1s'\n\
+                 [factors]\n'workload.clients' = [1, 2]\n'system.workers' = [1, 2]\n\
+                 [design]\n{design}\n"
+            );
+            let file = StudyFile::parse("x.toml", text.clone(), false, &[]).unwrap();
+            StudyOfResults { file, text, toy: false, sets: Vec::new() }
+        };
+        for design in [
+            "kind = 'full'",
+            "kind = 'one-at-a-time'",
+            "kind = '2kr'",
+            "kind = 'adaptive'\nfactor = 'workload.clients'",
+            "kind = 'calibration'",
+        ] {
+            let asked = [("workload.clients".to_owned(), "300".to_owned())];
+            let settings = of(design).settings(&asked);
+            let settings = settings.unwrap_or_else(|error| panic!("{design}: {error}"));
+            let clients = lookup(&settings.effective, "workload.clients").and_then(number);
+            assert_eq!(clients, Some(300.0), "{design}");
+        }
     }
 
     #[test]
