@@ -1,7 +1,7 @@
 //! Every preset against a page of its exporter: each query finds what the counters of the page did.
 //! `bazel-remote`, `http` and `grpc` are what a bazel-remote that was built from source wrote (with
 //! `--enable_endpoint_metrics`, by the usual middlewares for HTTP and gRPC in Go), `jvm` what a service in Spring
-//! Boot 3.3 wrote, the families that are asked for; the other pages are written by hand in the form that the
+//! Boot 3.3 wrote, `memcached` what memcached_exporter wrote, the families that are asked for; the other pages are written by hand in the form that the
 //! exporter documents.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
