@@ -232,7 +232,7 @@ mod tests {
         assert!(square_bounds(&[(0.0, f64::INFINITY, 5.0)], 1.5).is_none());
         assert!(square_bounds(&[], 1.5).is_none());
         let mut bins = Vec::new();
-        let (mut low, mut high) = (0.0, 0.01_f64);
+        let (mut low, mut high) = (0.0_f64, 0.01_f64);
         while low < 40.0 {
             bins.push((low, high, (-low).exp() - (-high).exp()));
             (low, high) = (high, high * 1.5);
