@@ -1,8 +1,9 @@
 //! Every preset against a page of its exporter: each query finds what the counters of the page did.
-//! `bazel-remote`, `http` and `grpc` are what a bazel-remote that was built from source wrote (with
-//! `--enable_endpoint_metrics`, by the usual middlewares for HTTP and gRPC in Go), `jvm` what a service in Spring
-//! Boot 3.3 wrote, `memcached` what memcached_exporter wrote, the families that are asked for; the other pages are written by hand in the form that the
-//! exporter documents.
+//! Each is what a running program wrote, the families that are asked for: `bazel-remote`, `http` and `grpc` of a
+//! bazel-remote that was built from source (with `--enable_endpoint_metrics`, by the usual middlewares for HTTP and
+//! gRPC in Go), `jvm` of a service in Spring Boot 3.3, `memcached` of memcached_exporter, `buildbarn-storage` of
+//! bb-storage, `buildbarn-scheduler` of bb-scheduler with two workers. `container` alone is written by hand in the
+//! form that cAdvisor documents.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -29,12 +30,12 @@ const CASES: &[Case] = &[
         preset: "buildbarn-storage",
         page: include_str!("pages/buildbarn-storage.txt"),
         grows: &[
-            (&[BARN, "_count", "\"OK\"", "\"Get\""], 30.0),
-            (&[BARN, "_sum", "\"OK\"", "\"Get\""], 0.06),
-            (&[BARN, "_count", "NotFound"], 10.0),
-            (&[BARN, "_sum", "NotFound"], 0.01),
-            (&[BARN, "_count", "\"OK\"", "\"Put\""], 60.0),
-            (&[BARN, "_sum", "\"OK\"", "\"Put\""], 0.13),
+            (&[BARN, "_count", "\"OK\"", "\"Get\"", "\"ac\""], 30.0),
+            (&[BARN, "_sum", "\"OK\"", "\"Get\"", "\"ac\""], 0.06),
+            (&[BARN, "_count", "NotFound", "\"ac\""], 10.0),
+            (&[BARN, "_sum", "NotFound", "\"ac\""], 0.01),
+            (&[BARN, "_count", "\"OK\"", "\"Put\"", "\"cas\""], 60.0),
+            (&[BARN, "_sum", "\"OK\"", "\"Put\"", "\"cas\""], 0.13),
             (&["process_cpu"], 0.25),
         ],
         finds: &[
@@ -51,23 +52,22 @@ const CASES: &[Case] = &[
         preset: "buildbarn-scheduler",
         page: include_str!("pages/buildbarn-scheduler.txt"),
         grows: &[
-            (&[QUEUE, "_scheduled_total"], 2.0),
+            (&[QUEUE, "_scheduled_total", "\"Queue\",do_not_cache=\"false\""], 2.0),
             (&[QUEUE, "_queued_duration_seconds_sum"], 1.0),
             (&[QUEUE, "_queued_duration_seconds_count"], 2.0),
             (&[QUEUE, "_executing_duration_seconds_sum", "Success"], 4.0),
             (&[QUEUE, "_executing_duration_seconds_count", "Success"], 1.5),
-            (&[QUEUE, "_executing_duration_seconds_sum", "Failed"], 1.0),
-            (&[QUEUE, "_executing_duration_seconds_count", "Failed"], 0.5),
+            (&[QUEUE, "_executing_duration_seconds_sum", "NonZero"], 1.0),
+            (&[QUEUE, "_executing_duration_seconds_count", "NonZero"], 0.5),
         ],
         finds: &[
-            // No worker was removed yet, so the counter of those is not on the page.
-            (Quantity::Servers, 10.0),
+            (Quantity::Servers, 2.0),
             (Quantity::Arrivals, 2.0),
             (Quantity::Throughput, 2.0),
             (Quantity::ResponseTime, 0.5 + 2.5),
             (Quantity::Busy, 5.0),
         ],
-        classes: &[(" Failed", 0.5), (" Success", 1.5)],
+        classes: &[(" NonZeroExitCode", 0.5), (" Success", 1.5)],
     },
     Case {
         preset: "bazel-remote",
