@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use kendall_predict::measured::OperatingPoint;
+use kendall_predict::measured::{OperatingPoint, TierView};
 use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::sample::{
     SampleError, enough_for, mean_interval, needed_for, positive_interval, positive_mean,
+    positive_weighted_mean, weighted_mean,
 };
 use kendall_stats::within_run::WithinRun;
 use kendall_store::{Extent, FactorLevel, Measured, Period, Results, Run, StoreError};
@@ -171,9 +172,37 @@ impl Configuration {
         positive_mean(&self.values(value), self.confidence).ok()
     }
 
-    /// The same of a difference, which may have either sign.
+    /// The mean over the repetitions of a difference, which may have either sign.
     pub fn difference(&self, value: impl Fn(&Repetition) -> Option<f64>) -> Option<Estimate> {
         mean_interval(&self.values(value), self.confidence).ok()
+    }
+
+    /// Mean over all that was counted in all repetitions, with its interval: `value` takes from each
+    /// its own mean, which is not negative, and how many there were. For times of requests, so that
+    /// they are those of [`point`](Self::point); `None` where no repetition has it.
+    pub fn weighted(&self, value: impl Fn(&Repetition) -> Option<(f64, f64)>) -> Option<Estimate> {
+        positive_weighted_mean(&self.pairs(value), self.confidence).ok()
+    }
+
+    /// The same of what may have either sign.
+    pub fn weighted_difference(
+        &self,
+        value: impl Fn(&Repetition) -> Option<(f64, f64)>,
+    ) -> Option<Estimate> {
+        weighted_mean(&self.pairs(value), self.confidence).ok()
+    }
+
+    /// A mean time of the first tier that reports, over all its requests.
+    pub fn tier_time(&self, value: impl Fn(&TierView) -> Option<f64>) -> Option<Estimate> {
+        self.weighted(|repetition| {
+            let tier = repetition.point.first_tier()?;
+            Some((value(tier)?, tier.requests(repetition.point.duration_s)))
+        })
+    }
+
+    fn pairs(&self, value: impl Fn(&Repetition) -> Option<(f64, f64)>) -> Vec<(f64, f64)> {
+        let finite = |(value, weight): &(f64, f64)| value.is_finite() && weight.is_finite();
+        self.repetitions.iter().filter_map(value).filter(finite).collect()
     }
 
     fn values(&self, value: impl Fn(&Repetition) -> Option<f64>) -> Vec<f64> {

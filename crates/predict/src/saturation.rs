@@ -145,8 +145,8 @@ pub struct Saturation {
     pub shape: Shape,
     /// Lowest load that reaches the maximum less [`PLATEAU`]; beyond it more load buys queueing.
     pub knee: LoadPoint,
-    /// The highest load below it that was measured and does not reach it: the true knee lies
-    /// between the two. `None` where the lowest load reaches it.
+    /// The highest load below it whose throughput is significantly lower than the maximum: the
+    /// true knee lies between the two. `None` where no load is known to lie below the knee.
     pub below_knee: Option<f64>,
     /// The point of highest throughput.
     pub maximum: LoadPoint,
@@ -205,13 +205,17 @@ pub fn saturation(curve: &[MeasuredLoad], confidence: f64) -> Option<Saturation>
     let maximum = *curve.iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b)))?;
     let enough = throughput(maximum) * (1.0 - PLATEAU);
     let knee = *curve.iter().find(|point| throughput(point) >= enough)?;
-    let below_knee = curve.iter().map(|point| point.load).rfind(|load| *load < knee.load);
     let full = full_resource(&last.point, 1.0 - PLATEAU)
         .map(|resource| Full { resource: resource.name, utilization: resource.utilization });
     let last_gain = change(before, last, confidence);
     // The maximum was picked among all: the others had their chance to be it.
     let picked = 1.0 - (1.0 - confidence) / kendall_units::exact_f64(curve.len() - 1);
     let fall = change(maximum, last, picked);
+    let lower = |point: &&&MeasuredLoad| {
+        let interval = change(maximum, point, picked).interval;
+        point.load < knee.load && interval.is_some_and(|interval| interval.high < 0.0)
+    };
+    let below_knee = curve.iter().rfind(lower).map(|point| point.load);
     let judged = match curve.iter().find_map(|point| unbalanced(point)) {
         Some(unbalanced) => Err(unbalanced),
         None => shape(
@@ -419,6 +423,27 @@ mod tests {
             curve[2] = with_throughput(curve[2].clone(), last);
             assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::CannotTell, "{last}");
         }
+    }
+
+    /// On a noisy machine the load before the knee may well be beyond it: the knee is said to lie
+    /// above a load only where the runs show that this one has less throughput.
+    #[test]
+    fn the_knee_lies_above_a_load_that_is_known_to_be_below_it() {
+        let mut curve = asymptotic(&[1.0, 8.0, 9.0, 10.0, 20.0], 1_000.0, 0.01, 0.005);
+        curve[4].point.tiers = vec![pool(0.998, 1_000.0)];
+        assert_eq!(saturation(&curve, 0.95).unwrap().below_knee, Some(9.0));
+        for at in &mut curve {
+            let x = at.point.client.throughput_per_s;
+            at.throughputs_per_s = vec![0.85 * x, x, 1.15 * x];
+        }
+        // 3 runs ±15 %: a difference of 10 or 20 % is not significant, one of 90 % is.
+        let found = saturation(&curve, 0.95).unwrap();
+        assert_eq!((found.shape, found.below_knee), (Shape::Saturated, Some(1.0)));
+        assert!((found.knee.load - 10.0).abs() < 1e-9);
+        for at in &mut curve {
+            at.throughputs_per_s.truncate(1);
+        }
+        assert_eq!(saturation(&curve, 0.95).unwrap().below_knee, None);
     }
 
     /// One run a load carries no interval, so only what is full speaks.

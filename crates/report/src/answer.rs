@@ -235,7 +235,7 @@ fn highest_meeting<'a>(
 
 fn searched<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
     let told = data.searches.iter().any(|line| line.found.is_some());
-    let sentence = searches::summary(data).into_iter().next().unwrap_or_else(|| {
+    let sentence = searches::answer(data).unwrap_or_else(|| {
         let why = data.searches.first().map_or("", |line| line.without.as_str());
         format!("Cannot tell: the search found nothing, since {why}.")
     });
@@ -442,7 +442,7 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
             format!(
                 "{} ({} of the variation{})",
                 term.label,
-                number::percent(term.share),
+                number::share(term.share),
                 effect_in_words(term)
             )
         });
@@ -451,7 +451,7 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     let noise = error.map_or_else(String::new, |share| {
         format!(
             "{} of the variation of the throughput is random error between repetitions",
-            number::percent(share)
+            number::share(share)
         )
     });
     if error.is_none() {
@@ -471,16 +471,26 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     }
 }
 
-/// One run, with the intervals that its own seconds carry.
+/// One run, with the intervals that its own seconds carry. A percentile without one is left out.
 fn by_itself(run: &WithinRun, mean: &Estimate) -> String {
-    let p99 = run.quantile(0.99).map_or_else(String::new, |estimate| {
-        format!(", the 99th percentile {}", with_interval(estimate, number::time))
-    });
+    let p99 = run.quantile(0.99).filter(|estimate| estimate.interval.is_some());
+    let throughput = &run.throughput_per_s;
+    let none = throughput.interval.is_none() && mean.interval.is_none() && p99.is_none();
+    let how_sure = match throughput.caveats.first().filter(|_| none) {
+        Some(why) => format!("The run carries no interval: {why}."),
+        None => "Intervals are of this run: another one may differ more.".to_owned(),
+    };
+    let print = |estimate: &Estimate, text: fn(f64) -> String| {
+        if none { text(estimate.center) } else { with_interval(estimate, text) }
+    };
     format!(
-        "In its one run it answers {}; a request takes {} on average{p99}. The intervals are of this run: \
-         another one may differ more.",
-        with_interval(&run.throughput_per_s, number::rate),
-        with_interval(mean, number::time)
+        "In its one run it answers {}; a request takes {} on average{}. {how_sure}",
+        print(throughput, number::rate),
+        print(mean, number::time),
+        p99.map_or_else(String::new, |estimate| format!(
+            ", the 99th percentile is {}",
+            with_interval(estimate, number::time)
+        ))
     )
 }
 
@@ -491,7 +501,7 @@ fn over_its_runs(only: &Configuration) -> String {
         .map_or_else(|| "–".to_owned(), |estimate| with_interval(&estimate, number::time));
     let p99 = only.percentile_estimate(0.99).map_or_else(
         |_| String::new(),
-        |estimate| format!(", the 99th percentile {}", with_interval(&estimate, number::time)),
+        |estimate| format!(", the 99th percentile is {}", with_interval(&estimate, number::time)),
     );
     format!("It answers {}; a request takes {mean} on average{p99}.", rate_of(only))
 }
@@ -501,7 +511,7 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let unsteady = trace::drifting(data);
     let steady = match unsteady.first() {
         None => String::new(),
-        Some(first) => format!(" It is not a steady state: {first}."),
+        Some(first) => format!(" It is not a steady state ({first})."),
     };
     let alone = only.alone().and_then(|run| Some((run, run.response_time_mean_s.as_ref()?)));
     let sentence = match only.makespan_estimate() {

@@ -73,6 +73,16 @@ pub(crate) fn percent(share: f64) -> String {
     percent_in_column(share).replace(".0 %", " %")
 }
 
+/// A share of a whole, for a sentence: one that is not all of it does not print as `100 %`.
+#[must_use]
+pub(crate) fn share(share: f64) -> String {
+    match share {
+        nearly if nearly < 1.0 && nearly >= 0.9995 => "more than 99.9 %".to_owned(),
+        nearly if nearly < 1.0 && nearly >= 0.995 => format!("{} %", fixed(100.0 * nearly, 1)),
+        share => percent(share),
+    }
+}
+
 /// A share as percent, for a column of a table.
 #[must_use]
 pub(crate) fn percent_in_column(share: f64) -> String {
@@ -169,6 +179,14 @@ mod tests {
         );
         assert_eq!(signed_percent(-0.034), "−3.4 %");
         assert_eq!(signed_percent(0.034), "+3.4 %");
+    }
+
+    /// As a report said of one factor: "100 % of the variation. 0.1 % is random error".
+    #[test]
+    fn what_is_not_all_does_not_print_as_all() {
+        let printed: Vec<String> =
+            [0.5, 0.994, 0.998_9, 0.999_9, 1.0].into_iter().map(share).collect();
+        assert_eq!(printed, ["50 %", "99 %", "99.9 %", "more than 99.9 %", "100 %"]);
     }
 
     #[test]

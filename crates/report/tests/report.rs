@@ -220,7 +220,7 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
     let (report, written) = kendall_report::write(&folder).unwrap();
     let summary = report.summary.join("\n");
     for wanted in [
-        "8 workers: at most 7550/s (95 % interval 7500/s to 7600/s, ±0.7 %), at 54 clients",
+        "8 workers: highest measured 7550/s (95 % interval 7500/s to 7600/s, ±0.7 %), at 54 clients",
         "everything from 30 to 198 measured as high",
         "N* = 26.5 (26.0 to 27.0) clients; 95 % of the maximum is first reached between 6 and 30",
         "The fitted shape: saturating 91 %, or retrograde 9 %; 95 % of its maximum is reached at 24.0 \
@@ -230,6 +230,12 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
     ] {
         assert!(summary.contains(wanted), "{wanted}\n{summary}");
     }
+    let answer = report.answer.unwrap().answer;
+    assert_eq!(
+        answer,
+        "8 workers: highest measured 7550/s (7500/s to 7600/s), at 54 clients, 95 % of it from a load \
+         between 6 and 30 on. It has caveats, which the chapter on the search names."
+    );
     let html = std::fs::read_to_string(written.html).unwrap();
     assert!(html.contains("16 workers: nothing was found, since a run failed."));
     assert!(html.contains("What the search measured: 8 workers"));
@@ -647,6 +653,66 @@ fn runs_made_once_have_intervals_of_their_own() {
     let (report, _) = kendall_report::write(&thrice).unwrap();
     let mut tables = report.sections.iter().flat_map(|section| section.tables());
     assert!(tables.all(|table| table.id != "within_run"));
+}
+
+/// A time at the tier stood as two numbers in one report: a mean over all requests in one table, and a
+/// mean over the runs, whatever their requests, in another table and in the plots.
+#[test]
+fn a_time_is_one_number_wherever_it_stands() {
+    let (kept, _guard) = folder("one-number");
+    Synthetic {
+        factors: vec![("workload.clients", vec![30.0, 102.0, 198.0])],
+        spread: 0.6,
+        ..Synthetic::writes()
+    }
+    .store(&kept);
+    let (report, _) = kendall_report::write(&kept).unwrap();
+    let highest = rows(&report, "maximum").remove(0);
+    let tiers = rows(&report, "tiers");
+    let load = highest["load"].as_f64().unwrap();
+    let there = tiers.iter().find(|row| row["workload.clients"] == format!("{load}")).unwrap();
+    for key in ["tier_response_time_s", "waiting_time_s", "backend_time_s"] {
+        let (one, other) = (highest[key]["center"].as_f64().unwrap(), there[key].as_f64().unwrap());
+        // Both are sums of the same products: they differ by roundings.
+        assert!((one / other - 1.0).abs() < 1e-12, "{key}: {one}, {other}");
+    }
+    let clients = highest["client_response_time_s"]["center"].as_f64().unwrap();
+    let json = serde_json::to_value(&report).unwrap();
+    let sections = json["sections"].as_array().unwrap().iter();
+    let mut blocks = sections.flat_map(|section| section["blocks"].as_array().unwrap());
+    let views = blocks.find(|block| block["content"]["id"] == "plot-views").unwrap();
+    let points = views["content"]["series"][0]["points"].as_array().unwrap();
+    let drawn = points.iter().find(|point| point["x"] == load).unwrap()["y"].as_f64().unwrap();
+    let milliseconds = 1e3 * clients;
+    assert!((drawn / milliseconds - 1.0).abs() < 1e-12, "{drawn}, {milliseconds}");
+}
+
+/// A percentile that the tables refuse for want of requests stood in the caption of its histogram.
+#[test]
+fn a_histogram_states_no_percentile_that_the_tables_refuse() {
+    let (kept, _guard) = folder("caption");
+    Synthetic { others: 0.0, ..Synthetic::idle() }.store(&kept);
+    let (_, written) = kendall_report::write(&kept).unwrap();
+    let html = std::fs::read_to_string(written.html).unwrap();
+    // 20/s in three windows of 6 s are 360 requests, of which the 99th percentile needs 500.
+    assert!(html.contains("no 99th percentile (too few samples for p99: 360"), "360 requests");
+    assert!(html.contains(", 99th percentile "), "95/s have enough");
+}
+
+/// A run too short for an interval says so once, and calls no number one that has an interval.
+#[test]
+fn one_run_without_an_interval_speaks_of_none() {
+    let (kept, _guard) = folder("once-short");
+    Synthetic {
+        factors: vec![("workload.clients", vec![150.0])],
+        repetitions: 1,
+        seconds: 4,
+        ..Synthetic::writes()
+    }
+    .store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap().answer;
+    assert!(answer.contains(" The run carries no interval: "), "{answer}");
+    assert!(!answer.contains("(no interval)") && !answer.contains("Intervals are"), "{answer}");
 }
 
 /// Seconds that differ by up to 60 requests and by nothing in the mean, and 300 requests of the measured window that

@@ -303,8 +303,8 @@ pub enum Caveat {
     },
     /// The response drifts within the run.
     #[error(
-        "not stationary: it changes by {change:.1} % from the first to the second half",
-        change = 100.0 * relative_change
+        "not stationary: it changes by {} % from the first to the second half",
+        signed(100.0 * relative_change)
     )]
     NonStationary {
         /// Second half over first half, minus one.
@@ -695,6 +695,11 @@ impl Caveat {
         }
         kinds
     }
+}
+
+/// A change in percent with its sign, which is a minus and no hyphen.
+fn signed(percent: f64) -> String {
+    format!("{percent:+.1}").replacen('-', "−", 1)
 }
 
 /// Kind of a remark that has none of its own.

@@ -200,26 +200,88 @@ pub fn positive_interval(
 /// # Errors
 /// [`SampleError`] for nothing, for NaN, for negative values, and for a confidence outside (0, 1).
 pub fn positive_mean(values: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
-    check(values)?;
-    check_confidence(confidence)?;
-    if let Some(value) = values.iter().find(|value| **value < 0.0) {
+    let alike: Vec<(f64, f64)> = values.iter().map(|value| (*value, 1.0)).collect();
+    positive_weighted_mean(&alike, confidence)
+}
+
+/// Mean of what cannot be negative over all that was counted in several runs: of each run its own
+/// mean, and how many there were (requests, for a mean time of a request). The interval is that of
+/// [`positive_mean`], which this is where all runs count as much.
+///
+/// # Errors
+/// [`SampleError`] for nothing, for NaN, for negative values, and for a confidence outside (0, 1).
+///
+/// # Example
+/// ```
+/// // Of 300 requests, 100 took 4 s on average and 200 took 1 s.
+/// let runs = [(4.0, 100.0), (1.0, 200.0)];
+/// let mean = kendall_stats::sample::positive_weighted_mean(&runs, 0.95)?;
+/// assert_eq!(mean.center, 2.0);
+/// # Ok::<(), kendall_stats::sample::SampleError>(())
+/// ```
+pub fn positive_weighted_mean(
+    runs: &[(f64, f64)],
+    confidence: f64,
+) -> Result<Estimate, SampleError> {
+    let (whole, without) = together(runs)?;
+    if let Some((value, _)) = runs.iter().find(|(value, _)| *value < 0.0) {
         return Err(SampleError::NotPositive { value: *value });
     }
-    if values.contains(&0.0) {
-        let estimate = mean_interval(values, confidence)?;
-        let reaches = estimate.interval.is_some_and(|interval| interval.low < 0.0);
-        if reaches {
-            let runs = kendall_units::whole_u64(exact_f64(values.len()));
-            let caveat = Caveat::IntervalTooWide { runs, factor: f64::INFINITY };
-            return Ok(Estimate { interval: None, ..estimate }.doubt(caveat));
-        }
-        return Ok(estimate);
+    if runs.iter().all(|(value, _)| *value > 0.0) {
+        return positive_interval(whole, &without, confidence);
     }
-    let sum: f64 = values.iter().sum();
-    let others = exact_f64(values.len()) - 1.0;
-    let without: Vec<f64> = values.iter().map(|value| (sum - value) / others).collect();
-    let without = if values.len() < 2 { &[][..] } else { &without };
-    positive_interval(mean(values), without, confidence)
+    let estimate = jackknifed(whole, &without, confidence)?;
+    if estimate.interval.is_some_and(|interval| interval.low < 0.0) {
+        let runs = kendall_units::whole_u64(exact_f64(runs.len()));
+        let caveat = Caveat::IntervalTooWide { runs, factor: f64::INFINITY };
+        return Ok(Estimate { interval: None, ..estimate }.doubt(caveat));
+    }
+    Ok(estimate)
+}
+
+/// The same of what may have either sign, such as a difference: always with the jackknife on the
+/// values themselves.
+///
+/// # Errors
+/// [`SampleError`] for nothing, for NaN, and for a confidence outside (0, 1).
+pub fn weighted_mean(runs: &[(f64, f64)], confidence: f64) -> Result<Estimate, SampleError> {
+    let (whole, without) = together(runs)?;
+    jackknifed(whole, &without, confidence)
+}
+
+/// The weighted mean of all runs, and of all but one for each. Where nothing has a weight, all
+/// count as much.
+fn together(runs: &[(f64, f64)]) -> Result<(f64, Vec<f64>), SampleError> {
+    check(&runs.iter().map(|(value, _)| *value).collect::<Vec<_>>())?;
+    check(&runs.iter().map(|(_, weight)| *weight).collect::<Vec<_>>())?;
+    let all_but = |left_out: Option<usize>| {
+        let (mut sum, mut plain, mut weights, mut count) = (0.0, 0.0, 0.0, 0.0);
+        for (place, (value, weight)) in runs.iter().enumerate() {
+            if Some(place) != left_out {
+                sum += value * weight;
+                plain += value;
+                weights += weight;
+                count += 1.0;
+            }
+        }
+        if weights > 0.0 { sum / weights } else { plain / count }
+    };
+    let places = if runs.len() < 2 { 0..0 } else { 0..runs.len() };
+    Ok((all_but(None), places.map(|place| all_but(Some(place))).collect()))
+}
+
+/// A value of several runs with Tukey's jackknife over the runs, on the values themselves; of a
+/// mean it is the t interval.
+fn jackknifed(whole: f64, without: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
+    check_confidence(confidence)?;
+    let count = exact_f64(without.len());
+    let pseudo: Vec<f64> =
+        without.iter().map(|left| count * whole - (count - 1.0) * left).collect();
+    let Some(variance) = variance(&pseudo) else {
+        return Ok(Estimate::exact(whole).doubt(Caveat::TooFewReplications { have: 1, need: 2 }));
+    };
+    let half_width = t_two_sided(confidence, count - 1.0) * (variance / count).sqrt();
+    Ok(Estimate::with_interval(whole, Interval::around(whole, half_width, confidence)))
 }
 
 /// Observations that lie beyond a percentile at least, even if they were independent. By simulation

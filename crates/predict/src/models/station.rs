@@ -288,6 +288,11 @@ impl Setup<'_> {
         let (offered, servers) = (arrival_rate_per_s * self.service_time_s, self.servers);
         if offered >= exact_f64(servers) * (1.0 - self.known_to) {
             let (rho, percent) = (offered / exact_f64(servers), 100.0 * self.known_to);
+            if rho >= 1.0 - ROUNDING {
+                return Err(format!(
+                    "ρ = {rho:.3}: as much arrives as it can serve, or more, so the queue has no end"
+                ));
+            }
             return Err(format!(
                 "ρ = {rho:.3}, and the rate of service is known to within {percent:.0} %: it may as \
                  well be 1, where the queue has no end"

@@ -22,10 +22,16 @@ pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Satura
     let key = &load.key;
     let highest = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
     match (&found.unknown, found.shape) {
-        (Some(Unknown::Interval { repetitions, .. }), _) if *repetitions <= 100 => format!(
+        (Some(Unknown::Interval { repetitions, .. }), _) if is_few(*repetitions, data) => format!(
             "The same study with `measure.repetitions = {repetitions}` (there are {}), on a quiet \
              machine.",
             data.repetitions()
+        ),
+        (Some(Unknown::Interval { from, to, .. }), _) => format!(
+            "Longer runs (`measure.duration`) on a quiet machine, of the loads {} and {} (\"{key}\") \
+             first: as much as the runs differ here, repetitions alone would take too long.",
+            number::plain(*from),
+            number::plain(*to)
         ),
         (Some(Unknown::Unbalanced { .. }), _) => {
             "The same study with a longer `measure.duration`, and rates below the highest."
@@ -47,6 +53,12 @@ pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Satura
             _ => limit(data, fastest),
         },
     }
+}
+
+/// Whether so many repetitions are worth making: few times as many as there are.
+fn is_few(repetitions: u64, data: &Observations) -> bool {
+    const TIMES: f64 = 4.0;
+    kendall_units::exact_f64(repetitions) <= TIMES * kendall_units::exact_f64(data.repetitions())
 }
 
 /// Around the highest load that meets an objective.

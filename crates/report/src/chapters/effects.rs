@@ -200,12 +200,8 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
             Verdict::Holds => Level::Good,
             Verdict::Doubtful | Verdict::CannotTell | Verdict::NotTestable => Level::Doubt,
         };
-        let unclear = match check.verdict {
-            Verdict::CannotTell => " There are too few runs to check it.",
-            _ => "",
-        };
         let of = capital(&check.assumption.to_string());
-        section.note(level, format!("{of}: {}{unclear}", check.words));
+        section.note(level, format!("{of}: {}", check.words));
     }
     for caveat in &analysis.layout.caveats {
         section.note(Level::Doubt, format!("{}.", capital(&caveat.to_string())));
@@ -448,8 +444,8 @@ fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
             id: format!("plot-interaction-{}-{place}", response.key),
             title: format!("Interaction of {} and {}", found.along, found.lines),
             description: format!(
-                "Mean over the runs of the {}; parallel lines mean that the two do not interact.",
-                response.name
+                "{}, over all other factors; parallel lines mean that the two do not interact.",
+                capital(&mean_of(&response.name))
             ),
             x: Axis::categories(found.along.clone(), found.along_levels.clone()),
             y: Axis::from_zero(with_unit(&response.name, &response.label)),
@@ -457,6 +453,11 @@ fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
         }
     };
     fit.interactions.iter().take(MOST_INTERACTIONS).enumerate().map(plot).collect()
+}
+
+/// `mean throughput`; what is a mean already is not called one twice.
+fn mean_of(name: &str) -> String {
+    if name.starts_with("mean ") { name.to_owned() } else { format!("mean {name}") }
 }
 
 fn residuals(response: &Response, analysis: &Analysis) -> Plot {

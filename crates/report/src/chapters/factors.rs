@@ -143,8 +143,7 @@ fn without_load(factor: &Factor, groups: &[Group<'_>]) -> Vec<Plot> {
         let times = all().filter_map(|c| c.point.first_tier().and_then(value));
         let (label, scale) = time_axis(&title.to_lowercase(), times);
         plots.push(by_group(factor, groups, (id, title), &label, &|c| {
-            let estimate = c.estimate(|r| r.point.first_tier().and_then(value))?;
-            Some((estimate, scale))
+            Some((c.tier_time(value)?, scale))
         }));
     }
     plots
@@ -182,7 +181,7 @@ fn by_group(
     Plot {
         id: format!("plot-factor-{id}-{}", factor.key.replace('.', "-")),
         title: format!("{title} against {}", short(&factor.key)),
-        description: "Mean over the runs, each group with the other factors fixed.".to_owned(),
+        description: "Of all runs together, each group with the other factors fixed.".to_owned(),
         x: Axis::from_zero(short(&factor.key)),
         y: Axis::from_zero(label),
         series: lines(groups, value),

@@ -22,8 +22,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     let mut section = Section::new("histograms", "Histograms of the response time");
     section.text(
         "All requests of all repetitions, in steps of 0.1 ms (drawn coarser where the range is \
-         wide), as shares of their number. Both axes of a pair are the same. The drawing ends at \
-         the 99th percentile of the clients; the share beyond is stated.",
+         wide), as shares of their number. Both axes of a pair are the same. A drawing ends \
+         where 99 % of the clients' requests had been answered; the share beyond is stated.",
     );
     let mut table = Table::new("histograms", "The histograms in steps of 0.1 ms")
         .column("configuration", "Configuration", Unit::Text)
@@ -131,12 +131,11 @@ fn drawn(name: &str, configuration: &Configuration) -> Block {
             id: format!("plot-histogram-{place}-{color}"),
             title: format!("{name}, at the {seen}"),
             description: format!(
-                "Mean {}, squared coefficient of variation {} (1 for exponential times), median {}, \
-                 99th percentile {}; {} beyond the drawing.",
+                "Mean {}, squared coefficient of variation {} (1 for exponential times){}; {} \
+                 beyond the drawing.",
                 number::time(distribution.mean_s),
                 number::significant(distribution.scv().unwrap_or(f64::NAN), 2),
-                number::time(distribution.percentiles_s[1]),
-                number::time(distribution.percentiles_s[5]),
+                percentiles(distribution),
                 number::percent(beyond)
             ),
             x: Axis::from_zero("response time (ms)"),
@@ -152,6 +151,17 @@ fn drawn(name: &str, configuration: &Configuration) -> Block {
         }
         _ => Block::Plot(first),
     }
+}
+
+/// Median and 99th percentile in words, where there are requests enough for them.
+fn percentiles(distribution: &Distribution) -> String {
+    let (median, p99) = (distribution.percentile(1), distribution.percentile(5));
+    let mut words = median.map_or_else(|_| String::new(), |s| format!(", median {}", number::time(s)));
+    match p99 {
+        Ok(seconds) => words.push_str(&format!(", 99th percentile {}", number::time(seconds))),
+        Err(why) => words.push_str(&format!(", no 99th percentile ({why})")),
+    }
+    words
 }
 
 /// Rows of the clients' histogram and of the tier's.

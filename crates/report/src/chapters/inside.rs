@@ -113,6 +113,19 @@ fn of(
     Cell::estimate_or(estimate.as_ref(), "not known")
 }
 
+/// A mean of each of one thing, over all that there were.
+fn each_of(
+    configuration: &Configuration,
+    (kind, name): (&str, &str),
+    value: impl Fn(&Counted) -> f64,
+) -> Cell {
+    let estimate = configuration.weighted(|r| {
+        let one = find(r, kind, name)?;
+        Some((value(one), one.per_s * r.point.duration_s))
+    });
+    Cell::estimate_or(estimate.as_ref(), "not known")
+}
+
 /// Time of all statements of a kind together, for each second.
 fn executing(repetition: &Repetition, kind: &str) -> Option<f64> {
     let mut statements = repetition.counted.iter().filter(|one| one.kind == kind).peekable();
@@ -143,20 +156,32 @@ fn exchanges(data: &Observations) -> Table {
         let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>| {
             Cell::estimate_or(configuration.estimate(value).as_ref(), "not known")
         };
+        // Times of an exchange, over all exchanges.
+        let exchanges = |r: &Repetition| Some(exchange(r)?.0 * r.point.duration_s);
+        let time = |value: &dyn Fn(&Repetition) -> Option<f64>| {
+            let estimate = configuration.weighted(|r| Some((value(r)?, exchanges(r)?)));
+            Cell::estimate_or(estimate.as_ref(), "not known")
+        };
         let requests = |r: &Repetition| executing(r, counted::STATEMENT);
         let an_exchange = |r: &Repetition| Some(requests(r)? / exchange(r)?.0);
         // A value below 0 would be a contradiction, and is shown as it is.
-        let rest = configuration.difference(|r| Some(exchange(r)?.1 - an_exchange(r)?));
+        let rest = configuration
+            .weighted_difference(|r| Some((exchange(r)?.1 - an_exchange(r)?, exchanges(r)?)));
+        let a_request = configuration.weighted(|r| {
+            let tier = r.point.first_tier()?;
+            let each = requests(r)? / tier.view.throughput_per_s;
+            Some((each, tier.requests(r.point.duration_s)))
+        });
         let flush = (counted::LOG, "flush");
         let mut row = levels(data, configuration);
         row.extend([
             estimate(&|r| Some(exchange(r)?.0)),
-            estimate(&|r| Some(exchange(r)?.1)),
-            estimate(&an_exchange),
+            time(&|r| Some(exchange(r)?.1)),
+            time(&an_exchange),
             Cell::estimate_or(rest.as_ref(), "not known"),
-            estimate(&|r| Some(requests(r)? / r.point.first_tier()?.view.throughput_per_s)),
+            Cell::estimate_or(a_request.as_ref(), "not known"),
             of(configuration, flush, |one| one.per_s),
-            of(configuration, flush, |one| one.time_mean_s),
+            each_of(configuration, flush, |one| one.time_mean_s),
             estimate(&requests),
             estimate(&|r| executing(r, counted::ASIDE)),
         ]);
@@ -195,8 +220,8 @@ fn with_rows(mut table: Table, data: &Observations, kind: &str, names: &[String]
             row.extend([
                 name.as_str().into(),
                 of(configuration, key, |one| one.per_s),
-                of(configuration, key, |one| one.items_per_s / one.per_s),
-                of(configuration, key, |one| one.time_mean_s),
+                each_of(configuration, key, |one| one.items_per_s / one.per_s),
+                each_of(configuration, key, |one| one.time_mean_s),
             ]);
             table.push(row);
         }

@@ -306,13 +306,15 @@ fn by_operation(data: &Observations) -> Table {
     // With one operation the table of configurations says it all.
     for configuration in data.configurations.iter().filter(|c| c.operations.len() > 1) {
         for (name, distribution) in &configuration.operations {
-            let of = |place: fn(&(f64, f64)) -> f64| {
-                configuration.estimate(|r| r.operations.get(name).map(place))
-            };
+            let rate = configuration.estimate(|r| Some(r.operations.get(name)?.0));
+            let mean = configuration.weighted(|r| {
+                let (rate, mean) = r.operations.get(name)?;
+                Some((*mean, rate * r.point.duration_s))
+            });
             let mut row = levels(data, configuration);
             row.push(name.as_str().into());
-            row.push(Cell::estimate_or(of(|(rate, _)| *rate).as_ref(), "no request"));
-            row.push(Cell::estimate_or(of(|(_, mean)| *mean).as_ref(), "no request"));
+            row.push(Cell::estimate_or(rate.as_ref(), "no request"));
+            row.push(Cell::estimate_or(mean.as_ref(), "no request"));
             row.push(Cell::number_or(Some(distribution.standard_deviation_s), "no request"));
             row.extend([1, PERCENTILES.len() - 1].map(|place| percentile(distribution, place)));
             table.push(row);

@@ -61,6 +61,9 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
     let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>, why: &str| {
         Cell::estimate_or(configuration.estimate(value).as_ref(), why)
     };
+    let time = |value: fn(&TierView) -> Option<f64>, why: &str| {
+        Cell::estimate_or(configuration.tier_time(value).as_ref(), why)
+    };
     vec![
         name.into(),
         load_of(data, configuration).into(),
@@ -68,10 +71,10 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
         estimate(&derived, "open loop"),
         estimate(&|r| Some(r.point.client.throughput_per_s), "no run"),
         Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"),
-        estimate(&|r| Some(r.point.first_tier()?.view.response_time_s), "no tier"),
-        estimate(&|r| Some(r.point.first_tier()?.waiting_time_s), "no tier"),
+        time(|tier| Some(tier.view.response_time_s), "no tier"),
+        time(|tier| Some(tier.waiting_time_s), "no tier"),
         estimate(&|r| Some(r.point.first_tier()?.queue_length), "no tier"),
-        estimate(&|r| r.point.first_tier()?.backend_time_s, "no backend"),
+        time(|tier| tier.backend_time_s, "no backend"),
         Cell::number_or(configuration.counts().miss_rate(), "nothing read"),
         Cell::number_or(
             configuration.point.first_tier().and_then(TierView::miss_share),

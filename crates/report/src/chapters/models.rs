@@ -209,10 +209,20 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
         if errors.is_empty() { f64::INFINITY } else { errors.iter().sum::<f64>() / count }
     };
     let mut ranked: Vec<_> = families.into_iter().zip(anywhere).collect();
+    // The name that the tables have, where all curves have the same.
+    let models = |family: &str| -> BTreeSet<&str> {
+        let all = compared.iter().flat_map(|(_, list)| list);
+        all.filter(|one| one.family == family).map(|one| one.model.as_str()).collect()
+    };
     ranked.sort_by(|a, b| mean(&a.0.2).total_cmp(&mean(&b.0.2)));
     ranked
         .into_iter()
-        .map(|((name, variable, errors, unanswered), anywhere)| {
+        .map(|((family, variable, errors, unanswered), anywhere)| {
+            let models: Vec<&str> = models(&family).into_iter().collect();
+            let name = match models.as_slice() {
+                [only] => (*only).to_owned(),
+                _ => family,
+            };
             let none = if unanswered > 0 {
                 format!("; no answer at {}", number::count(unanswered, "point"))
             } else {

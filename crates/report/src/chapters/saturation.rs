@@ -22,8 +22,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
              = U·m/D nothing is left to gain then, however much the last step gained on its way \
              there. Where the interval of that step contains both growth and none, the shape is \
              unknown. The knee is the lowest load whose throughput lies within {plateau} of the \
-             curve's highest; it lies above the load before it, and only loads between the two \
-             could say where. N* is where the asymptotes of light and heavy load cross, Xmax·(Rmin \
+             curve's highest. It is said to lie above the highest load whose throughput is \
+             significantly lower than that highest; only loads between the two could say where. N* is where the asymptotes of light and heavy load cross, Xmax·(Rmin \
              + Z).",
             plateau = number::percent(PLATEAU),
             full = number::percent(1.0 - PLATEAU)
@@ -171,7 +171,7 @@ fn knees(data: &Observations) -> Table {
             shape.into(),
             Cell::Estimate(gain),
             Cell::number_or(full, "nothing is 95 % busy"),
-            found.below_knee.map_or_else(|| Cell::Empty("the lowest load".to_owned()), &knee),
+            found.below_knee.map_or_else(|| Cell::Empty("no load is significantly lower".to_owned()), &knee),
             knee(found.knee.load),
             knee(found.knee.throughput_per_s),
             knee(found.knee.response_time_s),

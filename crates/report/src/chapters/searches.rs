@@ -1,7 +1,7 @@
 //! What an adaptive design found: maximum throughput and saturation point of each line, how sure,
 //! and in how many runs.
 
-use kendall_stats::estimate::Estimate;
+use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_store::{SearchFound, SearchLine};
 use kendall_units::exact_f64;
 
@@ -57,6 +57,63 @@ pub(crate) fn summary(data: &Observations) -> Vec<String> {
     sentences
 }
 
+/// What was found, a clause a line, the highest maximum first; `None` where nothing was. Figures of
+/// the search and caveats are in the chapter.
+pub(crate) fn answer(data: &Observations) -> Option<String> {
+    const MOST: usize = 4;
+    let with_found = data.searches.iter().filter_map(|line| Some((line, line.found.as_ref()?)));
+    let mut found: Vec<(&SearchLine, &SearchFound)> = with_found.collect();
+    let highest = |found: &SearchFound| found.maximum_throughput_per_s.center;
+    found.sort_by(|a, b| highest(b.1).total_cmp(&highest(a.1)));
+    let clauses: Vec<String> =
+        found.iter().take(MOST).map(|(line, found)| clause(data, line, found)).collect();
+    let more = match found.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let doubted =
+        found.iter().filter(|(_, found)| !found.maximum_throughput_per_s.caveats.is_empty()).count();
+    let caveats = match (doubted, found.len()) {
+        (0, _) => String::new(),
+        (1, 1) => " It has caveats, which the chapter on the search names.".to_owned(),
+        (some, all) => {
+            format!(" Of these, {some} of {all} have caveats, which the chapter on the search names.")
+        }
+    };
+    (!clauses.is_empty()).then(|| {
+        format!("{}{more}.{caveats}", super::capitalized(&clauses.join("; ")))
+    })
+}
+
+/// `8 workers: at most 7550/s (7500/s to 7600/s), at 54 clients; 95 % of it from between 30 and 54 on`.
+fn clause(data: &Observations, line: &SearchLine, found: &SearchFound) -> String {
+    let unit = data.load.as_ref().map_or_else(|| short(&line.factor), |load| load.unit.clone());
+    let maximum = &found.maximum_throughput_per_s;
+    let how_sure = maximum.interval.map_or_else(
+        || " (no interval)".to_owned(),
+        |i| format!(" ({} to {})", number::rate(i.low), number::rate(i.high)),
+    );
+    format!(
+        "{}: {} {}{how_sure}, at {} {unit}, 95 % of it {}",
+        name(line),
+        bound(maximum),
+        number::rate(maximum.center),
+        number::plain(found.best),
+        match found.knee_between {
+            (low, high) if low < high => {
+                format!("from a load between {} and {} on", number::plain(low), number::plain(high))
+            }
+            (low, _) => format!("from {} on, or less", number::plain(low)),
+        }
+    )
+}
+
+/// What the highest throughput is: a search that ended at its limit knows no bound.
+fn bound(maximum: &Estimate) -> &'static str {
+    let edge = |caveat: &Caveat| matches!(caveat, Caveat::SearchLimit { .. });
+    if maximum.caveats.iter().any(edge) { "highest measured" } else { "at most" }
+}
+
 fn name(line: &SearchLine) -> String {
     name_of_levels(&line.levels.iter().collect::<Vec<_>>())
 }
@@ -109,9 +166,10 @@ fn sentence(line: &SearchLine, factor: &str) -> String {
         .as_ref()
         .map_or_else(String::new, |fit| format!(" The fitted shape: {}.", fit.in_words()));
     format!(
-        "{}: at most {}{how_sure}, at {} {factor}{where_else}. Saturation point N* = {} {factor}; \
+        "{}: {} {}{how_sure}, at {} {factor}{where_else}. Saturation point N* = {} {factor}; \
          95 % of the maximum is first reached {}.{fitted} {} runs.{}",
         name(line),
+        bound(maximum),
         number::rate(maximum.center),
         number::plain(found.best),
         interval_in_words(saturation_point),

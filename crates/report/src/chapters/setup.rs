@@ -58,13 +58,21 @@ fn sentence(data: &Observations) -> String {
                 window.rule
             )
         });
+    let configurations = data.configurations.len();
+    let order = if data.runs.len() > 1 && study.design != "adaptive" {
+        format!(
+            " Runs were made in a random order within blocks of one repetition, determined by the \
+             seed {}, so that a drift of the machine is not mistaken for an effect of a factor.",
+            study.seed
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "The design is {design}; {varied}. There are {} with up to {} each. Runs were made in a \
-         random order within blocks of one repetition, determined by the seed {}, so that a drift \
-         of the machine is not mistaken for an effect of a factor.{window}",
-        number::count(data.configurations.len(), "configuration"),
-        number::count(data.repetitions(), "usable repetition"),
-        study.seed
+        "The design is {design}; {varied}. There {} {} with up to {} each.{order}{window}",
+        if configurations == 1 { "is" } else { "are" },
+        number::count(configurations, "configuration"),
+        number::count(data.repetitions(), "usable repetition")
     )
 }
 

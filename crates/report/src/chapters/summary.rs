@@ -243,10 +243,17 @@ fn certainty(data: &Observations) -> Option<String> {
     }
     widths.sort_by(f64::total_cmp);
     let median = widths[widths.len() / 2];
+    let without = data.configurations.len() - widths.len();
+    let none = if without == 0 {
+        String::new()
+    } else {
+        format!("; {} of {} have none", without, data.configurations.len())
+    };
     Some(format!(
-        "Over {} of each configuration, the interval of the throughput is ±{} wide at the median \
-         and ±{} at worst.",
+        "With {} of each configuration, the {} interval of the throughput is ±{} in the middle one \
+         and ±{} in the worst{none}.",
         number::count(data.repetitions(), "repetition"),
+        number::percent(data.study.confidence),
         number::percent(median),
         number::percent(widths[widths.len() - 1])
     ))

@@ -5,8 +5,9 @@ use kendall_protocols::snapshot::stage;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
-use kendall_observations::{Configuration, Curve, Observations, PERCENTILES, Repetition};
+use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENTILES};
 use kendall_predict::measured::TierView;
+use kendall_stats::estimate::Estimate;
 
 use super::load::{curves, factor_columns, levels};
 use super::ways::{Way, ways};
@@ -141,8 +142,12 @@ const VIEWS: [View; 6] = [
 ];
 
 impl View {
-    fn of(&self, repetition: &Repetition) -> Option<f64> {
-        repetition.point.first_tier().and_then(self.value)
+    /// A level or a rate is a mean over runs, a time one over requests.
+    fn of(&self, configuration: &Configuration) -> Option<Estimate> {
+        match self.label {
+            Some(_) => configuration.estimate(|r| r.point.first_tier().and_then(self.value)),
+            None => configuration.tier_time(self.value),
+        }
     }
 
     fn plot(&self, data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
@@ -157,12 +162,13 @@ impl View {
             description: "As reported by the tier, all its instances together.".to_owned(),
             x: Axis::from_zero(load),
             y: Axis::from_zero(label),
-            series: curves(data, &group.curves, |c| Some((c.estimate(|r| self.of(r))?, factor))),
+            series: curves(data, &group.curves, |c| Some((self.of(c)?, factor))),
         }
     }
 }
 
-/// Each instance of a tier that has several, by itself: means over the runs.
+/// Each instance of a tier that has several, by itself: rates and levels are means over the runs,
+/// times over the requests.
 fn instances(data: &Observations) -> Table {
     let mut table =
         factor_columns(Table::new("instances", "Each instance of a tier separately"), data)
@@ -182,12 +188,14 @@ fn instances(data: &Observations) -> Table {
             if alike < 2 {
                 continue;
             }
-            let mean = |value: fn(&kendall_observations::Instance) -> Option<f64>| {
-                configuration.estimate(|r| {
-                    let same = |i: &&kendall_observations::Instance| {
-                        i.tier == one.tier && i.instance == one.instance
-                    };
-                    r.instances.iter().find(same).and_then(value)
+            let same = |i: &&Instance| i.tier == one.tier && i.instance == one.instance;
+            let mean = |value: fn(&Instance) -> Option<f64>| {
+                configuration.estimate(|r| r.instances.iter().find(same).and_then(value))
+            };
+            let time = |value: fn(&Instance) -> Option<f64>| {
+                configuration.weighted(|r| {
+                    let there = r.instances.iter().find(same)?;
+                    Some((value(there)?, there.throughput_per_s * r.point.duration_s))
                 })
             };
             let none = "not measured";
@@ -195,9 +203,9 @@ fn instances(data: &Observations) -> Table {
             row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
             row.extend([
                 Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
-                Cell::number_or(mean(|i| i.response_time_s).map(|e| e.center), none),
-                Cell::number_or(mean(|i| i.waiting_time_s).map(|e| e.center), none),
-                Cell::number_or(mean(|i| i.service_time_s).map(|e| e.center), none),
+                Cell::number_or(time(|i| i.response_time_s).map(|e| e.center), none),
+                Cell::number_or(time(|i| i.waiting_time_s).map(|e| e.center), none),
+                Cell::number_or(time(|i| i.service_time_s).map(|e| e.center), none),
                 Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
                 Cell::number_or(
                     mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
@@ -295,16 +303,14 @@ fn in_words(data: &Observations) -> Option<String> {
 fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
     let times = data.along(curve).map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let line = |name: &str,
-                color,
-                value: &dyn Fn(&kendall_observations::Repetition) -> Option<f64>| {
+    let line = |name: &str, color, of: &dyn Fn(&Configuration) -> Option<Estimate>| {
         Series {
             name: name.to_owned(),
             mark: Mark::Line,
             color,
             points: data
                 .along(curve)
-                .filter_map(|c| Some(super::point(load_of(data, c), &c.estimate(value)?, factor)))
+                .filter_map(|c| Some(super::point(load_of(data, c), &of(c)?, factor)))
                 .collect(),
         }
     };
@@ -316,8 +322,8 @@ fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
         series: vec![
-            line("at the clients", 0, &|r| Some(r.point.client.response_time_s)),
-            line("at the tier", 1, &|r| r.point.first_tier().map(|t| t.view.response_time_s)),
+            line("at the clients", 0, &Configuration::response_estimate),
+            line("at the tier", 1, &|c| c.tier_time(|tier| Some(tier.view.response_time_s))),
         ],
     }
 }

@@ -65,7 +65,7 @@ fn looked_at(data: &Observations) -> (Vec<String>, usize) {
             looked_at += 1;
             if let Some(caveat) = found.caveat() {
                 drifting.push(format!(
-                    "{}, repetition {}: {caveat}",
+                    "{}, repetition {}: throughput {caveat}",
                     data.name_of(configuration),
                     repetition.run.repetition + 1
                 ));

@@ -258,9 +258,11 @@ fn of_a_request(data: &Observations, parts: &[Part]) -> Table {
         let mut row = levels(data, configuration);
         for part in parts {
             let each = |value: fn(&ProcessView) -> f64| {
-                let estimate = configuration.estimate(|run| {
+                // Weighted by its requests, as every mean of a request is.
+                let estimate = configuration.weighted(|run| {
                     let throughput = run.point.client.throughput_per_s;
-                    Some(value(run.point.process(part)?) / throughput)
+                    let each = value(run.point.process(part)?) / throughput;
+                    Some((each, throughput * run.point.duration_s))
                 });
                 Cell::estimate_or(estimate.as_ref(), "not there")
             };

@@ -107,6 +107,16 @@ pub(super) fn all(evidence: &Evidence<'_>) -> Vec<Check> {
     checks
 }
 
+/// What a test found, in words that say no more than its verdict: `doubtful`, that more runs would
+/// tell `whether`, or `holds`.
+fn judged(p_value: f64, doubtful: &str, whether: &str, holds: &str) -> String {
+    match p_value {
+        p if p < DOUBT => doubtful.to_owned(),
+        p if p < CLEAR => format!("cannot tell; more runs would tell whether {whether}"),
+        _ => holds.to_owned(),
+    }
+}
+
 /// Blom's position of the i-th of n, from 0.
 fn position(index: usize, count: usize) -> f64 {
     (exact_f64(index) + 0.625) / (exact_f64(count) + 0.25)
@@ -170,12 +180,13 @@ fn normality(evidence: &Evidence<'_>) -> Check {
         p if p > 0.01 => "0.01 < p < 0.05",
         _ => "p < 0.01",
     };
-    let advice = if p_value < DOUBT {
-        ": the residuals are not normal; look for outliers, or try the other model"
-    } else {
-        ": a straight line, as normal errors give"
-    };
-    let words = format!("normal quantile plot correlates by {correlation:.3} ({range}){advice}");
+    let advice = judged(
+        p_value,
+        "the residuals are not normal; look for outliers, or try the other model",
+        "the residuals are normal",
+        "a straight line, as normal errors give",
+    );
+    let words = format!("normal quantile plot correlates by {correlation:.3} ({range}): {advice}");
     Check::tested(Assumption::Normality, correlation, p_value, words)
 }
 
@@ -214,8 +225,12 @@ fn equal_variance(evidence: &Evidence<'_>) -> Check {
     let f_ratio = between / numerator / (within / denominator);
     // Each cell enters with what is left of it: conservative in the cells of three that matter.
     let p_value = f_p_value(f_ratio, numerator, denominator);
-    let advice =
-        if p_value < DOUBT { "some cells scatter more than others" } else { "cells scatter alike" };
+    let advice = judged(
+        p_value,
+        "some cells scatter more than others",
+        "some cells scatter more than others",
+        "cells scatter alike",
+    );
     let words = format!(
         "Levene's test over {} cells: F = {f_ratio:.2}, p = {p_value:.3}: {advice}",
         cells.len()
@@ -241,12 +256,19 @@ fn spread_and_mean(evidence: &Evidence<'_>) -> Check {
     let rho = correlation(&ranks(&predictions), &ranks(&sizes));
     let t = rho * ((count - 2.0) / (1.0 - rho * rho).max(1e-12)).sqrt();
     let p_value = t_p_value(t, count - 2.0);
-    let advice = match (p_value < DOUBT, rho > 0.0) {
-        (true, true) => "residuals grow with the prediction: effects may multiply",
-        (true, false) => "residuals shrink with the prediction",
-        (false, _) => "the size of the residuals does not follow the prediction",
+    let doubtful = if rho > 0.0 {
+        "residuals grow with the prediction: effects may multiply"
+    } else {
+        "residuals shrink with the prediction"
     };
-    let words = format!("rank correlation {rho:+.2} (p = {p_value:.3}): {advice}");
+    let advice = judged(
+        p_value,
+        doubtful,
+        "the size of the residuals follows the prediction",
+        "the size of the residuals does not follow the prediction",
+    );
+    let rho_in_words = format!("{rho:+.2}").replacen('-', "−", 1);
+    let words = format!("rank correlation {rho_in_words} (p = {p_value:.3}): {advice}");
     Check::tested(Assumption::Additivity, rho, p_value, words)
 }
 
@@ -264,11 +286,12 @@ fn independence(evidence: &Evidence<'_>) -> Check {
         return Check::untestable(Assumption::Independence, "the residuals do not differ");
     };
     let p_value = normal_cdf(test.z);
-    let advice = if p_value < DOUBT {
-        "neighbors in time resemble each other: the machine drifted; analyze with blocks"
-    } else {
-        "neighbors in time do not resemble each other"
-    };
+    let advice = judged(
+        p_value,
+        "neighbors in time resemble each other: the machine drifted; analyze with blocks",
+        "neighbors in time resemble each other",
+        "neighbors in time do not resemble each other",
+    );
     let words =
         format!("von Neumann's ratio {:.2} (2 is ideal, p = {p_value:.3}): {advice}", test.ratio);
     Check::tested(Assumption::Independence, test.ratio, p_value, words)
@@ -293,11 +316,12 @@ fn linearity(evidence: &Evidence<'_>) -> Check {
     let counts = 1.0 / exact_f64(evidence.responses.len()) + 1.0 / exact_f64(centers.len());
     let t = difference / (squares / degrees * counts).sqrt();
     let p_value = t_p_value(t, degrees);
-    let advice = if p_value < DOUBT {
-        "the response bends between the levels: add levels"
-    } else {
-        "no bend between the levels"
-    };
+    let advice = judged(
+        p_value,
+        "the response bends between the levels: add levels",
+        "the response bends between the levels",
+        "no bend between the levels",
+    );
     let words = format!(
         "corners minus center = {} (t = {t:.2}, p = {p_value:.3}): {advice}",
         figures(difference, 4)
@@ -335,3 +359,23 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 
 /// Share of the largest value below which a difference is rounding: some 10⁴ roundings.
 const ROUNDING: f64 = 1e-12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "p = 0.035: the size of the residuals does not follow the prediction" contradicted its own
+    /// verdict, that the runs cannot tell.
+    #[test]
+    fn the_words_of_a_test_are_those_of_its_verdict() {
+        let words = |p_value| judged(p_value, "it does", "it does", "it does not");
+        for (p_value, verdict, said) in [
+            (0.009, Verdict::Doubtful, "it does"),
+            (0.035, Verdict::CannotTell, "cannot tell; more runs would tell whether it does"),
+            (0.051, Verdict::Holds, "it does not"),
+        ] {
+            let check = Check::tested(Assumption::Additivity, 0.4, p_value, words(p_value));
+            assert_eq!((check.verdict, check.words.as_str()), (verdict, said));
+        }
+    }
+}
