@@ -92,20 +92,42 @@ pub enum Unknown {
 /// Repetitions beyond which none are asked for.
 const MOST_REPETITIONS: u64 = 100;
 
+impl Unknown {
+    /// Why, and what would tell, with the unit that loads are in (such as `clients`).
+    #[must_use]
+    pub fn in_words(&self, unit: &str) -> String {
+        InWords { unknown: self, unit }.to_string()
+    }
+}
+
 impl std::fmt::Display for Unknown {
     /// Why, and what would tell.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        InWords { unknown: self, unit: "" }.fmt(f)
+    }
+}
+
+struct InWords<'a> {
+    unknown: &'a Unknown,
+    unit: &'a str,
+}
+
+impl std::fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |share: f64| format!("{:+.1} %", 100.0 * share).replacen('-', "−", 1);
-        match self {
-            Self::OneRun { from, to } => write!(
+        let load = |load: &f64| format!("{load} {}", self.unit).trim_end().to_owned();
+        match self.unknown {
+            Unknown::OneRun { from, to } => write!(
                 f,
-                "the change from {from} to {to} rests on one run of a load, so nothing says how \
-                 sure it is; two or more repetitions would tell"
+                "the change from {from} to {} rests on one run of a load, so nothing says how sure \
+                 it is; two or more repetitions would tell",
+                load(to)
             ),
-            Self::Interval { from, to, change, interval, repetitions } => {
+            Unknown::Interval { from, to, change, interval, repetitions } => {
                 write!(
                     f,
-                    "from {from} to {to} throughput changes by {} ({:.0} % interval {} to {})",
+                    "from {from} to {} throughput changes by {} ({:.0} % interval {} to {})",
+                    load(to),
                     percent(*change),
                     100.0 * interval.confidence,
                     percent(interval.low),
@@ -121,11 +143,12 @@ impl std::fmt::Display for Unknown {
                     )
                 }
             }
-            Self::Unbalanced { load, tier, tier_per_s, clients_per_s } => write!(
+            Unknown::Unbalanced { load: at, tier, tier_per_s, clients_per_s } => write!(
                 f,
-                "at {load}, {tier} served {tier_per_s:.1}/s where the clients counted \
+                "at {}, {tier} served {tier_per_s:.1}/s where the clients counted \
                  {clients_per_s:.1}/s, so neither is what the system can do; longer runs, in which \
-                 what arrives also leaves, would tell"
+                 what arrives also leaves, would tell",
+                load(at)
             ),
         }
     }
@@ -418,6 +441,8 @@ mod tests {
         assert_eq!(found.shape, Shape::CannotTell);
         let said = found.unknown.unwrap().to_string();
         assert!(said.contains("−5.8 %") && said.contains("would tell"), "{said}");
+        let said = saturation(&curve, 0.95).unwrap().unknown.unwrap().in_words("clients");
+        assert!(said.starts_with("from 10 to 20 clients throughput changes by −5.8 %"), "{said}");
         // The same of growth, and of no growth.
         for last in [1_200.0, 1_010.0] {
             curve[2] = with_throughput(curve[2].clone(), last);

@@ -9,6 +9,7 @@ use kendall_observations::{Configuration, Curve, Objective, Observations};
 use kendall_predict::bottleneck::{Bottleneck, bottleneck};
 use kendall_predict::models::beside;
 use kendall_predict::saturation::{Saturation, Shape};
+use kendall_predict::score::Device;
 use kendall_stats::analysis::{Analysis, AtOneValue, EffectAtOneValue, Term};
 use kendall_stats::compare::ratio;
 use kendall_stats::estimate::Estimate;
@@ -16,7 +17,7 @@ use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
 use crate::chapters::saturation::of_curve;
-use crate::chapters::{effects, load, one_of, searches, trace};
+use crate::chapters::{effects, load, one_of, response_in_words, searches, trace};
 use crate::number;
 use crate::plot::Plot;
 
@@ -287,7 +288,7 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
                 "All offered load is answered, up to {rate}{with}; {} then takes {} on average. \
                  The capacity lies higher and was not reached.",
                 one_of(data),
-                number::time(fastest.point.client.response_time_s)
+                response_in_words(fastest)
             ),
             true,
         ),
@@ -299,7 +300,7 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
             true,
         ),
         (Shape::CannotTell, unknown) => {
-            let why = unknown.as_ref().map_or_else(String::new, ToString::to_string);
+            let why = unknown.as_ref().map_or_else(String::new, |why| why.in_words(unit));
             (
                 format!("Cannot tell the capacity: {why}. The highest measured is {rate}{with}."),
                 false,
@@ -559,7 +560,11 @@ fn model(data: &Observations) -> Option<String> {
                 .bottleneck
                 .as_ref()
                 .filter(|_| best.devices.len() > 1)
-                .map_or_else(String::new, |name| format!(", and names {name} as the bottleneck"));
+                .map_or_else(String::new, |name| {
+                    let device = best.devices.iter().find(|device| device.name == *name);
+                    let busy = device.map_or_else(String::new, busy_in_words);
+                    format!(", and names {name} as the bottleneck{busy}")
+                });
             Some(format!(
                 "Best is “{}”: it predicts the {} with a mean error of {} where it was not \
                  calibrated{names}.",
@@ -572,6 +577,18 @@ fn model(data: &Observations) -> Option<String> {
             let why = beside.left_out.first()?;
             Some(format!("No model applies: {} is left out, since {}.", why.model, why.why))
         }
+    }
+}
+
+/// ` (94 % busy by the model, 91 % measured)`: where the two differ, the model is not to be believed.
+fn busy_in_words(device: &Device) -> String {
+    match (device.utilization, device.measured_utilization) {
+        (Some(model), Some(measured)) => format!(
+            " ({} busy by the model, {} measured)",
+            number::percent(model),
+            number::percent(measured)
+        ),
+        _ => String::new(),
     }
 }
 

@@ -31,7 +31,7 @@ use kendall_observations::{Configuration, Curve, Observations};
 
 pub(crate) use models::files as model_files;
 pub use summary::utc_minutes;
-pub(crate) use summary::{byline, one_of, sentences};
+pub(crate) use summary::{byline, one_of, response_in_words, sentences};
 
 /// Makes a chapter, or none where the study has nothing for it.
 pub(crate) type Chapter = fn(&Observations) -> Option<Section>;

@@ -257,7 +257,7 @@ fn plot_view(plot: &Plot) -> Value {
     minijinja::context! {
         id => plot.id.as_str(),
         title => plot.title.as_str(),
-        description => plot.description.as_str(),
+        description => plot.described(),
         legend,
         wide => Value::from_safe_string(svg::draw(plot, Width::Wide)),
         narrow => Value::from_safe_string(svg::draw(plot, Width::Narrow)),

@@ -124,6 +124,28 @@ impl Scale {
 }
 
 impl Plot {
+    /// Its description, and where intervals are missing: a point without a bar looks like the surest.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let points = |series: &&Series| series.points.iter().any(|point| point.interval.is_some());
+        let measured = || {
+            let lines = self.series.iter().filter(|s| matches!(s.mark, Mark::Line | Mark::Points));
+            lines.filter(points).flat_map(|series| &series.points).filter(|p| p.y.is_finite())
+        };
+        let (all, without) =
+            (measured().count(), measured().filter(|point| point.interval.is_none()).count());
+        if without == 0 {
+            return self.description.clone();
+        }
+        let are = if without == 1 { "has" } else { "have" };
+        format!(
+            "{} {without} of {all} points {are} no interval: too few runs, or runs that differ too much.",
+            self.description
+        )
+        .trim_start()
+        .to_owned()
+    }
+
     /// With a tick at each level where few were tried, and a logarithmic axis where they double.
     #[must_use]
     pub fn at_levels(mut self) -> Self {
@@ -218,6 +240,23 @@ mod tests {
         assert!(!log(&[6.0, 30.0, 54.0, 78.0]) && !log(&[2.0, 4.0]) && !log(&[0.0, 2.0, 4.0, 8.0]));
         let many: Vec<f64> = (0..40).map(f64::from).collect();
         assert_eq!(line(&many).x.scale, Scale::FromZero);
+    }
+
+    /// Of six points four had no interval, since their runs differed too much, and looked the surest.
+    #[test]
+    fn points_without_an_interval_are_counted_where_others_have_one() {
+        let mut plot = line(&[1.0, 2.0, 3.0]);
+        assert_eq!(plot.described(), "");
+        plot.description = "Mean.".to_owned();
+        plot.series[0].points[1].interval = Some((0.5, 1.5));
+        let dashed = Series { mark: Mark::Dashed, ..plot.series[0].clone() };
+        plot.series.push(dashed);
+        assert_eq!(
+            plot.described(),
+            "Mean. 2 of 3 points have no interval: too few runs, or runs that differ too much."
+        );
+        plot.series[0].points.iter_mut().for_each(|point| point.interval = Some((0.5, 1.5)));
+        assert_eq!(plot.described(), "Mean.");
     }
 
     #[test]

@@ -361,7 +361,7 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
         }
         if let Some(found) = at_one_speed {
             let effect = found.effect(&term.name).map(|one| &one.effect);
-            row.push(Cell::estimate_or(effect, "not to be had"));
+            row.push(Cell::estimate_or(effect, "not known"));
         }
         let told = term.significant.map_or("", |yes| if yes { "yes" } else { "no" });
         row.extend([

@@ -188,9 +188,9 @@ fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
         .filter_map(|(_, curve)| {
             let all: Vec<&Configuration> = data.along(curve).collect();
             let best = all.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
+            let of = if data.curves.len() > 1 { format!("{}: h", curve.name) } else { "H".to_owned() };
             Some(format!(
-                "{}: highest {} at {}",
-                curve.name,
+                "{of}ighest {} at {}",
                 number::rate(best.throughput()),
                 number::plain(load_of(data, best))
             ))

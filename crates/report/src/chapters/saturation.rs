@@ -108,7 +108,7 @@ fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
             format!("{}: overloaded, it falls beyond its maximum; {step}.{knee}", curve.name)
         }
         Shape::CannotTell => {
-            let why = found.unknown.as_ref().map_or_else(|| step.clone(), ToString::to_string);
+            let why = found.unknown.as_ref().map_or_else(|| step.clone(), |why| why.in_words(unit));
             format!("{}: cannot tell; {why}.", curve.name)
         }
     })
@@ -136,6 +136,7 @@ pub(crate) fn short_label(label: &str) -> &str {
 
 fn knees(data: &Observations) -> Table {
     let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
+    let unit = data.load.as_ref().map_or("", |load| load.unit.as_str());
     let mut table = Table::new("saturation", "Saturation of each curve")
         .column("curve", "Curve", Unit::Text)
         .column("shape", "Shape", Unit::Text)
@@ -158,8 +159,8 @@ fn knees(data: &Observations) -> Table {
             Shape::Overloaded => "falls beyond its maximum",
             Shape::CannotTell => "cannot tell",
         };
-        let why =
-            found.unknown.as_ref().map_or_else(|| "not reached".to_owned(), ToString::to_string);
+        let unknown = found.unknown.as_ref();
+        let why = unknown.map_or_else(|| "not reached".to_owned(), |why| why.in_words(unit));
         let known = |yes: bool, value: f64| {
             if yes { Cell::Number(value) } else { Cell::Empty(why.clone()) }
         };

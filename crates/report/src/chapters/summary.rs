@@ -6,6 +6,7 @@ use kendall_predict::saturation::{Saturation, Shape};
 use crate::document::{Level, Section};
 use crate::number;
 use kendall_observations::{Configuration, Observations, short};
+use kendall_stats::estimate::Estimate;
 
 use super::saturation::of_curve;
 
@@ -92,7 +93,7 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
     let p99 = fastest
         .percentile_estimate(0.99)
         .ok()
-        .map_or_else(String::new, |p99| format!(", 99th percentile {}", number::time(p99.center)));
+        .map_or_else(String::new, |p99| format!(", 99th percentile {}", time_in_words(&p99)));
     let rivals = match alike(data, fastest).as_slice() {
         [] => String::new(),
         [one] => format!(" (not significantly different from {})", data.name_of(one)),
@@ -100,7 +101,7 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
     };
     let time = fastest.point.client.response_time_s;
     let takes = if time.is_finite() {
-        format!("; {} then takes {} on average{p99}", one_of(data), number::time(time))
+        format!("; {} then takes {} on average{p99}", one_of(data), response_in_words(fastest))
     } else {
         String::new()
     };
@@ -108,6 +109,23 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
         "The highest throughput is {}{interval}, measured with {}{rivals}{takes}.",
         number::rate(fastest.throughput()),
         data.name_of(fastest)
+    )
+}
+
+/// `12.6 ms (10.1 ms to 15.8 ms)`; where runs carry no interval, that.
+fn time_in_words(estimate: &Estimate) -> String {
+    let center = number::time(estimate.center);
+    match estimate.interval {
+        Some(i) => format!("{center} ({} to {})", number::time(i.low), number::time(i.high)),
+        None => format!("{center} (no interval)"),
+    }
+}
+
+/// The mean response time of a configuration with its interval.
+pub(crate) fn response_in_words(configuration: &Configuration) -> String {
+    configuration.response_estimate().map_or_else(
+        || number::time(configuration.point.client.response_time_s),
+        |estimate| time_in_words(&estimate),
     )
 }
 
@@ -161,7 +179,7 @@ fn range_of_curves(data: &Observations) -> Option<String> {
         );
         return match unknown.first() {
             Some((name, first)) => {
-                let why = first.unknown.as_ref().map_or_else(String::new, ToString::to_string);
+                let why = first.unknown.as_ref().map_or_else(String::new, |why| why.in_words(unit));
                 Some(format!(
                     "The runs do not tell whether curves saturate ({} of {}). {name}: {why}.",
                     unknown.len(),
@@ -182,7 +200,9 @@ fn range_of_curves(data: &Observations) -> Option<String> {
             format!("between {} and {}", number::plain(below), number::plain(found.knee.load))
         }
     };
-    let at = if saturated.len() <= 4 {
+    let at = if let ([(_, only)], 1) = (saturated.as_slice(), found.len()) {
+        knee(only)
+    } else if saturated.len() <= 4 {
         let each: Vec<String> =
             saturated.iter().map(|(name, s)| format!("{name} {}", knee(s))).collect();
         each.join("; ")

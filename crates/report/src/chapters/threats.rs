@@ -104,7 +104,8 @@ fn generator(section: &mut Section, data: &Observations) {
     if let Some(busy) = worst(|repetition| repetition.generator_busy) {
         facts.push(format!("its busiest thread used {} of a core", number::percent(busy)));
     }
-    if let Some(late) = worst(|repetition| repetition.lateness_p99_s) {
+    // In a closed loop a request is due whenever its client is free to send it.
+    if let Some(late) = worst(|run| run.point.arrival_rate_per_s.and(run.lateness_p99_s)) {
         facts.push(format!(
             "99 % of requests were sent within {} of the moment when they were due",
             number::time(late)

@@ -208,7 +208,7 @@ pub fn draw(plot: &Plot, width: Width) -> String {
          data-x-low=\"{}\" data-x-high=\"{}\" data-y-low=\"{}\" data-y-high=\"{}\">",
             frame.width,
             frame.height,
-            escaped(&format!("{}. {}", plot.title, plot.description)),
+            escaped(&format!("{}. {}", plot.title, plot.described())),
             frame.left,
             frame.top,
             frame.area_width,
