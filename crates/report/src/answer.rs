@@ -556,15 +556,14 @@ fn model(data: &Observations) -> Option<String> {
         Some(best) => {
             let error = best.mean_absolute_error().unwrap_or(f64::NAN);
             // A single station has nothing else to name.
-            let names = best
-                .bottleneck
-                .as_ref()
-                .filter(|_| best.devices.len() > 1)
-                .map_or_else(String::new, |name| {
+            let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
+                String::new,
+                |name| {
                     let device = best.devices.iter().find(|device| device.name == *name);
                     let busy = device.map_or_else(String::new, busy_in_words);
                     format!(", and names {name} as the bottleneck{busy}")
-                });
+                },
+            );
             Some(format!(
                 "Best is “{}”: it predicts the {} with a mean error of {} where it was not \
                  calibrated{names}.",

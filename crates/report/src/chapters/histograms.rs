@@ -156,7 +156,8 @@ fn drawn(name: &str, configuration: &Configuration) -> Block {
 /// Median and 99th percentile in words, where there are requests enough for them.
 fn percentiles(distribution: &Distribution) -> String {
     let (median, p99) = (distribution.percentile(1), distribution.percentile(5));
-    let mut words = median.map_or_else(|_| String::new(), |s| format!(", median {}", number::time(s)));
+    let mut words =
+        median.map_or_else(|_| String::new(), |s| format!(", median {}", number::time(s)));
     match p99 {
         Ok(seconds) => words.push_str(&format!(", 99th percentile {}", number::time(seconds))),
         Err(why) => words.push_str(&format!(", no 99th percentile ({why})")),

@@ -188,7 +188,8 @@ fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
         .filter_map(|(_, curve)| {
             let all: Vec<&Configuration> = data.along(curve).collect();
             let best = all.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
-            let of = if data.curves.len() > 1 { format!("{}: h", curve.name) } else { "H".to_owned() };
+            let of =
+                if data.curves.len() > 1 { format!("{}: h", curve.name) } else { "H".to_owned() };
             Some(format!(
                 "{of}ighest {} at {}",
                 number::rate(best.throughput()),

@@ -172,7 +172,9 @@ fn knees(data: &Observations) -> Table {
             shape.into(),
             Cell::Estimate(gain),
             Cell::number_or(full, "nothing is 95 % busy"),
-            found.below_knee.map_or_else(|| Cell::Empty("no load is significantly lower".to_owned()), &knee),
+            found
+                .below_knee
+                .map_or_else(|| Cell::Empty("no load is significantly lower".to_owned()), &knee),
             knee(found.knee.load),
             knee(found.knee.throughput_per_s),
             knee(found.knee.response_time_s),

@@ -71,18 +71,19 @@ pub(crate) fn answer(data: &Observations) -> Option<String> {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let doubted =
-        found.iter().filter(|(_, found)| !found.maximum_throughput_per_s.caveats.is_empty()).count();
+    let doubted = found
+        .iter()
+        .filter(|(_, found)| !found.maximum_throughput_per_s.caveats.is_empty())
+        .count();
     let caveats = match (doubted, found.len()) {
         (0, _) => String::new(),
         (1, 1) => " It has caveats, which the chapter on the search names.".to_owned(),
         (some, all) => {
-            format!(" Of these, {some} of {all} have caveats, which the chapter on the search names.")
+            format!(" {some} of {all} have caveats, which the chapter on the search names.")
         }
     };
-    (!clauses.is_empty()).then(|| {
-        format!("{}{more}.{caveats}", super::capitalized(&clauses.join("; ")))
-    })
+    (!clauses.is_empty())
+        .then(|| format!("{}{more}.{caveats}", super::capitalized(&clauses.join("; "))))
 }
 
 /// `8 workers: at most 7550/s (7500/s to 7600/s), at 54 clients; 95 % of it from between 30 and 54 on`.

@@ -303,16 +303,14 @@ fn in_words(data: &Observations) -> Option<String> {
 fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
     let times = data.along(curve).map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let line = |name: &str, color, of: &dyn Fn(&Configuration) -> Option<Estimate>| {
-        Series {
-            name: name.to_owned(),
-            mark: Mark::Line,
-            color,
-            points: data
-                .along(curve)
-                .filter_map(|c| Some(super::point(load_of(data, c), &of(c)?, factor)))
-                .collect(),
-        }
+    let line = |name: &str, color, of: &dyn Fn(&Configuration) -> Option<Estimate>| Series {
+        name: name.to_owned(),
+        mark: Mark::Line,
+        color,
+        points: data
+            .along(curve)
+            .filter_map(|c| Some(super::point(load_of(data, c), &of(c)?, factor)))
+            .collect(),
     };
     Plot {
         id: "plot-views".to_owned(),
