@@ -313,6 +313,7 @@ fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
 
 /// The name of a curve, and of those whose highest throughput does not differ from its own significantly.
 fn rivals(data: &Observations, best: &Curve) -> String {
+    const MOST_NAMED: usize = 3;
     let top = |curve: &Curve| -> Vec<f64> {
         let most = data.along(curve).max_by(|a, b| a.throughput().total_cmp(&b.throughput()));
         let runs = most.into_iter().flat_map(|c| &c.repetitions);
@@ -326,34 +327,41 @@ fn rivals(data: &Observations, best: &Curve) -> String {
     };
     let others: Vec<&str> =
         data.curves.iter().filter(alike).map(|curve| curve.name.as_str()).collect();
-    if others.is_empty() {
-        best.name.clone()
-    } else {
-        format!("{} (not significantly different from {})", best.name, others.join("; "))
+    match others.as_slice() {
+        [] => best.name.clone(),
+        few if few.len() <= MOST_NAMED => {
+            format!("{} (not significantly different from {})", best.name, few.join("; "))
+        }
+        many => format!("{} (not significantly different from {} others)", best.name, many.len()),
     }
 }
 
-/// What going from the low to the high level of a factor does: `+3932/s (3800/s to 4060/s)`, or a
-/// factor; an effect is half of it. Nothing for interactions, which have no such step.
-fn effect_in_words(term: &Term) -> String {
-    if term.factors.len() != 1 {
-        return String::new();
-    }
+/// What going from the low to the high level of a factor does: `+3932/s (3800/s to 4060/s) from 8 to
+/// 32`, or a factor; an effect is half of it. Nothing for interactions, which have no such step.
+fn effect_in_words(analysis: &Analysis, term: &Term) -> String {
+    let [factor] = term.factors.as_slice() else { return String::new() };
     let signed = |value: f64| {
         let sign = if value > 0.0 { "+" } else { "" };
         format!("{sign}{}", number::rate(value))
     };
     let times = |value: f64| format!("×{}", number::significant(value, 4));
-    match (&term.multiplier, &term.effect) {
-        (Some(multiplier), _) => {
-            let step = multiplier.map(|factor| factor * factor);
-            format!(", {} from low to high", with_interval(&step, times))
+    let step = match (&term.multiplier, &term.effect) {
+        (Some(multiplier), _) => with_interval(&multiplier.map(|factor| factor * factor), times),
+        (None, Some(effect)) => with_interval(&effect.map(|half| 2.0 * half), signed),
+        (None, None) => return String::new(),
+    };
+    format!(", {step} from {}", two_levels(analysis, *factor))
+}
+
+/// The two levels of a factor, `8 to 32`; where they are whole commands, which of them they are.
+fn two_levels(analysis: &Analysis, factor: usize) -> String {
+    const LONGEST: usize = 24;
+    let levels = analysis.layout.factors.get(factor).map(|factor| factor.levels.as_slice());
+    match levels {
+        Some([low, high]) if low.chars().count().max(high.chars().count()) <= LONGEST => {
+            format!("{low} to {high}")
         }
-        (None, Some(effect)) => {
-            let step = effect.map(|half| 2.0 * half);
-            format!(", {} from low to high", with_interval(&step, signed))
-        }
-        (None, None) => String::new(),
+        _ => "its low to its high level".to_owned(),
     }
 }
 
@@ -418,7 +426,7 @@ fn at_one_speed(analysis: &Analysis) -> String {
         " At one speed of the machine, by the probe of each run, {}{}: intervals at least {:.1} times \
          narrower; all else is as measured.",
         term.label,
-        effect_in_words(&there).trim_start_matches(','),
+        effect_in_words(analysis, &there).trim_start_matches(','),
         found.narrower
     )
 }
@@ -444,7 +452,7 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
                 "{} ({} of the variation{})",
                 term.label,
                 number::share(term.share),
-                effect_in_words(term)
+                effect_in_words(analysis, term)
             )
         });
         words.collect::<Vec<_>>().join("; ")

@@ -388,7 +388,7 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     let answer = quiet.answer.unwrap();
     assert!(answer.told && answer.answer.contains("What matters for the throughput"), "{answer:?}");
     assert!(answer.answer.contains("of the variation"), "{answer:?}");
-    assert!(answer.answer.contains("from low to high"), "{answer:?}");
+    assert!(answer.answer.contains("from 8 to 32"), "{answer:?}");
     assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Good, "{answer:?}");
     let (kept, _guard) = folder("effects-noisy");
     Synthetic {

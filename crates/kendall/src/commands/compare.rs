@@ -20,22 +20,24 @@ use super::design::tables::{grid, note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// Compares two result sets, and fails on a regression beyond a bound
+/// Compares two versions: their results, or measured in turns; fails on a regression beyond a bound
 ///
-/// A result set is a folder of results, or a CSV table with the columns `configuration`, `block`
-/// (optional) and `value`. Runs are compared block by block if the two sets were measured side by
-/// side. Writes the page `comparison.html` beside the second folder's report, or into `--out`. Exit
-/// code 4 means at least one regression beyond the bound, exit code 0 none. Where the runs cannot
-/// tell, the result is inconclusive, which fails only with `--strict` (code 4 too).
+/// With --run, BEFORE and AFTER are study files, measured in turns until the verdict is clear.
+/// Otherwise they are result sets: a folder of results, or a CSV table with the columns
+/// `configuration`, `block` (optional) and `value`. Runs are compared block by block if the two sets
+/// were measured side by side. Writes the page `comparison.html` beside the second folder's report,
+/// or into `--out`. Exit code 4 means at least one regression beyond the bound, exit code 0 none.
+/// Where the runs cannot tell, the result is inconclusive, which fails only with `--strict` (code 4
+/// too).
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall compare results/main results/branch --bound 5%\n  kendall compare results/demo --levels system.workers=8,32\n  kendall compare --run before.toml after.toml --blocks 5..30\n  kendall compare --run shop.toml --set-after system.parameters.version=new"
 )]
 pub(crate) struct Compare {
-    /// First result set, the baseline
+    /// First result set, the baseline; with --run its study file
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
-    /// Second result set, which is judged
+    /// Second result set, which is judged; with --run its study file
     #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_before", "set_after"])]
     after: Option<PathBuf>,
     /// Compares two levels of one factor within one study; its blocks make them pairs

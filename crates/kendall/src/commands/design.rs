@@ -11,7 +11,7 @@ use crate::exit::Exit;
 /// Makes a factorial design, says how many runs it needs, or analyzes its results
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32\n  kendall design analyze measured.csv --response value"
+    after_help = "Examples:\n  kendall design new --kind 2kr --factor servers=2,3 --factor workers=8,32\n  kendall design analyze measured.csv --response value"
 )]
 pub(crate) struct Design {
     #[command(subcommand)]

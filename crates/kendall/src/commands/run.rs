@@ -22,7 +22,7 @@ use crate::output::{self, Format};
 /// when it ends, and writes the report. After a kill or Ctrl-C, the same command resumes the study.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall run studies/demo.toml --out results/demo\n  kendall run \
+    after_help = "Examples:\n  kendall run studies/demo.toml --out results/demo\n  kendall run \
                   studies/demo.toml --dry-run"
 )]
 pub(crate) struct RunCommand {

@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 /// level (or from one system to the other) that the experiment should detect.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  kendall design power --deviation 3% --effect 5% --cells 8\n  kendall design power --deviation 3% --effect 5% --repetitions 5"
+    after_help = "Examples:\n  kendall design power --deviation 3% --effect 5% --cells 8\n  kendall design power --deviation 3% --effect 5% --repetitions 5"
 )]
 pub(super) struct Power {
     /// Standard deviation between runs of one configuration, over their mean

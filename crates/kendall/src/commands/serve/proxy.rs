@@ -23,7 +23,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Runs a memcached proxy in front of several servers
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  kendall serve proxy --listen 127.0.0.1:11211 --server \
+#[command(after_help = "Examples:\n  kendall serve proxy --listen 127.0.0.1:11211 --server \
     127.0.0.1:11212 --server 127.0.0.1:11213 --workers 64 --shard-multigets\n  \
     kendall serve proxy --config proxy.toml --metrics 127.0.0.1:9100")]
 pub(crate) struct Proxy {
