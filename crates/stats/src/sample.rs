@@ -367,6 +367,36 @@ mod tests {
         assert!(mean_interval(&[1.0], 1.0).is_err());
     }
 
+    /// Of runs that count as much the weighted mean is the mean; what has a weight of 0 does not count,
+    /// and where nothing has one all count.
+    #[test]
+    fn a_weighted_mean_is_that_of_all_that_was_counted() {
+        let times = [0.010, 0.012, 0.011];
+        let alike: Vec<(f64, f64)> = times.iter().map(|time| (*time, 300.0)).collect();
+        let (plain, weighted) =
+            (positive_mean(&times, 0.95).unwrap(), positive_weighted_mean(&alike, 0.95).unwrap());
+        let ends = |estimate: &Estimate| {
+            let interval = estimate.interval.unwrap();
+            [estimate.center, interval.low, interval.high]
+        };
+        // The same sums with a factor: they differ by roundings.
+        for (one, other) in ends(&plain).into_iter().zip(ends(&weighted)) {
+            assert!((one / other - 1.0).abs() < 1e-12, "{one}, {other}");
+        }
+        let uneven = [(4.0, 100.0), (1.0, 300.0), (9.0, 0.0)];
+        assert!((positive_weighted_mean(&uneven, 0.95).unwrap().center - 1.75).abs() < 1e-12);
+        let nothing = [(4.0, 0.0), (2.0, 0.0)];
+        assert!((positive_weighted_mean(&nothing, 0.95).unwrap().center - 3.0).abs() < 1e-12);
+        assert!(positive_weighted_mean(&[(-1.0, 1.0)], 0.95).is_err());
+        let signed = weighted_mean(&[(-1.0, 1.0), (2.0, 2.0)], 0.95).unwrap();
+        assert!((signed.center - 1.0).abs() < 1e-12);
+        let empty = positive_weighted_mean(&[(0.0, 5.0), (0.0, 7.0)], 0.95).unwrap();
+        assert_eq!(
+            (empty.center, empty.interval.map(|i| (i.low, i.high))),
+            (0.0, Some((0.0, 0.0)))
+        );
+    }
+
     /// Runs that differ by more than themselves: a t interval would say 0/s to 25 947/s.
     #[test]
     fn an_interval_of_a_positive_value_is_positive_or_refused() {
