@@ -103,7 +103,7 @@ impl Unknown {
 impl std::fmt::Display for Unknown {
     /// Why, and what would tell.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        InWords { unknown: self, unit: "" }.fmt(f)
+        std::fmt::Display::fmt(&InWords { unknown: self, unit: "" }, f)
     }
 }
 
@@ -115,18 +115,24 @@ struct InWords<'a> {
 impl std::fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |share: f64| format!("{:+.1} %", 100.0 * share).replacen('-', "−", 1);
-        let load = |load: &f64| format!("{load} {}", self.unit).trim_end().to_owned();
+        // A share of a measured capacity is no short number.
+        let short = |load: &f64| {
+            format!("{load:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
+        };
+        let load = |load: &f64| format!("{} {}", short(load), self.unit).trim_end().to_owned();
         match self.unknown {
             Unknown::OneRun { from, to } => write!(
                 f,
-                "the change from {from} to {} rests on one run of a load, so nothing says how sure \
+                "the change from {} to {} rests on one run of a load, so nothing says how sure \
                  it is; two or more repetitions would tell",
+                short(from),
                 load(to)
             ),
             Unknown::Interval { from, to, change, interval, repetitions } => {
                 write!(
                     f,
-                    "from {from} to {} throughput changes by {} ({:.0} % interval {} to {})",
+                    "from {} to {} throughput changes by {} ({:.0} % interval {} to {})",
+                    short(from),
                     load(to),
                     percent(*change),
                     100.0 * interval.confidence,

@@ -76,10 +76,12 @@ pub(crate) fn percent(share: f64) -> String {
 /// A share of a whole, for a sentence: one that is not all of it does not print as `100 %`.
 #[must_use]
 pub(crate) fn share(share: f64) -> String {
-    match share {
-        nearly if nearly < 1.0 && nearly >= 0.9995 => "more than 99.9 %".to_owned(),
-        nearly if nearly < 1.0 && nearly >= 0.995 => format!("{} %", fixed(100.0 * nearly, 1)),
-        share => percent(share),
+    if (0.9995..1.0).contains(&share) {
+        "more than 99.9 %".to_owned()
+    } else if (0.995..1.0).contains(&share) {
+        format!("{} %", fixed(100.0 * share, 1))
+    } else {
+        percent(share)
     }
 }
 

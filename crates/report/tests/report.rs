@@ -706,7 +706,7 @@ fn one_run_without_an_interval_speaks_of_none() {
     Synthetic {
         factors: vec![("workload.clients", vec![150.0])],
         repetitions: 1,
-        seconds: 4,
+        seconds: 6,
         ..Synthetic::writes()
     }
     .store(&kept);
