@@ -612,3 +612,27 @@ fn plot(data: &Observations) -> Option<Plot> {
     };
     Some(Plot { id: "plot-answer".to_owned(), ..plot })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A model named a network thread as the bottleneck that was measured 16 % busy, and the card said no
+    /// word of it.
+    #[test]
+    fn a_bottleneck_of_a_model_stands_beside_what_was_measured_of_it() {
+        let device = |utilization, measured_utilization| Device {
+            name: "network thread of proxies 2".to_owned(),
+            stands_for: None,
+            servers: Some(1.0),
+            visits: 1.0,
+            service_time_s: 50e-6,
+            utilization,
+            number_at_center: None,
+            measured_utilization,
+        };
+        let said = busy_in_words(&device(Some(0.94), Some(0.16)));
+        assert_eq!(said, " (94 % busy by the model, 16 % measured)");
+        assert_eq!(busy_in_words(&device(Some(0.94), None)), "");
+    }
+}
