@@ -67,6 +67,7 @@ impl Engine {
     /// Resumes a client's input.
     pub(crate) fn client_resumed(&mut self, index: usize) {
         self.feed_input(index);
+        self.clients.was_resumed(index);
         self.clients.watch_input(index, &mut self.tools);
         if self.clients.get(index).is_some_and(Client::is_over) {
             self.close_client(index);
@@ -226,7 +227,7 @@ impl Engine {
             return Some(Waits::Room);
         }
         let bulk = self.bulk(index, request);
-        (bulk > 0 && !self.clients.has_bulk_room(bulk)).then_some(Waits::Bulk)
+        (bulk > 0 && !self.clients.has_bulk_room(index, bulk)).then_some(Waits::Bulk)
     }
 
     /// Bytes of a request's answer, where its client's answers are large.
@@ -249,7 +250,7 @@ impl Engine {
         }
         self.tools.recorder.arrived(kind);
         let bulk = self.bulk(index, &request);
-        self.clients.take_bulk(bulk);
+        self.clients.take_bulk(index, bulk);
         let Some(client) = self.clients.get_mut(index) else { return };
         client.plan = self.pools.number();
         let mut entry = Entry::new(index, client.generation, kind, client.read_ns);

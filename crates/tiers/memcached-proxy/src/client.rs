@@ -72,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) waits: Waits,
     /// It waits in the queue of those that want a large answer.
     pub(crate) queues_for_bulk: bool,
+    /// It is the next of that queue, and was resumed.
+    pub(crate) leads_bulk: bool,
     /// It waits in the list of those that are served next.
     pub(crate) dirty: bool,
     /// It waits in the list of those whose input is resumed.
@@ -112,6 +114,7 @@ impl Client {
             closing: false,
             waits: Waits::Bytes,
             queues_for_bulk: false,
+            leads_bulk: false,
             dirty: false,
             resuming: false,
             interest: Interest { read: false, write: false },

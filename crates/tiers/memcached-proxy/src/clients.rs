@@ -31,6 +31,8 @@ pub(crate) struct Clients {
     /// Bytes of large answers that servers were asked for, and who waits for fewer, first come first
     /// served.
     bulk: usize,
+    /// The most of them.
+    bulk_most: usize,
     bulk_waiting: VecDeque<(usize, u64)>,
     /// Bytes of answers and of unfinished requests that all clients leave with the proxy.
     answer_bytes: usize,
@@ -47,6 +49,7 @@ impl Clients {
             now: Work { dirty: Vec::new(), resuming: Vec::new() },
             next: Work { dirty: Vec::new(), resuming: Vec::new() },
             bulk: 0,
+            bulk_most: BULK_AT_ONCE,
             bulk_waiting: VecDeque::new(),
             answer_bytes: 0,
             request_bytes: 0,
@@ -215,31 +218,64 @@ impl Clients {
         }
     }
 
+    /// So many servers are asked from now on.
+    pub(crate) fn bound_bulk(&mut self, servers: usize) {
+        self.bulk_most = BULK_AT_ONCE.saturating_mul(servers.max(1));
+    }
+
     /// Whether servers may be asked for so many bytes of large answers besides; one answer they may always
-    /// be asked for.
-    pub(crate) fn has_bulk_room(&self, bytes: usize) -> bool {
-        self.bulk == 0 || self.bulk + bytes <= BULK_AT_ONCE
+    /// be asked for, and others only for a client before which nobody waits.
+    pub(crate) fn has_bulk_room(&self, index: usize, bytes: usize) -> bool {
+        let is_next = || {
+            self.bulk_waiting.is_empty() || self.slab.get(index).is_some_and(|c| c.leads_bulk)
+        };
+        self.bulk == 0 || (self.bulk + bytes <= self.bulk_most && is_next())
     }
 
-    /// Servers are asked for so many bytes of a large answer.
-    pub(crate) fn take_bulk(&mut self, bytes: usize) {
+    /// Servers are asked for so many bytes of a large answer to a client.
+    pub(crate) fn take_bulk(&mut self, index: usize, bytes: usize) {
         self.bulk += bytes;
+        if let Some(client) = self.slab.get_mut(index)
+            && bytes > 0
+        {
+            client.leads_bulk = false;
+        }
     }
 
-    /// A client waits until fewer are on their way.
+    /// A client waits until fewer are on their way: behind the others, unless it was the next already.
     pub(crate) fn wait_for_bulk(&mut self, index: usize) {
         let Some(client) = self.slab.get_mut(index) else { return };
         client.waits = Waits::Bulk;
-        if !client.queues_for_bulk {
-            client.queues_for_bulk = true;
+        if client.queues_for_bulk {
+            return;
+        }
+        client.queues_for_bulk = true;
+        if client.leads_bulk {
+            self.bulk_waiting.push_front((index, client.generation));
+        } else {
             self.bulk_waiting.push_back((index, client.generation));
         }
     }
 
-    /// A large answer is there, or does not come: clients that waited for it are resumed.
+    /// A large answer is there, or does not come.
     pub(crate) fn give_bulk(&mut self, bytes: usize) {
         self.bulk -= bytes;
-        while self.bulk < BULK_AT_ONCE
+        self.next_for_bulk();
+    }
+
+    /// A client was resumed: if it does not wait for a large answer any more, the next one's turn has come.
+    pub(crate) fn was_resumed(&mut self, index: usize) {
+        match self.slab.get_mut(index) {
+            Some(client) if client.waits == Waits::Bulk => return,
+            Some(client) => client.leads_bulk = false,
+            None => {}
+        }
+        self.next_for_bulk();
+    }
+
+    /// Resumes the client that waits longest for a large answer, where there is room.
+    fn next_for_bulk(&mut self) {
+        while self.bulk < self.bulk_most
             && let Some((index, generation)) = self.bulk_waiting.pop_front()
         {
             let Some(client) = self.slab.get_mut(index) else { continue };
@@ -250,14 +286,12 @@ impl Clients {
             if client.waits != Waits::Bulk {
                 continue;
             }
+            client.leads_bulk = true;
             if !client.resuming {
                 client.resuming = true;
                 self.now.resuming.push(index);
             }
-            // The next one is resumed when this one's answer is there, or did not have to wait.
-            if self.bulk > 0 {
-                break;
-            }
+            return;
         }
     }
 

@@ -86,11 +86,13 @@ impl Engine {
         let mut tools = Tools::new(shared.clock.clone(), recorder, poller);
         let pools = Pools::new(&shared.plan, number, &mut tools);
         shared.plan.is_adopted();
+        let mut clients = Clients::new();
+        clients.bound_bulk(pools.servers());
         Ok(Self {
             limits: Limits { value_bytes: options.value_bytes, get_line_bytes: GET_LINE_BYTES },
             tools,
             door,
-            clients: Clients::new(),
+            clients,
             requests: Requests::new(options.mode, options.queue_length),
             pools,
             number,
@@ -290,6 +292,7 @@ impl Engine {
         self.options = Arc::clone(&plan.shares[self.number]);
         self.limits.value_bytes = self.options.value_bytes;
         self.requests.bound(self.options.queue_length);
+        self.clients.bound_bulk(self.pools.servers());
         self.door.set_tls(self.options.client_tls.as_ref());
         if !self.stopping {
             // There may be room for more clients.

@@ -624,6 +624,52 @@ fn what_a_client_sent_is_done_though_it_closes_before_its_answers_come() {
     }
 }
 
+/// A server thread that sends a large value answers nobody else meanwhile, so that it is asked for one
+/// at a time.
+#[test]
+fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
+    const LARGE: usize = 1_000_000;
+    let answer = b"VALUE large 0 1000000\r\n".len() + LARGE + b"\r\nEND\r\n".len();
+    for mode in [Mode::Workers(64), Mode::Pipelined { connections: 1 }] {
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
+        world.servers[0].store.insert(b"large".to_vec(), (vec![b'x'; LARGE], 3));
+        let mut clients: Vec<TcpStream> =
+            (0..12).map(|_| TcpStream::connect(world.proxy).unwrap()).collect();
+        // The first answer shows that those of this client are large.
+        for round in 0..2 {
+            for client in &mut clients {
+                client.set_nonblocking(true).unwrap();
+                client.write_all(b"get large\r\n").unwrap();
+            }
+            let mut received = vec![0; clients.len()];
+            let mut most_asked = 0;
+            for turn in 0.. {
+                world.servers[0].accept();
+                for link in (0..world.servers[0].links.len()).rev() {
+                    // It reads what it is asked for before it answers.
+                    world.servers[0].serve(link, 0, 256 << 10);
+                }
+                let asked = |link: &Link| {
+                    link.input.windows(5).filter(|window| window == b"large").count()
+                        + usize::from(!link.output.is_empty())
+                };
+                most_asked = most_asked.max(world.servers[0].links.iter().map(asked).sum::<usize>());
+                world.serve_a_turn();
+                for (client, received) in clients.iter_mut().zip(&mut received) {
+                    *received += take(client, 1 << 20).unwrap().len();
+                }
+                if received.iter().all(|bytes| *bytes == answer) {
+                    break;
+                }
+                assert!(turn < LAST_TURNS, "{mode:?}: {received:?} were received");
+            }
+            if round == 1 {
+                assert_eq!(most_asked, 1, "{mode:?}");
+            }
+        }
+    }
+}
+
 /// Turns after which a small get is answered, whatever others leave unread: three of its own, and
 /// some in which the server's answer waits for the others' share of its turn.
 const SMALL_GET_TURNS: u32 = 12;

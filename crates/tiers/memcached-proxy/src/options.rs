@@ -228,9 +228,9 @@ pub(crate) const EXPECTED_LEAST: usize = 16 << 10;
 /// A client whose answers have so many bytes a key has its requests on connections for large
 /// answers, where requests share connections.
 pub(crate) const BULK_BYTES: usize = 32 << 10;
-/// Bytes of large answers, as far as is known, that servers are asked for at once; further such requests
-/// wait. A server that has to send twenty large values answers nobody else meanwhile.
-pub(crate) const BULK_AT_ONCE: usize = 4 << 20;
+/// Bytes of large answers, as far as is known, that servers are asked for at once, for each of them; further
+/// such requests wait. A server thread that has to send several large values answers nobody else meanwhile.
+pub(crate) const BULK_AT_ONCE: usize = 1 << 20;
 /// Bytes of answers that one client may leave unread, beside eight times the longest value.
 pub(crate) const ANSWERS_CLIENT: usize = 64 << 20;
 /// Bytes of answers that all clients together may leave unread, beside sixteen times the longest

@@ -264,6 +264,11 @@ impl Pools {
         asked
     }
 
+    /// Servers of those pools.
+    pub(crate) fn servers(&self) -> usize {
+        self.asked().into_iter().map(|place| self[place].len()).sum()
+    }
+
     /// The pool of a key.
     #[inline]
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
