@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::options::{
-    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, READ_BYTES,
+    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, LARGE_BYTES,
+    READ_BYTES,
 };
 use crate::poller::{Interest, Watched};
 use crate::request::Done;
@@ -232,6 +233,12 @@ impl Client {
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
         self.out_start < self.out.len()
+    }
+
+    /// Whether it has to get so much that others go first.
+    #[inline]
+    pub(crate) fn has_much_output(&self) -> bool {
+        self.out.len() - self.out_start > LARGE_BYTES
     }
 
     /// Writes at most so many bytes of what it has to get. An empty buffer that grew large is given

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use crate::client::{Client, Waits};
-use crate::options::{BULK_AT_ONCE, TURN_WRITE_BYTES, TURN_WRITES};
+use crate::options::{BULK_AT_ONCE, LARGE_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES, TURN_WRITES};
 use crate::poller::{Interest, Source};
 use crate::request::Done;
 use crate::socket::{Moved, Stream};
@@ -28,6 +28,10 @@ pub(crate) struct Clients {
     now: Work,
     /// For the next turn: they had their share of this one.
     next: Work,
+    /// Of those that have to get answers, the ones that have to get much, first come first served, and
+    /// the bytes that may be written to them in this turn.
+    large: VecDeque<usize>,
+    large_left: usize,
     /// Bytes of large answers that servers were asked for, and who waits for fewer, first come first
     /// served.
     bulk: usize,
@@ -48,6 +52,8 @@ impl Clients {
             generation: 0,
             now: Work { dirty: Vec::new(), resuming: Vec::new() },
             next: Work { dirty: Vec::new(), resuming: Vec::new() },
+            large: VecDeque::new(),
+            large_left: TURN_LARGE_BYTES,
             bulk: 0,
             bulk_most: BULK_AT_ONCE,
             bulk_waiting: VecDeque::new(),
@@ -226,9 +232,8 @@ impl Clients {
     /// Whether servers may be asked for so many bytes of large answers besides; one answer they may always
     /// be asked for, and others only for a client before which nobody waits.
     pub(crate) fn has_bulk_room(&self, index: usize, bytes: usize) -> bool {
-        let is_next = || {
-            self.bulk_waiting.is_empty() || self.slab.get(index).is_some_and(|c| c.leads_bulk)
-        };
+        let is_next =
+            || self.bulk_waiting.is_empty() || self.slab.get(index).is_some_and(|c| c.leads_bulk);
         self.bulk == 0 || (self.bulk + bytes <= self.bulk_most && is_next())
     }
 
@@ -314,9 +319,16 @@ impl Clients {
         std::mem::take(&mut self.now.resuming)
     }
 
+    /// Whom to write to next: those that have to get little before the others.
     #[inline]
     pub(crate) fn next_dirty(&mut self) -> Option<usize> {
-        self.now.dirty.pop()
+        while let Some(index) = self.now.dirty.pop() {
+            if !self.slab.get(index).is_some_and(Client::has_much_output) {
+                return Some(index);
+            }
+            self.large.push_back(index);
+        }
+        if self.large_left == 0 { None } else { self.large.pop_front() }
     }
 
     /// Whether there is something to do in this turn.
@@ -327,12 +339,16 @@ impl Clients {
 
     /// Whether the next turn has something to do.
     pub(crate) fn have_work_later(&self) -> bool {
-        self.have_work() || !self.next.dirty.is_empty() || !self.next.resuming.is_empty()
+        self.have_work()
+            || !self.large.is_empty()
+            || !self.next.dirty.is_empty()
+            || !self.next.resuming.is_empty()
     }
 
     /// A new turn: everybody has a share again.
     pub(crate) fn begin_turn(&mut self) {
         self.peak = self.peak.max(self.held());
+        self.large_left = TURN_LARGE_BYTES;
         self.now.dirty.append(&mut self.next.dirty);
         self.now.resuming.append(&mut self.next.resuming);
     }
@@ -341,7 +357,9 @@ impl Clients {
     pub(crate) fn write(&mut self, index: usize, tools: &mut Tools) -> bool {
         let Some(client) = self.slab.get_mut(index) else { return false };
         client.dirty = false;
-        let (mut blocked, mut moved, mut left) = (false, false, TURN_WRITE_BYTES);
+        let has_much = client.has_much_output();
+        let share = if has_much { self.large_left } else { TURN_WRITE_BYTES };
+        let (mut blocked, mut moved, mut left) = (false, false, share.min(TURN_WRITE_BYTES));
         let mut writes = 0;
         if client.stream.has_backlog() && !client.has_output() && !client.stream.flush() {
             client.ended = true;
@@ -359,6 +377,9 @@ impl Clients {
                 Moved::Bytes(count) => {
                     moved = true;
                     left -= count.min(left);
+                    if has_much {
+                        self.large_left -= count.min(self.large_left);
+                    }
                     tools.progress += 1;
                     tools.recorder.bytes_out(count as u64);
                     self.answer_bytes -= count;

@@ -24,7 +24,7 @@ use crate::engine::{Engine, Room, Shared};
 use crate::listener::Listener;
 use crate::options::{
     ANSWERS_ADMIT, Mode, Options, Placement, Pool, READ_BYTES, Route, Server as Address, Shadow,
-    WarmUp,
+    TURN_LARGE_BYTES, WarmUp,
 };
 use crate::plan::Planner;
 use crate::report;
@@ -653,7 +653,8 @@ fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
                     link.input.windows(5).filter(|window| window == b"large").count()
                         + usize::from(!link.output.is_empty())
                 };
-                most_asked = most_asked.max(world.servers[0].links.iter().map(asked).sum::<usize>());
+                most_asked =
+                    most_asked.max(world.servers[0].links.iter().map(asked).sum::<usize>());
                 world.serve_a_turn();
                 for (client, received) in clients.iter_mut().zip(&mut received) {
                     *received += take(client, 1 << 20).unwrap().len();
@@ -666,6 +667,51 @@ fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
             if round == 1 {
                 assert_eq!(most_asked, 1, "{mode:?}");
             }
+        }
+    }
+}
+
+/// However many clients have room for much at once, a turn writes a bounded part of it, and what is little
+/// goes first.
+#[test]
+fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
+    const LARGE: usize = 1 << 20;
+    for mode in [Mode::Workers(64), Mode::Pipelined { connections: 1 }] {
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
+        world.servers[0].store.insert(b"large".to_vec(), (vec![b'x'; LARGE], 3));
+        let mut hogs: Vec<TcpStream> =
+            (0..20).map(|_| TcpStream::connect(world.proxy).unwrap()).collect();
+        for hog in &mut hogs {
+            hog.set_nonblocking(true).unwrap();
+            hog.write_all(&b"get large\r\n".repeat(40)).unwrap();
+        }
+        world.serve_until_quiet();
+        let kept = world.engine.clients.answer_bytes();
+        assert!(kept > hogs.len() * TURN_LARGE_BYTES, "{mode:?}: their sockets took {kept} less");
+        // All have room at once.
+        for hog in &mut hogs {
+            while !take(hog, 1 << 20).unwrap().is_empty() {}
+        }
+        let mut small = TcpStream::connect(world.proxy).unwrap();
+        small.set_nonblocking(true).unwrap();
+        small.write_all(b"get k\r\n").unwrap();
+        let (mut answer, mut turns, mut written) = (Vec::new(), 0, 0);
+        let most = (TURN_LARGE_BYTES + 1000) as u64;
+        while !answer.ends_with(b"END\r\n") || written == 0 {
+            let before = world.instruments.snapshot().bytes_out;
+            world.serve_a_turn();
+            written = world.instruments.snapshot().bytes_out - before;
+            assert!(written <= most, "{mode:?}: {written} bytes were written in a turn");
+            answer.extend(take(&mut small, 1000).unwrap());
+            turns += 1;
+            assert!(turns <= SMALL_GET_TURNS, "{mode:?}: {turns} turns");
+        }
+        // Each has its share, and nothing is left behind.
+        while world.engine.has_work_later() {
+            world.turn();
+        }
+        for (number, hog) in hogs.iter_mut().enumerate() {
+            assert!(!take(hog, 1 << 20).unwrap().is_empty(), "{mode:?}: {number} got nothing");
         }
     }
 }

@@ -237,8 +237,13 @@ pub(crate) const ANSWERS_CLIENT: usize = 64 << 20;
 /// value; then the one that is furthest behind is closed.
 pub(crate) const ANSWERS_TOTAL: usize = 256 << 20;
 /// Bytes written to one client in a turn, and calls for that: others have a turn too.
-pub(crate) const TURN_WRITE_BYTES: usize = 256 << 10;
+pub(crate) const TURN_WRITE_BYTES: usize = 64 << 10;
 pub(crate) const TURN_WRITES: usize = 16;
+/// A client that has to get more than this is written to behind those that have to get less.
+pub(crate) const LARGE_BYTES: usize = 16 << 10;
+/// Bytes written to all those clients in a turn: while twenty of them have room for 256 KiB each, a
+/// turn would take milliseconds, and a small request waits for two or three turns.
+pub(crate) const TURN_LARGE_BYTES: usize = 128 << 10;
 /// Requests taken from one client in a turn.
 pub(crate) const TURN_REQUESTS: usize = 256;
 /// Unfinished requests and unread answers that held more bytes than this: when most of it is free it
