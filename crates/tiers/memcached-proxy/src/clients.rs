@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use crate::client::{Client, Waits};
-use crate::options::{BULK_AT_ONCE, LARGE_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES, TURN_WRITES};
+use crate::options::{
+    BULK_AT_ONCE, LARGE_BYTES, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES,
+    TURN_WRITES,
+};
 use crate::poller::{Interest, Source};
 use crate::request::Done;
 use crate::socket::{Moved, Stream};
@@ -43,6 +46,8 @@ pub(crate) struct Clients {
     request_bytes: usize,
     /// The most that both were together since memory was last given back.
     peak: usize,
+    /// Since when it is much less.
+    small_since_ns: Option<u64>,
 }
 
 impl Clients {
@@ -60,6 +65,7 @@ impl Clients {
             answer_bytes: 0,
             request_bytes: 0,
             peak: 0,
+            small_since_ns: None,
         }
     }
 
@@ -111,14 +117,25 @@ impl Clients {
         self.request_bytes
     }
 
-    /// Whether more than `much` was held and little is now: the memory can go back to the system.
-    pub(crate) fn have_shrunk(&self, much: usize) -> bool {
-        self.peak > much && self.held() < self.peak / 4
+    /// Whether much was held and little is now.
+    pub(crate) fn have_shrunk(&self) -> bool {
+        self.peak > TRIM_BYTES && self.held() < self.peak / 4
+    }
+
+    /// Whether that is so for a while, at every tick: the memory can go back to the system.
+    pub(crate) fn stay_small(&mut self, now_ns: u64) -> bool {
+        if !self.have_shrunk() {
+            self.small_since_ns = None;
+            return false;
+        }
+        let since_ns = *self.small_since_ns.get_or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) >= TRIM_AFTER_NS
     }
 
     /// The memory went back to the system.
     pub(crate) fn gave_back(&mut self) {
         self.peak = self.held();
+        self.small_since_ns = None;
     }
 
     fn held(&self) -> usize {
@@ -455,5 +472,28 @@ impl Clients {
         tools.look();
         tools.recorder.connections.subtract(tools.now_ns, 1);
         Some(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_goes_back_when_it_was_free_for_a_while_and_not_between_two_waves() {
+        let mut clients = Clients::new();
+        clients.answer_bytes = 2 * TRIM_BYTES;
+        clients.begin_turn();
+        assert!(!clients.stay_small(0), "it is used");
+        clients.answer_bytes = 1;
+        assert!(!clients.stay_small(0), "it is free from now on");
+        assert!(!clients.stay_small(TRIM_AFTER_NS - 1));
+        clients.answer_bytes = TRIM_BYTES;
+        assert!(!clients.stay_small(TRIM_AFTER_NS), "it is used again");
+        clients.answer_bytes = 1;
+        assert!(!clients.stay_small(TRIM_AFTER_NS + 1), "its time begins anew");
+        assert!(clients.stay_small(2 * TRIM_AFTER_NS + 1));
+        clients.gave_back();
+        assert!(!clients.stay_small(9 * TRIM_AFTER_NS), "it went back");
     }
 }

@@ -16,7 +16,7 @@ use crate::clients::Clients;
 use crate::conn::ConnState;
 use crate::listener::{Door, Listener};
 use crate::memory;
-use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS, TRIM_BYTES};
+use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS};
 use crate::plan::{Inbox, Plan};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};
 use crate::pools::Pools;
@@ -171,7 +171,7 @@ impl Engine {
         }
         let quiet = self.pools.in_flight() == 0 && self.pools.all_live();
         let waits = self.door.waits()
-            || self.clients.have_shrunk(TRIM_BYTES)
+            || self.clients.have_shrunk()
             || self.later.is_some()
             || self.pools.has_retired();
         if quiet && !waits && !self.stopping {
@@ -332,7 +332,7 @@ impl Engine {
             self.adopt(plan);
         }
         self.door.tick(&mut self.tools);
-        if self.clients.have_shrunk(TRIM_BYTES) {
+        if self.clients.stay_small(self.tools.now_ns) {
             memory::give_back();
             self.clients.gave_back();
         }
