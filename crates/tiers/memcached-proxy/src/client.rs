@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::options::{
-    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, LARGE_BYTES,
-    READ_BYTES,
+    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, KEEP_OWED_BYTES,
+    LARGE_BYTES, READ_BYTES,
 };
 use crate::poller::{Interest, Watched};
 use crate::request::Done;
@@ -132,6 +132,14 @@ impl Client {
         self.buffered += bytes.len();
     }
 
+    /// So many bytes of an answer follow: they get room at once. A buffer that grows as they come is copied
+    /// again and again.
+    pub(crate) fn make_room(&mut self, bytes: usize) {
+        self.out.drain(..self.out_start);
+        self.out_start = 0;
+        self.out.reserve_exact(bytes);
+    }
+
     /// The answer to a request ends here.
     pub(crate) fn end_answer(&mut self, done: Done) {
         self.marks.push_back((self.appended, done));
@@ -235,6 +243,12 @@ impl Client {
         self.out_start < self.out.len()
     }
 
+    /// Bytes that its buffer has room for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.out.capacity()
+    }
+
     /// Whether it has to get so much that others go first.
     #[inline]
     pub(crate) fn has_much_output(&self) -> bool {
@@ -252,7 +266,8 @@ impl Client {
         self.buffered -= bytes;
         if self.out_start == self.out.len() {
             self.out_start = 0;
-            if self.out.capacity() > KEEP_BYTES {
+            let most = if self.pending.is_empty() { KEEP_BYTES } else { KEEP_OWED_BYTES };
+            if self.out.capacity() > most {
                 self.out = Vec::new();
             } else {
                 self.out.clear();

@@ -88,6 +88,11 @@ impl Clients {
         self.slab.iter().map(|(index, _)| index).collect()
     }
 
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Client)> {
+        self.slab.iter()
+    }
+
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&Client> {
         self.slab.get(index)

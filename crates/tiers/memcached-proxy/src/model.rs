@@ -706,6 +706,10 @@ fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
             turns += 1;
             assert!(turns <= SMALL_GET_TURNS, "{mode:?}: {turns} turns");
         }
+        // None holds more room than a value and what it may leave unread before the next one.
+        for (_, client) in world.engine.clients.all() {
+            assert!(client.room() <= LARGE + 2 * ANSWERS_ADMIT, "{mode:?}: {}", client.room());
+        }
         // Each has its share, and nothing is left behind.
         while world.engine.has_work_later() {
             world.turn();

@@ -262,6 +262,8 @@ pub(crate) const GET_LINE_BYTES: usize = 1 << 20;
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// A buffer that grew beyond this is given back when it is empty.
 pub(crate) const KEEP_BYTES: usize = 16 << 10;
+/// The same while its client is owed more answers.
+pub(crate) const KEEP_OWED_BYTES: usize = 2 << 20;
 /// How often timeouts are checked while something is under way.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 /// Pools of one configuration, servers of one pool, routes, and bytes of a prefix.

@@ -1,11 +1,13 @@
 //! From the servers' bytes to answers.
 
-use kendall_protocols::memcached::{Command, Element, Framing, Span, Status, element, whole};
+use kendall_protocols::memcached::{
+    Command, Element, Framing, LINE_BYTES, Span, Status, element, whole,
+};
 
 use crate::conn::{InFlight, Role};
 use crate::dispatch::To;
 use crate::engine::Engine;
-use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, GATHER_BYTES, Placement};
+use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, GATHER_BYTES, Placement, READ_BYTES};
 use crate::report;
 use crate::request::{Stage, again, rank};
 use crate::servers::{Lost, NOISE};
@@ -108,6 +110,9 @@ impl Engine {
                     conn.found += 1;
                     conn.data_left = data;
                     conn.ends_with_data = last;
+                    if data > READ_BYTES && head.role == Role::Relay {
+                        self.make_room(head.request, data);
+                    }
                     if let Role::Gather(part) = head.role {
                         self.deliver(here, head, &bytes[from..at]);
                         from = at;
@@ -210,6 +215,22 @@ impl Engine {
             part.blocks.push((ordinal, part.data.len()));
         } else {
             gather.error.get_or_insert_with(|| NOISE.to_vec());
+        }
+    }
+
+    /// A value of so many bytes follows, as far as the server is to be believed.
+    fn make_room(&mut self, id: usize, data: usize) {
+        // The lines before and behind it are short.
+        let bytes = data.min(self.options.value_bytes) + LINE_BYTES;
+        let Some(entry) = self.requests.get_mut(id) else { return };
+        let Some(client) = self.clients.of(entry.client, entry.generation) else { return };
+        if client.gone || entry.instead.is_some() {
+            return;
+        }
+        if client.pending.front() == Some(&id) {
+            client.make_room(bytes);
+        } else {
+            entry.reply.reserve_exact(bytes);
         }
     }
 
