@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kendall_store::Results;
-use kendall_testing::{Process, free_address, wait_until};
+use kendall_testing::{Link, Process, free_address, wait_until};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, kill_process};
@@ -86,29 +86,6 @@ fn configure(file: &Path, (top, pool): (&str, &str), servers: &[String], other: 
     let new = file.with_extension("new");
     std::fs::write(&new, text).unwrap();
     std::fs::rename(&new, file).unwrap();
-}
-
-/// A relay to a server: where it listens, and where it is told to cut.
-fn link(to: &str) -> (Process, String, SocketAddr) {
-    let mut command = kendall();
-    command.args(["serve", "link", "--listen", "127.0.0.1:0", "--to", to, "--delay", "0.1ms"]);
-    command.args(["--metrics", "127.0.0.1:0"]).stdout(Stdio::null());
-    let (process, ready) = Process::ready(&mut command);
-    (process, ready.address("listen").to_string(), ready.address("metrics"))
-}
-
-/// Has a link cut its connections, or stand still, or work again.
-fn fault(control: SocketAddr, fault: &str) {
-    let body = format!("{{\"fault\": \"{fault}\"}}");
-    let request = format!(
-        "PUT /control HTTP/1.1\r\nhost: link\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = TcpStream::connect(control).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 fn proxy(listen: &str, config: &Path) -> Process {
@@ -280,8 +257,8 @@ fn campaign_over_the_proxy() {
         let start = |address: &SocketAddr| Process::memcached(*address, &[]);
         let mut caches: Vec<Process> = addresses.iter().map(start).collect();
         let listen = free_address().to_string();
-        let (_link, between, control) = link(&servers[0]);
-        let servers = [between, servers[1].clone(), servers[2].clone()];
+        let link = Link::start(kendall(), addresses[0]);
+        let servers = [link.listen.to_string(), servers[1].clone(), servers[2].clone()];
         let config = folder.path().join(format!("proxy-{round}.toml"));
         let mut other = false;
         configure(&config, mode, &servers, other);
@@ -307,9 +284,9 @@ fn campaign_over_the_proxy() {
                     front = proxy(&listen, &config);
                 }
                 4 | 5 => {
-                    fault(control, if strike == 4 { "cut" } else { "stop" });
+                    link.fault(if strike == 4 { "cut" } else { "stop" });
                     campaign.pause(400);
-                    fault(control, "none");
+                    link.fault("none");
                 }
                 6 => {
                     other = !other;

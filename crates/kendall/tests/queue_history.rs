@@ -4,8 +4,10 @@
 //!
 //! Clients write down what they asked, when, and what they were answered. Once while clients,
 //! middlewares and PostgreSQL are killed: a client that got no answer asks again with the same
-//! request id, as the protocol offers, or leaves it open whether anything happened. And once in a
-//! crowd without failures, where nothing may be open. Every third client calls over a stream.
+//! request id, as the protocol offers, or leaves it open whether anything happened. Once more in the
+//! campaign of `make kill`, with links that are cut as well: there every take has a request id, and nothing
+//! may be open. And once in a crowd without failures, where nothing may be open either. Every third client
+//! calls over a stream.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
 
@@ -14,13 +16,14 @@ mod queue_support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kendall_loadgen::queue::{Conversation, Refusal};
-use kendall_message_queue::PrivatePostgres;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_message_queue::{PrivateOptions, PrivatePostgres, TcpAccess};
 use kendall_protocols::queue::call::Operation as Call;
 use kendall_protocols::queue::reply::Answer;
 use kendall_protocols::queue::{
@@ -30,6 +33,7 @@ use kendall_protocols::queue::{
     ReturnMessageResponse, SendBatchRequest, SendBatchResponse, SendRequest, SendResponse,
     SendResult,
 };
+use kendall_testing::{Link, free_address};
 use queue_support::Middleware;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -44,10 +48,12 @@ const ORDERED_QUEUE: u64 = SHARED_QUEUES + 1;
 /// A client that only takes, at the end from all queues.
 const LONE: u64 = CLIENTS + 1;
 /// Leases that outlast the test, and leases that have run out when they are answered, nearly.
-const LONG_MS: u64 = 600_000;
+const LONG_MS: u64 = 3_600_000;
 const SHORT_MS: u64 = 1;
 /// A lone operation takes milliseconds; a restart of PostgreSQL, seconds.
 const CALL: Duration = Duration::from_secs(20);
+/// Request ids are kept for ten minutes: the campaign is over before.
+const CAMPAIGN_SECONDS: u64 = 500;
 
 /// Every third client calls over a stream.
 const STREAMS: u64 = 3;
@@ -214,6 +220,25 @@ struct History {
     taken: Vec<Taken>,
     /// Calls that may have taken or hidden a message of which nobody was told, and how many.
     open_takes: usize,
+    /// The same of calls with a request id, which are asked again when all is calm.
+    unsettled: Vec<Unsettled>,
+}
+
+/// A take that was asked for several times, and at last answered that there is nothing: an earlier attempt may
+/// still have taken something, which then is the answer to the same request id.
+#[derive(Debug)]
+struct Unsettled {
+    client: u64,
+    /// When it was asked for first.
+    began: u64,
+    take: Take,
+}
+
+#[derive(Debug)]
+enum Take {
+    One(ReceiveRequest),
+    Some(ReceiveBatchRequest),
+    Lease(LeaseRequest),
 }
 
 #[derive(Debug, Default)]
@@ -227,6 +252,8 @@ struct Shared {
     killing: bool,
     /// Whether clients are "killed" as well.
     cutting: bool,
+    /// Whether every take and acknowledgement has a request id.
+    strict: bool,
     seed: u64,
     /// Streams that clients share, one a middleware; where there are none, each makes its own.
     streams: Vec<Arc<Conversation>>,
@@ -247,6 +274,11 @@ struct Actor {
     addresses: Vec<SocketAddr>,
     rng: Xoshiro256PlusPlus,
     connected: Option<Client>,
+    /// Of a queue, the request id of a receive that is not settled, and when it was asked for first: the
+    /// next receive has the same id.
+    unsettled: BTreeMap<u64, (Vec<u8>, u64)>,
+    /// Attempts that were not answered.
+    unanswered: u64,
     shared: Arc<Shared>,
 }
 
@@ -258,6 +290,8 @@ impl Actor {
             // A request id that was used before gets the answer of that time.
             rng: Xoshiro256PlusPlus::seed_from_u64(SEED + client + shared.seed),
             connected: None,
+            unsettled: BTreeMap::new(),
+            unanswered: 0,
             shared: Arc::clone(shared),
         }
     }
@@ -315,6 +349,7 @@ impl Actor {
         }
         assert!(self.shared.killing, "nothing was killed: {status}");
         self.connected = None;
+        self.unanswered += 1;
         Ok(None)
     }
 
@@ -396,19 +431,97 @@ impl Actor {
 
     /// Receives with a request id until it is answered. Says whether there was a message.
     async fn receive(&mut self, queue_id: u64, wait_ms: u64) -> bool {
-        let request_id = self.request_id();
+        let kept = self.unsettled.remove(&queue_id);
+        let (unanswered, was_unsettled) = (self.unanswered, kept.is_some());
+        let (request_id, began) = kept.unwrap_or_else(|| (self.request_id(), self.shared.now()));
         let client_id = self.client;
         let request =
             ReceiveRequest { client_id, queue_id, wait_ms, request_id, ..Default::default() };
-        let began = self.shared.now();
         let answer = self.insist(async |mut client| client.receive(request.clone()).await).await;
         let found = answer.message.is_some();
+        if !found && (was_unsettled || self.unanswered > unanswered) {
+            self.unsettled.insert(queue_id, (request.request_id, began));
+        }
         self.took(began, answer.message.into_iter().collect());
         found
     }
 
+    /// Receives some with a request id until it is answered. Says how many.
+    async fn receive_some(&mut self, queue_id: u64, wait_ms: u64, limit: u32) -> usize {
+        let mut count = 0;
+        if self.client.is_multiple_of(STREAMS) {
+            // A stream has no batches.
+            for _ in 0..limit {
+                count += usize::from(self.receive(queue_id, wait_ms).await);
+            }
+            return count;
+        }
+        let (client_id, request_id) = (self.client, self.request_id());
+        let batch = ReceiveBatchRequest {
+            client_id,
+            queue_id,
+            wait_ms,
+            limit,
+            request_id,
+            ..Default::default()
+        };
+        let (began, unanswered) = (self.shared.now(), self.unanswered);
+        let answer =
+            self.insist(async |mut client| client.receive_batch(batch.clone()).await).await;
+        count = answer.messages.len();
+        if count == 0 && self.unanswered > unanswered {
+            self.is_unsettled(began, Take::Some(batch));
+        }
+        self.took(began, answer.messages);
+        count
+    }
+
+    /// It asks for nothing more: what is not settled is asked again when all is calm.
+    fn leave(&mut self) {
+        for (queue_id, (request_id, began)) in std::mem::take(&mut self.unsettled) {
+            let client_id = self.client;
+            let request = ReceiveRequest { client_id, queue_id, request_id, ..Default::default() };
+            self.is_unsettled(began, Take::One(request));
+        }
+    }
+
+    fn is_unsettled(&self, began: u64, take: Take) {
+        let unsettled = Unsettled { client: self.client, began, take };
+        self.shared.note(|history| history.unsettled.push(unsettled));
+    }
+
+    /// Asks again: what an attempt took of which nobody was told is the answer.
+    async fn settle(&mut self, began: u64, take: Take) {
+        match take {
+            Take::One(request) => {
+                let answer =
+                    self.insist(async |mut client| client.receive(request.clone()).await).await;
+                self.took(began, answer.message.into_iter().collect());
+            }
+            Take::Some(batch) => {
+                let answer =
+                    self.insist(async |mut client| client.receive_batch(batch.clone()).await).await;
+                self.took(began, answer.messages);
+            }
+            Take::Lease(request) => {
+                let answer =
+                    self.insist(async |mut client| client.lease(request.clone()).await).await;
+                let span = Span { began, answered: self.shared.now() };
+                let Some(message) = answer.message else { return };
+                let id = answer.lease_id;
+                let fate = self.acknowledge(message.message_id, id, true).await;
+                let (client, lease) = (self.client, Some(Lease { id, long: true, fate }));
+                self.shared
+                    .note(|history| history.taken.push(Taken { client, message, span, lease }));
+            }
+        }
+    }
+
     /// Receives some without a request id, once. Says how many.
     async fn receive_batch(&mut self, queue_id: u64, wait_ms: u64, limit: u32) -> usize {
+        if self.shared.strict {
+            return self.receive_some(queue_id, wait_ms, limit).await;
+        }
         let client_id = self.client;
         let began = self.shared.now();
         let messages = if limit == 1 {
@@ -437,17 +550,27 @@ impl Actor {
             client_id: self.client,
             queue_id: self.queue(),
             lease_ms: if long { LONG_MS } else { SHORT_MS },
+            request_id: if self.shared.strict { self.request_id() } else { Vec::new() },
             ..Default::default()
         };
-        let began = self.shared.now();
-        let answer =
-            self.once(async |mut client| client.lease(request.clone()).await).await.unwrap();
+        let (began, unanswered) = (self.shared.now(), self.unanswered);
+        let answer = if self.shared.strict {
+            Some(self.insist(async |mut client| client.lease(request.clone()).await).await)
+        } else {
+            self.once(async |mut client| client.lease(request.clone()).await).await.unwrap()
+        };
         let span = Span { began, answered: self.shared.now() };
         let Some(held) = answer else {
             self.shared.note(|history| history.open_takes += 1);
             return;
         };
-        let Some(message) = held.message else { return };
+        let Some(message) = held.message else {
+            // One that runs out at once hides nothing.
+            if self.shared.strict && long && self.unanswered > unanswered {
+                self.is_unsettled(began, Take::Lease(request));
+            }
+            return;
+        };
         let id = held.lease_id;
         let fate = match self.rng.random_range(0..6) {
             0 => self.give_back(message.message_id, id, long).await,
@@ -464,7 +587,9 @@ impl Actor {
     /// went through, if the lease cannot have run out.
     async fn acknowledge(&mut self, message_id: u64, lease_id: u64, long: bool) -> Fate {
         let client_id = self.client;
-        let request = AcknowledgeRequest { client_id, message_id, lease_id, ..Default::default() };
+        let strict = self.shared.strict;
+        let request_id = if strict { self.request_id() } else { Vec::new() };
+        let request = AcknowledgeRequest { client_id, message_id, lease_id, request_id };
         let mut first = true;
         loop {
             let began = self.shared.now();
@@ -473,8 +598,10 @@ impl Actor {
                 Ok(None) => first = false,
                 Err(status) => {
                     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
-                    assert!(!(first && long), "the lease was held: {message_id} {status}");
-                    return match (first, long) {
+                    let held = long && (first || strict);
+                    assert!(!held, "the lease was held: {message_id} {status}");
+                    // With a request id an attempt that went through is answered so again.
+                    return match (first || strict, long) {
                         (true, _) => Fate::Refused,
                         (false, true) => Fate::Acknowledged { began },
                         (false, false) => Fate::Open,
@@ -507,7 +634,7 @@ impl Actor {
 async fn act(mut actor: Actor, operations: u64) {
     for number in 0..operations {
         if actor.shared.enough.load(Ordering::SeqCst) {
-            return;
+            break;
         }
         let (queue, label) = (actor.queue(), number.to_string());
         match actor.rng.random_range(0..16) {
@@ -527,6 +654,7 @@ async fn act(mut actor: Actor, operations: u64) {
             _ => actor.lease().await,
         }
     }
+    actor.leave();
 }
 
 /// Takes from the ordered queue alone, until the others are done.
@@ -534,6 +662,7 @@ async fn take_in_order(mut actor: Actor) {
     while !actor.shared.done.load(Ordering::SeqCst) {
         actor.receive(ORDERED_QUEUE, 20).await;
     }
+    actor.leave();
 }
 
 /// Runs the clients to their end, on a thread of their own.
@@ -574,11 +703,11 @@ fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
         operations: 90,
         most: u32::MAX,
         seconds: u64::MAX,
-        freezes: false,
+        campaign: false,
     });
 }
 
-/// `make kill`: as many kills and freezes as `KENDALL_KILLS_QUEUE` says, and no longer than
+/// `make kill`: as many kills, freezes and cuts as `KENDALL_KILLS_QUEUE` says, and no longer than
 /// `KENDALL_KILL_SECONDS`.
 #[test]
 #[ignore = "minutes; `make kill` runs it"]
@@ -590,8 +719,8 @@ fn campaign_over_the_queue() {
         seed: number("KENDALL_KILL_SEED", SEED),
         operations: u64::MAX,
         most: u32::try_from(number("KENDALL_KILLS_QUEUE", 600)).unwrap(),
-        seconds: number("KENDALL_KILL_SECONDS", 600),
-        freezes: true,
+        seconds: number("KENDALL_KILL_SECONDS", CAMPAIGN_SECONDS).min(CAMPAIGN_SECONDS),
+        campaign: true,
     });
 }
 
@@ -603,17 +732,94 @@ struct Strikes {
     /// Ends after so many, or so much time.
     most: u32,
     seconds: u64,
-    /// Whether some are frozen for a while instead of killed.
-    freezes: bool,
+    /// Whether some are frozen for a while or cut off instead of killed, and every take has a request id.
+    campaign: bool,
+}
+
+/// What is struck.
+struct Targets {
+    postgres: PrivatePostgres,
+    /// How middlewares reach it.
+    url: String,
+    middlewares: Vec<Middleware>,
+    /// To PostgreSQL, and to each middleware; in the campaign only.
+    links: Vec<Link>,
+}
+
+impl Targets {
+    fn new(folder: &Path, campaign: bool) -> Self {
+        let data = folder.join("queue");
+        if !campaign {
+            let postgres = start_postgres(&data);
+            let url = postgres.url().to_owned();
+            let middlewares = (0..2).map(|_| start_middleware(&url)).collect();
+            return Self { postgres, url, middlewares, links: Vec::new() };
+        }
+        let address = free_address();
+        let tcp = Some(TcpAccess { address, password: "secret".into() });
+        let options = PrivateOptions { tcp, ..PrivateOptions::default() };
+        let postgres = PrivatePostgres::start_with(&data, &options).expect(NO_PROGRAMS);
+        let mut links = vec![Link::start(kendall(), address)];
+        let url = format!(
+            "host=127.0.0.1 port={} user=kendall password=secret dbname=kendall sslmode=disable",
+            links[0].listen.port()
+        );
+        let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&url)).collect();
+        links.extend(middlewares.iter().map(|m| Link::start(kendall(), m.address)));
+        Self { postgres, url, middlewares, links }
+    }
+
+    /// Where clients find the middlewares.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        if self.links.is_empty() {
+            return self.middlewares.iter().map(|m| m.address).collect();
+        }
+        self.links[1..].iter().map(|link| link.listen).collect()
+    }
+
+    /// One kill, freeze or cut.
+    fn strike(&mut self, rng: &mut Xoshiro256PlusPlus, counts: &mut Counts) {
+        let victim = rng.random_range(0..self.middlewares.len());
+        match rng.random_range(0..if self.links.is_empty() { 4 } else { 8 }) {
+            0 => {
+                // Who looks after it starts it again.
+                kill_postgres(&self.postgres);
+                counts.postgres += 1;
+            }
+            4 => {
+                freeze(self.middlewares[victim].pid(), rng.random_range(10..500));
+                counts.frozen += 1;
+            }
+            5 => {
+                // The server alone: those that serve connections go on until they need it.
+                freeze(self.postgres.pid(), rng.random_range(10..500));
+                counts.frozen += 1;
+            }
+            fault @ 6..=7 => {
+                let link = &self.links[rng.random_range(0..self.links.len())];
+                link.fault(if fault == 6 { "cut" } else { "stop" });
+                std::thread::sleep(Duration::from_millis(rng.random_range(1..400)));
+                link.fault("none");
+                counts.cut += u32::from(fault == 6);
+                counts.still += u32::from(fault == 7);
+            }
+            _ => {
+                let address = self.middlewares[victim].address;
+                drop(self.middlewares.remove(victim));
+                self.middlewares.insert(victim, start_middleware_on(&self.url, address));
+                counts.middlewares += 1;
+            }
+        }
+    }
 }
 
 fn strike(strikes: &Strikes) {
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
-    let postgres = start_postgres(&folder.path().join("queue"));
-    let mut middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
-    let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
-    let shared = Arc::new(Shared { killing: true, cutting: true, ..Shared::default() });
+    let mut targets = Targets::new(folder.path(), strikes.campaign);
+    let addresses = targets.addresses();
+    let strict = strikes.campaign;
+    let shared = Arc::new(Shared { killing: true, cutting: true, strict, ..Shared::default() });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
@@ -638,37 +844,17 @@ fn strike(strikes: &Strikes) {
             break;
         }
         std::thread::sleep(Duration::from_millis(rng.random_range(50..400)));
-        let victim = rng.random_range(0..middlewares.len());
-        match rng.random_range(0..if strikes.freezes { 6 } else { 4 }) {
-            0 => {
-                // Who looks after it starts it again.
-                kill_postgres(&postgres);
-                counts.postgres += 1;
-            }
-            4 => {
-                freeze(middlewares[victim].pid(), rng.random_range(10..500));
-                counts.frozen += 1;
-            }
-            5 => {
-                // The server alone: those that serve connections go on until they need it.
-                freeze(postgres.pid(), rng.random_range(10..500));
-                counts.frozen += 1;
-            }
-            _ => {
-                let address = middlewares[victim].address;
-                drop(middlewares.remove(victim));
-                middlewares.insert(victim, start_middleware_on(&postgres, address));
-                counts.middlewares += 1;
-            }
-        }
+        targets.strike(&mut rng, &mut counts);
     }
     running.join().unwrap();
     let left = runtime.block_on(drain(&shared, &addresses));
+    let Targets { postgres, middlewares, .. } = targets;
     drop(middlewares);
     postgres.stop();
     println!("{counts:?}; seed {}", strikes.seed);
     assert!(counts.middlewares > 0, "the clients were done before anything was killed");
     let history = shared.history.lock().unwrap();
+    assert!(!strict || history.open_takes == 0, "every take has a request id");
     check(&history, left);
     check_ids(&history);
     check_a_lone_client(&history);
@@ -680,11 +866,14 @@ struct Counts {
     middlewares: u32,
     postgres: u32,
     frozen: u32,
+    /// Links that were cut, and that stood still for a while.
+    cut: u32,
+    still: u32,
 }
 
 impl Counts {
     fn all(&self) -> u32 {
-        self.middlewares + self.postgres + self.frozen
+        self.middlewares + self.postgres + self.frozen + self.cut + self.still
     }
 }
 
@@ -708,7 +897,7 @@ fn a_crowd_gets_every_message_once_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
     let postgres = start_postgres(&folder.path().join("queue"));
-    let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&postgres)).collect();
+    let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(postgres.url())).collect();
     let addresses: Vec<SocketAddr> = middlewares.iter().map(|m| m.address).collect();
     let streams = addresses.iter().map(|address| Arc::new(Conversation::new(*address))).collect();
     let shared = Arc::new(Shared { streams, ..Shared::default() });
@@ -796,7 +985,13 @@ async fn set_up(address: SocketAddr) {
 async fn drain(shared: &Arc<Shared>, addresses: &[SocketAddr]) -> usize {
     // PostgreSQL may still be coming up after the last kill.
     let clock = AtomicU64::new(shared.now());
-    let calm = Arc::new(Shared { clock, seed: 1000, killing: true, ..Shared::default() });
+    let strict = shared.strict;
+    let calm = Arc::new(Shared { clock, seed: 1000, killing: true, strict, ..Shared::default() });
+    let unsettled = std::mem::take(&mut shared.history.lock().unwrap().unsettled);
+    println!("{} calls are asked again", unsettled.len());
+    for Unsettled { client, began, take } in unsettled {
+        Actor::new(client, &addresses[..1], &calm).settle(began, take).await;
+    }
     let most = shared.history.lock().unwrap().sent.len();
     let (mut hidden, mut found) = (0, 0);
     for client in (1..=LONE).rev() {
@@ -955,18 +1150,23 @@ fn check_order(history: &History) {
     println!("{} in order for many", taken.len());
 }
 
+const NO_PROGRAMS: &str =
+    "PostgreSQL's server programs are needed; `make packages-test` installs them";
+
+fn kendall() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_kendall"))
+}
+
 fn start_postgres(data: &Path) -> PrivatePostgres {
-    PrivatePostgres::start(data)
-        .expect("PostgreSQL's server programs are needed; `make packages-test` installs them")
+    PrivatePostgres::start(data).expect(NO_PROGRAMS)
 }
 
 /// Few workers and connections, so that operations meet in batches.
-fn start_middleware(postgres: &PrivatePostgres) -> Middleware {
-    start_middleware_on(postgres, ([127, 0, 0, 1], 0).into())
+fn start_middleware(url: &str) -> Middleware {
+    start_middleware_on(url, ([127, 0, 0, 1], 0).into())
 }
 
-fn start_middleware_on(postgres: &PrivatePostgres, address: SocketAddr) -> Middleware {
-    let url = postgres.url();
+fn start_middleware_on(url: &str, address: SocketAddr) -> Middleware {
     let arguments = ["--workers", "3", "--connections", "2", "--database-timeout", "2s"];
     // While PostgreSQL is away it does not start: again then.
     for _ in 0..100 {

@@ -146,6 +146,51 @@ impl Process {
     }
 }
 
+/// A link of Kendall's: a relay that cuts its connections or stands still when it is told to.
+#[derive(Debug)]
+pub struct Link {
+    _process: Process,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    control: SocketAddr,
+}
+
+impl Link {
+    /// Starts one to an address.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start(mut kendall: Command, to: SocketAddr) -> Self {
+        let to = to.to_string();
+        kendall.args(["serve", "link", "--listen", "127.0.0.1:0", "--to", &to, "--delay", "0.1ms"]);
+        kendall.args(["--metrics", "127.0.0.1:0"]).stdout(Stdio::null());
+        let (process, ready) = Process::ready(&mut kendall);
+        Self {
+            _process: process,
+            listen: ready.address("listen"),
+            control: ready.address("metrics"),
+        }
+    }
+
+    /// Has it cut its connections (`cut`), or stand still (`stop`), or work again (`none`).
+    ///
+    /// # Panics
+    /// When it does not take the order.
+    pub fn fault(&self, fault: &str) {
+        let body = format!("{{\"fault\": \"{fault}\"}}");
+        let request = format!(
+            "PUT /control HTTP/1.1\r\nhost: link\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.control).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
 /// The line in which a tier says that it is ready.
 #[derive(Debug)]
 pub struct Ready(pub String);
