@@ -99,12 +99,14 @@ bench-load: ## compares what a request of the load costs with other tools, and c
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
 
-bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 minutes)
+bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 minutes; MEMCACHED_PROXY=PATH: a memcached with its own proxy as well)
 	@scripts/packages bench
 	@echo "all on one core: the work itself"
 	scripts/bench-proxy --layout together --seconds 1
 	@echo "placed by the scheduler: with the price of waking cores"
 	scripts/bench-proxy --layout free --seconds 1 --quick
+	@$(if $(MEMCACHED_PROXY),echo "beside memcached's own proxy")
+	$(if $(MEMCACHED_PROXY),scripts/bench-proxy --layout together --seconds 1 --quick --memcached-proxy $(MEMCACHED_PROXY))
 
 bench-predict: build ## predicts five systems and holds the predictions against runs (35 minutes; resumable)
 	@scripts/packages bench

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kendall_observe::{CsvTable, Grid, Samples, Source as _, System};
 use kendall_queueing::Model;
 use kendall_store::{DATABASE_FILE, Results};
 use kendall_study::StudyFile;
@@ -68,6 +69,64 @@ pub(crate) fn proxy(bytes: &[u8]) {
             Ok(config) => assert!(!config.options.pools.is_empty()),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
+    });
+}
+
+/// Samples as exporters write them: as a file, and as a page that was kept; with queries of what they are.
+pub(crate) fn samples(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        let mut file = Samples::default();
+        file.add(text).unwrap_or_default();
+        let mut page = Samples::default();
+        page.add_page(text, 1.764e9, &[("job".to_owned(), "web".to_owned())].into())
+            .unwrap_or_default();
+        for samples in [&mut file, &mut page] {
+            let Ok(names) = samples.metric_names() else { continue };
+            if let Some((first, last)) = samples.span_s() {
+                assert!(first <= last);
+            }
+            for name in names.iter().take(3) {
+                for query in [name.clone(), format!("sum by (job) (rate({name}[2m]))")] {
+                    ask(samples, &query);
+                }
+            }
+        }
+    });
+}
+
+/// A query in the language of Prometheus, of samples that are there.
+pub(crate) fn query(bytes: &[u8]) {
+    let mut samples = Samples::default();
+    for (name, cpu) in [("busy", "0"), ("busy", "1"), ("level", "0")] {
+        for at in 0..12_u32 {
+            let labels = [("__name__", name), ("cpu", cpu)];
+            let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            samples.push(labels, 1.764e9 + f64::from(10 * at), f64::from(at % 7));
+        }
+    }
+    as_text(bytes, |text| ask(&mut samples, text));
+}
+
+fn ask(samples: &mut Samples, query: &str) {
+    let grid = Grid::new(1_764_000_000, 1_764_000_060, 30).expect("a minute of three steps");
+    match samples.range(query, &grid) {
+        Ok(series) => assert!(series.iter().all(|one| one.values.len() == 3)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A file that describes a system by its monitoring, or a table of what was monitored.
+pub(crate) fn observed(bytes: &[u8]) {
+    as_text(bytes, |text| {
+        if let Err(error) = System::parse(text) {
+            assert!(!error.to_string().is_empty());
+        }
+        let Ok(table) = CsvTable::parse(text) else { return };
+        let system = "name = \"web\"\nstep = \"15s\"\nentry = \"web\"\n[tiers.web]\nservers = 1\npreset = \"http\"\n\
+                      selector = 'job=\"web\"'\n";
+        let system = System::parse(system).expect("as the documents have it");
+        table.grid(&system).map(drop).unwrap_or_default();
+        table.system(&system).map(drop).unwrap_or_default();
     });
 }
 

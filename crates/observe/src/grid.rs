@@ -3,6 +3,9 @@
 /// Steps of one query at most; Prometheus refuses more than 11,000.
 const MOST_STEPS_A_QUERY: u64 = 10_000;
 
+/// End of the time that is meant by seconds: the year 5138. Milliseconds of these years are behind it.
+const END_S: u64 = 100_000_000_000;
+
 /// Steps in all: 90 days at a step of 15 s are 518,400.
 const MOST_STEPS: u64 = 1_000_000;
 
@@ -28,6 +31,12 @@ pub enum GridError {
         /// End.
         to_s: u64,
     },
+    /// No time in seconds.
+    #[error("{to_s} is no Unix time in seconds: is it in milliseconds or nanoseconds?")]
+    NotSeconds {
+        /// The later end.
+        to_s: u64,
+    },
     /// Too many steps.
     #[error("{steps} steps of {step_s} s are more than {MOST_STEPS}: take a longer --step")]
     TooMany {
@@ -50,7 +59,10 @@ impl Grid {
     /// assert_eq!((grid.from_s, grid.count), (1_005, 6));
     /// ```
     pub fn new(from_s: u64, to_s: u64, step_s: u64) -> Result<Self, GridError> {
-        let step_s = step_s.max(1);
+        if from_s.max(to_s) > END_S {
+            return Err(GridError::NotSeconds { to_s: from_s.max(to_s) });
+        }
+        let step_s = step_s.clamp(1, END_S);
         let first = from_s.div_ceil(step_s) * step_s;
         if to_s <= first {
             return Err(GridError::Empty { from_s, to_s });
@@ -65,7 +77,9 @@ impl Grid {
     /// Last moment.
     #[must_use]
     pub fn to_s(&self) -> u64 {
-        self.from_s + (self.count - 1) * self.step_s
+        // One that was read from a file may be anything.
+        let whole = self.count.saturating_sub(1).saturating_mul(self.step_s);
+        self.from_s.saturating_add(whole)
     }
 
     /// Grids of as many steps as one query may have, that make up this one.
@@ -113,6 +127,17 @@ mod tests {
         assert!(chunks.windows(2).all(|pair| pair[1].from_s == pair[0].to_s() + 15));
         assert_eq!(grid.index_of(45.0), Some(3));
         assert_eq!(grid.index_of(46.0), None);
+    }
+
+    #[test]
+    fn milliseconds_and_what_no_clock_shows_are_refused() {
+        let from_ms = 1_764_000_000_000;
+        let refused = Grid::new(from_ms, from_ms + 3_600_000, 15).unwrap_err();
+        assert!(refused.to_string().contains("in milliseconds"), "{refused}");
+        assert!(matches!(Grid::new(u64::MAX, u64::MAX, 15), Err(GridError::NotSeconds { .. })));
+        assert!(matches!(Grid::new(0, 1, u64::MAX), Ok(Grid { count: 1, .. })));
+        let read = Grid { from_s: u64::MAX, step_s: u64::MAX, count: 0 };
+        assert_eq!(read.to_s(), u64::MAX);
     }
 
     #[test]

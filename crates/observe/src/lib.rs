@@ -15,6 +15,7 @@ mod arrivals;
 mod bins;
 mod classes;
 mod fetch;
+pub mod fuzzing;
 mod grid;
 mod growth;
 mod mixes;

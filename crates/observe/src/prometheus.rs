@@ -209,7 +209,7 @@ struct MatrixSeries {
 }
 
 /// Whether a query was given up for the time that it took: asked again, it takes as long again.
-fn took_too_long(text: &str) -> bool {
+pub(crate) fn took_too_long(text: &str) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Failed {

@@ -241,6 +241,18 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_of_thousands_and_a_window_of_ages_are_refused() {
+        let grid = Grid::new(60, 120, 60).unwrap();
+        let refusal = |query: &str| evaluate(query, &samples(), &grid).unwrap_err().to_string();
+        let chain = |terms: usize| vec!["1"; terms].join("+");
+        assert!(evaluate(&chain(201), &samples(), &grid).is_ok());
+        assert!(refusal(&chain(202)).contains("more than 200 operators"));
+        assert!(refusal(&chain(20_000)).contains("more than 200 operators"));
+        assert!(refusal("rate(level[30000000w])").contains("not a duration"));
+        assert!(last("rate(level[5000w])").iter().all(|rate| *rate > 0.0));
+    }
+
+    #[test]
     fn sums_rates_and_quotients_are_computed() {
         near("sum(rate(busy{mode=\"user\"}[40s]))", &[4.0]);
         near("sum by (cpu) (rate(busy{mode!~\"idle|iowait\"}[40s]))", &[1.0, 3.0]);

@@ -8,6 +8,12 @@ use crate::samples::NAME;
 /// Deepest nesting; queries of people stay below ten.
 const DEEPEST: usize = 50;
 
+/// Most operators of one query: as deep is the tree of a chain of them.
+const MOST_OPERATORS: usize = 200;
+
+/// Longest window: a hundred years.
+const LONGEST_MS: u64 = 100 * 365 * 86_400_000;
+
 /// A query.
 #[derive(Debug)]
 pub(super) enum Expression {
@@ -123,7 +129,7 @@ impl Matcher {
 
 /// Reads a query.
 pub(super) fn parse(query: &str) -> Result<Expression, QueryError> {
-    let mut reader = Reader { rest: query, depth: 0 };
+    let mut reader = Reader { rest: query, depth: 0, operators: 0 };
     let expression = reader.sum_or()?;
     reader.space();
     if !reader.rest.is_empty() {
@@ -136,6 +142,7 @@ pub(super) fn parse(query: &str) -> Result<Expression, QueryError> {
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
+    operators: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -186,10 +193,23 @@ impl<'a> Reader<'a> {
         let mut left = self.sum()?;
         while self.keyword("or") {
             let right = self.sum()?;
-            left = Expression::Binary(Operator::Or, Box::new(left), Box::new(right));
+            left = self.binary(Operator::Or, left, right)?;
         }
         self.depth -= 1;
         Ok(left)
+    }
+
+    fn binary(
+        &mut self,
+        operator: Operator,
+        left: Expression,
+        right: Expression,
+    ) -> Result<Expression, QueryError> {
+        self.operators += 1;
+        if self.operators > MOST_OPERATORS {
+            return Err(self.fail(format!("it has more than {MOST_OPERATORS} operators")));
+        }
+        Ok(Expression::Binary(operator, Box::new(left), Box::new(right)))
     }
 
     fn sum(&mut self) -> Result<Expression, QueryError> {
@@ -203,7 +223,7 @@ impl<'a> Reader<'a> {
                 return Ok(left);
             };
             let right = self.product()?;
-            left = Expression::Binary(operator, Box::new(left), Box::new(right));
+            left = self.binary(operator, left, right)?;
         }
     }
 
@@ -218,7 +238,7 @@ impl<'a> Reader<'a> {
                 return Ok(left);
             };
             let right = self.primary()?;
-            left = Expression::Binary(operator, Box::new(left), Box::new(right));
+            left = self.binary(operator, left, right)?;
         }
     }
 
@@ -408,5 +428,5 @@ fn duration_ms(text: &str) -> Option<u64> {
         total = total.checked_add(count.checked_mul(*units.get(&after[..unit])?)?)?;
         rest = &after[unit..];
     }
-    (total > 0).then_some(total)
+    (1..=LONGEST_MS).contains(&total).then_some(total)
 }
