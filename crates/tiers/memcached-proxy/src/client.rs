@@ -135,9 +135,21 @@ impl Client {
     /// So many bytes of an answer follow: they get room at once. A buffer that grows as they come is copied
     /// again and again.
     pub(crate) fn make_room(&mut self, bytes: usize) {
+        if self.out.len() - self.out_start > ANSWERS_ADMIT {
+            // One of many values in one answer: each would be copied once more with every later one.
+            return self.out.reserve(bytes);
+        }
         self.out.drain(..self.out_start);
         self.out_start = 0;
         self.out.reserve_exact(bytes);
+    }
+
+    /// Gives the room back where it has all that it was owed.
+    pub(crate) fn let_go_of_room(&mut self) {
+        if self.pending.is_empty() && !self.has_output() && self.out.capacity() > KEEP_BYTES {
+            self.out = Vec::new();
+            self.out_start = 0;
+        }
     }
 
     /// The answer to a request ends here.

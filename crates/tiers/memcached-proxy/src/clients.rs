@@ -7,8 +7,7 @@ use slab::Slab;
 
 use crate::client::{Client, Waits};
 use crate::options::{
-    BULK_AT_ONCE, LARGE_BYTES, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES,
-    TURN_WRITES,
+    BULK_AT_ONCE, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES, TURN_WRITES,
 };
 use crate::poller::{Interest, Source};
 use crate::request::Done;
@@ -290,12 +289,14 @@ impl Clients {
         self.next_for_bulk();
     }
 
-    /// A client was resumed: if it does not wait for a large answer any more, the next one's turn has come.
+    /// A client was resumed: unless it is the next one for a large answer still, and has no room for it, the
+    /// turn of the next one has come.
     pub(crate) fn was_resumed(&mut self, index: usize) {
-        match self.slab.get_mut(index) {
-            Some(client) if client.waits == Waits::Bulk => return,
-            Some(client) => client.leads_bulk = false,
-            None => {}
+        if let Some(client) = self.slab.get_mut(index) {
+            client.leads_bulk &= client.waits == Waits::Bulk;
+            if client.leads_bulk {
+                return;
+            }
         }
         self.next_for_bulk();
     }
@@ -419,6 +420,7 @@ impl Clients {
                 }
             }
         }
+        client.let_go_of_room();
         blocked |= client.stream.has_backlog() && !client.gone;
         if client.has_ended_answer() {
             tools.look();

@@ -687,7 +687,7 @@ fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
         }
         world.serve_until_quiet();
         let kept = world.engine.clients.answer_bytes();
-        assert!(kept > hogs.len() * TURN_LARGE_BYTES, "{mode:?}: their sockets took {kept} less");
+        assert!(kept > hogs.len() * TURN_LARGE_BYTES, "{mode:?}: only {kept} bytes wait");
         // All have room at once.
         for hog in &mut hogs {
             while !take(hog, 1 << 20).unwrap().is_empty() {}

@@ -230,7 +230,7 @@ impl Engine {
         if client.pending.front() == Some(&id) {
             client.make_room(bytes);
         } else {
-            entry.reply.reserve_exact(bytes);
+            entry.reply.reserve(bytes);
         }
     }
 
