@@ -75,12 +75,14 @@ pub(crate) fn proxy(bytes: &[u8]) {
 /// Samples as exporters write them: as a file, and as a page that was kept; with queries of what they are.
 pub(crate) fn samples(bytes: &[u8]) {
     as_text(bytes, |text| {
-        let mut file = Samples::default();
-        file.add(text).unwrap_or_default();
-        let mut page = Samples::default();
-        page.add_page(text, 1.764e9, &[("job".to_owned(), "web".to_owned())].into())
-            .unwrap_or_default();
-        for samples in [&mut file, &mut page] {
+        let (mut file, mut page) = (Samples::default(), Samples::default());
+        let job = [("job".to_owned(), "web".to_owned())].into();
+        let (read, kept) = (file.add(text), page.add_page(text, 1.764e9, &job));
+        for (samples, outcome) in [(&mut file, read), (&mut page, kept)] {
+            if let Err(error) = outcome {
+                assert!(!error.to_string().is_empty());
+                continue;
+            }
             let Ok(names) = samples.metric_names() else { continue };
             if let Some((first, last)) = samples.span_s() {
                 assert!(first <= last);
