@@ -119,8 +119,9 @@ impl Samples {
     /// First and last moment in seconds.
     #[must_use]
     pub fn span_s(&self) -> Option<(f64, f64)> {
-        let first = self.series.iter().filter_map(|one| one.times_ms.first()).min()?;
-        let last = self.series.iter().filter_map(|one| one.times_ms.last()).max()?;
+        // They are in no order where reading stopped at a line that is refused.
+        let all = || self.series.iter().flat_map(|one| &one.times_ms);
+        let (first, last) = (all().min()?, all().max()?);
         let seconds = |ms: u64| kendall_units::exact_f64(ms) / 1_000.0;
         Some((seconds(*first), seconds(*last)))
     }
@@ -296,6 +297,15 @@ fn parse_labels<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Samples that go back in time, before a line that is refused.
+    #[test]
+    fn the_span_is_from_the_earliest_to_the_latest_whatever_their_order() {
+        let mut samples = Samples::default();
+        let refused = samples.add("x 1 5000\nx 2 3000\n{_0\n");
+        assert!(refused.is_err());
+        assert_eq!(samples.span_s(), Some((3.0, 5.0)));
+    }
 
     #[test]
     fn the_three_forms_give_the_same_samples() {
