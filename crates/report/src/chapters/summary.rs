@@ -270,8 +270,8 @@ fn certainty(data: &Observations) -> Option<String> {
         format!("; {} of {} have none", without, data.configurations.len())
     };
     Some(format!(
-        "With {} of each configuration, the {} interval of the throughput is ±{} in the middle one \
-         and ±{} in the worst{none}.",
+        "With up to {} of each configuration, the {} interval of the throughput is ±{} in the middle \
+         one and ±{} in the worst{none}.",
         number::count(data.repetitions(), "repetition"),
         number::percent(data.study.confidence),
         number::percent(median),
