@@ -96,7 +96,7 @@ fn idle_share(lambda: f64, mean: f64) -> f64 {
     (-lambda).mul_add(mean, 1.0)
 }
 
-/// The variance of the duration is E[S²]/(1−ρ)³ − E[S]²/(1−ρ)², without the difference: for a constant
+/// The variance of the duration is `E[S²]/(1−ρ)³ − E[S]²/(1−ρ)²`, without the difference: for a constant
 /// service at light load it is all that is left of two equal numbers.
 fn busy_period(lambda: f64, service: &Distribution, second: f64, idle: f64) -> BusyPeriod {
     let mean = service.mean();
