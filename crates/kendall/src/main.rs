@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     // Until the end: dropped, it writes what is left, for a second at most.
     let log = start_log(arguments.serves());
     let exit = match arguments.run() {
+        Ok(Exit::Done) if output::lost() => Exit::NotReady.into(),
         Ok(exit) => exit.into(),
         Err(error) => {
             output::error(&error);

@@ -1,7 +1,8 @@
 //! The only place that prints: results to standard output, all else to standard error.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Exit;
 use crate::paint::Paint;
@@ -16,9 +17,28 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Prints a result. A reader that went away (a closed pipe) is not an error.
+/// Whether a result could not be written, though somebody may wait for it: the disk of its file is full.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Prints a result. A reader that went away (a closed pipe) is not an error; a full disk is, see [`lost`].
 pub(crate) fn result(text: &str) {
-    written(text).unwrap_or_default();
+    note_lost(written(text));
+}
+
+/// Says once why a result could not be written.
+pub(crate) fn note_lost(outcome: std::io::Result<()>) {
+    if let Err(why) = outcome
+        && why.kind() != ErrorKind::BrokenPipe
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        let why = anyhow::Error::new(why);
+        error(&why.context("the result cannot be written to standard output"));
+    }
+}
+
+/// Whether a result was lost: whoever reads the file must not take what is there for all of it.
+pub(crate) fn lost() -> bool {
+    LOST.load(Ordering::Relaxed)
 }
 
 /// Prints a result after which others come: whoever prints them ends when nobody reads any more.
@@ -60,6 +80,9 @@ pub(crate) fn error(error: &anyhow::Error) {
 /// Prints clap's answer: help and version are results, refusals are not.
 pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
     let code = if answer.use_stderr() { Exit::Refused } else { Exit::Done };
-    answer.print().unwrap_or_default();
-    code.into()
+    let outcome = answer.print().and_then(|()| std::io::stdout().flush());
+    if code == Exit::Done {
+        note_lost(outcome);
+    }
+    if lost() { Exit::NotReady.into() } else { code.into() }
 }
