@@ -44,6 +44,11 @@ const FEWEST_MOMENTS: usize = 50;
 /// # Source
 /// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
 const HIGH_CONDITION: f64 = 30.0;
+/// Servers are busy all of the time at most. A window may show a little more, since its ends are scrapes that
+/// come late; a tenth is more than that.
+const MOST_BUSY: f64 = 1.1;
+/// A utilization above this is not written out.
+const MOST_PERCENT: f64 = 100.0;
 
 /// What was found.
 #[derive(Debug, Clone)]
@@ -309,9 +314,34 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
         .ok_or_else(|| AnalyzeError::NoServers { tier: tier.name.clone() })
 }
 
+/// Why a tier whose query for `busy` gives more than its servers can be has neither demand nor capacity.
+fn impossible(utilization: f64, m: f64) -> String {
+    let share = if utilization < MOST_PERCENT {
+        format!("{:.0} %", 100.0 * utilization)
+    } else {
+        format!("more than {:.0} %", 100.0 * MOST_PERCENT)
+    };
+    format!(
+        "it was up to {share} busy, which {m:.0} servers cannot be: correct `servers` or the query for \
+         `busy`, or analyze the time since their number changed"
+    )
+}
+
+impl TierAnalysis {
+    /// Why nothing can be told of a tier that was busier than its servers can be; `None` of any other.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        let m = exact_f64(self.servers);
+        (self.utilization_seen > MOST_BUSY).then(|| impossible(self.utilization_seen, m))
+    }
+}
+
 /// Busy servers against the load of the system, with what is busy without load where that is
 /// significantly above 0.
 fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<DemandFit, String> {
+    let most = used.iter().filter_map(|window| window.tiers[index].busy).fold(0.0, f64::max);
+    if most > MOST_BUSY * m {
+        return Err(impossible(most / m, m));
+    }
     let points: Vec<LoadPoint> = used
         .iter()
         .filter_map(|window| {

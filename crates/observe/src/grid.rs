@@ -24,7 +24,9 @@ pub struct Grid {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
     /// Nothing between the ends.
-    #[error("from {from_s} to {to_s} (Unix time) is not a time range: the end must be later")]
+    #[error(
+        "from {from_s} to {to_s} (Unix time) is not a time range: the end must be one step after the beginning, or more"
+    )]
     Empty {
         /// Begin.
         from_s: u64,

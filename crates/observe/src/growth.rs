@@ -84,8 +84,8 @@ pub fn growth(system: &System, grid: &Grid, rates_per_s: &[f64]) -> Result<Growt
     let peaks = peaks(system, grid, rates_per_s);
     if peaks.len() < FEWEST_DAYS {
         return Err(format!(
-            "there are {} whole days, growth needs {FEWEST_DAYS}: go further back",
-            peaks.len()
+            "the time has {}, growth needs {FEWEST_DAYS}: go further back",
+            kendall_units::counted(peaks.len(), "whole day")
         ));
     }
     let weekdays = peaks.len() >= TWO_WEEKS;
@@ -307,6 +307,6 @@ mod tests {
         rates[30..40].fill(f64::NAN);
         rates[60..70].fill(f64::NAN);
         let error = growth(&system(), &grid, &rates).unwrap_err();
-        assert!(error.starts_with("there are 4 whole days"), "{error}");
+        assert!(error.starts_with("the time has 4 whole days"), "{error}");
     }
 }

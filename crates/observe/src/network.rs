@@ -365,6 +365,9 @@ fn center(
     index: usize,
 ) -> Result<Center, String> {
     let name = &system.tiers[index].name;
+    if let Some(why) = tier.impossible() {
+        return Err(format!("`{name}`: {why}"));
+    }
     let held = system.tiers[index].held && !system.tiers[index].calls.is_empty();
     let visits = tier.visits.center;
     let services: Vec<f64> = seen

@@ -153,7 +153,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
                 score.windows,
                 percent(score.worst_error)
             ),
-            None => "There are no windows left to score the network of queues.".to_owned(),
+            None => not_scored(system, analysis),
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
@@ -189,6 +189,10 @@ fn rests_on(analysis: &Analysis) -> String {
 /// Which tier saturates first, and at which load; or why nobody can tell.
 fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     let name = |index: usize| system.tiers[index].name.as_str();
+    let mut tiers = analysis.tiers.iter().enumerate();
+    if let Some((index, why)) = tiers.find_map(|(i, tier)| Some((i, tier.impossible()?))) {
+        return Some(format!("Cannot tell what saturates first. `{}`: {why}.", name(index)));
+    }
     match &analysis.bottleneck {
         Ok(index) => {
             let headroom = analysis.tiers[*index].headroom.as_ref()?;
@@ -228,6 +232,19 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
     }
+}
+
+/// Why the network has no error of its own.
+fn not_scored(system: &System, analysis: &Analysis) -> String {
+    let timed = |window: &crate::windows::Window| window.tiers[system.entry].response_time_s;
+    if analysis.windows.used().any(|window| timed(window).is_some()) {
+        return "There are no windows left to score the network of queues.".to_owned();
+    }
+    format!(
+        "How far the network of queues is off is not known: nothing gives the response time of `{}`, add a \
+         query for `response_time`.",
+        system.tiers[system.entry].name
+    )
 }
 
 /// What a capacity assumes that lies far beyond what was seen.

@@ -57,7 +57,14 @@ impl CsvTable {
             }
             times_s.push(time);
             for (index, (name, values)) in columns.iter_mut().enumerate() {
-                values.push(number(index + 1, name)?);
+                let value = number(index + 1, name)?;
+                if value < 0.0 || value.is_infinite() {
+                    return Err(format!(
+                        "line {}, `{name}`: `{value:e}` is refused; expected a number from 0, or nothing for a gap",
+                        row + 2
+                    ));
+                }
+                values.push(value);
             }
         }
         if times_s.len() < 2 {
@@ -189,6 +196,9 @@ mod tests {
             ("time_s", "time", "must be `time_s`"),
             ("1005", "990", "line 3"),
             ("1.5", "one", "line 3, `web.busy`: `one`"),
+            // No rate, time, share or number is below 0.
+            ("1.5", "-1.5", "line 3, `web.busy`: `-1.5e0` is refused"),
+            ("1.5", "1e999", "line 3, `web.busy`: `inf` is refused"),
         ] {
             let error = CsvTable::parse(&TABLE.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(reason), "{error}");

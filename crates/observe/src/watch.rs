@@ -25,6 +25,8 @@ pub struct Look {
     pub rate_now_per_s: f64,
     /// By how much the busiest hour grows in a day, 1/s; or why it is not known.
     pub growth_per_day_per_s: Result<Estimate, String>,
+    /// Laws that could be checked: without any, nothing says whether the monitoring is right.
+    pub laws_checked: usize,
     /// Laws that do not hold.
     pub laws_broken: usize,
     /// One a tier.
@@ -71,6 +73,7 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
+            laws_checked: analysis.laws.len(),
             laws_broken: analysis.laws.iter().filter(|law| !law.holds).count(),
             tiers: tiers.collect(),
         }
@@ -80,6 +83,7 @@ impl Look {
     #[must_use]
     pub fn page(&self) -> String {
         let laws = match self.laws_broken {
+            0 if self.laws_checked == 0 => "the monitoring cannot be checked".to_owned(),
             0 => "the monitoring agrees with itself".to_owned(),
             count => format!("it violates {}: do not trust these numbers", counted(count, "law")),
         };
@@ -130,6 +134,11 @@ impl Look {
         let system = escaped(&self.system);
         let own = [
             ("kendall_load_per_second", "Load of the system now.", self.rate_now_per_s),
+            (
+                "kendall_monitoring_laws_checked",
+                "Operational laws that the monitoring could be checked by.",
+                exact_f64(self.laws_checked as u64),
+            ),
             (
                 "kendall_monitoring_laws_broken",
                 "Operational laws that the monitoring breaks.",
@@ -246,6 +255,7 @@ mod tests {
             at_s: 5,
             rate_now_per_s: 3.5,
             growth_per_day_per_s: Ok(Estimate::exact(0.25)),
+            laws_checked: 3,
             laws_broken: 1,
             tiers: vec![TierLook {
                 name: "db".to_owned(),
@@ -270,6 +280,7 @@ mod tests {
             ("kendall_headroom_ratio_low", 1.7),
             ("kendall_capacity_per_second_high", 8.0),
             ("kendall_saturation_earliest_seconds", 18.0 * DAY_S),
+            ("kendall_monitoring_laws_checked", 3.0),
             ("kendall_monitoring_laws_broken", 1.0),
         ] {
             assert!((of(name) - value).abs() < 1e-9, "{name}: {}", of(name));
@@ -277,5 +288,11 @@ mod tests {
         let page = look.page();
         assert!(page.contains("in 23 days (18 or more)"), "{page}");
         assert!(page.contains("do not trust"), "{page}");
+        let holding = Look { laws_broken: 0, ..look.clone() };
+        assert!(holding.page().contains("agrees with itself"), "{}", holding.page());
+        // No law is broken where none could be checked.
+        let unchecked = Look { laws_checked: 0, ..holding };
+        assert!(unchecked.page().contains("cannot be checked"), "{}", unchecked.page());
+        assert!(!unchecked.page().contains("agrees"), "{}", unchecked.page());
     }
 }

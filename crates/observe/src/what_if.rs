@@ -23,6 +23,8 @@ const WORST_SCORE: f64 = 0.5;
 
 /// Error of a network that nobody could score.
 const UNSCORED_LOG_ERROR: f64 = 0.2;
+/// No question is about this many times as much: what is written so long is a slip.
+const MOST_TIMES: f64 = 1e9;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,14 +90,19 @@ impl Change {
                 .filter(|number| number.is_finite() && accept(*number))
                 .ok_or_else(|| fail(format!("`{value}` is refused; expected {expected}")))
         };
-        let positive = |number: f64| number > 0.0;
+        let positive = |number: f64| number > 0.0 && number < MOST_TIMES;
         let is_tier = |name: &str| system.tiers.iter().any(|tier| tier.name == name);
         if let Some(class) = key.strip_prefix("class.").filter(|_| !is_tier("class")) {
-            let times = number("how many times as many requests", &|n| n >= 0.0)?;
+            let times = number("a number from 0, such as 2: twice as many requests", &|n| {
+                (0.0..MOST_TIMES).contains(&n)
+            })?;
             return Ok(Self::Class { class: class.to_owned(), times });
         }
         match key.rsplit_once('.') {
-            None if key == "load" => Ok(Self::Load(number("how many times now's", &positive)?)),
+            None if key == "load" => Ok(Self::Load(number(
+                "a number above 0, such as 2: twice the present load",
+                &positive,
+            )?)),
             None if key == "rate" => parse_rate(value)
                 .map(|rate| Self::Rate(rate.get()))
                 .map_err(|error| fail(error.to_string())),
@@ -113,7 +120,8 @@ impl Change {
                         Ok(Self::Servers { tier, count })
                     }
                     "speed" => {
-                        let factor = number("how many times as fast", &positive)?;
+                        let factor =
+                            number("a number above 0, such as 2: twice as fast", &positive)?;
                         Ok(Self::Speed { tier, factor })
                     }
                     "hit_ratio" => {

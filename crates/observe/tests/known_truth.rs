@@ -169,11 +169,29 @@ fn too_little_to_look_at_is_refused() {
     assert!(error.to_string().contains("windows of 60 s can be used, 4 are needed"), "{error}");
 }
 
+/// Percent for servers, or a wrong number of servers: there is neither a capacity nor an answer.
+#[test]
+fn servers_that_are_busier_than_they_can_be_have_no_capacity() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
+    busy.iter_mut().for_each(|value| *value *= 8.0);
+    let analysis = analyze(&system, &observed).unwrap();
+    assert!(analysis.tiers[0].headroom.is_none(), "{:?}", analysis.tiers[0].headroom);
+    let why = "busy, which 4 servers cannot be";
+    let demand = analysis.tiers[0].demand.as_ref().unwrap_err();
+    assert!(demand.contains(why), "{demand}");
+    let change = Change::parse("rate=100/s", &system).unwrap();
+    let refused = answer(&system, &analysis, &[change], "rate=100/s", 7).unwrap_err().to_string();
+    assert!(refused.contains(why), "{refused}");
+}
+
 /// A counter of busy servers that counts other work too makes service longer than the response:
 /// no answer rests on such a network.
 #[test]
 fn a_network_that_errs_where_it_was_scored_answers_nothing() {
-    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let (mut system, mut observed) = observed(60, 140.0, 1.0);
+    // As many servers as can be so busy: 140/s × 10 ms × 8 are 11.2.
+    system.tiers[0].servers = Some(16);
     let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
     busy.iter_mut().for_each(|value| *value *= 8.0);
     let analysis = analyze(&system, &observed).unwrap();

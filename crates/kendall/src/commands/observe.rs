@@ -15,6 +15,9 @@ use kendall_observe::{
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
+/// What cannot stand beside `--watch`, nor beside what only it takes.
+const NO_WATCH: [&str; 7] = ["record", "recorded", "samples", "csv", "out", "what_if", "to"];
+
 /// The time that is analyzed by default.
 const USUAL: &str = "-1h";
 
@@ -96,11 +99,11 @@ pub(crate) struct Observe {
 
     /// Repeat the analysis at this interval: headroom of each tier, and when it saturates if the
     /// load keeps growing
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["record", "recorded", "samples", "csv", "out", "what_if", "to"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = NO_WATCH)]
     watch: Option<String>,
 
     /// With --watch: serve the results as Prometheus metrics
-    #[arg(long, value_name = "HOST:PORT", requires = "watch")]
+    #[arg(long, value_name = "HOST:PORT", requires = "watch", conflicts_with_all = NO_WATCH)]
     metrics: Option<SocketAddr>,
 
     /// With --watch: how far back growth is estimated
@@ -108,7 +111,7 @@ pub(crate) struct Observe {
     growth: String,
 
     /// With --watch: end after this many repetitions
-    #[arg(long, value_name = "N", requires = "watch")]
+    #[arg(long, value_name = "N", requires = "watch", conflicts_with_all = NO_WATCH)]
     looks: Option<u64>,
 
     /// Lists the exporters with known queries
@@ -149,8 +152,7 @@ impl Observe {
         }
         let changes = self.questions(&system)?;
         let observed = self.observe(&path, &system)?;
-        let analysis =
-            analyze(&system, &observed).map_err(|error| exit_with(Exit::RunRejected, error))?;
+        let analysis = analyze(&system, &observed).map_err(refuse)?;
         let answers = changes
             .iter()
             .map(|(text, changes)| answer(&system, &analysis, changes, text, 1).map_err(refuse))
@@ -190,6 +192,12 @@ impl Observe {
     }
 
     fn server_at(&self, url: &str) -> anyhow::Result<Prometheus> {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            let example = url.rsplit_once("//").map_or(url, |(_, rest)| rest);
+            return Err(refuse(format!(
+                "`{url}` is no address of a server; write it like `http://{example}`"
+            )));
+        }
         let server = Prometheus::new(url, &self.authentication()?);
         let Some(path) = &self.ca_file else { return Ok(server) };
         let refused = |why: String| refuse(format!("--ca-file {}: {why}", path.display()));
@@ -234,6 +242,12 @@ impl Observe {
             _ => None,
         };
         if let Some(folder) = recorded {
+            if self.from.is_some() || self.to.is_some() {
+                return Err(refuse(
+                    "a recording is analyzed whole: --from and --to choose a time of a server (then give \
+                     --prometheus), of --samples or of --csv",
+                ));
+            }
             let mut recording = Recording::open(&folder).map_err(refuse)?;
             let grid = recording
                 .grid()
