@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use kendall_store::StoreError;
+
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -39,6 +41,16 @@ impl Exit {
     /// The code that an error asks for; [`Exit::Failure`] unless it carries one.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         error.downcast_ref::<WithExit>().map_or(Self::Failure, |with| with.exit)
+    }
+
+    /// Of results that cannot be read: a folder without results is the user's to mend, a full disk is not.
+    pub(crate) fn of_results(error: &StoreError) -> Self {
+        match error {
+            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. } => {
+                Self::Refused
+            }
+            _ => Self::NotReady,
+        }
     }
 }
 

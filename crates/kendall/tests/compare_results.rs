@@ -332,6 +332,10 @@ fn what_cannot_be_compared_is_refused_in_words() {
     refused(&folders, "after");
     std::fs::write(&database, [7_u8; 8_192]).unwrap();
     refused(&folders, "damaged");
+    // SQLite would make a new database of an empty file.
+    std::fs::write(&database, []).unwrap();
+    refused(&folders, "is empty, or no file");
+    assert_eq!(std::fs::metadata(&database).unwrap().len(), 0);
     std::fs::remove_file(&database).unwrap();
     refused(&folders, "no results");
     std::fs::remove_dir_all(folders.after()).unwrap();

@@ -186,8 +186,17 @@ impl Results {
         if !Self::exists(folder) {
             return Err(StoreError::Missing { folder: folder.display().to_string() });
         }
+        let path = folder.join(DATABASE_FILE);
+        // SQLite takes an empty file for a new database: reading would make one of it.
+        if !std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+            let what = format!(
+                "{} is empty, or no file: remove it, or name another folder",
+                path.display()
+            );
+            return Err(StoreError::Corrupt { what });
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(folder.join(DATABASE_FILE), flags)?;
+        let mut connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
         schema::migrate(&mut connection)?;
         Ok(Self { connection, folder: folder.to_owned() })

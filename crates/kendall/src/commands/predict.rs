@@ -9,7 +9,7 @@ mod verify;
 
 use std::path::PathBuf;
 
-use kendall_store::Results;
+use kendall_store::{Results, StoreError};
 use kendall_study::Objective;
 use kendall_whatif::{AskError, Calibration};
 
@@ -85,16 +85,22 @@ pub(crate) struct Predict {
     format: Format,
 }
 
+/// Results that are not there, or cannot be read.
+fn unreadable(error: StoreError) -> anyhow::Error {
+    exit_with(Exit::of_results(&error), error)
+}
+
 impl Predict {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let curves = if self.carry.is_some() { usize::MAX } else { 1 };
         let asked = Asked::parse(&self.what_if, self.points, curves).map_err(refused)?;
-        let results = Results::open(&self.results)?;
+        let results = Results::open(&self.results).map_err(unreadable)?;
         let study = StudyOfResults::read(&results).map_err(refused)?;
-        let mut calibration = Calibration::read(&results)?;
+        let mut calibration = Calibration::read(&results).map_err(unreadable)?;
         calibration.most_foreign_cores = self.most_foreign;
         if let Some(folder) = &self.against {
-            let mut others = Calibration::read(&Results::open(folder)?)?;
+            let others = Results::open(folder).and_then(|others| Calibration::read(&others));
+            let mut others = others.map_err(unreadable)?;
             others.most_foreign_cores = self.most_foreign;
             let scores = against::score(&mut calibration, &others, &asked).map_err(refused)?;
             if scores.points.is_empty() {

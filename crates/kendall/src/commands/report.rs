@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use kendall_report::document::{Cell, Table, Unit};
 use kendall_report::{Report, ReportError, Written};
-use kendall_store::StoreError;
 
 use super::run::summary::{card, terminal_table, wrapped};
 use crate::exit::{Exit, exit_with};
@@ -60,13 +59,10 @@ impl ReportCommand {
     }
 }
 
-/// A folder without results is the user's to mend; a full disk is not.
 fn refuse(error: ReportError) -> anyhow::Error {
     let exit = match &error {
-        ReportError::Store(
-            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. },
-        ) => Exit::Refused,
-        ReportError::Store(_) | ReportError::File { .. } => Exit::NotReady,
+        ReportError::Store(error) => Exit::of_results(error),
+        ReportError::File { .. } => Exit::NotReady,
         ReportError::Page(_) | ReportError::Json(_) => Exit::Failure,
     };
     exit_with(exit, error)

@@ -196,12 +196,7 @@ pub(super) fn folder(
     only: Option<Only<'_>>,
 ) -> anyhow::Result<ResultSet> {
     let refuse = |error: StoreError| {
-        let exit = match &error {
-            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. } => {
-                Exit::Refused
-            }
-            _ => Exit::NotReady,
-        };
+        let exit = Exit::of_results(&error);
         exit_with(exit, anyhow::Error::new(error).context(path.display().to_string()))
     };
     let results = Results::open(path).map_err(refuse)?;
@@ -343,6 +338,12 @@ impl ResultSet {
             .map(|(key, levels)| format!("{key} ({})", joined(levels)))
             .collect();
         match factors.as_slice() {
+            // A table has no factors, but it names its configurations.
+            [] if self.blocks.is_none() => {
+                let configurations: BTreeSet<String> =
+                    self.order.iter().map(|(configuration, _)| configuration.clone()).collect();
+                format!("{} has {}", self.name, joined(&configurations))
+            }
             [] => format!("{} varies nothing", self.name),
             factors => format!("{} varies {}", self.name, factors.join(", ")),
         }
@@ -521,7 +522,14 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
 
 /// What is not compared though both sets measured it, and why.
 pub(super) fn refusals(before: &ResultSet, after: &ResultSet) -> Vec<Caveat> {
-    before.order.iter().filter_map(|key| not_compared(key, before, after)).collect()
+    let measured =
+        |key: &&Key| after.order.iter().any(|(configuration, _)| *configuration == key.0);
+    before
+        .order
+        .iter()
+        .filter(measured)
+        .filter_map(|key| not_compared(key, before, after))
+        .collect()
 }
 
 /// The numbers of both sets that are shown everywhere, in place of the means of a comparison.
