@@ -7,7 +7,7 @@ use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_stats::estimate::{Caveat, Estimate, percent};
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_stats::within_run::{RunWindow, WithinRun, within_run};
-use kendall_units::{Rate, Seconds};
+use kendall_units::{Rate, Seconds, exact_f64};
 
 use crate::paint::Paint;
 
@@ -115,8 +115,26 @@ fn printed(run: &WithinRun, value: &Estimate) -> Printed {
         },
         None => Printed::Refused {
             refused: value.caveats.iter().map(ToString::to_string).collect(),
-            enough_s: run.enough_s(value),
+            enough_s: enough_s(run, value),
         },
+    }
+}
+
+/// How long the load would have to be. Its windows are seconds, even where all of it took less than one.
+fn enough_s(run: &WithinRun, value: &Estimate) -> Option<f64> {
+    let windows = value.caveats.iter().find_map(|caveat| match caveat {
+        Caveat::TooFewWindows { need, .. } => Some(exact_f64(*need)),
+        _ => None,
+    });
+    Some(run.enough_s(value)?.max(windows.unwrap_or(0.0)))
+}
+
+/// How long the load was: whole seconds, or less than one.
+fn seconds_of(run: &WithinRun, windows: u64) -> String {
+    if run.length_s < 0.95 {
+        super::human::three_digits(1e9 * run.length_s)
+    } else {
+        format!("{windows} s")
     }
 }
 
@@ -124,9 +142,9 @@ fn printed(run: &WithinRun, value: &Estimate) -> Printed {
 pub(super) fn human(run: &WithinRun, paint: Paint) -> String {
     let mut text = String::new();
     if let Some(Caveat::TooFewWindows { windows, need }) = run.throughput_per_s.caveats.first() {
-        let why = format!(
-            "no intervals: a load of {windows} s is too short for them, {need} s are enough"
-        );
+        let length = seconds_of(run, *windows);
+        let why =
+            format!("no intervals: a load of {length} is too short for them, {need} s are enough");
         return paint.doubt(&why);
     }
     let share = percent(run.confidence);
@@ -168,7 +186,7 @@ fn refusal(run: &WithinRun, value: &Estimate) -> String {
         _ => None,
     });
     let why = why.unwrap_or_else(|| "none".to_owned());
-    match run.enough_s(value) {
+    match enough_s(run, value) {
         Some(enough) => format!("{why}; try {}", length(enough)),
         None => why,
     }
@@ -234,6 +252,19 @@ mod tests {
         assert_eq!(text, "no intervals: a load of 3 s is too short for them, 10 s are enough");
         let json = serde_json::to_value(Intervals::new(&run)).unwrap();
         assert_eq!(json["response_time_p99_s"]["enough_s"], 10.0, "{json}");
+    }
+
+    /// A load by number of requests (`-n 20`) may be over in milliseconds.
+    #[test]
+    fn a_load_of_less_than_a_second_needs_ten_seconds_too() {
+        let mut few = load(1);
+        few.windows[0].to_ns = 13_500_000;
+        let run = of(&few).unwrap().unwrap();
+        let text = human(&run, Paint::of_nothing());
+        assert_eq!(text, "no intervals: a load of 13.5 ms is too short for them, 10 s are enough");
+        let json = serde_json::to_value(Intervals::new(&run)).unwrap();
+        assert_eq!(json["throughput_per_s"]["enough_s"], 10.0, "{json}");
+        assert!(csv(&run).lines().skip(1).all(|row| row.ends_with(",10")), "{}", csv(&run));
     }
 
     #[test]

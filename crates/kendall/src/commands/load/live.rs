@@ -10,6 +10,11 @@ use super::human;
 /// Seconds of throughput that are drawn.
 const COLUMNS: usize = 60;
 
+/// Lines that do not fit are cut …
+const NO_WRAP: &str = "\u{1b}[?7l";
+/// … and continue on the next row again.
+const WRAP: &str = "\u{1b}[?7h";
+
 /// What was drawn last.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
@@ -29,7 +34,8 @@ impl Live {
             write!(text, "\u{1b}[{}A\r\u{1b}[J", self.lines).unwrap_or_default();
         }
         self.lines = picture.lines().count();
-        text + &picture
+        // A line that does not fit is cut, not wrapped: the picture has as many rows as lines, at any width.
+        text + NO_WRAP + &picture + WRAP
     }
 
     fn picture(&self, moment: &LoadProgress) -> String {
@@ -86,9 +92,11 @@ mod tests {
             response_time,
         };
         let first = live.next(&moment);
-        assert!(!first.contains('\u{1b}'), "{first}");
+        // No row is wrapped, also where the terminal is narrower than a line.
+        let inside = first.strip_prefix(NO_WRAP).and_then(|rest| rest.strip_suffix(WRAP)).unwrap();
+        assert!(!inside.contains('\u{1b}'), "{first}");
         let second = live.next(&moment);
-        let back = format!("\u{1b}[{}A", first.lines().count());
+        let back = format!("\u{1b}[{}A", inside.lines().count());
         assert!(second.starts_with(&back), "{second:?}");
         assert!(second.contains("██") && second.contains("errors 2"), "{second}");
     }
