@@ -13,8 +13,9 @@ pub(crate) fn page(shared: &Shared) -> String {
     let mut html = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta http-equiv=\"refresh\" content=\"5\"><title>Kendall cache</title>\
+         <meta name=\"viewport\" content=\"width=device-width\">\
          <style>body{font:15px system-ui,sans-serif;margin:2em;max-width:60em}\
-         table{border-collapse:collapse;margin:1em 0}td{white-space:nowrap}td,th{padding:.3em 1em;text-align:right;\
+         div{overflow-x:auto}table{border-collapse:collapse;margin:1em 0}td{white-space:nowrap}td,th{padding:.3em 1em;text-align:right;\
          border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}</style>\
          <h1>Kendall cache</h1>",
     );
@@ -50,7 +51,7 @@ fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
 
 fn stores(html: &mut String, shared: &Shared) {
     html.push_str(
-        "<table><tr><th>Instance<th>Blobs<th>Results<th>Assets<th>On disk<th>In use<th>Quota\
+        "<div><table><tr><th>Instance<th>Blobs<th>Results<th>Assets<th>On disk<th>In use<th>Quota\
          <th>Evicted<th>Age at eviction<th>Damaged<th>Index</tr>",
     );
     for (name, store) in shared.instances.stores() {
@@ -76,11 +77,14 @@ fn stores(html: &mut String, shared: &Shared) {
             ),
         );
     }
-    html.push_str("</table>");
+    html.push_str("</table></div>");
 }
 
 /// Hits of action results, minute by minute: a bar each, as high as the share of hits.
 fn chart(html: &mut String, minutes: &[[u64; 4]]) {
+    if minutes.iter().all(|[hits, misses, _, _]| hits + misses == 0) {
+        return;
+    }
     html.push_str("<p>Hit rate of action results, by minute:</p>");
     let width = 6 * minutes.len().max(1);
     put(html, format_args!("<svg width=\"{width}\" height=\"60\" role=\"img\">"));

@@ -119,16 +119,17 @@ pub(super) fn html(status: &Status) -> String {
     let queues = status
         .queues
         .iter()
-        .map(|q| vec![q.platform.clone(), q.waiting.to_string(), q.workers.to_string()]);
+        .map(|q| vec![properties(&q.platform), q.waiting.to_string(), q.workers.to_string()]);
     table(&mut body, "Queues", &["platform", "waiting", "workers"], queues);
     let builds = status.builds.iter().map(|b| {
         let slot_seconds = format!("{:.1}", b.slot_seconds);
-        vec![b.name.clone(), b.waiting.to_string(), b.executing.to_string(), slot_seconds]
+        let name = if b.name.is_empty() { "(not named)".to_owned() } else { b.name.clone() };
+        vec![name, b.waiting.to_string(), b.executing.to_string(), slot_seconds]
     });
     table(&mut body, "Builds", &["invocation", "waiting", "executing", "slot seconds"], builds);
     let workers = status.worker_list.iter().map(|w| {
         let busy = format!("{} of {}", w.actions.len(), w.slots);
-        vec![w.name.clone(), w.state.to_owned(), busy, w.offers.clone()]
+        vec![w.name.clone(), w.state.to_owned(), busy, properties(&w.offers)]
     });
     table(&mut body, "Workers", &["name", "state", "busy", "offers"], workers);
     let actions = status.worker_list.iter().flat_map(|worker| {
@@ -140,12 +141,18 @@ pub(super) fn html(status: &Status) -> String {
     table(&mut body, "Running", &["action", "worker", "stage", "seconds"], actions.take(ROWS));
     format!(
         "<!doctype html><html lang=en><head><meta charset=utf-8>\
-         <meta http-equiv=refresh content=2><title>Kendall build scheduler</title><style>\
+         <meta http-equiv=refresh content=2><meta name=viewport content=\"width=device-width\"><title>Kendall build scheduler</title><style>\
          body{{font:14px system-ui;margin:2em;max-width:80em}}table{{border-collapse:collapse}}\
          th,td{{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid #ddd}}\
-         td{{font-variant-numeric:tabular-nums}}</style></head><body>\
+         td{{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}}\
+         th,td:not(:first-child){{overflow-wrap:normal}}</style></head><body>\
          <h1>Build scheduler</h1>{body}</body></html>"
     )
+}
+
+/// Platform properties for people: an empty set is none.
+fn properties(set: &str) -> String {
+    if set == "{}" { "no properties".to_owned() } else { set.to_owned() }
 }
 
 fn table(body: &mut String, title: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
@@ -197,5 +204,28 @@ mod tests {
         let page = html(&status);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
         assert!(page.contains("1 of 2 slots busy on 1 worker<"), "{page}");
+    }
+
+    #[test]
+    fn a_build_without_a_name_and_an_empty_set_are_said_in_words() {
+        let build = Build { name: String::new(), waiting: 1, executing: 0, slot_seconds: 0.0 };
+        let queue = Queue { platform: "{}".to_owned(), waiting: 1, workers: 0 };
+        let (queues, builds) = (vec![queue], vec![build]);
+        let (waiting, executing, workers, slots) = (1, 0, 0, 0);
+        let worker_list = vec![];
+        let status = Status {
+            waiting,
+            executing,
+            workers,
+            slots,
+            operations: 1,
+            queues,
+            builds,
+            worker_list,
+        };
+        let page = html(&status);
+        for words in ["<td>(not named)</td>", "<td>no properties</td>", "name=viewport"] {
+            assert!(page.contains(words), "{words} in {page}");
+        }
     }
 }
