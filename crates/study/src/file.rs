@@ -521,6 +521,10 @@ struct Parts {
 impl Parts {
     fn read(file: &Table) -> Result<Self, Problem> {
         let mut root = Section::new("", file, &[STUDY]);
+        if file.contains_key("stations") && !file.contains_key("system") {
+            let what = "belongs to a model, not to a study: `kendall solve` takes this file";
+            return Err(root.problem("stations", what.to_owned()));
+        }
         let name = root.text("name")?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || !name.chars().all(plain) || name.starts_with('.') {

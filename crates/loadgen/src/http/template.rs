@@ -59,6 +59,12 @@ pub enum PlaceholderError {
         #[source]
         source: std::io::Error,
     },
+    /// It has two sets of values.
+    #[error("placeholder `{name}` is given twice; each --vary names another one")]
+    Twice {
+        /// Its name.
+        name: String,
+    },
     /// It stands nowhere in the request.
     #[error("`{{{name}}}` is not in the URL, the headers or the body")]
     Unused {
@@ -136,13 +142,17 @@ impl Template {
     /// Takes a head (request line and headers, without the empty line) and a body apart.
     ///
     /// # Errors
-    /// [`PlaceholderError::Unused`] for a placeholder that stands nowhere.
+    /// [`PlaceholderError::Unused`] for a placeholder that stands nowhere, [`PlaceholderError::Twice`] for one
+    /// that is given twice.
     pub fn new(
         head: &[u8],
         body: Option<&Vec<u8>>,
         placeholders: &[(String, Values)],
     ) -> Result<Self, PlaceholderError> {
         let names: Vec<&str> = placeholders.iter().map(|(name, _)| name.as_str()).collect();
+        if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+            return Err(PlaceholderError::Twice { name: names[at].to_owned() });
+        }
         let head = split(head, &names);
         let body = body.map(|body| split(body, &names));
         for (index, name) in names.iter().enumerate() {
@@ -287,5 +297,8 @@ mod tests {
         let placeholders = [Values::parse("d=7").unwrap()];
         let error = Template::new(b"GET / HTTP/1.1\r\n", None, &placeholders).unwrap_err();
         assert_eq!(error.to_string(), "`{d}` is not in the URL, the headers or the body");
+        let twice = [Values::parse("d=7").unwrap(), Values::parse("d=8").unwrap()];
+        let error = Template::new(b"GET /{d} HTTP/1.1\r\n", None, &twice).unwrap_err();
+        assert!(error.to_string().contains("`d` is given twice"), "{error}");
     }
 }

@@ -64,6 +64,19 @@ pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, Reapi
     Ok(stock)
 }
 
+/// A gRPC status that said no, in words where they help.
+fn status(code: i32) -> String {
+    let words = match code {
+        7 => ", PERMISSION_DENIED: the token may not write",
+        8 => ", RESOURCE_EXHAUSTED: it has no room",
+        12 => ", UNIMPLEMENTED: it is no cache of remote execution",
+        14 => ", UNAVAILABLE: it, or the cache behind it, cannot be reached",
+        16 => ", UNAUTHENTICATED: it needs a token",
+        _ => "",
+    };
+    format!("gRPC status {code}{words}")
+}
+
 async fn fill(
     stock: &Stock,
     connection: &Connection,
@@ -73,7 +86,7 @@ async fn fill(
     let store = |operation: ReapiOperation, body: Bytes| async move {
         match connection.call(path(operation), body).await {
             Ok(Answer::Messages(messages)) => Ok(messages),
-            Ok(Answer::Refused(code)) => Err(refused(format!("gRPC status {code}"))),
+            Ok(Answer::Refused(code)) => Err(refused(status(code))),
             Err(kind) => Err(refused(kind.name().to_owned())),
         }
     };

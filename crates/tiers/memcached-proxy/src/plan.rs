@@ -59,7 +59,7 @@ pub enum PlanError {
         prefix: String,
     },
     /// A name that no pool has.
-    #[error("{who} names the pool `{pool}`, which there is not (there are: {known})")]
+    #[error("{who} names the pool `{pool}`, which does not exist (there are: {known})")]
     UnknownPool {
         /// Who names it.
         who: String,

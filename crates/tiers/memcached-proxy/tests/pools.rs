@@ -488,7 +488,7 @@ fn what_cannot_be_carried_out_is_refused_and_all_goes_on_as_before() {
     case("there is no pool", &|options| options.pools.clear());
     case("has no server", &|options| options.pools[1].servers.clear());
     case("two pools are called `main`", &|options| options.pools[1].name = "main".into());
-    case("which there is not (there are: main, other)", &|o| o.routes[0].pool = "Other".into());
+    case("which does not exist (there are: main, other)", &|o| o.routes[0].pool = "Other".into());
     case("nothing leads to the pool `other`", &|options| options.routes.clear());
     case("two routes have the prefix `o:`", &|options| options.routes.push(route("o:", "main")));
     case("is not a prefix of keys", &|options| options.routes.push(route("", "main")));

@@ -79,8 +79,9 @@ impl Tokens {
                 continue;
             }
             let wrong = |what| Some((number, what));
-            let (token, rest) =
-                line.split_once(char::is_whitespace).ok_or(wrong("it says not whose it is"))?;
+            let (token, rest) = line
+                .split_once(char::is_whitespace)
+                .ok_or(wrong("it does not say whose token it is"))?;
             if token.len() < TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic())
             {
                 return Err(wrong("the token is too short, or no plain text"));

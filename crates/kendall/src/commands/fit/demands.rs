@@ -37,7 +37,7 @@ pub(crate) struct FitDemands {
     #[arg(long)]
     background: bool,
     /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95", value_parser = kendall_units::parse_share)]
     confidence: f64,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]

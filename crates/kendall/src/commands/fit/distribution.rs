@@ -31,7 +31,7 @@ pub(crate) struct FitDistribution {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Confidence of the intervals
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95", value_parser = kendall_units::parse_share)]
     confidence: f64,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]

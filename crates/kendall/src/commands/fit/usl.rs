@@ -46,7 +46,7 @@ pub(crate) struct FitUsl {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     predict: Vec<f64>,
     /// Confidence of intervals and bands
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95", value_parser = kendall_units::parse_share)]
     confidence: f64,
     /// How errors grow with the throughput
     #[arg(long, value_enum, default_value_t)]

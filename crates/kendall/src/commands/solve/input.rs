@@ -58,6 +58,9 @@ impl File {
         if !value.is_object() {
             bail!("{name}: expected a table of keys");
         }
+        if value.get("system").is_some() && value.get("stations").is_none() {
+            bail!("{name} is a study, not a model: `kendall run {name}` runs it");
+        }
         Ok(Self { name: name.to_owned(), value, lines })
     }
 
