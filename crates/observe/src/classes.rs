@@ -160,6 +160,9 @@ fn demands(
     tier: usize,
     columns: &[&Vec<Option<f64>>],
 ) -> Result<Vec<Estimate>, String> {
+    if let Some(why) = analysis.tiers[tier].impossible() {
+        return Err(why);
+    }
     let servers = exact_f64(analysis.tiers[tier].servers);
     let points: Vec<LoadPoint> = analysis
         .windows
