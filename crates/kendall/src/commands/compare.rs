@@ -213,6 +213,14 @@ impl Compare {
                 };
                 Ok((level(before)?, level(after)?))
             }
+            (None, Some(after)) if is_same(&self.before, after) => {
+                let path = after.display();
+                let twice = format!(
+                    "{path} is given twice, and never differs from itself: name two result sets, or two \
+                     levels of one by --levels"
+                );
+                Err(exit_with(Exit::Refused, anyhow::anyhow!(twice)))
+            }
             (None, Some(after)) => Ok((self.read(&self.before)?, self.read(after)?)),
             (None, None) => {
                 let missing = anyhow::anyhow!("a second result set is needed, or --levels");
@@ -231,6 +239,14 @@ impl Compare {
         }
         let better = if self.higher_is_better { Better::Higher } else { Better::Lower };
         sets::table(path, better)
+    }
+}
+
+/// Whether two paths are one file or folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
     }
 }
 
