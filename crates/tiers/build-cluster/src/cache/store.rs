@@ -8,6 +8,7 @@
 //! The quota bounds bytes on disk. The least recently used go first; what they leave behind in
 //! segments that others still use is won back by moving those others on.
 
+mod checksum;
 mod index;
 mod reader;
 mod record;

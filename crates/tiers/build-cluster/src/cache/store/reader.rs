@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::checksum::checksum;
 use super::index::{Entry, Key, Place};
 use super::record::{self, HEAD, Head, PIECE};
 use super::segment::Segment;
@@ -19,11 +20,11 @@ pub(super) fn verify(record: &[u8]) -> Option<(Head, std::ops::Range<usize>)> {
     let stored = usize::try_from(head.stored).ok()?;
     let content = record.get(HEAD..HEAD + stored)?;
     let sound = if record::pieces(head.stored) <= 1 {
-        record::checksum(content) == head.checksum
+        checksum(content) == head.checksum
     } else {
         let table = record.get(HEAD + stored..)?;
         table.len() as u64 == record::table_bytes(head.stored)
-            && record::checksum(table) == head.checksum
+            && checksum(table) == head.checksum
             && record::holds(content, 0, table)
     };
     sound.then_some((head, HEAD..HEAD + stored))
@@ -70,7 +71,7 @@ impl Reader {
         let number = usize::try_from(first).unwrap_or(usize::MAX);
         let sound = content.len() == length
             && if self.table.is_empty() {
-                record::checksum(&content) == self.head.checksum
+                checksum(&content) == self.head.checksum
             } else {
                 record::holds(&content, number, &self.table)
             };
@@ -149,8 +150,7 @@ impl Store {
         } else {
             record::read_at(source.file(), start + HEAD as u64 + head.stored, length)?
         };
-        let sound =
-            length == 0 || (table.len() == length && record::checksum(&table) == head.checksum);
+        let sound = length == 0 || (table.len() == length && checksum(&table) == head.checksum);
         Ok(sound.then_some(Reader { source, start, head, table }))
     }
 

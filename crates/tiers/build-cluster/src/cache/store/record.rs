@@ -9,8 +9,7 @@
 
 use std::io::{self, IoSlice};
 
-use crc_fast::{CrcAlgorithm, Digest as Crc};
-
+use super::checksum::{Running, checksum};
 use super::index::{Key, Kind};
 use crate::digest::{Function, HASH_BYTES};
 
@@ -34,16 +33,6 @@ pub(crate) struct Head {
     pub(crate) sequence: u64,
     /// Of the content, or of the table.
     pub(crate) checksum: u64,
-}
-
-/// A checksum in the making.
-pub(crate) fn crc() -> Crc {
-    Crc::new(CrcAlgorithm::Crc64Nvme)
-}
-
-/// The checksum of `bytes`.
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
-    crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
 /// Pieces of a content.
@@ -113,7 +102,7 @@ pub(crate) fn table_bytes(stored: u64) -> u64 {
 
 /// Checksums of a content that comes in parts.
 pub(crate) struct Checksums {
-    current: Crc,
+    current: Running,
     room: usize,
     table: Vec<u8>,
 }
@@ -126,14 +115,14 @@ impl std::fmt::Debug for Checksums {
 
 impl Checksums {
     pub(crate) fn new() -> Self {
-        Self { current: crc(), room: PIECE, table: Vec::new() }
+        Self { current: Running::default(), room: PIECE, table: Vec::new() }
     }
 
     pub(crate) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.room == 0 {
-                self.table.extend(self.current.finalize().to_le_bytes());
-                (self.current, self.room) = (crc(), PIECE);
+                self.table.extend(self.current.sum().to_le_bytes());
+                (self.current, self.room) = (Running::default(), PIECE);
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.room));
             self.current.update(now);
@@ -144,7 +133,7 @@ impl Checksums {
 
     /// The checksum for the head, and the table, which is empty for a single piece.
     pub(crate) fn finish(mut self) -> (u64, Vec<u8>) {
-        let last = self.current.finalize();
+        let last = self.current.sum();
         if self.table.is_empty() {
             return (last, Vec::new());
         }

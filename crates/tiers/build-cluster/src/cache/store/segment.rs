@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use super::checksum::checksum;
 use super::index::Place;
 use super::record::{self, DEAD, HEAD, Head};
 use super::{Inner, Prepared, lock};
@@ -93,7 +94,7 @@ pub(super) fn encode_heads(heads: &[(Head, u32)]) -> Vec<u8> {
         bytes.extend(head.to_bytes());
         bytes.extend(offset.to_le_bytes());
     }
-    let sum = record::checksum(&bytes);
+    let sum = checksum(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
 }
@@ -101,7 +102,7 @@ pub(super) fn encode_heads(heads: &[(Head, u32)]) -> Vec<u8> {
 /// Heads as they lie in the file of heads: each with its offset, and a checksum over all.
 fn parse_heads(bytes: &[u8]) -> Option<Vec<(Head, u32)>> {
     let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
-    if entries.len() % (HEAD + 4) != 0 || record::checksum(entries).to_le_bytes() != sum {
+    if entries.len() % (HEAD + 4) != 0 || checksum(entries).to_le_bytes() != sum {
         return None;
     }
     entries
@@ -209,7 +210,7 @@ impl Lane {
     /// Ends the open segment, and writes its heads; returns how many bytes they take.
     pub(super) fn seal(&mut self) -> io::Result<u64> {
         let Some(mut open) = self.open.take() else { return Ok(0) };
-        let sum = record::checksum(&open.heads);
+        let sum = checksum(&open.heads);
         open.heads.extend(sum.to_le_bytes());
         let path = heads_path(&open.folder, open.segment.number);
         let written = File::create(&path).and_then(|mut file| file.write_all(&open.heads));
