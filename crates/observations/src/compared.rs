@@ -1,5 +1,6 @@
 //! Response variables by which configurations of several studies are compared.
 
+use kendall_stats::compare::Quantity;
 use kendall_stats::estimate::{Caveat, Estimate, percent};
 use kendall_stats::sample::{enough_for, needed_for};
 
@@ -26,6 +27,15 @@ impl Variable {
             Self::ResponseTimePercentile(quantile) => {
                 format!("response_time_p{}_s", percent(quantile))
             }
+        }
+    }
+
+    /// What it measures.
+    #[must_use]
+    pub fn quantity(self) -> Quantity {
+        match self {
+            Self::Throughput => Quantity::Rate,
+            Self::ResponseTimeMean | Self::ResponseTimePercentile(_) => Quantity::Time,
         }
     }
 

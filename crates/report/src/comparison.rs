@@ -185,7 +185,7 @@ impl ComparisonPage {
             .column("p_permutation", "p (relabeled)", Unit::Plain(2))
             .column("pairing", "Runs", Unit::Text);
         for one in &self.comparisons {
-            let scale = scale(&one.metric).0;
+            let scale = one.quantity.shown().0;
             let way = if one.paired { "pairs" } else { "unpaired" };
             let runs = if one.paired {
                 format!("{} {way}", one.runs.0)
@@ -381,22 +381,10 @@ fn runs(set: &ComparedSet) -> String {
 
 /// `throughput (1/s)`, `mean response time (ms)`.
 fn variable(one: &Comparison) -> String {
-    let metric = one.metric.as_str();
-    let name = metric.trim_end_matches("_per_s").trim_end_matches("_s").replace('_', " ");
-    match scale(metric).1 {
+    let name = one.quantity.name_of(&one.metric).replace('_', " ");
+    match one.quantity.shown().1 {
         "" => name,
         unit => format!("{name} ({unit})"),
-    }
-}
-
-/// From the stored unit to what is shown, and the unit.
-fn scale(metric: &str) -> (f64, &'static str) {
-    if metric.ends_with("_per_s") {
-        (1.0, "1/s")
-    } else if metric.ends_with("_s") {
-        (1e3, "ms")
-    } else {
-        (1.0, "")
     }
 }
 
@@ -426,7 +414,7 @@ fn names(shown: &[&Comparison]) -> Vec<String> {
 
 fn both(metric: &str, of: &[&Comparison]) -> Plot {
     let shown = &of[..of.len().min(MOST_PLOTTED)];
-    let scale = scale(metric).0;
+    let scale = shown[0].quantity.shown().0;
     let series = |name: &str, color, value: fn(&Comparison) -> &Estimate| Series {
         name: name.to_owned(),
         mark: Mark::Bars,

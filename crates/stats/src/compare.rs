@@ -44,6 +44,42 @@ pub enum Better {
     Higher,
 }
 
+/// What a response variable measures, which says in which unit it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Events per second.
+    Rate,
+    /// Seconds.
+    Time,
+    /// A number of which no unit is known, such as the values of a table.
+    #[default]
+    Number,
+}
+
+impl Quantity {
+    /// What a value is multiplied with to be shown, and the unit that it then has.
+    #[must_use]
+    pub fn shown(self) -> (f64, &'static str) {
+        match self {
+            Self::Rate => (1.0, "1/s"),
+            Self::Time => (1e3, "ms"),
+            Self::Number => (1.0, ""),
+        }
+    }
+
+    /// The name of a response variable without the unit of its values, which is no part of what is shown.
+    #[must_use]
+    pub fn name_of(self, metric: &str) -> &str {
+        let unit = match self {
+            Self::Rate => "_per_s",
+            Self::Time => "_s",
+            Self::Number => "",
+        };
+        metric.strip_suffix(unit).unwrap_or(metric)
+    }
+}
+
 /// The runs of one configuration, in both result sets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
@@ -51,6 +87,8 @@ pub struct Samples {
     pub configuration: String,
     /// Response variable, such as `response_time_p99`.
     pub metric: String,
+    /// What that measures.
+    pub quantity: Quantity,
     /// Which way is better.
     pub better: Better,
     /// First result set: block, if any, and response.
@@ -124,6 +162,9 @@ pub struct Comparison {
     pub configuration: String,
     /// Response variable.
     pub metric: String,
+    /// What that measures.
+    #[serde(default)]
+    pub quantity: Quantity,
     /// Which way is better.
     pub better: Better,
     /// Whether runs were compared block by block.
@@ -294,6 +335,7 @@ fn single(
     Ok(Comparison {
         configuration: samples.configuration.clone(),
         metric: samples.metric.clone(),
+        quantity: samples.quantity,
         better: samples.better,
         paired: pairs.is_some(),
         method,
@@ -675,10 +717,27 @@ mod tests {
         Samples {
             configuration: "workers=8".to_owned(),
             metric: "response_time_mean".to_owned(),
+            quantity: Quantity::Time,
             better: Better::Lower,
             before: blocks(before),
             after: blocks(after),
         }
+    }
+
+    #[test]
+    fn the_quantity_says_the_unit_and_not_the_name() {
+        let named = |quantity: Quantity, metric| (quantity.name_of(metric), quantity.shown());
+        assert_eq!(named(Quantity::Rate, "throughput_per_s"), ("throughput", (1.0, "1/s")));
+        assert_eq!(
+            named(Quantity::Time, "response_time_p99_s"),
+            ("response_time_p99", (1e3, "ms"))
+        );
+        // A column of a table may be called anything.
+        for metric in ["value", "cost_s", "sold_per_s"] {
+            assert_eq!(named(Quantity::Number, metric), (metric, (1.0, "")));
+        }
+        // Comparisons that an earlier version wrote name none.
+        assert_eq!(Quantity::default(), Quantity::Number);
     }
 
     fn one(before: &[f64], after: &[f64], options: &Options) -> Comparison {

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
 
 use kendall_stats::compare::sequential::{Looks, is_clear};
-use kendall_stats::compare::{Better, Method, Options, Samples, Verdict, compare, ratio};
+use kendall_stats::compare::{Better, Method, Options, Quantity, Samples, Verdict, compare, ratio};
 use kendall_stats::distribution::normal_quantile;
 use kendall_units::exact_f64;
 use rand::{RngExt as _, SeedableRng as _};
@@ -57,6 +57,7 @@ fn told(kind: Runs, count: usize, effect: f64, paired: bool, sessions: u32) -> (
         let samples = Samples {
             configuration: String::new(),
             metric: String::new(),
+            quantity: Quantity::Number,
             better: Better::Lower,
             before,
             after,
@@ -129,6 +130,7 @@ fn session(kind: Runs, effect: f64, seed: u64) -> (Verdict, u64, bool) {
         let samples = Samples {
             configuration: String::new(),
             metric: String::new(),
+            quantity: Quantity::Number,
             better: Better::Lower,
             before: before.clone(),
             after: after.clone(),
@@ -186,6 +188,7 @@ fn ranks_are_taken_where_they_can_tell_something() {
     let sample = |count: u32| Samples {
         configuration: count.to_string(),
         metric: String::new(),
+        quantity: Quantity::Number,
         better: Better::Lower,
         before: (0..count).map(|i| (None, 10.0 + f64::from(i % 3))).collect(),
         after: (0..count).map(|i| (None, 20.0 + f64::from(i % 4))).collect(),

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
 
-use kendall_stats::compare::{Better, Options, Samples, compare};
+use kendall_stats::compare::{Better, Options, Quantity, Samples, compare};
 use kendall_stats::design::block_order;
 use kendall_stats::distribution::normal_quantile;
 use kendall_units::exact_f64;
@@ -50,6 +50,7 @@ fn found(blocked: bool, paired: bool, effect: f64) -> f64 {
             let samples = Samples {
                 configuration: String::new(),
                 metric: String::new(),
+                quantity: Quantity::Number,
                 better: Better::Lower,
                 before,
                 after,

@@ -11,7 +11,7 @@ use kendall_stats::analysis::{
     self, Covariate, Model, Observation, Options as Analyzed, Table, analyze_with,
 };
 use kendall_stats::compare::trend::change_points;
-use kendall_stats::compare::{Better, Options, Samples, compare};
+use kendall_stats::compare::{Better, Options, Quantity, Samples, compare};
 use kendall_stats::design::block_order;
 use kendall_stats::distribution::normal_quantile;
 use kendall_stats::stopping::StoppingRule;
@@ -135,6 +135,7 @@ fn differences(drift: Drift, in_turns: bool, sessions: u64) -> f64 {
         let samples = Samples {
             configuration: String::new(),
             metric: String::new(),
+            quantity: Quantity::Number,
             better: Better::Higher,
             before,
             after,

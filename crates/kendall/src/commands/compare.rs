@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kendall_observations::Variable;
 use kendall_report::comparison::{ComparisonPage, Difference, DifferenceKind};
-use kendall_stats::compare::{self, Better, Comparison, Options, Samples, Verdict};
+use kendall_stats::compare::{self, Better, Comparison, Options, Quantity, Samples, Verdict};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
@@ -307,24 +307,16 @@ fn worst(comparisons: &[Comparison]) -> Verdict {
 }
 
 /// A mean: rates as they are, times in milliseconds.
-fn shown(mean: &Estimate, metric: &str) -> String {
-    figures(if is_time(metric) { 1e3 } else { 1.0 } * mean.center, 4)
-}
-
-fn is_time(metric: &str) -> bool {
-    metric.ends_with("_s") && !metric.ends_with("_per_s")
+fn shown(mean: &Estimate, quantity: Quantity) -> String {
+    figures(quantity.shown().0 * mean.center, 4)
 }
 
 /// `throughput (1/s)`, `p99 (ms)`: short, for a column.
-fn short_metric(metric: &str) -> String {
-    let name = metric.trim_end_matches("_per_s").trim_end_matches("_s");
-    let name = name.trim_start_matches("response_time_");
-    if is_time(metric) {
-        format!("{name} (ms)")
-    } else if metric.ends_with("_per_s") {
-        format!("{name} (1/s)")
-    } else {
-        name.to_owned()
+fn short_metric(metric: &str, quantity: Quantity) -> String {
+    let name = quantity.name_of(metric).trim_start_matches("response_time_");
+    match quantity.shown().1 {
+        "" => name.to_owned(),
+        unit => format!("{name} ({unit})"),
     }
 }
 
@@ -359,13 +351,13 @@ fn human(answer: &Answer) -> String {
             Better::Higher => "higher is better",
             Better::Lower => "lower is better",
         };
-        note(&mut text, &format!("{}, {better}", short_metric(metric)));
+        note(&mut text, &format!("{}, {better}", short_metric(metric, of[0].quantity)));
         let header = ["configuration", "before", "after", "change (%)", "verdict"];
         let rows = of.iter().map(|one| {
             vec![
                 short_configuration(&one.configuration),
-                shown(&one.before, metric),
-                shown(&one.after, metric),
+                shown(&one.before, one.quantity),
+                shown(&one.after, one.quantity),
                 change(one),
                 one.verdict.to_string(),
             ]

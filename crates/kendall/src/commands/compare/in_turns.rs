@@ -243,7 +243,7 @@ fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Opti
             let what = worst.map_or_else(String::new, |one| {
                 format!(
                     ": {}, {}: {}",
-                    short_metric(&one.metric),
+                    short_metric(&one.metric, one.quantity),
                     short_configuration(&one.configuration),
                     one.words
                 )
@@ -295,7 +295,7 @@ fn far(one: &Comparison) -> f64 {
 #[cfg(test)]
 mod tests {
     use kendall_report::comparison::ComparedSet;
-    use kendall_stats::compare::{self, Better, Options, Samples};
+    use kendall_stats::compare::{self, Better, Options, Quantity, Samples};
 
     use super::*;
 
@@ -304,6 +304,7 @@ mod tests {
         let samples = Samples {
             configuration: "clients=4".to_owned(),
             metric: "throughput_per_s".to_owned(),
+            quantity: Quantity::Rate,
             better: Better::Higher,
             before: runs(before),
             after: runs(after),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use kendall_report::comparison::ComparedSet;
-use kendall_stats::compare::Better;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
+use kendall_stats::compare::{Better, Quantity};
 use kendall_stats::estimate::figures;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
@@ -43,6 +43,7 @@ impl Many {
 struct Trend {
     configuration: String,
     metric: String,
+    quantity: Quantity,
     better: Better,
     /// Sets that have it, in their order.
     sets: Vec<String>,
@@ -98,11 +99,11 @@ impl Compare {
     fn trends(&self, all: &[ResultSet]) -> anyhow::Result<(Vec<Trend>, Vec<String>)> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let (mut trends, mut left_out) = (Vec::new(), Vec::new());
-        for Series { key: (configuration, metric), better, names, runs } in series(all) {
+        for Series { key: (configuration, metric), quantity, better, names, runs } in series(all) {
             if runs.len() < FEWEST_OF_TREND {
                 left_out.push(format!(
                     "{}, {}: {} of {} sets have it, and {FEWEST_OF_TREND} are needed",
-                    short_metric(&metric),
+                    short_metric(&metric, quantity),
                     short_configuration(&configuration),
                     runs.len(),
                     all.len()
@@ -122,7 +123,7 @@ impl Compare {
                 point,
             });
             let changes = changes.collect();
-            trends.push(Trend { changes, configuration, metric, better, sets: names });
+            trends.push(Trend { changes, configuration, metric, quantity, better, sets: names });
         }
         Ok((trends, left_out))
     }
@@ -131,6 +132,7 @@ impl Compare {
 /// One metric of one configuration over the sets that have it.
 struct Series {
     key: Key,
+    quantity: Quantity,
     better: Better,
     names: Vec<String>,
     runs: Vec<Vec<f64>>,
@@ -142,11 +144,11 @@ fn series(all: &[ResultSet]) -> Vec<Series> {
     let mut places: BTreeMap<Key, usize> = BTreeMap::new();
     for set in all {
         let name = set.described().name;
-        for (key, better, runs) in set.series() {
+        for (key, (quantity, better), runs) in set.series() {
             let place = *places.entry(key.clone()).or_insert(found.len());
             if place == found.len() {
                 let (names, runs) = (Vec::new(), Vec::new());
-                found.push(Series { key: key.clone(), better, names, runs });
+                found.push(Series { key: key.clone(), quantity, better, names, runs });
             }
             found[place].names.push(name.clone());
             found[place].runs.push(runs);
@@ -185,7 +187,7 @@ fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> String {
                 &mut text,
                 &format!(
                     "{}, {}: {way} from {} on: {} %{range} (p {})",
-                    short_metric(&trend.metric),
+                    short_metric(&trend.metric, trend.quantity),
                     short_configuration(&trend.configuration),
                     change.set,
                     percent(ratio.center),

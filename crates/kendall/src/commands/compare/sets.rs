@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kendall_observations::{Configuration, Observations, Variable};
 use kendall_report::comparison::{ComparedSet, Difference, DifferenceKind};
-use kendall_stats::compare::{Better, Comparison, Samples};
+use kendall_stats::compare::{Better, Comparison, Quantity, Samples};
 use kendall_stats::covariate::{Measured, at_one_value};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use kendall_store::{FactorLevel, Results, Run, StoreError};
@@ -52,6 +52,7 @@ type Span = (u64, u64);
 /// Blocks and responses of one configuration and metric.
 #[derive(Debug, Clone)]
 struct Responses {
+    quantity: Quantity,
     better: Better,
     values: Vec<(Option<String>, f64)>,
     /// The number over all runs that is shown everywhere; `None` for tables.
@@ -114,7 +115,9 @@ pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
             order.push(key.clone());
         }
         let entry = responses.entry(key);
-        let entry = entry.or_insert(Responses { better, values: Vec::new(), shown: None });
+        let quantity = Quantity::Number;
+        let none = Responses { quantity, better, values: Vec::new(), shown: None };
+        let entry = entry.or_insert(none);
         entry.values.push((block.map(|column| row.1[column].clone()), number));
     }
     let name = path.display().to_string();
@@ -278,8 +281,9 @@ impl ResultSet {
             let blocks = configuration.repetitions.iter().map(|one| block(&one.run));
             let values =
                 blocks.zip(of_runs).filter_map(|(block, value)| Some((Some(block), value.ok()?)));
+            let (quantity, better) = (variable.quantity(), better(*variable));
             let values = values.collect();
-            self.responses.insert(key, Responses { better: better(*variable), values, shown });
+            self.responses.insert(key, Responses { quantity, better, values, shown });
         }
     }
 
@@ -308,11 +312,11 @@ impl ResultSet {
     }
 
     /// All runs of each configuration and metric, in the order in which they are shown.
-    pub(super) fn series(&self) -> impl Iterator<Item = (&Key, Better, Vec<f64>)> {
+    pub(super) fn series(&self) -> impl Iterator<Item = (&Key, (Quantity, Better), Vec<f64>)> {
         self.order.iter().filter_map(|key| {
             let responses = self.responses.get(key)?;
             let runs = responses.values.iter().map(|(_, value)| *value).collect();
-            Some((key, responses.better, runs))
+            Some((key, (responses.quantity, responses.better), runs))
         })
     }
 
@@ -511,6 +515,7 @@ pub(super) fn matched(before: &ResultSet, after: &ResultSet) -> (Vec<Samples>, V
             Some(Samples {
                 configuration: key.0.clone(),
                 metric: key.1.clone(),
+                quantity: first.quantity,
                 better: first.better,
                 before: first.values.clone(),
                 after: second.values.clone(),

@@ -3,6 +3,7 @@
 use kendall_predict::twin::{
     Curve, CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
 };
+use kendall_stats::compare::Quantity;
 use kendall_store::{Purpose, Results, StoredPrediction};
 use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts};
 use serde::Serialize;
@@ -249,14 +250,52 @@ fn on_curve(point: &Point, key: &str) -> Option<CurvePoint> {
     Some(CurvePoint { value: varied, solved })
 }
 
-/// The intervals of an answer by their name, as JSON and CSV call them.
-pub(super) fn metrics(prediction: &Prediction) -> [(&'static str, &Interval); 5] {
+/// What is predicted, and held against what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Metric {
+    Throughput,
+    ResponseMean,
+    ResponseP50,
+    ResponseP90,
+    ResponseP99,
+}
+
+impl Metric {
+    /// As JSON and CSV call it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput_per_s",
+            Self::ResponseMean => "response_mean_s",
+            Self::ResponseP50 => "response_p50_s",
+            Self::ResponseP90 => "response_p90_s",
+            Self::ResponseP99 => "response_p99_s",
+        }
+    }
+
+    pub(super) fn quantity(self) -> Quantity {
+        match self {
+            Self::Throughput => Quantity::Rate,
+            Self::ResponseMean | Self::ResponseP50 | Self::ResponseP90 | Self::ResponseP99 => {
+                Quantity::Time
+            }
+        }
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The intervals of an answer.
+pub(super) fn metrics(prediction: &Prediction) -> [(Metric, &Interval); 5] {
     [
-        ("throughput_per_s", &prediction.throughput_per_s),
-        ("response_mean_s", &prediction.response_mean_s),
-        ("response_p50_s", &prediction.response_p50_s),
-        ("response_p90_s", &prediction.response_p90_s),
-        ("response_p99_s", &prediction.response_p99_s),
+        (Metric::Throughput, &prediction.throughput_per_s),
+        (Metric::ResponseMean, &prediction.response_mean_s),
+        (Metric::ResponseP50, &prediction.response_p50_s),
+        (Metric::ResponseP90, &prediction.response_p90_s),
+        (Metric::ResponseP99, &prediction.response_p99_s),
     ]
 }
 
@@ -288,8 +327,9 @@ impl Answers {
                 let keys = point.asked.iter().map(|(key, _)| key.clone());
                 let ends =
                     |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
-                let numbers =
-                    metrics(&answer.prediction).into_iter().flat_map(|(name, _)| ends(name));
+                let numbers = metrics(&answer.prediction)
+                    .into_iter()
+                    .flat_map(|(metric, _)| ends(metric.name()));
                 rows.push(keys.chain(numbers).collect());
             }
             let values = point.asked.iter().map(|(_, value)| value.clone());

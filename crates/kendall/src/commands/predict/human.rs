@@ -5,7 +5,7 @@ use kendall_stats::estimate::figures;
 use kendall_units::counted;
 use kendall_whatif::Answer;
 
-use super::answers::{Answers, Outcome, Point, Rests, metrics};
+use super::answers::{Answers, Metric, Outcome, Point, Rests, metrics};
 use crate::commands::design::tables::{grid, note};
 
 /// Difference between analysis and simulation that is worth a word.
@@ -42,7 +42,7 @@ fn one(text: &mut String, point: &Point) {
     let header = ["", "predicted", "95 % prediction interval", "wide mostly for"];
     let mut rows: Vec<Vec<String>> = metrics(&answer.prediction)
         .into_iter()
-        .map(|(name, interval)| row(&label(name), interval, scale(name)))
+        .map(|(metric, interval)| row(label(metric), interval, metric.quantity().shown().0))
         .collect();
     for host in &answer.prediction.hosts {
         rows.push(row(&format!("cores of {} busy (%)", host.name), &host.share, 100.0));
@@ -195,18 +195,13 @@ fn plain(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn scale(name: &str) -> f64 {
-    if name.ends_with("_per_s") { 1.0 } else { 1e3 }
-}
-
-fn label(name: &str) -> String {
-    match name {
-        "throughput_per_s" => "throughput (1/s)".to_owned(),
-        "response_mean_s" => "response time, mean (ms)".to_owned(),
-        other => {
-            let quantile = other.trim_start_matches("response_").trim_end_matches("_s");
-            format!("response time, {quantile} (ms)")
-        }
+fn label(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "throughput (1/s)",
+        Metric::ResponseMean => "response time, mean (ms)",
+        Metric::ResponseP50 => "response time, p50 (ms)",
+        Metric::ResponseP90 => "response time, p90 (ms)",
+        Metric::ResponseP99 => "response time, p99 (ms)",
     }
 }
 

@@ -10,7 +10,7 @@ use kendall_study::Options;
 use kendall_whatif::{Answer, Fitted, Question, RunFacts};
 use serde::Serialize;
 
-use super::answers::{Asker, metrics};
+use super::answers::{Asker, Metric, metrics};
 use super::question::{StudyOfResults, is_own};
 use crate::commands::design::tables::{grid, note};
 use crate::commands::run::{exit_of, stop_at_a_signal};
@@ -46,7 +46,7 @@ pub(super) struct Verdict {
 /// One number.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Checked {
-    pub(super) metric: &'static str,
+    pub(super) metric: Metric,
     /// As it was predicted before the run, nothing known of the machine's speed in it.
     pub(super) predicted: Interval,
     pub(super) measured: f64,
@@ -262,12 +262,11 @@ pub(super) fn text(verdict: &Verdict) -> String {
         ["", "predicted", "measured", "error (%)", "held", "error at its speed (%)", "held"];
     let held = |held: bool| if held { "yes" } else { "no" }.to_owned();
     let rows = verdict.metrics.iter().map(|checked| {
-        let scale = if checked.metric.ends_with("_per_s") { 1.0 } else { 1e3 };
-        let unit = if scale > 1.0 { "(ms)" } else { "(1/s)" };
-        let name = checked.metric.trim_end_matches("_per_s").trim_end_matches("_s");
+        let (quantity, metric) = (checked.metric.quantity(), checked.metric.name());
+        let (scale, unit) = quantity.shown();
         let at = checked.at_measured_speed.as_ref();
         vec![
-            format!("{} {unit}", name.replace('_', " ")),
+            format!("{} ({unit})", quantity.name_of(metric).replace('_', " ")),
             figures(scale * checked.predicted.center, 4),
             figures(scale * checked.measured, 4),
             format!("{:+.1}", 100.0 * checked.error),

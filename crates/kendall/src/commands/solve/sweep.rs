@@ -17,36 +17,63 @@ pub(super) struct Row {
     pub(super) answer: Result<Solved, String>,
 }
 
-/// Columns with their names, one cell a row; a cell that does not exist is empty.
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// Values of a key of the model, whose name ends with their unit.
+    Key,
+    /// Of the class, which is named where there are several.
+    Throughput(Option<String>),
+    Response(Option<String>),
+    Number(Option<String>),
+    /// Of the station.
+    Utilization(String),
+    /// Percent of a quantile of the response time.
+    Quantile(String),
+}
+
+/// One cell a row; a cell that does not exist is empty.
+struct Column {
+    name: String,
+    what: What,
+    values: Vec<Option<f64>>,
+}
+
+/// Columns with their names.
 pub(super) struct Table<'a> {
     rows: &'a [Row],
     several: bool,
-    columns: Vec<(String, Vec<Option<f64>>)>,
+    columns: Vec<Column>,
 }
 
 impl<'a> Table<'a> {
     pub(super) fn new(model: &Model, rows: &'a [Row], several: bool) -> Self {
         let mut columns = Vec::new();
         for (index, (key, _)) in rows[0].at.iter().enumerate() {
-            columns.push((key.clone(), rows.iter().map(|row| Some(row.at[index].1)).collect()));
+            let values = rows.iter().map(|row| Some(row.at[index].1)).collect();
+            columns.push(Column { name: key.clone(), what: What::Key, values });
         }
         let cells = |of: &dyn Fn(&Solved) -> Option<f64>| -> Vec<Option<f64>> {
             rows.iter().map(|row| row.answer.as_ref().ok().and_then(of)).collect()
         };
         let single = model.classes.len() == 1;
         for (index, class) in model.classes.iter().enumerate() {
-            let prefix = if single { String::new() } else { format!("{}.", class.name) };
+            let class = (!single).then(|| class.name.clone());
+            let prefix = class.as_ref().map_or_else(String::new, |name| format!("{name}."));
             let figures = |which: usize| {
                 move |answer: &Solved| {
                     let (x, r, n) = human::main_figures(answer, index);
                     Some([x, r, n][which])
                 }
             };
-            for (which, name) in ["throughput_per_s", "system_response_time_mean_s", "number_mean"]
-                .iter()
-                .enumerate()
-            {
-                columns.push((format!("{prefix}{name}"), cells(&figures(which))));
+            let of_class = [
+                ("throughput_per_s", What::Throughput(class.clone())),
+                ("system_response_time_mean_s", What::Response(class.clone())),
+                ("number_mean", What::Number(class)),
+            ];
+            for (which, (name, what)) in of_class.into_iter().enumerate() {
+                let (name, values) = (format!("{prefix}{name}"), cells(&figures(which)));
+                columns.push(Column { name, what, values });
             }
         }
         for (index, station) in model.stations.iter().enumerate() {
@@ -54,7 +81,9 @@ impl<'a> Table<'a> {
                 Solved::Formula(s) => Some(s.stations[index].utilization.iter().sum()),
                 Solved::Simulated(s) => s.stations[index].utilization.map(|m| m.center),
             };
-            columns.push((format!("{}.utilization", station.name), cells(&used)));
+            let name = format!("{}.utilization", station.name);
+            let what = What::Utilization(station.name.clone());
+            columns.push(Column { name, what, values: cells(&used) });
         }
         for (position, quantile) in model.quantiles.iter().enumerate() {
             let of = |answer: &Solved| match answer {
@@ -67,14 +96,16 @@ impl<'a> Table<'a> {
             let percent = percent.trim_end_matches('0').trim_end_matches('.');
             let values = cells(&of);
             if values.iter().any(Option::is_some) {
-                columns.push((format!("response_time_p{percent}_s"), values));
+                let (name, what) =
+                    (format!("response_time_p{percent}_s"), What::Quantile(percent.to_owned()));
+                columns.push(Column { name, what, values });
             }
         }
         Self { rows, several, columns }
     }
 
     pub(super) fn human(&self) -> String {
-        let mut header: Vec<String> = self.columns.iter().map(|(name, _)| short(name)).collect();
+        let mut header: Vec<String> = self.columns.iter().map(Column::heading).collect();
         if self.several {
             header.insert(0, "solver".to_owned());
         }
@@ -84,11 +115,9 @@ impl<'a> Table<'a> {
             let mut cells: Vec<String> = self
                 .columns
                 .iter()
-                .map(|(name, values)| match values[index] {
+                .map(|column| match column.values[index] {
                     None => "–".to_owned(),
-                    Some(value) if name.ends_with("_s") && !name.ends_with("_per_s") => {
-                        human::time(value)
-                    }
+                    Some(value) if column.is_time() => human::time(value),
                     Some(value) => human::number(value),
                 })
                 .collect();
@@ -118,13 +147,13 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn csv(&self) -> String {
-        let names = self.columns.iter().map(|(name, _)| name.clone());
+        let names = self.columns.iter().map(|column| column.name.clone());
         let more = ["solver", "accuracy", "error"].map(str::to_owned);
         let rows = self.rows.iter().enumerate().map(|(index, row)| {
             let mut cells: Vec<String> = self
                 .columns
                 .iter()
-                .map(|(_, values)| values[index].map_or(String::new(), |value| value.to_string()))
+                .map(|column| column.values[index].map_or(String::new(), |value| value.to_string()))
                 .collect();
             match &row.answer {
                 Ok(answer) => {
@@ -147,7 +176,7 @@ impl<'a> Table<'a> {
                 let mut point: Map<String, Value> = self
                     .columns
                     .iter()
-                    .map(|(name, values)| (name.clone(), json!(values[index])))
+                    .map(|column| (column.name.clone(), json!(column.values[index])))
                     .collect();
                 match &row.answer {
                     Ok(answer) => {
@@ -171,11 +200,11 @@ impl<'a> Table<'a> {
     pub(super) fn drawn(&self, path: &Path) -> anyhow::Result<String> {
         let ending = path.extension().and_then(|ending| ending.to_str());
         let drawings: Vec<String> = [
-            ("throughput_per_s", "throughput in 1/s", "throughput"),
-            ("system_response_time_mean_s", "mean response time in s", "response time"),
+            (What::throughput_of as fn(&What) -> Option<&str>, "throughput in 1/s", "throughput"),
+            (What::response_of, "mean response time in s", "response time"),
         ]
         .into_iter()
-        .map(|(column, label, title)| svg::standalone(&self.plot(column, label, title)))
+        .map(|(class_of, label, title)| svg::standalone(&self.plot(class_of, label, title)))
         .collect();
         match ending {
             Some("svg") => Ok(stacked(&drawings)),
@@ -188,15 +217,13 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn plot(&self, column: &str, label: &str, title: &str) -> Plot {
+    /// The columns that are of a class by `class_of`, a line each.
+    fn plot(&self, class_of: fn(&What) -> Option<&str>, label: &str, title: &str) -> Plot {
         let key = &self.rows[0].at[0].0;
         let mut series: Vec<Series> = Vec::new();
-        for (name, values) in &self.columns {
-            if !name.ends_with(column) {
-                continue;
-            }
-            let class = name.strip_suffix(column).unwrap_or_default().trim_end_matches('.');
-            for (row, value) in self.rows.iter().zip(values) {
+        for column in &self.columns {
+            let Some(class) = class_of(&column.what) else { continue };
+            for (row, value) in self.rows.iter().zip(&column.values) {
                 let Some(value) = value else { continue };
                 let mut parts: Vec<String> = Vec::new();
                 if !class.is_empty() {
@@ -230,15 +257,52 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The heading of a column for people: units stand in the cells.
-fn short(name: &str) -> String {
-    name.replace("system_response_time_mean_s", "response")
-        .replace("throughput_per_s", "X in 1/s")
-        .replace("number_mean", "in system")
-        .replace(".utilization", " ρ")
-        .replace("response_time_p", "p")
-        .trim_end_matches("_s")
-        .to_owned()
+impl What {
+    /// The class whose throughput it is, empty where there is one only.
+    fn throughput_of(&self) -> Option<&str> {
+        match self {
+            Self::Throughput(class) => Some(class.as_deref().unwrap_or_default()),
+            _ => None,
+        }
+    }
+
+    /// The class whose response time it is, empty where there is one only.
+    fn response_of(&self) -> Option<&str> {
+        match self {
+            Self::Response(class) => Some(class.as_deref().unwrap_or_default()),
+            _ => None,
+        }
+    }
+}
+
+impl Column {
+    /// Whether the values are seconds.
+    fn is_time(&self) -> bool {
+        match self.what {
+            What::Key => self.name.ends_with("_s") && !self.name.ends_with("_per_s"),
+            What::Response(_) | What::Quantile(_) => true,
+            What::Throughput(_) | What::Number(_) | What::Utilization(_) => false,
+        }
+    }
+
+    /// For people: units of times stand in the cells.
+    fn heading(&self) -> String {
+        let of_class = |class: &Option<String>, what: &str| match class {
+            Some(class) => format!("{class}.{what}"),
+            None => what.to_owned(),
+        };
+        match &self.what {
+            What::Key if self.is_time() => {
+                self.name.strip_suffix("_s").unwrap_or(&self.name).to_owned()
+            }
+            What::Key => self.name.clone(),
+            What::Throughput(class) => of_class(class, "X in 1/s"),
+            What::Response(class) => of_class(class, "response"),
+            What::Number(class) => of_class(class, "in system"),
+            What::Utilization(station) => format!("{station} ρ"),
+            What::Quantile(percent) => format!("p{percent}"),
+        }
+    }
 }
 
 /// Two drawings in one file, one below the other.
@@ -257,4 +321,31 @@ fn stacked(drawings: &[String]) -> String {
     }
     text.push_str("</svg>\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(name: &str, what: What) -> (String, bool) {
+        let column = Column { name: name.to_owned(), what, values: Vec::new() };
+        (column.heading(), column.is_time())
+    }
+
+    #[test]
+    fn a_column_is_shown_by_what_it_holds_and_not_by_its_name() {
+        let key = |name| told(name, What::Key);
+        assert_eq!(key("classes.a.think_time_s"), ("classes.a.think_time".to_owned(), true));
+        let rate = "classes.a.arrival_rate_per_s";
+        assert_eq!(key(rate), (rate.to_owned(), false));
+        let class = || Some("number_mean_s".to_owned());
+        let of_class = |what| told("number_mean_s.any", what).0;
+        assert_eq!(of_class(What::Throughput(class())), "number_mean_s.X in 1/s");
+        assert_eq!(of_class(What::Response(class())), "number_mean_s.response");
+        let station = What::Utilization("disk.utilization_s".to_owned());
+        let name = "disk.utilization_s.utilization";
+        assert_eq!(told(name, station), ("disk.utilization_s ρ".to_owned(), false));
+        let quantile = What::Quantile("99".to_owned());
+        assert_eq!(told("response_time_p99_s", quantile), ("p99".to_owned(), true));
+    }
 }
