@@ -127,6 +127,7 @@ impl Set {
             measured: Some(MeasuredWindow { from_ns: 0, to_ns: SECOND, rule: "none".to_owned() }),
             purpose: kendall_store::Purpose::Design,
             speed_unit_ns: None,
+            one_client_of: None,
         };
         let generator = Generator {
             r#loop: "closed".to_owned(),

@@ -9,7 +9,8 @@ mod support;
 use std::path::Path;
 use std::process::Output;
 
-use kendall_store::Results;
+use kendall_protocols::topology::Role;
+use kendall_store::{Results, Run, Status};
 use serde_json::Value;
 use support::kendall;
 
@@ -280,16 +281,73 @@ fn capacity_is_planned(folder: &Path) {
     assert_eq!(predict(folder, &too_much).status.code(), Some(4));
 }
 
+fn one_client_was_measured_before_each_run(out: &Path) {
+    let results = Results::open(out).unwrap();
+    let runs = results.runs().unwrap();
+    let under_load = |run: &&Run| run.status != Status::Failed;
+    let alone = results.one_client_runs().unwrap();
+    let of: Vec<_> = alone.iter().filter_map(|run| run.one_client_of).collect();
+    assert_eq!(of, runs.iter().filter(under_load).map(|run| run.id).collect::<Vec<_>>());
+    for run in alone.iter().filter(|run| run.is_usable()) {
+        let measured = results.measured(run.id).unwrap();
+        assert_eq!(measured.clients, 1, "{run:?}");
+        assert!(run.factor("workload.clients").is_none() && run.factor("system.workers").is_some());
+        // Nobody waits for another: each visit takes a service, and the histogram has three digits.
+        let response_s = measured.response_time.mean().unwrap() / 1e9;
+        assert!(response_s > 0.99 * SERVICE_S, "{response_s}");
+        assert!(measured.processes.iter().any(|used| used.part.role == Role::Tier), "{run:?}");
+    }
+}
+
+/// Where the lightest load has several clients, one client alone is a configuration of the model.
+#[test]
+fn one_client_alone_is_a_configuration_of_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("known.toml");
+    let text = STUDY
+        .replace("25ms", "1ms")
+        .replace("repetitions = 2", "repetitions = 1\none_client = '1s'")
+        .replace("[1, 2, 6]\n'system.workers' = [1, 2]", "[2, 8]\n'system.workers' = [4]");
+    std::fs::write(&file, text).unwrap();
+    let out = folder.path().join("results");
+    let output =
+        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    let asked = ["--what-if", "workload.clients=4", "--keep", "--format", "json"];
+    let answers = json(&predict(folder.path(), &asked));
+    let results = Results::open(&out).unwrap();
+    let alone = results.one_client_runs().unwrap();
+    assert_eq!(alone.len(), 2);
+    let answered = |run: &Run| results.measured(run.id).unwrap().response_time.count();
+    let rests = &answers["calibration"];
+    // A machine so busy that one client gets a tenth of its thousand requests answered tells nothing.
+    if alone.iter().all(|run| run.is_usable() && answered(run) >= 100) {
+        assert_eq!([&rests["one_client"], &rests["configurations"]], [1, 3], "{rests}");
+    }
+    let usable = results.runs().unwrap().iter().filter(|run| run.is_usable()).count();
+    assert_eq!(rests["runs"], usable, "{rests}");
+    drop(results);
+    let output = kendall().arg("report").arg(&out).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let table = std::fs::read_to_string(out.join("tables/one-client.csv")).unwrap();
+    assert!(table.lines().next().unwrap().contains("throughput_per_s"), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
 fn models_are_scored_on_other_results(folder: &Path) {
     let file = folder.join("known.toml");
     let out = folder.join("calibration");
-    let design = ["--set", "design.kind=calibration", "--no-report", "--format", "json", "--out"];
-    let output = kendall().arg("run").arg(&file).args(design).arg(&out).output().unwrap();
+    let design = ["--set", "design.kind=calibration", "--set", "measure.one_client=400ms"];
+    let more = ["--no-report", "--format", "json", "--out"];
+    let output =
+        kendall().arg("run").arg(&file).args(design).args(more).arg(&out).output().unwrap();
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     // Light, heavy and heavy with all servers for certain; the two knees where they are not among
     // them; each twice.
     let runs = Results::open(&out).unwrap().latest_runs().unwrap().len();
     assert!((6..=10).contains(&runs), "{summary}");
+    one_client_was_measured_before_each_run(&out);
     // The factor by which the design chose its runs can be asked about, at a level that it has not.
     let asked = ["--most-foreign", "1000", "--format", "json", "--what-if", "workload.clients=12"];
     let answered = json(&kendall().arg("predict").arg(&out).args(asked).output().unwrap());

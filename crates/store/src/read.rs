@@ -92,10 +92,26 @@ impl Results {
         Ok(predictions)
     }
 
+    /// What one client alone did before the loads of runs, of the design and others, in the order of these.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn one_client_runs(&self) -> Result<Vec<Run>, StoreError> {
+        self.runs_where("one_client_of IS NOT NULL", [])
+    }
+
     fn runs_for(&self, purpose: Purpose) -> Result<Vec<Run>, StoreError> {
-        let query = format!("{RUNS} WHERE purpose = ?1 ORDER BY runs.id");
+        self.runs_where("purpose = ?1 AND one_client_of IS NULL", [purpose.as_str()])
+    }
+
+    fn runs_where(
+        &self,
+        condition: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Vec<Run>, StoreError> {
+        let query = format!("{RUNS} WHERE {condition} ORDER BY runs.id");
         let mut statement = self.connection.prepare_cached(&query)?;
-        let mut rows = statement.query([purpose.as_str()])?;
+        let mut rows = statement.query(values)?;
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
             runs.push(run(row)?);
@@ -535,7 +551,7 @@ impl Results {
 
 const RUNS: &str = "SELECT runs.id, configuration, repetition, position, attempt, status, reasons,
     caveats, settings, description, started_unix_ns, ended_unix_ns, started_ns, ended_ns,
-    measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns
+    measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns, one_client_of
   FROM runs JOIN environments ON environments.id = runs.environment";
 
 /// The columns that tie the rows of one period together.
@@ -594,6 +610,7 @@ fn run(row: &Row<'_>) -> Result<Run, StoreError> {
             _ => Purpose::Design,
         },
         speed_unit_ns: row.get(18)?,
+        one_client_of: row.get::<_, Option<i64>>(19)?.map(RunId),
     })
 }
 

@@ -272,6 +272,9 @@ pub struct StoredPrediction {
 /// First number of configurations that are not part of the design.
 pub const FIRST_VERIFICATION: u32 = 1_000_000;
 
+/// What one client alone, before the load of a run, has more in its number than the run's configuration.
+pub const ONE_CLIENT: u32 = 2_000_000;
+
 /// One run: what was asked, and how it ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -311,6 +314,8 @@ pub struct Run {
     pub purpose: Purpose,
     /// Mean time of the speed probe's unit of work in the measured window; `None` without a probe.
     pub speed_unit_ns: Option<f64>,
+    /// The run before whose load one client alone was measured; `None` for all other runs.
+    pub one_client_of: Option<RunId>,
 }
 
 impl Run {

@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { script: include_str!("schema/v4.sql"), then: graph::of_older_runs },
     script(include_str!("schema/v5.sql")),
     script(include_str!("schema/v6.sql")),
+    script(include_str!("schema/v7.sql")),
 ];
 
 /// The version that this program writes.

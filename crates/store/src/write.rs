@@ -107,8 +107,9 @@ fn run(connection: &Connection, run: &Run) -> Result<i64, StoreError> {
     connection.execute(
         "INSERT INTO runs (configuration, repetition, position, attempt, status, reasons, caveats,
            settings, environment, started_unix_ns, ended_unix_ns, started_ns, ended_ns,
-           measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+           measured_from_ns, measured_to_ns, cut_rule, purpose, speed_unit_ns, one_client_of)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+           ?19)",
         params![
             run.configuration,
             run.repetition,
@@ -128,6 +129,7 @@ fn run(connection: &Connection, run: &Run) -> Result<i64, StoreError> {
             window.map(|w| w.rule.as_str()),
             run.purpose.as_str(),
             run.speed_unit_ns,
+            run.one_client_of.map(|of| of.0),
         ],
     )?;
     let id = connection.last_insert_rowid();

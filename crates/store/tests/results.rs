@@ -14,10 +14,10 @@ use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator,
-    GeneratorThread, HostSample, Level, MeasuredWindow, OperationCounts, OperationPeriod, Process,
-    ProcessSample, Purpose, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound,
-    SearchLine, SpeedSample, Status, StoreError, StoredPrediction, Study, ThreadSample, Tier,
-    TierBackend, TierPeriod, TierRequests,
+    GeneratorThread, HostSample, Level, MeasuredWindow, ONE_CLIENT, OperationCounts,
+    OperationPeriod, Process, ProcessSample, Purpose, Results, Run, RunId, RunRecord,
+    SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, StoredPrediction,
+    Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -213,6 +213,7 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
             }),
             purpose: kendall_store::Purpose::Design,
             speed_unit_ns: Some(123.5),
+            one_client_of: None,
         },
         graph: graph(),
         generators: vec![generator(0), generator(1)],
@@ -594,6 +595,26 @@ fn predictions_and_the_runs_that_verify_them_are_beside_the_design() {
     assert_eq!(verifications.len(), 1);
     assert_eq!((verifications[0].id, verifications[0].purpose), (run, Purpose::Verification));
     assert_eq!(results.predictions().unwrap(), [prediction]);
+}
+
+/// One client alone before a run is stored with all rows of a run, and is none of the design.
+#[test]
+fn one_client_alone_stands_beside_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    let run = results.store_run(&record(0, 1, 0)).unwrap();
+    let mut alone = record(ONE_CLIENT, 1, 0);
+    alone.run.one_client_of = Some(run);
+    alone.run.purpose = Purpose::Verification;
+    alone.run.id = results.store_run(&alone).unwrap();
+    let results = Results::open(folder.path()).unwrap();
+    assert_eq!(results.record(alone.run.id).unwrap(), alone);
+    let stored: Vec<_> =
+        results.one_client_runs().unwrap().iter().map(|run| run.one_client_of).collect();
+    assert_eq!(stored, [Some(run)]);
+    assert_eq!(results.runs().unwrap().len(), 1);
+    assert!(results.verifications().unwrap().is_empty());
+    assert_eq!(results.measured(alone.run.id).unwrap().run.configuration, ONE_CLIENT);
 }
 
 /// Writes the file that the test above keeps. Run it once when a version is released:

@@ -88,6 +88,7 @@ pub(crate) fn closed(file: &Table, clients: u64, duration_s: f64) -> Table {
         let warm_up_s = (duration_s / 5.0).floor();
         measure.insert("warm_up".into(), format!("{warm_up_s}s").into());
         measure.insert("cool_down".into(), "0s".into());
+        measure.insert("one_client".into(), "0s".into());
     }
     file
 }

@@ -443,6 +443,7 @@ mod tests {
                 measured: None,
                 purpose: kendall_store::Purpose::Design,
                 speed_unit_ns: None,
+                one_client_of: None,
             });
             judgement
         };

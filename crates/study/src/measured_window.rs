@@ -283,6 +283,7 @@ mod tests {
             retries: 0,
             confidence: 0.95,
             speed_probe: true,
+            one_client: Seconds::ZERO,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::http;
 use crate::instance::{Launch, ProcessError};
 use crate::place::{Member, Running, Starter};
 use crate::sample;
-use crate::settings::Settings;
+use crate::settings::{Settings, UNCOUNTED_SHARE};
 use crate::speed::Probe;
 use crate::template::Values;
 use crate::topology::{Accounting, CLIENTS, StopSignal};
@@ -38,6 +38,13 @@ const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
 
 /// How much longer than its duration a load may take: connecting, and the last answers.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
+
+/// Mixed into the seeds of one client alone; generators mix in their numbers.
+const ONE_CLIENT_SEEDS: u64 = 1 << 40;
+
+/// Folders of one client alone, with dots, which no tier's name has.
+const UNCOUNTED: &str = "one.client.uncounted";
+const ONE_CLIENT_FOLDER: &str = "one.client";
 
 /// How far ahead of its start generators on hosts get the moment: connecting takes that long at most where
 /// nothing is wrong.
@@ -78,6 +85,17 @@ pub(crate) struct Observed {
     pub(crate) clocks: Vec<HostClock>,
     /// The ways between hosts that talk to each other.
     pub(crate) ways: Vec<Way>,
+    /// What one client alone did before the load.
+    pub(crate) alone: Option<Box<Alone>>,
+}
+
+/// What one client alone did before the load of a run.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    /// As it was measured.
+    pub(crate) settings: Settings,
+    /// What was seen.
+    pub(crate) observed: Observed,
 }
 
 /// A load generator, and what it found.
@@ -146,7 +164,7 @@ impl Observer<'_> {
         }
         .start()?;
         let ways = self.ways(&running);
-        let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
+        let outcome = self.prefill(&mut running).and_then(|()| self.loads(&mut running));
         let killed = running.stop(self.machines);
         self.machines.clear(self.folder);
         outcome.map(|observed| Observed { killed, ways, ..observed })
@@ -282,6 +300,39 @@ impl Observer<'_> {
         Ok(self.machines.spawn(at, &launch)?)
     }
 
+    /// The load, and before it one client alone where that is asked for.
+    fn loads(&mut self, running: &mut Running) -> Result<Observed, RunError> {
+        let Some(settings) = self.settings.alone() else { return self.load(running) };
+        let mut brief = settings.clone();
+        brief.measure.duration = settings.measure.duration * UNCOUNTED_SHARE;
+        for uncounted in self.alone(&brief, (UNCOUNTED, 1), running)?.generators {
+            std::fs::remove_file(uncounted.output).unwrap_or_default();
+        }
+        let observed = self.alone(&settings, (ONE_CLIENT_FOLDER, 2), running)?;
+        let alone = Some(Box::new(Alone { settings, observed }));
+        Ok(Observed { alone, ..self.load(running)? })
+    }
+
+    /// A load of one client, whose files lie in a folder of their own.
+    fn alone(
+        &mut self,
+        settings: &Settings,
+        (folder, seed): (&str, u64),
+        running: &mut Running,
+    ) -> Result<Observed, RunError> {
+        let folder = self.folder.join(folder);
+        Observer {
+            machines: self.machines,
+            settings,
+            folder: &folder,
+            // Not what the load itself sends: caches would know it.
+            seed: mixed(self.seed, ONE_CLIENT_SEEDS + seed),
+            interrupted: self.interrupted,
+            live: &mut |_| {},
+        }
+        .load(running)
+    }
+
     fn load(&mut self, running: &mut Running) -> Result<Observed, RunError> {
         let workload = &self.settings.workload;
         let placement = &self.settings.placement;
@@ -328,6 +379,7 @@ impl Observer<'_> {
             killed: Vec::new(),
             clocks,
             ways: Vec::new(),
+            alone: None,
         };
         crate::hosts::lined_up(&mut observed);
         Ok(observed)

@@ -6,11 +6,12 @@ use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
+use crate::capacity::CAPACITY;
 use crate::hosts::Placement;
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
 use crate::system::{self, SystemKind};
 use crate::topology::Topology;
-use crate::workload::{self, Workload};
+use crate::workload::{self, Arrivals, Workload};
 
 /// All that one run needs to know.
 #[derive(Debug, Clone)]
@@ -71,7 +72,25 @@ pub struct Measure {
     pub confidence: f64,
     /// Whether the speed of the cores is probed.
     pub speed_probe: bool,
+    /// How long one client alone is measured before the load; 0 where it is not.
+    pub one_client: Seconds,
 }
+
+impl Measure {
+    /// How long a run is under load.
+    #[must_use]
+    pub fn under_load(&self) -> Seconds {
+        self.duration + self.one_client * (1.0 + UNCOUNTED_SHARE)
+    }
+}
+
+/// How long the client that is measured alone sends requests before those that count, as a share of the time
+/// that counts: the first ones meet connections and memory that nobody has used.
+pub(crate) const UNCOUNTED_SHARE: f64 = 0.25;
+/// How long one client alone is measured in a calibration.
+const USUAL_ONE_CLIENT: Seconds = Seconds::new(1.0);
+/// Shortest time that one client alone is measured, in s.
+const LEAST_ONE_CLIENT_S: f64 = 0.2;
 
 /// What is cut from one end of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -133,6 +152,14 @@ pub(crate) const MEASURE: &[Key] = &[
          50 ms",
     )
     .or("true"),
+    Key::quantity(
+        "one_client",
+        &TIME,
+        "how long one client alone, without think time, is measured before the load of each run, after \
+         a quarter of that time which does not count; `0s` does not, as where it is left out, but for \
+         `1s` with the design `calibration`",
+    )
+    .optional(),
 ];
 
 /// `repetitions` as a table.
@@ -151,6 +178,46 @@ pub(crate) const REPETITIONS: &[Key] = &[
 ];
 
 impl Settings {
+    /// The same with one client alone, as it is measured before the load; `None` where it is not.
+    pub(crate) fn alone(&self) -> Option<Self> {
+        let duration = self.measure.one_client;
+        if duration <= Seconds::ZERO {
+            return None;
+        }
+        let mut alone = self.clone();
+        alone.workload = Workload {
+            arrivals: Arrivals::Closed { think_time: "0ms".into(), mean: Some(Seconds::ZERO) },
+            clients: 1,
+            generators: 1,
+            threads: 1,
+            reaches_one: false,
+            ..alone.workload
+        };
+        alone.measure = Measure {
+            duration,
+            warm_up: Cut::Fixed(Seconds::ZERO),
+            cool_down: Cut::Fixed(Seconds::ZERO),
+            one_client: Seconds::ZERO,
+            ..alone.measure
+        };
+        let load = &mut alone.effective["workload"];
+        if let Some(load) = load.as_object_mut() {
+            load.retain(|key, _| {
+                !["rate", "arrivals", "spin", "reach", CAPACITY].contains(&key.as_str())
+            });
+        }
+        for key in ["clients", "generators", "threads"] {
+            load[key] = json!(1);
+        }
+        (load["loop"], load["think_time"]) = (json!("closed"), json!("0ms"));
+        let measure = &mut alone.effective["measure"];
+        measure["duration"] = json!(format!("{}s", duration.get()));
+        for cut in ["warm_up", "cool_down", "one_client"] {
+            measure[cut] = json!("0s");
+        }
+        Some(alone)
+    }
+
     /// The system's tiers, who talks to whom, and the emulated network between them.
     #[must_use]
     pub fn graph(&self) -> Graph {
@@ -182,9 +249,11 @@ impl Settings {
         let (workload, load) = workload::read(root.section("workload")?, kind.protocol)?;
         let entered = topology.instances(&topology.entry, workload.generators);
         workload.check_reach(&topology.entry, entered)?;
-        let (measure, measure_effective) = measure(root.section("measure")?)?;
+        let (mut measure, stated, measure_effective) = measure(root.section("measure")?)?;
         let tiers = (&topology, kind.sometimes);
         let (placement, placed) = Placement::read(&mut root, tiers, workload.generators)?;
+        let ours = workload.driver.program.is_none() && !workload.is_job();
+        measure.one_client = one_client(file, stated, ours && placement.used().is_empty())?;
         let mut effective = json!({
             "system": system,
             "links": links_effective,
@@ -233,7 +302,8 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
     Ok((links, section.named()))
 }
 
-fn measure(mut section: Section<'_>) -> Result<(Measure, Json), Problem> {
+/// `[measure]`, and how long one client alone is to be measured, where that is stated.
+fn measure(mut section: Section<'_>) -> Result<(Measure, Option<Seconds>, Json), Problem> {
     let duration = section.seconds("duration")?;
     if duration.get() < 0.2 {
         return Err(section.problem("duration", format!("`{duration}` is shorter than 200ms")));
@@ -255,13 +325,43 @@ fn measure(mut section: Section<'_>) -> Result<(Measure, Json), Problem> {
     // such a key is still the same study.
     let stated = section.has("speed_probe");
     let speed_probe = section.flag("speed_probe")?;
-    let measure =
-        Measure { duration, warm_up, cool_down, repetitions, retries, confidence, speed_probe };
+    let one_client =
+        if section.has("one_client") { Some(section.seconds("one_client")?) } else { None };
+    let measure = Measure {
+        duration,
+        warm_up,
+        cool_down,
+        repetitions,
+        retries,
+        confidence,
+        speed_probe,
+        one_client: Seconds::ZERO,
+    };
     let mut effective = section.finish()?;
     if let Some(table) = effective.as_object_mut().filter(|_| !stated) {
         table.remove("speed_probe");
     }
-    Ok((measure, effective))
+    Ok((measure, one_client, effective))
+}
+
+/// How long one client alone is measured before the load. `possible`: whether it can be.
+fn one_client(file: &Table, stated: Option<Seconds>, possible: bool) -> Result<Seconds, Problem> {
+    let refuse = |what: String| Problem { key: "measure.one_client".into(), what };
+    match stated {
+        None => {
+            let kind = file.get("design").and_then(|design| design.get("kind"));
+            let calibrates = kind.and_then(Value::as_str) == Some("calibration");
+            Ok(if calibrates && possible { USUAL_ONE_CLIENT } else { Seconds::ZERO })
+        }
+        Some(time) if time <= Seconds::ZERO => Ok(Seconds::ZERO),
+        Some(_) if !possible => Err(refuse(
+            "is for loads of Kendall's own that end when they are told to, on one machine; leave it out".into(),
+        )),
+        Some(time) if time.get() < LEAST_ONE_CLIENT_S => {
+            Err(refuse(format!("`{time}` is shorter than 200ms; write `1s`, or `0s` for none")))
+        }
+        Some(time) => Ok(time),
+    }
 }
 
 fn cut(section: &mut Section<'_>, key: &str) -> Result<Cut, Problem> {
@@ -311,4 +411,75 @@ fn repetitions(section: &mut Section<'_>, confidence: &mut f64) -> Result<Repeti
     let effective = table.finish()?;
     section.effective("repetitions", effective);
     Ok(Repetitions::Until { min, max, precision })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::file::StudyFile;
+
+    use super::*;
+
+    const STUDY: &str = "name = 'x'\n[system]\nkind = 'message-queue'\n[workload]\nclients = 8\n";
+
+    fn settings(text: &str) -> Result<Settings, String> {
+        let study = StudyFile::parse("x.toml", text.to_owned(), false, &[]);
+        study.and_then(|study| study.settings(&[])).map_err(|refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn one_client_alone_is_measured_where_it_is_asked_for_and_in_calibrations() {
+        let time = |text: &str| settings(text).unwrap().measure.one_client.get();
+        let calibration = format!(
+            "{STUDY}[factors]\n'workload.clients' = [1, 8]\n[design]\nkind = 'calibration'\n"
+        );
+        let cases = [
+            (STUDY.to_owned(), 0.0),
+            (format!("{STUDY}[measure]\none_client = '2s'\n"), 2.0),
+            (calibration.clone(), 1.0),
+            (format!("{calibration}[measure]\none_client = '0s'\n"), 0.0),
+        ];
+        for (text, expected) in cases {
+            assert!((time(&text) - expected).abs() < 1e-12, "{text}");
+        }
+        // A calibration that was begun before there was such a key is the same study.
+        assert!(settings(&calibration).unwrap().effective["measure"].get("one_client").is_none());
+        let said = settings(&format!("{STUDY}[measure]\none_client = '50ms'\n")).unwrap_err();
+        assert!(said.contains("shorter than 200ms"), "{said}");
+    }
+
+    /// Another program's load, and a job, cannot be told to be one client; in a calibration they do without.
+    #[test]
+    fn loads_that_cannot_be_one_client_are_refused_where_it_is_stated() {
+        let program = "name = 'x'\n[system]\nkind = 'compute'\n[workload]\nprotocol = 'program'\n\
+                       command = ['load', '{target}']\n[factors]\n'workload.clients' = [1, 8]\n\
+                       [design]\nkind = 'calibration'\n";
+        assert!(settings(program).unwrap().alone().is_none());
+        let said = settings(&format!("{program}[measure]\none_client = '1s'\n")).unwrap_err();
+        assert!(said.contains("measure.one_client") && said.contains("leave it out"), "{said}");
+    }
+
+    #[test]
+    fn one_client_alone_neither_thinks_nor_has_a_rate() {
+        let text = format!(
+            "{STUDY}loop = 'open'\nrate = '100/s'\ngenerators = 2\n[measure]\none_client = '1s'\n"
+        );
+        let all = settings(&text).unwrap();
+        let alone = all.alone().unwrap();
+        assert_eq!(
+            (alone.workload.clients, alone.workload.generators, alone.workload.threads),
+            (1, 1, 1)
+        );
+        let Arrivals::Closed { think_time, .. } = &alone.workload.arrivals else {
+            panic!("{:?}", alone.workload.arrivals)
+        };
+        assert_eq!(think_time, "0ms");
+        assert_eq!(alone.topology, all.topology);
+        let load = &alone.effective["workload"];
+        assert_eq!((&load["clients"], &load["loop"]), (&json!(1), &json!("closed")));
+        assert!(load.get("rate").is_none(), "{load}");
+        assert_eq!(alone.effective["measure"]["duration"], "1s");
+        // One client alone has none before it.
+        assert!(alone.alone().is_none());
+        assert!((all.measure.under_load().get() - 61.25).abs() < 1e-9);
+    }
 }

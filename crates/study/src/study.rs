@@ -8,8 +8,8 @@ use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::topology::Graph;
 use kendall_stats::estimate::Caveat;
 use kendall_store::{
-    FIRST_VERIFICATION, FactorLevel, Purpose, Results, Run, RunId, RunRecord, SearchLine, Status,
-    StoreError, Study,
+    FIRST_VERIFICATION, FactorLevel, ONE_CLIENT, Purpose, Results, Run, RunId, RunRecord,
+    SearchLine, Status, StoreError, Study, keys_of,
 };
 use serde_json::Value as Json;
 
@@ -24,7 +24,7 @@ use crate::instance::ProcessError;
 use crate::judge::Judgement;
 use crate::keep::Keeper;
 use crate::measured_window::cut;
-use crate::observe::{Live, Observed, Observer, RunError, mixed};
+use crate::observe::{Alone, Live, Observed, Observer, RunError, mixed};
 use crate::plan::{Ended, Plan, Planned};
 use crate::programs;
 use crate::record;
@@ -547,10 +547,14 @@ impl<'a> Session<'a> {
         .run();
         run.ended_unix_ns = unix_ns();
         run.ended_ns = monotonic_ns();
-        let (mut record, outputs) = match observed {
+        let mut alone = None;
+        let (mut record, mut outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
             Err(error) => (failed(run, settings.graph(), chain(&error)), Vec::new()),
-            Ok(observed) => make_record(run, settings, observed),
+            Ok(mut observed) => {
+                alone = observed.alone.take();
+                make_record(run, settings, observed)
+            }
         };
         if let Some(speed) = SpeedOfRun::of(&record) {
             record.run.caveats.extend(speed.doubt(&self.speeds));
@@ -558,6 +562,11 @@ impl<'a> Session<'a> {
         }
         record.run.caveats.extend(crate::remarks::of_run(&folder));
         record.run.id = self.results.store_run(&record)?;
+        if let Some(alone) = alone {
+            let (record, more) = record_alone(&record.run, *alone);
+            self.results.store_run(&record)?;
+            outputs.extend(more);
+        }
         // All of it is in the database now; what the generators printed would double it.
         for output in outputs {
             std::fs::remove_file(output).unwrap_or_default();
@@ -619,9 +628,49 @@ impl<'a> Session<'a> {
             measured: None,
             purpose: Purpose::Design,
             speed_unit_ns: None,
+            one_client_of: None,
         }
     }
 }
+
+/// What one client alone did before the load of a run, as a run of its own.
+fn record_alone(of: &Run, alone: Alone) -> (RunRecord, Vec<PathBuf>) {
+    let Alone { settings, observed } = alone;
+    let results = observed.generators.iter().map(|one| &one.result);
+    let ends = results.map(|result| (result.started_ns, result.ended_ns)).next();
+    let (started_ns, ended_ns) = ends.unwrap_or((of.started_ns, of.ended_ns));
+    let mut factors = of.factors.clone();
+    factors.retain(|level| !keys_of(&level.factor).any(|key| OF_ONE_CLIENT.contains(&key)));
+    let run = Run {
+        id: RunId::default(),
+        configuration: of.configuration + ONE_CLIENT,
+        status: Status::Done,
+        reasons: Vec::new(),
+        caveats: Vec::new(),
+        factors,
+        settings: settings.effective.clone(),
+        started_ns,
+        ended_ns,
+        measured: None,
+        speed_unit_ns: None,
+        one_client_of: Some(of.id),
+        ..of.clone()
+    };
+    make_record(run, &settings, observed)
+}
+
+/// Keys that one client alone has values of its own for.
+const OF_ONE_CLIENT: &[&str] = &[
+    "workload.clients",
+    "workload.think_time",
+    "workload.rate",
+    "workload.arrivals",
+    "workload.loop",
+    "workload.spin",
+    "workload.generators",
+    "workload.threads",
+    "workload.reach",
+];
 
 fn failed(mut run: Run, graph: Graph, reason: String) -> RunRecord {
     run.status = Status::Failed;

@@ -23,6 +23,9 @@ const LEAST_WAIT: (f64, f64) = (0.2, 100e-6);
 /// The same for a system that reports nothing of itself, by the response time at the lightest load.
 const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
 
+/// Fewest requests of one client alone that tell anything.
+const LEAST_REQUESTS: f64 = 100.0;
+
 /// Hardware, placement and parts that were never there.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Hardware {
@@ -128,6 +131,8 @@ pub struct Fitted {
     pub signature: Signature,
     /// Indices of the runs that it was calibrated on, those that were left out among them.
     pub runs: Vec<usize>,
+    /// Indices of what one client alone did before some of these runs, on which it was calibrated too.
+    pub one_client: Vec<usize>,
     /// What the structure takes for granted.
     pub assumptions: Vec<String>,
     common: Common,
@@ -201,10 +206,36 @@ impl Calibration {
             common.facts.entry(tier.clone()).or_default().misses = Some(misses);
         }
         let all = self.keys(keys);
+        let one_client = self.one_client(&facts);
+        let alone = one_client.iter().map(|place| &self.one_client[*place]);
+        // Last: the twin names runs that it leaves out by their place.
         let measured: Result<Vec<MeasuredRun>, StructureError> =
-            facts.iter().map(|facts| common.measured(facts, &all)).collect();
+            facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
         let twin = calibrate_within(&measured?, self.most_foreign_cores, self.seed)?;
-        Ok(Fitted { twin, signature: signature.clone(), runs, assumptions, common })
+        Ok(Fitted { twin, signature: signature.clone(), runs, one_client, assumptions, common })
+    }
+
+    /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
+    /// a configuration of its own, in which nobody waits for another. Those before all other runs would weigh as
+    /// much as these themselves.
+    fn one_client(&self, runs: &[&RunFacts]) -> Vec<usize> {
+        let light = lightest(runs, self.most_foreign_cores);
+        if light.workload == (Workload::Closed { clients: 1, think_time_s: 0.0 }) {
+            return Vec::new();
+        }
+        let of_light = |of| {
+            let same = |facts: &&&RunFacts| facts.run.configuration == light.run.configuration;
+            runs.iter().filter(same).any(|facts| of == Some(facts.run.id))
+        };
+        let told = |facts: &RunFacts| {
+            facts.throughput_per_s * facts.measured_s >= LEAST_REQUESTS
+                && facts.disturbed(self.most_foreign_cores).is_none()
+                // One without the probe would leave the twin without it.
+                && (facts.probe_s.is_some() || light.probe_s.is_none())
+        };
+        let places = self.one_client.iter().enumerate();
+        let used = places.filter(|(_, facts)| of_light(facts.run.one_client_of) && told(facts));
+        used.map(|(place, _)| place).collect()
     }
 
     /// Numeric factors, and the keys asked about.
@@ -225,10 +256,7 @@ impl Common {
     /// What the runs tell of the tiers. Times of a tier itself are read where the load is lightest:
     /// there they are its own, and not the wait for others.
     fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
-        let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
-        let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
-        let lightest = runs.iter().filter(usable).min_by(by_load);
-        let light: &RunFacts = lightest.unwrap_or(&runs[0]);
+        let light = lightest(runs, most_foreign);
         let mut assumed = vec![shared(light)];
         let mut facts = BTreeMap::new();
         let mut misses = BTreeMap::new();
@@ -334,6 +362,13 @@ impl Common {
             bytes: bytes.into_iter().collect(),
         })
     }
+}
+
+/// The undisturbed run that keeps the host least busy, or the first where all are disturbed.
+fn lightest<'a>(runs: &[&'a RunFacts], most_foreign: f64) -> &'a RunFacts {
+    let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
+    let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
+    runs.iter().filter(usable).min_by(by_load).unwrap_or(&runs[0])
 }
 
 /// Who shares which processors.

@@ -18,6 +18,8 @@ use crate::signature;
 pub struct Calibration {
     /// Runs, in the order of their execution.
     pub runs: Vec<RunFacts>,
+    /// What one client alone did before the loads of runs; their `run.one_client_of` says of which.
+    pub one_client: Vec<RunFacts>,
     /// Factors whose levels the structure shows, by their dotted key; the others change what a
     /// request costs.
     pub structural: Vec<String>,
@@ -113,18 +115,15 @@ impl Calibration {
     /// # Errors
     /// What the store refuses.
     pub fn read(results: &Results) -> Result<Self, StoreError> {
-        let mut runs = Vec::new();
-        let verifications = results.verifications()?;
-        for run in results.latest_runs()?.iter().chain(&verifications).filter(|r| r.is_usable()) {
-            let measured = results.measured(run.id)?;
-            if measured.throughput_per_s > 0.0 {
-                runs.push(RunFacts::of(&measured));
-            }
-        }
+        let mut all = results.latest_runs()?;
+        all.extend(results.verifications()?);
+        let mut runs = told(results, &all)?;
         runs.sort_by_key(|facts| facts.run.started_unix_ns);
+        let mut one_client = told(results, &results.one_client_runs()?)?;
+        one_client.retain(|facts| runs.iter().any(|of| facts.run.one_client_of == Some(of.run.id)));
         let structural = signature::structural(&runs);
         let most_foreign_cores = kendall_predict::twin::MOST_FOREIGN_CORES;
-        Ok(Self { runs, structural, most_foreign_cores, seed: results.study()?.seed })
+        Ok(Self { runs, one_client, structural, most_foreign_cores, seed: results.study()?.seed })
     }
 
     /// Learns from the graphs of other results which factors the structure shows: a factor that these
@@ -133,6 +132,18 @@ impl Calibration {
         let all: Vec<RunFacts> = self.runs.iter().chain(&others.runs).cloned().collect();
         self.structural = signature::structural(&all);
     }
+}
+
+/// What usable runs tell in which anything was answered.
+fn told(results: &Results, runs: &[Run]) -> Result<Vec<RunFacts>, StoreError> {
+    let mut facts = Vec::new();
+    for run in runs.iter().filter(|run| run.is_usable()) {
+        let measured = results.measured(run.id)?;
+        if measured.throughput_per_s > 0.0 {
+            facts.push(RunFacts::of(&measured));
+        }
+    }
+    Ok(facts)
 }
 
 impl RunFacts {

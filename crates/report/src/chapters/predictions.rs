@@ -167,6 +167,9 @@ fn band(key: &str, points: &[(f64, &StoredPrediction)]) -> Plot {
 /// The model itself.
 fn model(data: &Data, section: &mut Section) {
     let Some(calibration) = &data.calibration else { return };
+    if !calibration.one_client.is_empty() {
+        section.table(one_client(calibration));
+    }
     section.heading("The model");
     for signature in calibration.signatures() {
         let kind = if signature.0.is_empty() { String::new() } else { format!(", {signature}") };
@@ -175,6 +178,37 @@ fn model(data: &Data, section: &mut Section) {
             Err(why) => disturbed(calibration, &signature, (&kind, why.to_string()), section),
         }
     }
+}
+
+/// What one client alone measured before each run.
+fn one_client(calibration: &Calibration) -> Table {
+    let mut table = Table::new(
+        "one-client",
+        "One client alone, without think time, before the load of each run: the model rests on those before the \
+         runs at the lightest load",
+    )
+    .column("run", "before run", Unit::Count)
+    .column("levels", "levels", Unit::Text)
+    .column("requests", "requests", Unit::Count)
+    .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
+    .column("response_mean_s", "R (ms)", Unit::Milliseconds)
+    .column("response_p50_s", "p50 (ms)", Unit::Milliseconds)
+    .column("response_p99_s", "p99 (ms)", Unit::Milliseconds);
+    for facts in &calibration.one_client {
+        let levels: Vec<String> =
+            facts.run.factors.iter().map(|l| format!("{}={}", l.factor, l.text)).collect();
+        let percentile = |at: usize| facts.percentiles_s.map(|times| times[at]);
+        table.push(vec![
+            Cell::Number(f64::from(facts.run.position + 1)),
+            Cell::Text(levels.join(" ")),
+            Cell::Number((facts.throughput_per_s * facts.measured_s).round()),
+            Cell::Number(facts.throughput_per_s),
+            Cell::Number(facts.response_mean_s),
+            Cell::number_or(percentile(0), ""),
+            Cell::number_or(percentile(2), ""),
+        ]);
+    }
+    table
 }
 
 /// A model of all runs, where too few are undisturbed: what was asked rested on such runs too.
@@ -197,11 +231,16 @@ fn disturbed(
 fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section: &mut Section) {
     let twin = &fitted.twin;
     section.text(format!(
-        "Calibrated{kind} on {} of {}; CPU time per request of one configuration differs by {} \
+        "Calibrated{kind} on {} of {}{}; CPU time per request of one configuration differs by {} \
          between runs{}; the model misses its own runs by {} in throughput and {} in mean \
          response.",
         number::count(fitted.runs.len() - twin.left_out.len(), "run"),
         number::count(twin.configurations().len(), "configuration"),
+        match fitted.one_client.len() {
+            0 => String::new(),
+            runs =>
+                format!(" (one of them one client alone, before {})", number::count(runs, "run")),
+        },
         number::percent(twin.drift),
         if twin.has_probe() { ", the probe's speed taken off" } else { "" },
         number::percent(twin.misfit.throughput),

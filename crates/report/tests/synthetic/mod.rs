@@ -228,6 +228,7 @@ impl Synthetic {
             }),
             purpose: kendall_store::Purpose::Design,
             speed_unit_ns: self.unit_ns(u32::try_from(configuration).unwrap(), repetition),
+            one_client_of: None,
         }
     }
 }

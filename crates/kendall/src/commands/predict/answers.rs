@@ -30,6 +30,8 @@ pub(super) struct Answers {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Rests {
     pub(super) runs: usize,
+    /// Of these, those before which one client alone was measured, on which the model rests too.
+    pub(super) one_client: usize,
     pub(super) configurations: usize,
     /// Runs that were left out, and why.
     pub(super) left_out: Vec<String>,
@@ -226,6 +228,7 @@ impl<'a> Asker<'a> {
         });
         Rests {
             runs: fitted.runs.len() - twin.left_out.len(),
+            one_client: fitted.one_client.len(),
             configurations: twin.configurations().len(),
             left_out: left_out.collect(),
             drift: twin.drift,

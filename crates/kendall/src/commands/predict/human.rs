@@ -151,11 +151,15 @@ fn rests(text: &mut String, rests: &Rests) {
     let percent = |share: f64| figures(100.0 * share, 2);
     let probe =
         if rests.speed_probe { "the speed probe of each run taken off" } else { "no speed probe" };
+    let alone = match rests.one_client {
+        0 => String::new(),
+        runs => format!(" (one of them one client alone, before {})", counted(runs, "run")),
+    };
     let drift = if rests.drift_is_measured { "measured" } else { "taken, nothing was run twice" };
     note(
         text,
         &format!(
-            "based on   {} of {}; drift between runs {} % ({drift}; {probe}); \
+            "based on   {} of {}{alone}; drift between runs {} % ({drift}; {probe}); \
              the fit misses its own runs by {} % in processor time, {} % in throughput and {} % in \
              response time",
             counted(rests.runs, "run"),
