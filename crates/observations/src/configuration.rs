@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_predict::measured::{OperatingPoint, TierView};
+use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
@@ -192,11 +192,12 @@ impl Configuration {
         weighted_mean(&self.pairs(value), self.confidence).ok()
     }
 
-    /// A mean time of the first tier that reports, over all its requests.
-    pub fn tier_time(&self, value: impl Fn(&TierView) -> Option<f64>) -> Option<Estimate> {
+    /// The mean time in a stage of the first tier that reports, over all times that it recorded.
+    #[must_use]
+    pub fn tier_time(&self, stage: &str) -> Option<Estimate> {
         self.weighted(|repetition| {
             let tier = repetition.point.first_tier()?;
-            Some((value(tier)?, tier.requests(repetition.point.duration_s)))
+            Some((tier.time_s(stage)?, tier.recorded(stage)))
         })
     }
 

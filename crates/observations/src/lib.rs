@@ -31,7 +31,7 @@ pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
 pub use point::of as operating_point;
-pub use repetition::{BackendLoad, Counted, Counts, Instance, Repetition};
+pub use repetition::{BackendLoad, Counted, Counts, Instance, OperationOfRun, Repetition};
 pub use trace::{ClientPeriod, Overview, Trace, TracePeriod, TracedPool, TracedTier};
 
 /// What a study observed.

@@ -151,13 +151,19 @@ impl Before {
 fn tier_view(measured: &Measured, name: &str) -> TierView {
     let instances: Vec<&MeasuredTier> =
         measured.tiers.iter().filter(|tier| tier.tier == name).collect();
-    let merged = |stage: &str| {
+    let mut recorded = BTreeMap::new();
+    let mut merged = |stage: &str| {
         let mut histogram = Histogram::new();
         for instance in &instances {
             histogram.add(&instance.period.stage(stage));
         }
+        recorded.insert(stage.to_owned(), exact_f64(histogram.count()));
         histogram.mean().map(|ns| ns / 1e9)
     };
+    let response_time_s = merged(stage::RESPONSE_TIME).unwrap_or(0.0);
+    let waiting_time_s = merged(stage::WAITING_TIME).unwrap_or(0.0);
+    let service_time_s = merged(stage::SERVICE_TIME).unwrap_or(0.0);
+    let backend_time_s = merged(stage::BACKEND_TIME);
     let connection_wait_s = merged(stage::CONNECTION_WAIT_TIME);
     let sum = |value: fn(&MeasuredTier) -> f64| instances.iter().map(|tier| value(tier)).sum();
     TierView {
@@ -166,11 +172,11 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         workers: instances.iter().map(|tier| tier.period.workers).sum(),
         view: View {
             throughput_per_s: sum(MeasuredTier::throughput_per_s),
-            response_time_s: merged(stage::RESPONSE_TIME).unwrap_or(0.0),
+            response_time_s,
         },
-        waiting_time_s: merged(stage::WAITING_TIME).unwrap_or(0.0),
-        service_time_s: merged(stage::SERVICE_TIME).unwrap_or(0.0),
-        backend_time_s: merged(stage::BACKEND_TIME),
+        waiting_time_s,
+        service_time_s,
+        backend_time_s,
         queue_length: sum(|tier| tier.period.queue_length.mean),
         workers_busy: sum(|tier| tier.period.workers_busy.mean),
         network: NetworkView {
@@ -181,6 +187,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         batches: batches(&instances),
         connections: connections(measured, &instances, connection_wait_s),
         connection_wait_s: connection_wait_s.unwrap_or(0.0),
+        recorded,
     }
 }
 
@@ -384,10 +391,20 @@ impl Together<'_> {
             point.tiers.get(place).map_or(0.0, value)
         };
         let rate = |value: fn(&TierView) -> f64| self.mean(|point| of(point, value));
-        let requests = |point: &OperatingPoint| {
-            point.tiers.get(place).map_or(0.0, |tier| tier.requests(point.duration_s))
+        // Each stage by its own count: the mean of all its times, as of one histogram.
+        let recorded = |point: &OperatingPoint, stage: &str| {
+            point.tiers.get(place).map_or(0.0, |tier| tier.recorded(stage))
         };
-        let time = |value: fn(&TierView) -> f64| self.time(|point| of(point, value), requests);
+        let time = |stage: &'static str| {
+            let mean = |point: &OperatingPoint| {
+                point.tiers.get(place).and_then(|tier| tier.time_s(stage)).unwrap_or(0.0)
+            };
+            self.time(mean, |point| recorded(point, stage))
+        };
+        let all = |stage: &String| self.points.iter().map(|point| recorded(point, stage)).sum();
+        let has_backends = |point: &&OperatingPoint| {
+            point.tiers.get(place).is_some_and(|tier| tier.backend_time_s.is_some())
+        };
         let outcome = |name: &String| {
             self.mean(|point| {
                 let tier = point.tiers.get(place);
@@ -400,11 +417,12 @@ impl Together<'_> {
             workers: first.workers,
             view: View {
                 throughput_per_s: rate(|t| t.view.throughput_per_s),
-                response_time_s: time(|t| t.view.response_time_s),
+                response_time_s: time(stage::RESPONSE_TIME),
             },
-            waiting_time_s: time(|t| t.waiting_time_s),
-            service_time_s: time(|t| t.service_time_s),
-            backend_time_s: first.backend_time_s.map(|_| time(|t| t.backend_time_s.unwrap_or(0.0))),
+            waiting_time_s: time(stage::WAITING_TIME),
+            service_time_s: time(stage::SERVICE_TIME),
+            backend_time_s: (self.points.iter().any(|point| has_backends(point)))
+                .then(|| time(stage::BACKEND_TIME)),
             queue_length: rate(|t| t.queue_length),
             workers_busy: rate(|t| t.workers_busy),
             network: NetworkView {
@@ -418,7 +436,8 @@ impl Together<'_> {
                 .collect(),
             batches: first.batches.map(|_| self.batches(place)),
             connections: self.connections(place),
-            connection_wait_s: time(|t| t.connection_wait_s),
+            connection_wait_s: time(stage::CONNECTION_WAIT_TIME),
+            recorded: first.recorded.keys().map(|stage| (stage.clone(), all(stage))).collect(),
         }
     }
 

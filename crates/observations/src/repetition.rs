@@ -6,7 +6,7 @@ use kendall_predict::measured::OperatingPoint;
 use kendall_protocols::load_result::JOB_LOOP;
 use kendall_protocols::snapshot::{counted, stage};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{Measured, OperationCounts, Period, Run};
+use kendall_store::{Measured, OperationCounts, OperationPeriod, Period, Run};
 use kendall_units::{Seconds, exact_f64};
 
 use crate::point;
@@ -24,8 +24,8 @@ pub struct Repetition {
     pub answered: u64,
     /// What happened to its requests.
     pub counts: Counts,
-    /// By operation: completed per second, and mean response time in seconds.
-    pub operations: BTreeMap<String, (f64, f64)>,
+    /// By operation.
+    pub operations: BTreeMap<String, OperationOfRun>,
     /// Requests that failed, by operation and kind of failure.
     pub errors: BTreeMap<(String, String), u64>,
     /// Replies of failed HTTP requests by status code, over the whole load: windows do not keep codes.
@@ -73,6 +73,17 @@ impl Counts {
     }
 }
 
+/// What the clients saw of one operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OperationOfRun {
+    /// Completed per second.
+    pub throughput_per_s: f64,
+    /// Mean response time; `None` where nothing was answered.
+    pub response_time_s: Option<f64>,
+    /// Requests whose response time is in the mean.
+    pub answered: u64,
+}
+
 /// One instance of a tier, by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instance {
@@ -88,6 +99,8 @@ pub struct Instance {
     pub waiting_time_s: Option<f64>,
     /// S.
     pub service_time_s: Option<f64>,
+    /// How many times the mean of each stage is of, by the stage's name.
+    pub recorded: BTreeMap<String, f64>,
     /// Time-weighted mean of the requests that waited.
     pub queue_length: f64,
     /// Time-weighted mean of the workers that served.
@@ -136,11 +149,9 @@ impl Repetition {
         seconds_of_window: &BTreeMap<u64, Period>,
         quantiles: &[f64],
     ) -> Self {
-        let operations = measured
-            .operations
-            .iter()
-            .map(|(name, counts)| (name.clone(), per_operation(counts, measured.window.length_s())))
-            .collect();
+        let operations =
+            measured.operations.keys().map(|name| (name.clone(), operation(&measured, name)));
+        let operations = operations.collect();
         let mut lateness = Histogram::new();
         for generator in &measured.generators {
             lateness.add(&generator.lateness);
@@ -181,9 +192,20 @@ pub(crate) fn seconds(nanoseconds: Option<u64>) -> Option<f64> {
     nanoseconds.map(|n| Seconds::from_nanos(n).get())
 }
 
-fn per_operation(counts: &OperationCounts, length_s: f64) -> (f64, f64) {
-    let mean = counts.response_time.mean().unwrap_or(f64::NAN) / 1e9;
-    (exact_f64(counts.completed) / length_s, mean)
+/// Each generator over its own windows, as the throughput of all operations is: only seconds that lie
+/// whole inside the measured window are counted, so what they hold is no rate over that window.
+fn operation(measured: &Measured, name: &str) -> OperationOfRun {
+    let rows = measured.generators.iter().flat_map(|generator| &generator.operations);
+    let rate = |row: &OperationPeriod| {
+        let length_s = Seconds::from_nanos(row.to_ns.saturating_sub(row.from_ns)).get();
+        if length_s > 0.0 { exact_f64(row.counts.completed) / length_s } else { 0.0 }
+    };
+    let times = measured.operations.get(name).map(|counts| &counts.response_time);
+    OperationOfRun {
+        throughput_per_s: rows.filter(|row| row.operation == name).map(rate).sum(),
+        response_time_s: times.and_then(Histogram::mean).map(|ns| ns / 1e9),
+        answered: times.map_or(0, Histogram::count),
+    }
 }
 
 fn counts(operations: &BTreeMap<String, OperationCounts>) -> Counts {
@@ -224,6 +246,9 @@ fn instances(measured: &Measured) -> Vec<Instance> {
                 response_time_s: mean(stage::RESPONSE_TIME),
                 waiting_time_s: mean(stage::WAITING_TIME),
                 service_time_s: mean(stage::SERVICE_TIME),
+                recorded: [stage::RESPONSE_TIME, stage::WAITING_TIME, stage::SERVICE_TIME]
+                    .map(|name| (name.to_owned(), exact_f64(tier.period.stage(name).count())))
+                    .into(),
                 queue_length: tier.period.queue_length.mean,
                 workers_busy: tier.period.workers_busy.mean,
                 workers: tier.period.workers,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role};
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +131,9 @@ pub struct TierView {
     /// Mean over requests of the time until there was a connection; 0 where nothing says so.
     #[serde(default)]
     pub connection_wait_s: f64,
+    /// How many times the mean of each stage is of, by the stage's name: what weighs it beside other runs.
+    #[serde(default)]
+    pub recorded: BTreeMap<String, f64>,
 }
 
 /// Requests that a worker serves at once.
@@ -196,10 +200,24 @@ impl TierView {
         if visits > 0.0 { (1.0 / visits).max(1.0) } else { 1.0 }
     }
 
-    /// Requests that reached it, and replies that left it: what weighs a mean time of it.
+    /// The mean time in a stage, by its name in `kendall_protocols::snapshot::stage`; `None` for a stage
+    /// that it does not have.
     #[must_use]
-    pub fn requests(&self, duration_s: f64) -> f64 {
-        self.view.throughput_per_s * duration_s
+    pub fn time_s(&self, stage: &str) -> Option<f64> {
+        match stage {
+            stage::RESPONSE_TIME => Some(self.view.response_time_s),
+            stage::WAITING_TIME => Some(self.waiting_time_s),
+            stage::SERVICE_TIME => Some(self.service_time_s),
+            stage::BACKEND_TIME => self.backend_time_s,
+            stage::CONNECTION_WAIT_TIME => Some(self.connection_wait_s),
+            _ => None,
+        }
+    }
+
+    /// How many times the mean of a stage is of.
+    #[must_use]
+    pub fn recorded(&self, stage: &str) -> f64 {
+        self.recorded.get(stage).copied().unwrap_or(0.0)
     }
 
     /// Share of what was looked up that it did not have; `None` where there was no lookup. What never

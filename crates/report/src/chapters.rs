@@ -29,6 +29,7 @@ use crate::number;
 use crate::plot::Point;
 use kendall_observations::{Configuration, Curve, Observations};
 
+pub(crate) use load::summary_rows;
 pub(crate) use models::files as model_files;
 pub use summary::utc_minutes;
 pub(crate) use summary::{byline, one_of, response_in_words, sentences};

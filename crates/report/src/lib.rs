@@ -109,26 +109,30 @@ pub struct Written {
 pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
     let results = Results::open(folder)?;
     let data = Observations::read(&results)?.with_traces(&results)?;
+    of(&results, &data)
+}
+
+fn of(results: &Results, data: &Observations) -> Result<Report, ReportError> {
     let mut sections: Vec<Section> =
-        chapters::CHAPTERS.iter().filter_map(|chapter| chapter(&data)).collect();
-    if let Some(predictions) = chapters::predictions::chapter(&results)? {
+        chapters::CHAPTERS.iter().filter_map(|chapter| chapter(data)).collect();
+    if let Some(predictions) = chapters::predictions::chapter(results)? {
         let models = sections.iter().position(|section| section.id == "models");
         sections.insert(models.map_or(sections.len(), |place| place + 1), predictions);
     }
     for section in &mut sections {
-        section.folded = !chapters::is_open(section.id, &data);
+        section.folded = !chapters::is_open(section.id, data);
     }
     Ok(Report {
         version: REPORT_VERSION,
         name: data.study.name.clone(),
         title: if data.study.title.is_empty() { &data.study.name } else { &data.study.title }
             .clone(),
-        byline: chapters::byline(&data),
+        byline: chapters::byline(data),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
-        answer: Some(answer::of(&data)),
-        summary: chapters::sentences(&data),
+        answer: Some(answer::of(data)),
+        summary: chapters::sentences(data),
         sections,
-        models: chapters::model_files(&data),
+        models: chapters::model_files(data),
     })
 }
 
@@ -138,12 +142,18 @@ pub fn answer_of(data: &Observations) -> answer::Answer {
     answer::of(data)
 }
 
-/// Analyzes a folder of results and writes the report into it.
+/// Analyzes a folder of results and writes the report into it, and into `results.db` what its views
+/// cannot calculate, unless that can only be read.
 ///
 /// # Errors
 /// As [`analyze`]; [`ReportError::File`] when a file cannot be written.
 pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
-    let report = analyze(folder)?;
+    let mut results = Results::open(folder)?;
+    let data = Observations::read(&results)?.with_traces(&results)?;
+    let report = of(&results, &data)?;
+    if !results.is_read_only()? {
+        results.store_summary(&chapters::summary_rows(&data), data.runs.len())?;
+    }
     let written = write_as(folder, "report", &report)?;
     Ok((report, written))
 }

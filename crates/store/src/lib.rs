@@ -40,9 +40,9 @@ pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use periods::Period;
 pub use rows::{
     Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample,
-    Level, MeasuredWindow, ONE_CLIENT, OperationCounts, OperationPeriod, Process, ProcessSample,
-    Purpose, Run, RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction,
-    Study, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
+    Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run,
+    RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study,
+    SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
 };
 pub use schema::SCHEMA_VERSION;
 
@@ -228,6 +228,46 @@ impl Results {
         let id = write::record(&transaction, record)?;
         transaction.commit()?;
         Ok(id)
+    }
+
+    /// Stores what a report says of each configuration, in the place of what was stored before, for
+    /// the views that join it. `attempts` is how many runs of the design the report knew: where there are
+    /// more by now, nothing is stored. A file that holds the same already is left as it is.
+    ///
+    /// # Errors
+    /// What SQLite refuses; what was stored before is left then.
+    pub fn store_summary(
+        &mut self,
+        rows: &[SummaryRow],
+        attempts: usize,
+    ) -> Result<(), StoreError> {
+        let mut sorted = rows.to_vec();
+        sorted.sort_by(|a, b| (a.configuration, &a.variable).cmp(&(b.configuration, &b.variable)));
+        if self.summary()? == sorted {
+            return Ok(());
+        }
+        // Takes the lock before it counts, so that no run comes between.
+        let transaction = self
+            .connection
+            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let now: i64 = transaction.query_row(
+            "SELECT count(*) FROM runs WHERE purpose = ?1",
+            [Purpose::Design.as_str()],
+            |row| row.get(0),
+        )?;
+        if i64::try_from(attempts).is_ok_and(|attempts| attempts == now) {
+            write::summary(&transaction, &sorted)?;
+            transaction.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file can only be read.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn is_read_only(&self) -> Result<bool, StoreError> {
+        Ok(self.connection.is_readonly(rusqlite::MAIN_DB)?)
     }
 
     /// Stores what was asked of the model, and what it answered.

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::rows::{
     Extent, FactorLevel, Generator, GeneratorThread, HostSample, Level, MeasuredWindow,
     OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run, RunId, RunRecord,
-    SearchLine, SpeedSample, Status, StoredPrediction, Study, ThreadSample, Tier, TierBackend,
-    TierPeriod,
+    SearchLine, SpeedSample, Status, StoredPrediction, Study, SummaryRow, ThreadSample, Tier,
+    TierBackend, TierPeriod,
 };
 use crate::{Results, StoreError};
 
@@ -50,6 +50,29 @@ impl Results {
             });
         }
         Ok(lines)
+    }
+
+    /// What the last report said of each configuration that got no run since, by configuration and
+    /// variable.
+    ///
+    /// # Errors
+    /// What SQLite refuses.
+    pub fn summary(&self) -> Result<Vec<SummaryRow>, StoreError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT configuration, variable, value, low, high, why FROM summary
+             ORDER BY configuration, variable",
+        )?;
+        let rows = statement.query_map([], |row| {
+            Ok(SummaryRow {
+                configuration: row.get(0)?,
+                variable: row.get(1)?,
+                value: row.get(2)?,
+                low: row.get(3)?,
+                high: row.get(4)?,
+                why: row.get(5)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// All runs of the design in the order in which they ended: every attempt, usable or not.

@@ -355,6 +355,23 @@ impl Run {
     }
 }
 
+/// A number that a report says of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SummaryRow {
+    /// The configuration's number.
+    pub configuration: u32,
+    /// Its key in the report's tables, unit included.
+    pub variable: String,
+    /// The number; `None` where there is none.
+    pub value: Option<f64>,
+    /// Lower end of its interval.
+    pub low: Option<f64>,
+    /// Upper end of its interval.
+    pub high: Option<f64>,
+    /// Why there is no number.
+    pub why: Option<String>,
+}
+
 /// What period a row describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

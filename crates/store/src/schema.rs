@@ -4,6 +4,7 @@
 //! in the middle leaves the older version whole.
 
 mod graph;
+mod means;
 
 use rusqlite::Connection;
 
@@ -28,7 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { script: include_str!("schema/v4.sql"), then: graph::of_older_runs },
     script(include_str!("schema/v5.sql")),
     script(include_str!("schema/v6.sql")),
-    script(include_str!("schema/v7.sql")),
+    Migration { script: include_str!("schema/v7.sql"), then: means::of_older_rows },
 ];
 
 /// The version that this program writes.

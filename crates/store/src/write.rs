@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::rows::{
     Generator, HostSample, Process, Run, RunId, RunRecord, SearchLine, SpeedSample,
-    StoredPrediction, Study, Tier, TierPeriod,
+    StoredPrediction, Study, SummaryRow, Tier, TierPeriod,
 };
 
 /// A count as SQLite's signed 64 bits.
@@ -56,6 +56,23 @@ pub(crate) fn searches(connection: &Connection, lines: &[SearchLine]) -> Result<
             int("sweep_runs", line.sweep_runs)?,
             line.found.as_ref().map(json).transpose()?,
             line.without,
+        ])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn summary(connection: &Connection, rows: &[SummaryRow]) -> Result<(), StoreError> {
+    connection.execute("DELETE FROM summary", [])?;
+    let mut insert =
+        connection.prepare_cached("INSERT INTO summary VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for row in rows {
+        insert.execute(params![
+            row.configuration,
+            row.variable,
+            row.value,
+            row.low,
+            row.high,
+            row.why
         ])?;
     }
     Ok(())
@@ -251,7 +268,7 @@ fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), S
 fn operations(connection: &Connection, run: i64, row: &Generator) -> Result<(), StoreError> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO operations
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
     )?;
     for period in &row.operations {
         let counts = &period.counts;
@@ -270,6 +287,8 @@ fn operations(connection: &Connection, run: i64, row: &Generator) -> Result<(), 
             int("bytes_out", counts.bytes_out)?,
             int("bytes_in", counts.bytes_in)?,
             counts.response_time.to_bytes(),
+            int("answered", counts.response_time.count())?,
+            counts.response_time.mean(),
         ])?;
     }
     Ok(())

@@ -14,10 +14,10 @@ use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator,
-    GeneratorThread, HostSample, Level, MeasuredWindow, ONE_CLIENT, OperationCounts,
-    OperationPeriod, Process, ProcessSample, Purpose, Results, Run, RunId, RunRecord,
-    SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, StoredPrediction,
-    Study, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
+    GeneratorThread, HostSample, Level, MeasuredWindow, OperationCounts, OperationPeriod, Process,
+    ProcessSample, Purpose, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound,
+    SearchLine, SpeedSample, Status, StoreError, StoredPrediction, Study, SummaryRow, ThreadSample,
+    Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -476,6 +476,94 @@ fn files_of_every_released_version_are_brought_up_to_date() {
         }
         assert_eq!(results.searches().unwrap(), searches, "version {version}");
     }
+}
+
+/// Counts and means beside the histograms are those of the histograms, also in rows of older versions.
+#[test]
+fn means_beside_histograms_are_filled_in_for_every_released_version() {
+    for version in 1..=SCHEMA_VERSION {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(DATABASE_FILE);
+        std::fs::copy(kept().join(format!("v{version}.db")), &file).unwrap();
+        drop(Results::open(folder.path()).unwrap());
+        let database = rusqlite::Connection::open(&file).unwrap();
+        let mut rows = database
+            .prepare("SELECT answered, mean_ns, response_time FROM operations")
+            .unwrap();
+        let rows = rows.query_map([], |row| {
+            Ok((row.get::<_, u32>(0)?, row.get::<_, f64>(1)?, row.get::<_, Vec<u8>>(2)?))
+        });
+        let mut seen = 0;
+        for row in rows.unwrap() {
+            let (answered, mean_ns, bytes) = row.unwrap();
+            let times = Histogram::from_bytes(&bytes).unwrap();
+            let there = (u64::from(answered), Some(mean_ns));
+            assert_eq!(there, (times.count(), times.mean()), "version {version}");
+            seen += 1;
+        }
+        assert!(seen >= 8, "version {version}: {seen} rows");
+        // Two generators that completed 20 each in two seconds, of 1 ms to the histogram's precision.
+        let view = "SELECT runs, throughput_per_s, response_time_mean_s, answered
+                    FROM configuration_results WHERE configuration = 0";
+        let (runs, rate, mean, answered): (u32, f64, f64, u32) = database
+            .query_row(view, [], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))
+            .unwrap();
+        assert_eq!((runs, rate, answered), (1, 20.0, 40), "version {version}");
+        assert!((mean / 0.001 - 1.0).abs() < 0.001, "version {version}: {mean}");
+    }
+}
+
+/// What a report said of a configuration is gone as soon as the configuration has another run, and a
+/// report that knew fewer runs stores nothing.
+#[test]
+fn a_summary_outlives_no_run_that_it_does_not_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    results.store_run(&record(1, 0, 0)).unwrap();
+    let row = |configuration, variable: &str| SummaryRow {
+        configuration,
+        variable: variable.to_owned(),
+        value: Some(0.25),
+        low: Some(0.125),
+        high: None,
+        why: None,
+    };
+    let rows = [row(1, "b"), row(1, "a"), row(0, "a")];
+    results.store_summary(&rows, 1).unwrap();
+    assert_eq!(results.summary().unwrap(), [], "there are two runs");
+    results.store_summary(&rows, 2).unwrap();
+    assert_eq!(results.summary().unwrap(), [row(0, "a"), row(1, "a"), row(1, "b")]);
+    // A run that verifies a prediction is none of the design.
+    let mut verified = record(FIRST_VERIFICATION, 0, 0);
+    verified.run.purpose = Purpose::Verification;
+    results.store_run(&verified).unwrap();
+    assert_eq!(results.summary().unwrap().len(), 3);
+    results.store_run(&record(1, 1, 0)).unwrap();
+    assert_eq!(results.summary().unwrap(), [row(0, "a")]);
+    results.store_summary(&rows, 2).unwrap();
+    assert_eq!(results.summary().unwrap(), [row(0, "a")], "there are three runs by now");
+}
+
+/// A report that says the same again leaves the file as it is, byte by byte.
+#[test]
+fn the_same_summary_again_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    let why = Some("too few".to_owned());
+    let row = SummaryRow {
+        configuration: 0,
+        variable: "x".to_owned(),
+        value: None,
+        low: None,
+        high: None,
+        why,
+    };
+    results.store_summary(std::slice::from_ref(&row), 1).unwrap();
+    let before = std::fs::read(folder.path().join(DATABASE_FILE)).unwrap();
+    results.store_summary(&[row], 1).unwrap();
+    assert_eq!(std::fs::read(folder.path().join(DATABASE_FILE)).unwrap(), before);
 }
 
 /// Tiers come in the order of their distance from the clients, whatever they are called, and a

@@ -1,7 +1,7 @@
 //! Response time against each numeric factor that is not the load, with fitted lines and powers.
 
-use kendall_predict::measured::TierView;
 use kendall_predict::trend::{Line, Power, line, power};
+use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::Estimate;
 
 use crate::document::{Cell, Section, Table, Unit};
@@ -125,11 +125,10 @@ fn plot(factor: &Factor, groups: &[Group<'_>]) -> Plot {
 /// What load curves show along their load, along a factor where no load is varied: throughput, percentiles
 /// of each group, and what the first tier says of itself.
 fn without_load(factor: &Factor, groups: &[Group<'_>]) -> Vec<Plot> {
-    type Time = (&'static str, &'static str, fn(&TierView) -> Option<f64>);
-    const TIMES: [Time; 3] = [
-        ("service", "Service time in the tier", |tier| Some(tier.service_time_s)),
-        ("waiting", "Waiting time in the tier's queue", |tier| Some(tier.waiting_time_s)),
-        ("backend", "Time for backends", |tier| tier.backend_time_s),
+    const TIMES: [(&str, &str, &str); 3] = [
+        ("service", "Service time in the tier", stage::SERVICE_TIME),
+        ("waiting", "Waiting time in the tier's queue", stage::WAITING_TIME),
+        ("backend", "Time for backends", stage::BACKEND_TIME),
     ];
     let all = || groups.iter().flat_map(|group| &group.members).map(|(_, c)| *c);
     let mut plots =
@@ -139,11 +138,11 @@ fn without_load(factor: &Factor, groups: &[Group<'_>]) -> Vec<Plot> {
     plots.extend(
         groups.iter().take(MOST_SERIES).enumerate().map(|(n, g)| percentiles(factor, g, n)),
     );
-    for (id, title, value) in TIMES {
-        let times = all().filter_map(|c| c.point.first_tier().and_then(value));
+    for (id, title, stage) in TIMES {
+        let times = all().filter_map(|c| c.point.first_tier()?.time_s(stage));
         let (label, scale) = time_axis(&title.to_lowercase(), times);
         plots.push(by_group(factor, groups, (id, title), &label, &|c| {
-            Some((c.tier_time(value)?, scale))
+            Some((c.tier_time(stage)?, scale))
         }));
     }
     plots

@@ -170,7 +170,7 @@ fn exchanges(data: &Observations) -> Table {
         let a_request = configuration.weighted(|r| {
             let tier = r.point.first_tier()?;
             let each = requests(r)? / tier.view.throughput_per_s;
-            Some((each, tier.requests(r.point.duration_s)))
+            Some((each, tier.view.throughput_per_s * r.point.duration_s))
         });
         let flush = (counted::LOG, "flush");
         let mut row = levels(data, configuration);

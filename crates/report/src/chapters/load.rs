@@ -9,6 +9,7 @@ use kendall_observations::{
     Configuration, Curve, Distribution, Observations, PERCENTILES, Variable, short,
 };
 use kendall_stats::estimate::{Estimate, percent};
+use kendall_store::SummaryRow;
 
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
@@ -241,6 +242,31 @@ fn table(data: &Observations) -> Table {
     table.folded_if_long()
 }
 
+/// What the table of configurations says, number by number, for the views of `results.db`.
+pub(crate) fn summary_rows(data: &Observations) -> Vec<SummaryRow> {
+    let table = table(data);
+    let mut rows = Vec::new();
+    for (configuration, cells) in data.configurations.iter().zip(&table.rows) {
+        for (column, cell) in table.columns.iter().zip(cells) {
+            let (value, interval, why) = match cell {
+                Cell::Number(value) => (Some(*value), None, None),
+                Cell::Estimate(estimate) => (Some(estimate.center), estimate.interval, None),
+                Cell::Empty(why) => (None, None, Some(why.clone())),
+                Cell::Text(_) => continue,
+            };
+            rows.push(SummaryRow {
+                configuration: configuration.number,
+                variable: column.key.clone(),
+                value,
+                low: interval.map(|interval| interval.low),
+                high: interval.map(|interval| interval.high),
+                why,
+            });
+        }
+    }
+    rows
+}
+
 /// A table with a column for a percentile of the response time.
 fn of_percentile(table: Table, quantile: f64) -> Table {
     let key = Variable::ResponseTimePercentile(quantile).name();
@@ -307,10 +333,10 @@ fn by_operation(data: &Observations) -> Table {
     // With one operation the table of configurations says it all.
     for configuration in data.configurations.iter().filter(|c| c.operations.len() > 1) {
         for (name, distribution) in &configuration.operations {
-            let rate = configuration.estimate(|r| Some(r.operations.get(name)?.0));
+            let rate = configuration.estimate(|r| Some(r.operations.get(name)?.throughput_per_s));
             let mean = configuration.weighted(|r| {
-                let (rate, mean) = r.operations.get(name)?;
-                Some((*mean, rate * r.point.duration_s))
+                let of = r.operations.get(name)?;
+                Some((of.response_time_s?, kendall_units::exact_f64(of.answered)))
             });
             let mut row = levels(data, configuration);
             row.push(name.as_str().into());

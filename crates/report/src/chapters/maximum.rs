@@ -4,6 +4,7 @@ use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use kendall_observations::{Configuration, Observations, Repetition};
 use kendall_predict::measured::TierView;
+use kendall_protocols::snapshot::stage;
 
 use super::load_of;
 use super::saturation::interesting;
@@ -61,8 +62,8 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
     let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>, why: &str| {
         Cell::estimate_or(configuration.estimate(value).as_ref(), why)
     };
-    let time = |value: fn(&TierView) -> Option<f64>, why: &str| {
-        Cell::estimate_or(configuration.tier_time(value).as_ref(), why)
+    let time = |stage: &str, why: &str| {
+        Cell::estimate_or(configuration.tier_time(stage).as_ref(), why)
     };
     vec![
         name.into(),
@@ -71,10 +72,10 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
         estimate(&derived, "open loop"),
         estimate(&|r| Some(r.point.client.throughput_per_s), "no run"),
         Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"),
-        time(|tier| Some(tier.view.response_time_s), "no tier"),
-        time(|tier| Some(tier.waiting_time_s), "no tier"),
+        time(stage::RESPONSE_TIME, "no tier"),
+        time(stage::WAITING_TIME, "no tier"),
         estimate(&|r| Some(r.point.first_tier()?.queue_length), "no tier"),
-        time(|tier| tier.backend_time_s, "no backend"),
+        time(stage::BACKEND_TIME, "no backend"),
         Cell::number_or(configuration.counts().miss_rate(), "nothing read"),
         Cell::number_or(
             configuration.point.first_tier().and_then(TierView::miss_share),

@@ -97,64 +97,65 @@ fn probed_ways(data: &Observations) -> Vec<String> {
 struct View {
     id: &'static str,
     title: &'static str,
-    /// The label of what is not a time.
-    label: Option<&'static str>,
-    value: fn(&TierView) -> Option<f64>,
+    of: Of,
+}
+
+enum Of {
+    /// A rate or a level: the label of its axis, and its value.
+    Level(&'static str, fn(&TierView) -> f64),
+    /// The time in a stage.
+    Stage(&'static str),
 }
 
 const VIEWS: [View; 6] = [
     View {
         id: "throughput",
         title: "Throughput at the tier",
-        label: Some("throughput (1/s)"),
-        value: |tier| Some(tier.view.throughput_per_s),
+        of: Of::Level("throughput (1/s)", |tier| tier.view.throughput_per_s),
     },
     View {
         id: "response",
         title: "Response time at the tier",
-        label: None,
-        value: |tier| Some(tier.view.response_time_s),
+        of: Of::Stage(stage::RESPONSE_TIME),
     },
     View {
         id: "queue",
         title: "Queue length",
-        label: Some("requests that wait"),
-        value: |tier| Some(tier.queue_length),
+        of: Of::Level("requests that wait", |tier| tier.queue_length),
     },
     View {
         id: "waiting",
         title: "Waiting time in the queue",
-        label: None,
-        value: |tier| Some(tier.waiting_time_s),
+        of: Of::Stage(stage::WAITING_TIME),
     },
     View {
         id: "service",
         title: "Service time",
-        label: None,
-        value: |tier| Some(tier.service_time_s),
+        of: Of::Stage(stage::SERVICE_TIME),
     },
     View {
         id: "backend",
         title: "Time for backends",
-        label: None,
-        value: |tier| tier.backend_time_s,
+        of: Of::Stage(stage::BACKEND_TIME),
     },
 ];
 
 impl View {
     /// A level or a rate is a mean over runs, a time one over requests.
     fn of(&self, configuration: &Configuration) -> Option<Estimate> {
-        match self.label {
-            Some(_) => configuration.estimate(|r| r.point.first_tier().and_then(self.value)),
-            None => configuration.tier_time(self.value),
+        match self.of {
+            Of::Level(_, value) => configuration.estimate(|r| r.point.first_tier().map(value)),
+            Of::Stage(stage) => configuration.tier_time(stage),
         }
     }
 
     fn plot(&self, data: &Observations, load: &str, group: &Drawn<'_>) -> Plot {
         let all = data.configurations.iter().filter_map(|c| c.point.first_tier());
-        let (label, factor) = match self.label {
-            Some(label) => (label.to_owned(), 1.0),
-            None => time_axis(&self.title.to_lowercase(), all.filter_map(self.value)),
+        let (label, factor) = match self.of {
+            Of::Level(label, _) => (label.to_owned(), 1.0),
+            Of::Stage(stage) => {
+                time_axis(&self.title.to_lowercase(), all.filter_map(|tier| tier.time_s(stage)))
+            }
         };
         Plot {
             id: format!("plot-tier-{}{}", self.id, group.key),
@@ -192,10 +193,10 @@ fn instances(data: &Observations) -> Table {
             let mean = |value: fn(&Instance) -> Option<f64>| {
                 configuration.estimate(|r| r.instances.iter().find(same).and_then(value))
             };
-            let time = |value: fn(&Instance) -> Option<f64>| {
+            let time = |stage: &str, value: fn(&Instance) -> Option<f64>| {
                 configuration.weighted(|r| {
                     let there = r.instances.iter().find(same)?;
-                    Some((value(there)?, there.throughput_per_s * r.point.duration_s))
+                    Some((value(there)?, there.recorded.get(stage).copied()?))
                 })
             };
             let none = "not measured";
@@ -203,9 +204,9 @@ fn instances(data: &Observations) -> Table {
             row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
             row.extend([
                 Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
-                Cell::number_or(time(|i| i.response_time_s).map(|e| e.center), none),
-                Cell::number_or(time(|i| i.waiting_time_s).map(|e| e.center), none),
-                Cell::number_or(time(|i| i.service_time_s).map(|e| e.center), none),
+                Cell::number_or(time(stage::RESPONSE_TIME, |i| i.response_time_s).map(|e| e.center), none),
+                Cell::number_or(time(stage::WAITING_TIME, |i| i.waiting_time_s).map(|e| e.center), none),
+                Cell::number_or(time(stage::SERVICE_TIME, |i| i.service_time_s).map(|e| e.center), none),
                 Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
                 Cell::number_or(
                     mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
@@ -321,7 +322,7 @@ fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
         y: Axis::from_zero(label),
         series: vec![
             line("at the clients", 0, &Configuration::response_estimate),
-            line("at the tier", 1, &|c| c.tier_time(|tier| Some(tier.view.response_time_s))),
+            line("at the tier", 1, &|c| c.tier_time(stage::RESPONSE_TIME)),
         ],
     }
 }
