@@ -2,12 +2,12 @@
 
 use kendall_queueing::network::{
     Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource,
-    asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent, geometric_bounds,
-    linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
+    arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent,
+    geometric_bounds, linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
     open_bounds, pool_rates, proportional_bounds, schweitzer,
 };
 use kendall_queueing::station::{finite_population, mmm};
-use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
+use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_oneof, proptest};
 
 #[track_caller]
 fn near(have: f64, want: f64, relative: f64) {
@@ -48,6 +48,26 @@ fn convolution_gives_the_published_constants() {
     let s = convolution(&n).unwrap();
     near(s.throughput[0], 0.944_418_983_502_485_5, 1e-12);
     near(s.number[1][0], 1.049_879_103_326_93, 1e-11);
+}
+
+/// Two classes that meet at one of two queues, small enough to do by hand: N = (1, 1), demands (1, 2) and
+/// (3, 0), no think time. What class 0 finds is class 1 alone, which is at the first queue all the time, and
+/// what class 1 finds is class 0 alone, a quarter of its time there: X₀ = 1/(1·2 + 3), X₁ = 1/(2·1.25).
+/// One step back knows a customer alone exactly, so both bounds are the value.
+#[test]
+fn bounds_of_two_customers_are_exact() {
+    let resources = vec![Resource::queue(&[1.0, 2.0]), Resource::queue(&[3.0, 0.0])];
+    let model = network(&[closed(1, 0.0), closed(1, 0.0)], resources);
+    for (bounds, want) in arrival_bounds(&model).unwrap().iter().zip([0.2, 0.4]) {
+        near(bounds.throughput.0, want, 1e-12);
+        near(bounds.throughput.1, want, 1e-12);
+        near(bounds.system_response.0, 1.0 / want, 1e-12);
+    }
+    // Asymptotic bounds: behind the other at the slowest queue, and alone or with that full.
+    let wide = multi_class_bounds(&model).unwrap();
+    assert!(wide[0].throughput.0 < 0.15 && wide[0].throughput.1 > 0.24, "{wide:?}");
+    let busy = network(&[Load::Open { arrival_rate: 0.1 }], vec![Resource::queue(&[1.0])]);
+    assert!(matches!(arrival_bounds(&busy), Err(NetworkError::Unsupported { .. })));
 }
 
 /// [LZGS84 ch. 7], mixed example: the printed 4/19, 15/19 …
@@ -302,6 +322,37 @@ proptest! {
         for k in 0..demands.len() {
             let exact = mva_exact(&model).unwrap().number[k][0];
             prop_assert!((c.number[k][0] - exact).abs() <= 1e-8 * (1.0 + exact));
+        }
+    }
+
+    /// Never beyond the exact value, and never wider than the asymptotic bounds; demands of 0 and classes
+    /// without customers or think time are among them.
+    #[test]
+    fn bounds_of_several_classes_bracket_the_exact_solution(
+        rows in prop::collection::vec(
+            prop::collection::vec(prop_oneof![Just(0.0), 0.001..3.0_f64], 3), 1..6,
+        ),
+        n in [0..7_u64, 0..6, 1..5], z in [0.0..10.0_f64, 0.0..1.0, 0.0..50.0], delay in 0.0..2.0_f64,
+    ) {
+        // Each class has some work.
+        let mut resources = vec![Resource::queue(&[0.01, 0.02, 0.0]), Resource::delay(&[0.0, delay, 0.1])];
+        resources.extend(rows.iter().map(|d| Resource::queue(d)));
+        let classes = [closed(n[0], z[0]), closed(n[1], z[1]), closed(n[2], z[2])];
+        let model = network(&classes, resources);
+        let exact = mva_exact(&model).unwrap();
+        let wide = multi_class_bounds(&model).unwrap();
+        for (c, bounds) in arrival_bounds(&model).unwrap().iter().enumerate() {
+            let (x, slack) = (exact.throughput[c], 1e-9 * exact.throughput[c]);
+            let (low, high) = bounds.throughput;
+            prop_assert!(low <= x + slack && x <= high + slack, "{c}: {bounds:?}, exact {x}");
+            let (wide_low, wide_high) = wide[c].throughput;
+            prop_assert!(wide_low <= low + slack && high <= wide_high + slack, "{c}: {bounds:?}");
+            if n[c] > 0 {
+                let response = exact.system_response[c];
+                let (low, high) = bounds.system_response;
+                let slack = 1e-9 * (response + z[c]);
+                prop_assert!(low <= response + slack && response <= high + slack, "{c}: {bounds:?}");
+            }
         }
     }
 

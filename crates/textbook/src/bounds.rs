@@ -1,9 +1,9 @@
 //! Bounds, the bottleneck and normalization constants of a network.
 
 use kendall_queueing::network::{
-    Bounds, Load, Network, asymptotic_bounds, balanced_bounds, bottleneck, convolution,
-    flow_equivalent, geometric_bounds, multi_class_bounds, normalization_constants, open_bounds,
-    proportional_bounds,
+    Bounds, Load, Network, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,
+    convolution, flow_equivalent, geometric_bounds, multi_class_bounds, normalization_constants,
+    open_bounds, proportional_bounds,
 };
 use kendall_queueing::solver::{Solution, product_form};
 
@@ -28,7 +28,18 @@ pub(crate) fn only(kind: &str, lowered: &Lowered) -> Result<Answer, TextbookErro
     let network = product_form(&lowered.model)?;
     let mut answer = Answer::new(kind, "bound");
     if lowered.model.classes.len() > 1 {
-        several(&mut answer, lowered, &multi_class_bounds(&network)?, "");
+        let bounds = match kind {
+            "asymptotic-bounds" => multi_class_bounds(&network)?,
+            "balanced-job-bounds" => arrival_bounds(&network)?,
+            _ => {
+                let what = format!(
+                    "`{kind}` is for one class; for several there are `asymptotic-bounds` and \
+                     `balanced-job-bounds`"
+                );
+                return Err(TextbookError::key("kind", what));
+            }
+        };
+        several(&mut answer, lowered, &bounds, "");
         return Ok(answer);
     }
     let bounds = if network.has_open() {
@@ -53,6 +64,9 @@ pub(crate) fn add(answer: &mut Answer, lowered: &Lowered, solution: &Solution) {
     if lowered.model.classes.len() > 1 {
         if let Ok(all) = multi_class_bounds(&network) {
             several(answer, lowered, &all, "aba_");
+        }
+        if let Ok(all) = arrival_bounds(&network) {
+            several(answer, lowered, &all, "bjb_");
         }
         return;
     }

@@ -24,6 +24,29 @@ fn number(answer: &Answer, name: &str) -> f64 {
     output.0.numbers()[0]
 }
 
+/// Bounds of several classes were the asymptotic ones, whatever kind was asked for.
+#[test]
+fn bounds_of_several_classes_are_of_the_kind_that_was_asked_for() {
+    let model = r#""population": [1, 1],
+        "stations": [{"type": "queue", "service_demand_s": [1, 2]},
+                     {"type": "queue", "service_demand_s": [3, 0]}]"#;
+    let bounds = |kind: &str| {
+        let answer = answer(&format!(r#"{{"kind": "{kind}", {model}}}"#));
+        ["throughput_lower_by_class", "throughput_upper_by_class"]
+            .map(|name| answer.outputs.get(name).unwrap().0.numbers()[0])
+    };
+    let [low, high] = bounds("asymptotic-bounds");
+    assert!((low - 1.0 / 7.0).abs() < 1e-12 && (high - 0.25).abs() < 1e-12, "{low} {high}");
+    // Exact for two customers: 1/(1·2 + 3).
+    for bound in bounds("balanced-job-bounds") {
+        assert!((bound - 0.2).abs() < 1e-12, "{bound}");
+    }
+    for kind in ["geometric-bounds", "proportional-bounds"] {
+        let said = refusal(&format!(r#"{{"kind": "{kind}", {model}}}"#));
+        assert!(said.contains("is for one class"), "{said}");
+    }
+}
+
 /// Each of these was answered once, as another model, and called exact.
 #[test]
 fn keys_of_other_kinds_and_misspelled_ones_are_refused() {

@@ -312,3 +312,130 @@ pub fn multi_class_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError
     }
     Ok(all)
 }
+
+/// Most classes for which [`arrival_bounds`] takes a second step, whose work grows with their fourth power.
+const MOST_CLASSES: usize = 24;
+
+/// Bounds of each closed class beside the others from the arrival theorem, taken back two customers (one
+/// beyond 24 classes). Single servers and delays.
+///
+/// `R_c = D_c + Σ_k D_ck·Q_k(N − 1_c)`, and what is found there is bounded: class j has
+/// `n_j − Z_j·X_j` customers at queues, of which `X_j·D_jk` at least are at k, and the others at those
+/// queues that it visits where they cost class c the least, or the most. Last, no queue is more than
+/// busy: `X_c·D_ck ≤ 1 − Σ_{j≠c} X_j·D_jk`. With no step back these are [`multi_class_bounds`].
+///
+/// The greatest X of balanced jobs has no like for several classes: it needs queues to be longer where
+/// the arriving class's demand is larger, which holds for one class, and not for a class whose demands
+/// lie elsewhere than the others'.
+///
+/// # Errors
+/// [`NetworkError::Unsupported`] for open classes, several servers, load dependence and fork-join.
+///
+/// # Source
+/// The hierarchy of \[ES86\]; the bounds of a step from the arrival theorem \[RL80\].
+pub fn arrival_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError> {
+    let unsupported = |what| NetworkError::Unsupported {
+        solver: "bounds of the arrival theorem",
+        what,
+        instead: "`multi_class_bounds`",
+    };
+    network.check()?;
+    if network.has_open() {
+        return Err(unsupported("open classes"));
+    }
+    let mut delays: Vec<f64> = network.classes.iter().map(Load::think_time).collect();
+    let mut queues = Vec::new();
+    for resource in &network.resources {
+        match resource.kind {
+            Kind::Queue => queues.push(resource.demands.as_slice()),
+            Kind::Delay => {
+                for (delay, demand) in delays.iter_mut().zip(&resource.demands) {
+                    *delay += demand;
+                }
+            }
+            _ => return Err(unsupported("several servers, load dependence or fork-join")),
+        }
+    }
+    let total = |class: usize| queues.iter().map(|queue| queue[class]).sum::<f64>();
+    let totals: Vec<f64> = (0..delays.len()).map(total).collect();
+    let idle = |class: &usize| totals[*class] + delays[*class] <= 0.0;
+    if let Some(class) = (0..totals.len()).find(idle) {
+        return Err(NetworkError::NoWork { class });
+    }
+    let arrivals = Arrivals { queues, totals, delays };
+    let population: Vec<f64> = network.populations().into_iter().map(exact_f64).collect();
+    let steps = if population.len() <= MOST_CLASSES { 2 } else { 1 };
+    let found = arrivals.throughputs(&population, steps);
+    let bounds = |(class, (low, high)): (usize, &(f64, f64))| {
+        let n = population[class];
+        let response = |x: f64| if x > 0.0 { n / x - arrivals.delays[class] } else { 0.0 };
+        let least = arrivals.totals[class];
+        let system_response = (response(*high).max(least), response(*low).max(least));
+        // Delays that are resources are part of the response time.
+        let inside = arrivals.delays[class] - network.classes[class].think_time();
+        Bounds {
+            throughput: (*low, *high),
+            system_response: (system_response.0 + inside, system_response.1 + inside),
+        }
+    };
+    Ok(found.iter().enumerate().map(bounds).collect())
+}
+
+/// What [`arrival_bounds`] needs: demands by queue and class, their sums, and the time elsewhere.
+struct Arrivals<'a> {
+    queues: Vec<&'a [f64]>,
+    totals: Vec<f64>,
+    delays: Vec<f64>,
+}
+
+impl Arrivals<'_> {
+    /// Least and greatest X of each class.
+    fn throughputs(&self, population: &[f64], steps: u32) -> Vec<(f64, f64)> {
+        let alone = |class: usize| {
+            if population[class] <= 0.0 {
+                return (0.0, 0.0);
+            }
+            let mut others = population.to_vec();
+            others[class] -= 1.0;
+            let (least, most) = self.responses(class, &others, steps);
+            let x = |response: f64| population[class] / (self.delays[class] + response);
+            (x(most), x(least))
+        };
+        let mut found: Vec<(f64, f64)> = (0..population.len()).map(alone).collect();
+        let least: Vec<f64> = found.iter().map(|(low, _)| *low).collect();
+        for (class, (low, high)) in found.iter_mut().enumerate() {
+            for queue in self.queues.iter().filter(|queue| queue[class] > 0.0) {
+                let busy: f64 = queue.iter().zip(&least).map(|(d, x)| d * x).sum();
+                let left = 1.0 - (busy - queue[class] * *low);
+                // Roundings must not turn them round.
+                *high = high.min(left / queue[class]).max(*low);
+            }
+        }
+        found
+    }
+
+    /// Least and greatest time at queues of a class that finds `others`.
+    fn responses(&self, class: usize, others: &[f64], steps: u32) -> (f64, f64) {
+        let total = self.totals[class];
+        if steps == 0 {
+            let slowest = self.queues.iter().map(|queue| queue[class]).fold(0.0, f64::max);
+            return (total, total + slowest * others.iter().sum::<f64>());
+        }
+        let before = self.throughputs(others, steps - 1);
+        let (mut least, mut most) = (total, total);
+        for (other, (low, high)) in before.iter().enumerate() {
+            let visited = || self.queues.iter().filter(|queue| queue[other] > 0.0);
+            let known: f64 = visited().map(|queue| low * queue[other] * queue[class]).sum();
+            let at_least = low * self.totals[other];
+            let more = |x: f64| (others[other] - self.delays[other] * x - at_least).max(0.0);
+            let cheapest = visited().map(|queue| queue[class]).fold(f64::INFINITY, f64::min);
+            let dearest = visited().map(|queue| queue[class]).fold(0.0, f64::max);
+            least += known;
+            if cheapest.is_finite() {
+                least += more(*high) * cheapest;
+            }
+            most += known + more(*low) * dearest;
+        }
+        (least, most)
+    }
+}
