@@ -170,10 +170,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         name: name.to_owned(),
         instances: u32::try_from(instances.len()).unwrap_or(u32::MAX),
         workers: instances.iter().map(|tier| tier.period.workers).sum(),
-        view: View {
-            throughput_per_s: sum(MeasuredTier::throughput_per_s),
-            response_time_s,
-        },
+        view: View { throughput_per_s: sum(MeasuredTier::throughput_per_s), response_time_s },
         waiting_time_s,
         service_time_s,
         backend_time_s,
@@ -402,9 +399,8 @@ impl Together<'_> {
             self.time(mean, |point| recorded(point, stage))
         };
         let all = |stage: &String| self.points.iter().map(|point| recorded(point, stage)).sum();
-        let has_backends = |point: &&OperatingPoint| {
-            point.tiers.get(place).is_some_and(|tier| tier.backend_time_s.is_some())
-        };
+        let mut of_each = self.points.iter().filter_map(|point| point.tiers.get(place));
+        let has_backends = of_each.any(|tier| tier.backend_time_s.is_some());
         let outcome = |name: &String| {
             self.mean(|point| {
                 let tier = point.tiers.get(place);
@@ -421,8 +417,7 @@ impl Together<'_> {
             },
             waiting_time_s: time(stage::WAITING_TIME),
             service_time_s: time(stage::SERVICE_TIME),
-            backend_time_s: (self.points.iter().any(|point| has_backends(point)))
-                .then(|| time(stage::BACKEND_TIME)),
+            backend_time_s: has_backends.then(|| time(stage::BACKEND_TIME)),
             queue_length: rate(|t| t.queue_length),
             workers_busy: rate(|t| t.workers_busy),
             network: NetworkView {

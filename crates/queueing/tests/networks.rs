@@ -1,9 +1,9 @@
 //! Published networks, and identities on random ones.
 
 use kendall_queueing::network::{
-    Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource,
-    arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent,
-    geometric_bounds, linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
+    Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource, arrival_bounds,
+    asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent, geometric_bounds,
+    linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
     open_bounds, pool_rates, proportional_bounds, schweitzer,
 };
 use kendall_queueing::station::{finite_population, mmm};

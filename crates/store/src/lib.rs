@@ -247,9 +247,8 @@ impl Results {
             return Ok(());
         }
         // Takes the lock before it counts, so that no run comes between.
-        let transaction = self
-            .connection
-            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let transaction =
+            self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let now: i64 = transaction.query_row(
             "SELECT count(*) FROM runs WHERE purpose = ?1",
             [Purpose::Design.as_str()],

@@ -487,9 +487,8 @@ fn means_beside_histograms_are_filled_in_for_every_released_version() {
         std::fs::copy(kept().join(format!("v{version}.db")), &file).unwrap();
         drop(Results::open(folder.path()).unwrap());
         let database = rusqlite::Connection::open(&file).unwrap();
-        let mut rows = database
-            .prepare("SELECT answered, mean_ns, response_time FROM operations")
-            .unwrap();
+        let mut rows =
+            database.prepare("SELECT answered, mean_ns, response_time FROM operations").unwrap();
         let rows = rows.query_map([], |row| {
             Ok((row.get::<_, u32>(0)?, row.get::<_, f64>(1)?, row.get::<_, Vec<u8>>(2)?))
         });

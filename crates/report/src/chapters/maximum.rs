@@ -62,9 +62,8 @@ fn row(data: &Observations, name: &str, configuration: &Configuration) -> Vec<Ce
     let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>, why: &str| {
         Cell::estimate_or(configuration.estimate(value).as_ref(), why)
     };
-    let time = |stage: &str, why: &str| {
-        Cell::estimate_or(configuration.tier_time(stage).as_ref(), why)
-    };
+    let time =
+        |stage: &str, why: &str| Cell::estimate_or(configuration.tier_time(stage).as_ref(), why);
     vec![
         name.into(),
         load_of(data, configuration).into(),

@@ -123,21 +123,9 @@ const VIEWS: [View; 6] = [
         title: "Queue length",
         of: Of::Level("requests that wait", |tier| tier.queue_length),
     },
-    View {
-        id: "waiting",
-        title: "Waiting time in the queue",
-        of: Of::Stage(stage::WAITING_TIME),
-    },
-    View {
-        id: "service",
-        title: "Service time",
-        of: Of::Stage(stage::SERVICE_TIME),
-    },
-    View {
-        id: "backend",
-        title: "Time for backends",
-        of: Of::Stage(stage::BACKEND_TIME),
-    },
+    View { id: "waiting", title: "Waiting time in the queue", of: Of::Stage(stage::WAITING_TIME) },
+    View { id: "service", title: "Service time", of: Of::Stage(stage::SERVICE_TIME) },
+    View { id: "backend", title: "Time for backends", of: Of::Stage(stage::BACKEND_TIME) },
 ];
 
 impl View {
@@ -204,9 +192,18 @@ fn instances(data: &Observations) -> Table {
             row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
             row.extend([
                 Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
-                Cell::number_or(time(stage::RESPONSE_TIME, |i| i.response_time_s).map(|e| e.center), none),
-                Cell::number_or(time(stage::WAITING_TIME, |i| i.waiting_time_s).map(|e| e.center), none),
-                Cell::number_or(time(stage::SERVICE_TIME, |i| i.service_time_s).map(|e| e.center), none),
+                Cell::number_or(
+                    time(stage::RESPONSE_TIME, |i| i.response_time_s).map(|e| e.center),
+                    none,
+                ),
+                Cell::number_or(
+                    time(stage::WAITING_TIME, |i| i.waiting_time_s).map(|e| e.center),
+                    none,
+                ),
+                Cell::number_or(
+                    time(stage::SERVICE_TIME, |i| i.service_time_s).map(|e| e.center),
+                    none,
+                ),
                 Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
                 Cell::number_or(
                     mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
