@@ -358,10 +358,6 @@ pub fn arrival_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError> {
     }
     let total = |class: usize| queues.iter().map(|queue| queue[class]).sum::<f64>();
     let totals: Vec<f64> = (0..delays.len()).map(total).collect();
-    let idle = |class: &usize| totals[*class] + delays[*class] <= 0.0;
-    if let Some(class) = (0..totals.len()).find(idle) {
-        return Err(NetworkError::NoWork { class });
-    }
     let arrivals = Arrivals { queues, totals, delays };
     let population: Vec<f64> = network.populations().into_iter().map(exact_f64).collect();
     let steps = if population.len() <= MOST_CLASSES { 2 } else { 1 };
@@ -408,7 +404,7 @@ impl Arrivals<'_> {
                 let busy: f64 = queue.iter().zip(&least).map(|(d, x)| d * x).sum();
                 let left = 1.0 - (busy - queue[class] * *low);
                 // Roundings must not turn them round.
-                *high = high.min(left / queue[class]).max(*low);
+                *high = f64::min(*high, left / queue[class]).max(*low);
             }
         }
         found
@@ -424,7 +420,7 @@ impl Arrivals<'_> {
         let before = self.throughputs(others, steps - 1);
         let (mut least, mut most) = (total, total);
         for (other, (low, high)) in before.iter().enumerate() {
-            let visited = || self.queues.iter().filter(|queue| queue[other] > 0.0);
+            let visited = || self.queues.iter().filter(move |queue| queue[other] > 0.0);
             let known: f64 = visited().map(|queue| low * queue[other] * queue[class]).sum();
             let at_least = low * self.totals[other];
             let more = |x: f64| (others[other] - self.delays[other] * x - at_least).max(0.0);
