@@ -281,7 +281,7 @@ impl Kitchen {
     }
 
     /// Makes the input root.
-    async fn fetch(&self, job: &Job<'_>, slot: &Slot) -> Result<(), Stopped> {
+    async fn fetch(&self, job: &Job<'_>, slot: &mut Slot) -> Result<(), Stopped> {
         let function = job.digest.function;
         let root = Digest::required(function, job.action.input_root_digest.as_ref());
         let root = root.map_err(|error| Stopped::Client(error.into()))?;

@@ -1,12 +1,15 @@
 //! A slot, from the worker's side: its folder, its process, and the conversation with it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -53,6 +56,7 @@ pub(super) struct Slot {
     folder: PathBuf,
     program: SlotProgram,
     process: Option<Process>,
+    writable: Vec<Writable>,
 }
 
 #[derive(Debug)]
@@ -68,7 +72,7 @@ impl Slot {
     /// A slot in that folder. Nothing is started yet.
     #[must_use]
     pub(super) fn new(folder: PathBuf, program: SlotProgram) -> Self {
-        Self { folder, program, process: None }
+        Self { folder, program, process: None, writable: Vec::new() }
     }
 
     /// Starts its process if there is none; what it could not set up.
@@ -100,15 +104,17 @@ impl Slot {
         Err(SlotFailure::Refused(hello.refused))
     }
 
-    fn make_folders(&self) -> io::Result<()> {
+    fn make_folders(&mut self) -> io::Result<()> {
         fs::create_dir_all(self.folder.join("root"))?;
         fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o711))?;
+        self.writable.clear();
         for name in WRITABLE {
             let folder = self.folder.join(name);
             fs::create_dir_all(&folder)?;
             self.give(&folder)?;
             let mode = if name == "build" { 0o755 } else { 0o1777 };
             fs::set_permissions(&folder, fs::Permissions::from_mode(mode))?;
+            self.writable.push(Writable::open(folder)?);
         }
         self.clean()
     }
@@ -134,11 +140,8 @@ impl Slot {
     ///
     /// # Errors
     /// When something cannot be deleted.
-    pub(super) fn clean(&self) -> io::Result<()> {
-        for name in WRITABLE {
-            empty(&self.folder.join(name))?;
-        }
-        Ok(())
+    pub(super) fn clean(&mut self) -> io::Result<()> {
+        self.writable.iter_mut().try_for_each(Writable::empty)
     }
 
     /// Runs an action to its end, or until `stop` becomes true.
@@ -225,17 +228,69 @@ async fn read(mut socket: impl tokio::io::AsyncRead + Unpin) -> Result<Ended, Sl
     slot_protocol::decode(&body).map_err(SlotFailure::Gone)
 }
 
-/// Deletes what is in a folder, and keeps the folder, which is mounted elsewhere.
-fn empty(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_folder(&entry.path())?;
+/// A folder that actions write to. It stays open: mostly an action left nothing in it, and to see that no
+/// path is walked.
+#[derive(Debug)]
+struct Writable {
+    path: PathBuf,
+    entries: Dir,
+}
+
+impl Writable {
+    /// Files that are deleted sooner than another thread takes over.
+    const FEW: usize = 64;
+
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let entries = Dir::new(rustix::fs::open(&path, flags, Mode::empty())?)?;
+        Ok(Self { path, entries })
+    }
+
+    /// Deletes what is in the folder, and keeps the folder, which is mounted elsewhere.
+    fn empty(&mut self) -> io::Result<()> {
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        self.entries.rewind();
+        while let Some(entry) = self.entries.read() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let path = self.path.join(OsStr::from_bytes(name));
+            let is_folder = match entry.file_type() {
+                FileType::Directory => true,
+                FileType::Unknown => fs::symlink_metadata(&path)?.is_dir(),
+                _ => false,
+            };
+            if is_folder { folders.push(path) } else { files.push(path) }
+        }
+        let remove = || {
+            files.iter().try_for_each(fs::remove_file)?;
+            folders.iter().try_for_each(|folder| remove_folder(folder))
+        };
+        let mut few = Self::FEW.saturating_sub(files.len());
+        // Trees may be large, and the other slots wait for this thread.
+        if files.len() <= Self::FEW && folders.iter().all(|folder| is_small(folder, &mut few)) {
+            remove()
         } else {
-            fs::remove_file(entry.path())?;
+            tokio::task::block_in_place(remove)
         }
     }
-    Ok(())
+}
+
+/// Whether a tree has no more than `few` entries, which are counted down.
+fn is_small(folder: &Path, few: &mut usize) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    for entry in entries {
+        let Some(left) = few.checked_sub(1) else { return false };
+        *few = left;
+        let Ok(entry) = entry else { return false };
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && !is_small(&entry.path(), few) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Deletes a folder that its owner may have locked.
@@ -258,4 +313,47 @@ fn unlock(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a second action of a slot must not find: files, links, trees with locked folders, many files.
+    #[test]
+    fn a_folder_is_empty_after_every_action() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("build");
+        fs::create_dir(&path).unwrap();
+        let mut folder = Writable::open(path.clone()).unwrap();
+        let count = || fs::read_dir(&path).unwrap().count();
+        // As a worker's: trees are deleted beside its one thread.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).build().unwrap();
+        for round in 0..3 {
+            fs::write(path.join("file"), "x").unwrap();
+            std::os::unix::fs::symlink("/etc", path.join("link")).unwrap();
+            fs::create_dir_all(path.join("a/b/c")).unwrap();
+            fs::write(path.join("a/b/c/d"), "x").unwrap();
+            fs::set_permissions(path.join("a/b"), fs::Permissions::from_mode(0)).unwrap();
+            assert_eq!(count(), 3, "round {round}");
+            runtime.block_on(async { folder.empty().unwrap() });
+            assert_eq!(count(), 0, "round {round}");
+            for number in 0..2 * Writable::FEW {
+                fs::write(path.join(number.to_string()), "").unwrap();
+            }
+            runtime.block_on(async { folder.empty().unwrap() });
+            assert_eq!(count(), 0, "round {round}");
+            folder.empty().unwrap();
+        }
+        assert!(Path::new("/etc").exists());
+    }
+
+    #[test]
+    fn a_tree_is_small_up_to_the_number_of_its_entries() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir_all(base.path().join("a/b")).unwrap();
+        fs::write(base.path().join("a/b/c"), "").unwrap();
+        assert!(is_small(base.path(), &mut 3) && !is_small(base.path(), &mut 2));
+    }
 }

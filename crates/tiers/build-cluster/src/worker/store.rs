@@ -130,6 +130,9 @@ impl Store {
         instance: &str,
         keys: &[Key],
     ) -> Result<(), RemoteError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
         let mut wanted = keys.to_vec();
         loop {
             let (mine, others, done) = self.claim(&wanted);
@@ -173,6 +176,9 @@ impl Store {
     }
 
     async fn get(&self, remote: &Remote, instance: &str, keys: &[Key]) -> Result<(), RemoteError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
         let small: Vec<Digest> =
             keys.iter().map(|key| key.0).filter(|digest| digest.size <= SMALL_BYTES).collect();
         let mut missing = Vec::new();
