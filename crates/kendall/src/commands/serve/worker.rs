@@ -117,9 +117,18 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
-    /// Threads, besides the processes of the slots
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: u16,
+    /// Threads, besides the processes of the slots; by default one for every 8 slots, and no more
+    /// than there are cores
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+/// Slots that one thread serves. A second thread costs an action more in waking each other, and in
+/// messages that go out in two pieces, than it takes off the first.
+const SLOTS_A_THREAD: usize = 8;
+
+fn threads_for(slots: u16, cores: usize) -> usize {
+    usize::from(slots).div_ceil(SLOTS_A_THREAD).clamp(1, cores.max(1))
 }
 
 /// Where actions run.
@@ -189,6 +198,8 @@ impl WorkerFlags {
         let start = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         let size = |value: u16| usize::from(value);
         let trust = self.peers.trust()?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.map_or_else(|| threads_for(self.slots, cores), size);
         Ok(WorkerOptions {
             uid: format!("{name}-{process}-{}-{}", start.tv_sec, start.tv_nsec),
             name,
@@ -210,7 +221,7 @@ impl WorkerFlags {
             outputs: OutputLimits { bytes: self.output_bytes, entries: self.entries },
             log_bytes: self.log_bytes,
             patience: self.cache_patience.as_duration(),
-            threads: size(self.threads),
+            threads,
         })
     }
 
@@ -293,5 +304,17 @@ impl WorkerSlotFlags {
         }
         slot_process::inner(&sandbox, socket, Clock::monotonic())?;
         Ok(Exit::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_a_thread_for_every_eight_slots_and_never_more_than_cores() {
+        let threads = |slots, cores| threads_for(slots, cores);
+        assert_eq!([threads(1, 4), threads(8, 4), threads(9, 4), threads(1024, 4)], [1, 1, 2, 4]);
+        assert_eq!([threads(64, 1), threads(64, 0)], [1, 1]);
     }
 }
