@@ -225,3 +225,30 @@ fn a_folder_serves_one_process_and_a_quota_has_a_least() {
     assert!(matches!(store.put(0, &large), Err(PutError::TooLarge { .. })));
     assert_eq!(store.bytes()[0], disk(folder.path()), "nothing is left of it");
 }
+
+/// Room on disk is taken ahead of what comes, but never more than has come: an announcement alone takes none.
+#[test]
+fn a_large_content_takes_room_as_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
+    let mut spill = Spill::new(&store, Some(40 << 20)).unwrap();
+    let piece = Bytes::from(vec![7; 1 << 20]);
+    for came in 1..=20_u64 {
+        spill.write(std::slice::from_ref(&piece)).unwrap();
+        let used = store.bytes()[0] - HEAD as u64;
+        assert!((came << 20..=came << 21).contains(&used), "{used} bytes for {came} MiB");
+        assert_eq!(disk(folder.path()), (came << 20) + HEAD as u64, "its length is what came");
+    }
+    drop(spill);
+    assert_eq!((store.bytes()[0], disk(folder.path())), (0, 0));
+    // To its end, in pieces that divide nothing evenly: counted is what is there.
+    let whole = content(9, 10_000_000);
+    let mut spill = Spill::new(&store, Some(10_000_000)).unwrap();
+    for start in (0..10_000_000).step_by(300_007) {
+        let piece = whole.bytes[0].slice(start..(start + 300_007).min(10_000_000));
+        spill.write(&[piece]).unwrap();
+    }
+    spill.keep(whole.key, 10_000_000, false).unwrap();
+    assert_eq!(store.bytes()[0], disk(folder.path()));
+    assert_eq!(read(&store, &whole.key).as_ref(), Some(&whole.bytes[0]));
+}

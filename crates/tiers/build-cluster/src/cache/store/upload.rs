@@ -6,10 +6,15 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use rustix::fs::FallocateFlags;
 
 use super::index::{Key, Place};
 use super::record::{self, Checksums, HEAD, Head};
 use super::{PutError, Store};
+
+/// Most bytes that the file system is asked to find room for ahead of what came, and fewest for which it is asked.
+const AHEAD: u64 = 8 << 20;
+const ASKED: u64 = 256 << 10;
 
 /// A file that grows until it is kept, and is removed if it is not.
 #[derive(Debug)]
@@ -20,6 +25,11 @@ pub(crate) struct Spill {
     number: u64,
     sums: Checksums,
     stored: u64,
+    /// Bytes of the content as it was announced.
+    announced: Option<u64>,
+    /// Bytes of content for which there is room, and whether the file system finds it ahead.
+    room: u64,
+    ahead: bool,
     /// Bytes counted as used.
     reserved: u64,
     kept: bool,
@@ -42,6 +52,9 @@ impl Spill {
             number,
             sums: Checksums::new(),
             stored: 0,
+            announced: size,
+            room: 0,
+            ahead: true,
             reserved: 0,
             kept: false,
         };
@@ -55,7 +68,7 @@ impl Spill {
         if self.stored + bytes > self.store.largest() {
             return Err(PutError::TooLarge { size: self.stored + bytes });
         }
-        self.reserve(bytes)?;
+        self.make_room(bytes)?;
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)?;
         for part in parts {
@@ -69,6 +82,7 @@ impl Spill {
     pub(crate) fn keep(mut self, key: Key, size: u64, encoded: bool) -> Result<(), PutError> {
         let sums = std::mem::replace(&mut self.sums, Checksums::new());
         let (checksum, table) = sums.finish();
+        debug_assert!(self.room == self.stored, "what is kept is as long as it was announced");
         self.reserve(table.len() as u64)?;
         if !table.is_empty() {
             let mut slices = [IoSlice::new(&table)];
@@ -82,6 +96,34 @@ impl Spill {
         self.kept = true;
         let moment = self.store.moment();
         self.store.0.enter(&head, Place::File { number: self.number }, moment);
+        Ok(())
+    }
+
+    /// Has room for the next bytes. The file system finds it in steps that are as long as what came already: one
+    /// long piece costs it less than page by page, and who announces much and sends little takes little.
+    fn make_room(&mut self, bytes: u64) -> Result<(), PutError> {
+        let needed = (self.stored + bytes).saturating_sub(self.room);
+        if needed == 0 {
+            return Ok(());
+        }
+        let rest = self.announced.map_or(0, |size| size.saturating_sub(self.room));
+        let step = needed.max(self.stored.min(AHEAD).min(rest));
+        // Near the quota, there may be room for what came and for no more.
+        let taken = match self.reserve(step) {
+            Ok(()) => step,
+            Err(_) if step > needed => {
+                self.reserve(needed)?;
+                needed
+            }
+            Err(error) => return Err(error),
+        };
+        if self.ahead && taken >= ASKED && self.announced.is_some() {
+            let flags = FallocateFlags::KEEP_SIZE;
+            // Not every file system can; the write that follows says whether there is room.
+            self.ahead =
+                rustix::fs::fallocate(&self.file, flags, HEAD as u64 + self.room, taken).is_ok();
+        }
+        self.room += taken;
         Ok(())
     }
 
