@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod grpc;
 mod http;
 mod instances;
+mod memory;
 mod metrics;
 mod page;
 mod proto;

@@ -80,6 +80,7 @@ impl Cache {
     /// # Errors
     /// [`CacheError`]: an address taken, a folder that cannot be used.
     pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, CacheError> {
+        super::memory::keep();
         let listener = Listener::bind(options.listen.clone())?;
         let address = listener.address();
         let instances = open(options)?;
