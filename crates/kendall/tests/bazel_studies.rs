@@ -51,6 +51,19 @@ fn test_runs_on_a_cluster_of_two_workers() {
     assert!(!data.join("cache-0/data").exists(), "what was built is not kept");
 }
 
+/// The duration of a job is a limit: what is planned must not be read as how long it takes.
+#[test]
+fn a_dry_run_says_what_jobs_take_at_most() {
+    let path = repository().join("studies/build-cluster/cluster.toml");
+    let mut run = kendall();
+    run.arg("run").arg(path).arg("--dry-run").args(["--set", "factors.workload.tasks=[100, 200]"]);
+    let output = run.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("# 32 runs, in this order"), "{said}");
+    assert!(said.contains("# measuring takes 32 h 0 min at most; a job ends with its work"), "{said}");
+}
+
 /// A load of executions: what the report shows of the workers over time.
 #[test]
 fn stages_and_busy_workers_are_shown_over_time() {
