@@ -99,7 +99,7 @@ pub(crate) struct SchedulerFlags {
     #[command(flatten)]
     peers: PeerFlags,
 
-    /// Threads; more than one pay where clients send and fetch their blobs through the scheduler
+    /// Threads; more than one pays where clients send and fetch their blobs through the scheduler
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
 }
