@@ -214,6 +214,7 @@ impl WorkerFlags {
                 program: std::env::current_exe()?,
                 arguments: self.slot_arguments(),
                 owner: root.then_some(self.run_as),
+                own_root: self.isolation == Isolation::Namespaces,
             },
             other_user: root,
             own_root: self.isolation == Isolation::Namespaces,

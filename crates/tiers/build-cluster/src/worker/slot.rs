@@ -25,6 +25,8 @@ pub struct SlotProgram {
     pub arguments: Vec<String>,
     /// Owner of what actions may write to, when the worker is root.
     pub owner: Option<(u32, u32)>,
+    /// Whether actions have a root of their own, in which they cannot replace the folders that they write to.
+    pub own_root: bool,
 }
 
 /// A slot that cannot be used.
@@ -141,6 +143,12 @@ impl Slot {
     /// # Errors
     /// When something cannot be deleted.
     pub(super) fn clean(&mut self) -> io::Result<()> {
+        if !self.program.own_root {
+            // The action may have put other folders in their place.
+            for folder in &mut self.writable {
+                *folder = Writable::open(folder.path.clone())?;
+            }
+        }
         self.writable.iter_mut().try_for_each(Writable::empty)
     }
 
@@ -248,12 +256,13 @@ impl Writable {
 
     /// Deletes what is in the folder, and keeps the folder, which is mounted elsewhere.
     fn empty(&mut self) -> io::Result<()> {
-        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        let (mut files, mut folders, mut is_there) = (Vec::new(), Vec::new(), false);
         self.entries.rewind();
         while let Some(entry) = self.entries.read() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
+                is_there = true;
                 continue;
             }
             let path = self.path.join(OsStr::from_bytes(name));
@@ -263,6 +272,10 @@ impl Writable {
                 _ => false,
             };
             if is_folder { folders.push(path) } else { files.push(path) }
+        }
+        if !is_there {
+            // One that was deleted has not even itself in it.
+            return Err(io::ErrorKind::NotFound.into());
         }
         let remove = || {
             files.iter().try_for_each(fs::remove_file)?;
@@ -347,6 +360,26 @@ mod tests {
             folder.empty().unwrap();
         }
         assert!(Path::new("/etc").exists());
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(folder.empty().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_folder_that_an_action_put_in_place_of_its_own_is_emptied_too() {
+        let base = tempfile::tempdir().unwrap();
+        let program = SlotProgram {
+            program: PathBuf::new(),
+            arguments: Vec::new(),
+            owner: None,
+            own_root: false,
+        };
+        let mut slot = Slot::new(base.path().to_owned(), program);
+        slot.make_folders().unwrap();
+        fs::rename(slot.build(), base.path().join("moved")).unwrap();
+        fs::create_dir(slot.build()).unwrap();
+        fs::write(slot.build().join("left"), "x").unwrap();
+        slot.clean().unwrap();
+        assert_eq!(fs::read_dir(slot.build()).unwrap().count(), 0);
     }
 
     #[test]
