@@ -41,6 +41,8 @@ pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
+/// Clients that are forgotten at a time.
+const FORGETTING_STEP: i32 = 100;
 /// How often PostgreSQL is asked at the start whether it lets anyone in, how many times at most (two
 /// minutes), and how many of them pass before it is said again.
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
@@ -448,6 +450,18 @@ impl Session {
             }
         }
         Ok(done)
+    }
+
+    /// Writes down which clients were heard.
+    pub(crate) async fn heard_from(&self, clients: &[i64]) -> Result<(), tokio_postgres::Error> {
+        let statement = self.connection.prepare_cached("SELECT heard_from($1)").await?;
+        self.connection.execute(&statement, &[&clients]).await.map(drop)
+    }
+
+    /// Forgets clients of which nothing was heard for long.
+    pub(crate) async fn forget_clients(&self) -> Result<(), tokio_postgres::Error> {
+        let statement = self.connection.prepare_cached("SELECT forget_clients($1)").await?;
+        self.connection.execute(&statement, &[&FORGETTING_STEP]).await.map(drop)
     }
 
     /// Removes dead rows where there are many: a receive has to step over them, and PostgreSQL's own

@@ -14,7 +14,7 @@
 //! first who comes back would be served alone otherwise, and many small batches cost more than few
 //! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,9 @@ type Answers = Vec<Result<Answer, Status>>;
 /// How long a message waits that could not be put back, before it is tried again.
 const PUT_BACK_AGAIN: Duration = Duration::from_millis(500);
 
+/// Clients that are remembered until it is written down that they were heard.
+const MOST_HEARD: usize = 1 << 20;
+
 /// How long requests wait for a batch under way before they start one of their own: several times
 /// what a batch takes, so that only one that is stuck is not waited for.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -63,8 +66,17 @@ pub(crate) struct Dispatcher {
     clock: Clock,
     capacity: usize,
     batch: usize,
+    /// What was done.
+    done: Mutex<Done>,
+}
+
+/// What was done, and for whom.
+#[derive(Debug, Default)]
+struct Done {
     /// What went through each queue.
-    through: Mutex<HashMap<i64, Through>>,
+    through: HashMap<i64, Through>,
+    /// Clients that were heard since it was written down last.
+    heard: HashSet<i64>,
 }
 
 /// Messages that went through a queue, here.
@@ -240,7 +252,7 @@ impl Dispatcher {
             clock: instruments.clock().clone(),
             capacity,
             batch,
-            through: Mutex::default(),
+            done: Mutex::default(),
         })
     }
 
@@ -376,8 +388,15 @@ impl Dispatcher {
     }
 
     fn count_through(&self, operations: &[&Operation], answers: &[Result<Answer, Status>]) {
-        let mut through = self.through.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let Done { through, heard } = &mut *done;
         for (operation, answer) in operations.iter().zip(answers) {
+            if answer.is_ok()
+                && let Some(client) = operation.client()
+                && heard.len() < MOST_HEARD
+            {
+                heard.insert(client);
+            }
             match (operation, answer) {
                 (Operation::Send(send), Ok(_)) => through.entry(send.queue).or_default().sent += 1,
                 (Operation::Take(take), Ok(Answer::Message(Some(_)))) => {
@@ -396,7 +415,18 @@ impl Dispatcher {
 
     /// What went through each queue.
     pub(crate) fn through(&self) -> HashMap<i64, Through> {
-        self.through.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).through.clone()
+    }
+
+    /// Clients that were heard since this was asked last.
+    pub(crate) fn heard(&self) -> Vec<i64> {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.heard.drain().collect()
+    }
+
+    /// Clients that were heard, which could not be written down.
+    pub(crate) fn still_heard(&self, clients: Vec<i64>) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).heard.extend(clients);
     }
 
     /// Batches by lane since the start.

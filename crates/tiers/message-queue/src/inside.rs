@@ -60,6 +60,8 @@ const ASIDE: &[&str] = &[
     // Housekeeping.
     "SELECT promote_due(",
     "SELECT keep_house(",
+    "SELECT heard_from(",
+    "SELECT forget_clients(",
     "SELECT n_dead_tup",
     "SELECT fill_reserve(",
     "VACUUM ",
@@ -547,6 +549,8 @@ mod tests {
         for text in [
             "SELECT promote_due($1)",
             "SELECT keep_house($1)",
+            "SELECT heard_from($1)",
+            "SELECT forget_clients($1)",
             "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) kendall_queue.message",
             "SELECT $1",
             "set search_path = kendall_queue_f_0, kendall_queue",

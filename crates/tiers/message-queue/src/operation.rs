@@ -244,6 +244,21 @@ impl Operation {
         matches!(self, Self::Take(take) if take.lease_ms == 0)
     }
 
+    /// The client that asks, where its asking shows that it is there.
+    pub(crate) fn client(&self) -> Option<i64> {
+        Some(match self {
+            Self::Send(send) => send.client,
+            Self::Take(take) | Self::TakeOnce(take, ..) => take.selector.client,
+            Self::Acknowledge(held) | Self::ExtendLease(held, _) | Self::Return(held, ..) => {
+                held.client
+            }
+            Self::AcknowledgeOnce(held, _) => held.first()?.client,
+            Self::Read(selector) => selector.client,
+            Self::ListQueues { client, .. } => *client,
+            _ => return None,
+        })
+    }
+
     /// Its number in [`REQUEST_TYPES`].
     pub(crate) fn request_type(&self) -> RequestType {
         RequestType(match self {

@@ -24,7 +24,7 @@ use tonic_health::server::HealthService;
 
 use crate::connection::{Connection, Connections, HANDSHAKE};
 use crate::console::{self, Console};
-use crate::database::{DatabaseError, Databases, PoolOptions, Reach};
+use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::identity::{TokenError, Tokens};
@@ -40,6 +40,11 @@ use crate::wire::message_queue_server::MessageQueueServer;
 /// How often what is due is made ready, and how many of those between two cleanings.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 const CLEANING: u32 = 20;
+/// How many until it is written down which clients were heard (ten seconds), until silent ones are forgotten (a
+/// minute), and until the first are (an hour): a middleware that was off has heard nobody.
+const WRITING_DOWN: u32 = 100;
+const FORGETTING: u32 = 600;
+const FIRST_FORGETTING: u32 = 36_000;
 /// Wait before the listener connects again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
 /// How often PostgreSQL is asked whether it answers, and how long its answer may take.
@@ -650,6 +655,12 @@ async fn keep_house(service: Service) {
         if let Err(error) = session.keep_house(all).await {
             tracing::debug!(%error, "housekeeping failed; trying again");
         }
+        if tick % WRITING_DOWN == 0 && write_down(&service.dispatcher, &session).await {
+            let forgetting = tick >= FIRST_FORGETTING && tick % FORGETTING == 0;
+            if forgetting && let Err(error) = session.forget_clients().await {
+                tracing::debug!(%error, "silent clients cannot be forgotten; trying again");
+            }
+        }
         if all {
             if let Err(error) = session.sweep().await {
                 tracing::debug!(%error, "sweeping failed; trying again");
@@ -660,6 +671,22 @@ async fn keep_house(service: Service) {
                     break;
                 }
             }
+        }
+    }
+}
+
+/// Writes down who was heard; whether it could be.
+async fn write_down(dispatcher: &Dispatcher, session: &Session) -> bool {
+    let heard = dispatcher.heard();
+    if heard.is_empty() {
+        return true;
+    }
+    match session.heard_from(&heard).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(%error, "who was heard cannot be written down; trying again");
+            dispatcher.still_heard(heard);
+            false
         }
     }
 }

@@ -358,7 +358,8 @@ BEGIN
 END $$;
 
 -- Moves dead letters back where they died, or to `target`, as if they had never been leased: those of
--- `messages`, or the first ones where that is NULL. What has no queue to go to any more stays.
+-- `messages`, or the first ones where that is NULL. What has no queue to go to any more stays, and what was for a
+-- client that is forgotten: nobody could take it there.
 CREATE FUNCTION redrive(of_queue bigint, messages bigint[], target bigint, at_most integer)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -381,6 +382,10 @@ BEGIN
         whereto := coalesce(target, letter.origin_queue_id);
         PERFORM FROM queue q WHERE q.id = whereto FOR KEY SHARE;
         CONTINUE WHEN NOT FOUND;
+        IF letter.origin_receiver_id IS NOT NULL THEN
+            PERFORM FROM client c WHERE c.id = letter.origin_receiver_id FOR KEY SHARE;
+            CONTINUE WHEN NOT FOUND;
+        END IF;
         UPDATE message SET queue_id = whereto, receiver_id = letter.origin_receiver_id,
             deliveries = 0, origin_queue_id = NULL, origin_receiver_id = NULL, dead_reason = NULL,
             dead_deliveries = NULL, dead_at = NULL
@@ -434,8 +439,9 @@ DECLARE
     -- The ids that were drawn; for repeated requests `ids` is what the first one got.
     drawn bigint[];
 BEGIN
-    -- Held until the commit, so that nobody deletes them meanwhile.
+    -- Held until the commit, so that nobody deletes or forgets them meanwhile.
     PERFORM FROM queue q WHERE q.id = ANY (queues) FOR KEY SHARE;
+    PERFORM FROM client c WHERE c.id = ANY (receivers) FOR KEY SHARE;
     SELECT array_agg(a.code ORDER BY a.place),
         array_agg(CASE WHEN a.code = 0 THEN nextval('message_id_seq') END ORDER BY a.place)
     INTO codes, drawn
@@ -980,32 +986,83 @@ BEGIN
     RETURN done;
 END $$;
 
--- Forgets clients that said goodbye and that no message names, an hour after their last hello: few at a time, since
--- no index is by sender alone.
+-- Writes down that clients were heard, for those that were not within the last day: what a client does
+-- costs no write of its row.
+CREATE FUNCTION heard_from(clients bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    written bigint;
+BEGIN
+    -- A row that somebody else writes is heard of the next time; nobody is waited for.
+    UPDATE client SET hello_at = clock_timestamp() WHERE id = ANY (ARRAY(
+        SELECT c.id FROM client c
+        WHERE c.id = ANY (clients) AND c.present AND c.hello_at < clock_timestamp() - interval '1 day'
+        FOR NO KEY UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS written = ROW_COUNT;
+    RETURN written;
+END $$;
+
+-- Whether a client is one to forget: an hour after its last hello where it said goodbye, and otherwise when
+-- nothing was heard of it for 30 days.
+CREATE FUNCTION is_silent(c client) RETURNS boolean LANGUAGE sql AS $$
+    SELECT c.hello_at < clock_timestamp() - CASE WHEN c.present THEN interval '30 days' ELSE interval '1 h' END
+$$;
+
+-- Forgets clients that are silent, that no message names, and whose request ids are all forgotten. At
+-- most `at_most` at a time, of about fifty pages of clients that chance chooses, so that those that must stay keep no
+-- others. No index is by whom a leased message came from, nor by whom a hidden one is for: where many are hidden,
+-- nobody is forgotten.
+--
+-- A message that is being sent to one of them holds its row, which is then left; and who comes later finds
+-- nobody. So none is stored for a client that is forgotten.
 CREATE FUNCTION forget_clients(at_most integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    gone record;
+    pages bigint := greatest(1, pg_relation_size('client'::regclass)
+        / current_setting('block_size')::bigint);
+    share real := least(100, 5000.0 / pages);
+    -- Each of them is looked up in each queue.
+    most bigint := greatest(1, least(at_most, 100000 / greatest(1, (SELECT count(*) FROM queue))));
+    hidden_at_most integer := 10000;
+    held bigint[];
+    named bigint[] := '{}';
+    leased bigint;
+    delayed bigint;
+    gone bigint;
     forgotten bigint := 0;
 BEGIN
-    FOR gone IN SELECT c.id FROM client c
-        WHERE NOT c.present AND c.hello_at < clock_timestamp() - interval '1 h'
-        ORDER BY c.id LIMIT at_most FOR UPDATE SKIP LOCKED
-    LOOP
+    held := ARRAY(SELECT c.id FROM client c TABLESAMPLE SYSTEM (share)
+        WHERE is_silent(c) ORDER BY random() LIMIT most);
+    held := ARRAY(SELECT c.id FROM client c WHERE c.id = ANY (held) AND is_silent(c)
+        FOR UPDATE SKIP LOCKED);
+    IF cardinality(held) = 0 THEN
+        RETURN 0;
+    END IF;
+    -- From here on each statement sees what was committed before the rows were held.
+    SELECT count(*), named || coalesce(array_agg(m.sender_id), '{}')
+        || coalesce(array_agg(m.receiver_id), '{}') || coalesce(array_agg(m.leased_by), '{}')
+    INTO leased, named FROM (
+        SELECT l.sender_id, l.receiver_id, l.leased_by FROM message l
+        WHERE l.leased_by IS NOT NULL
+        ORDER BY l.queue_id, l.leased_by LIMIT hidden_at_most) AS m;
+    SELECT count(*), named || coalesce(array_agg(m.sender_id), '{}')
+        || coalesce(array_agg(m.receiver_id), '{}')
+    INTO delayed, named FROM (
+        SELECT d.sender_id, d.receiver_id FROM message d
+        WHERE d.due_at IS NOT NULL AND d.leased_by IS NULL
+        ORDER BY d.queue_id, d.sender_id LIMIT hidden_at_most) AS m;
+    IF leased >= hidden_at_most OR delayed >= hidden_at_most THEN
+        RETURN 0;
+    END IF;
+    FOREACH gone IN ARRAY held LOOP
+        CONTINUE WHEN gone = ANY (named);
         CONTINUE WHEN (SELECT true FROM message m
-            WHERE m.receiver_id = gone.id AND m.due_at IS NULL
+            WHERE m.receiver_id = gone AND m.due_at IS NULL
             ORDER BY m.receiver_id, m.queue_id, m.id + 0 LIMIT 1);
         CONTINUE WHEN EXISTS (SELECT FROM queue q WHERE
             (SELECT true FROM message m
-                WHERE m.queue_id = q.id AND m.sender_id = gone.id AND m.due_at IS NULL
-                ORDER BY m.sender_id LIMIT 1)
-            OR (SELECT true FROM message m
-                WHERE m.queue_id = q.id AND m.leased_by IS NOT NULL
-                ORDER BY m.leased_by LIMIT 1)
-            OR (SELECT true FROM message m
-                WHERE m.queue_id = q.id AND m.due_at IS NOT NULL AND m.leased_by IS NULL
+                WHERE m.queue_id = q.id AND m.sender_id = gone AND m.due_at IS NULL
                 ORDER BY m.sender_id LIMIT 1));
-        CONTINUE WHEN EXISTS (SELECT FROM answered a WHERE a.client_id = gone.id);
-        DELETE FROM client WHERE id = gone.id;
+        CONTINUE WHEN EXISTS (SELECT FROM answered a WHERE a.client_id = gone);
+        DELETE FROM client WHERE id = gone;
         forgotten := forgotten + 1;
     END LOOP;
     RETURN forgotten;
@@ -1031,7 +1088,6 @@ BEGIN
     -- Longer than anybody tries.
     DELETE FROM put_back WHERE at < now_at - interval '30 days';
     DELETE FROM waiter WHERE seen_at < now_at - interval '1 min';
-    PERFORM forget_clients(10);
     RETURN done + step;
 END $$;
 
@@ -1221,8 +1277,10 @@ DECLARE
 BEGIN
     SELECT (SELECT count(*) FROM client c WHERE c.id = ANY (people) AND c.present)
             = cardinality(people)
-            AND (SELECT count(*) FROM client c WHERE c.id = ANY (others)) = cardinality(others)
-            -- Held until the commit, so that nobody deletes them meanwhile.
+            -- Held until the commit, so that nobody forgets or deletes them meanwhile.
+            AND (SELECT count(*) FROM (
+                    SELECT FROM client c WHERE c.id = ANY (others) FOR KEY SHARE) AS held)
+                = cardinality(others)
             AND (SELECT count(*) FROM (
                     SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
                 = cardinality(of_queues)

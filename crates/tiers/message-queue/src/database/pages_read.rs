@@ -45,7 +45,7 @@ const PEOPLE: &str = "SELECT hello('client ' || n) FROM generate_series(1, 20) A
 
 /// Each in a transaction that is rolled back. Client 1 is among those who take: its own messages are in
 /// front.
-const OPERATIONS: [&str; 33] = [
+const OPERATIONS: [&str; 34] = [
     "send_together('{3,4,5}', '{1}', '{6}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', \
         '{0,0,9}', NULL, NULL)",
     "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL, NULL, NULL, NULL)",
@@ -69,6 +69,7 @@ const OPERATIONS: [&str; 33] = [
     "dead_letters(1, 1, 0, 10)",
     "change_queue(1, 'new', 3, 2, 0, 0, true)",
     "forget_clients(10)",
+    "heard_from('{1,2}')",
     "peek(1, 10, NULL, false)",
     "peek(1, 1, NULL, true)",
     "queues_for(10, false, 0, 100)",
