@@ -55,6 +55,10 @@ const CALL: Duration = Duration::from_secs(20);
 /// Request ids are kept for ten minutes: the campaign is over before.
 const CAMPAIGN_SECONDS: u64 = 500;
 
+/// How long clients take to come to their end, and what still waits to be taken: many times what they take. Beyond
+/// it the campaign fails instead of waiting.
+const ENDING: Duration = Duration::from_secs(180);
+
 /// Every third client calls over a stream.
 const STREAMS: u64 = 3;
 
@@ -783,17 +787,16 @@ impl Targets {
         match rng.random_range(0..if self.links.is_empty() { 4 } else { 8 }) {
             0 => {
                 // Who looks after it starts it again.
-                kill_postgres(&self.postgres);
-                counts.postgres += 1;
+                counts.postgres += u32::from(kill_postgres(&self.postgres));
             }
             4 => {
-                freeze(self.middlewares[victim].pid(), rng.random_range(10..500));
-                counts.frozen += 1;
+                let froze = freeze(self.middlewares[victim].pid(), rng.random_range(10..500));
+                counts.frozen += u32::from(froze);
             }
             5 => {
                 // The server alone: those that serve connections go on until they need it.
-                freeze(self.postgres.pid(), rng.random_range(10..500));
-                counts.frozen += 1;
+                let froze = freeze(self.postgres.pid(), rng.random_range(10..500));
+                counts.frozen += u32::from(froze);
             }
             fault @ 6..=7 => {
                 let link = &self.links[rng.random_range(0..self.links.len())];
@@ -846,8 +849,10 @@ fn strike(strikes: &Strikes) {
         std::thread::sleep(Duration::from_millis(rng.random_range(50..400)));
         targets.strike(&mut rng, &mut counts);
     }
+    come_to_the_end(&running);
     running.join().unwrap();
-    let left = runtime.block_on(drain(&shared, &addresses));
+    let draining = async { tokio::time::timeout(ENDING, drain(&shared, &addresses)).await };
+    let left = runtime.block_on(draining).expect("what still waits cannot be taken");
     let Targets { postgres, middlewares, .. } = targets;
     drop(middlewares);
     postgres.stop();
@@ -858,6 +863,17 @@ fn strike(strikes: &Strikes) {
     check(&history, left);
     check_ids(&history);
     check_a_lone_client(&history);
+}
+
+fn come_to_the_end(running: &std::thread::JoinHandle<()>) {
+    let step = Duration::from_millis(50);
+    for _ in 0..ENDING.as_millis() / step.as_millis() {
+        if running.is_finished() {
+            return;
+        }
+        std::thread::sleep(step);
+    }
+    panic!("clients do not come to their end: a middleware answers nobody");
 }
 
 /// What was struck.
@@ -877,17 +893,17 @@ impl Counts {
     }
 }
 
-/// Stops a process for a while; where it is gone already, nothing happens.
-fn freeze(pid: u32, milliseconds: u64) {
+/// Stops a process for a while; says whether it was there.
+fn freeze(pid: u32, milliseconds: u64) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
-        return;
+        return false;
     };
-    for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
-        rustix::process::kill_process(pid, signal).unwrap_or_default();
-        if signal == rustix::process::Signal::STOP {
-            std::thread::sleep(Duration::from_millis(milliseconds));
-        }
+    if rustix::process::kill_process(pid, rustix::process::Signal::STOP).is_err() {
+        return false;
     }
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap_or_default();
+    true
 }
 
 /// Half of them send to a queue and the other half receives, while all send and take in another,
@@ -1150,6 +1166,89 @@ fn check_order(history: &History) {
     println!("{} in order for many", taken.len());
 }
 
+/// What one sends, takes and leases, without a mistake.
+fn flawless() -> History {
+    let sent = |number: u64, queue_id: u64, began: u64| Sent {
+        request: SendRequest {
+            client_id: 1,
+            queue_id,
+            content: format!("1 {number}"),
+            ..Default::default()
+        },
+        id: Some(number),
+        span: Span { began, answered: began + 1 },
+    };
+    let message = |number: u64, queue_id: u64| Message {
+        message_id: number,
+        queue_id,
+        sender_id: 1,
+        content: format!("1 {number}"),
+        ..Default::default()
+    };
+    let taken = |number: u64, client: u64, queue_id: u64, began: u64| Taken {
+        client,
+        message: message(number, queue_id),
+        span: Span { began, answered: began + 1 },
+        lease: None,
+    };
+    let lease = Some(Lease { id: 1, long: true, fate: Fate::Acknowledged { began: 34 } });
+    History {
+        sent: vec![sent(1, 1, 0), sent(2, ORDERED_QUEUE, 10), sent(3, ORDERED_QUEUE, 12)],
+        taken: vec![
+            Taken { lease, ..taken(1, 2, 1, 30) },
+            taken(2, LONE, ORDERED_QUEUE, 40),
+            taken(3, LONE, ORDERED_QUEUE, 42),
+        ],
+        ..History::default()
+    }
+}
+
+/// The checker of the campaign itself: each broken promise is found.
+#[test]
+fn the_checker_finds_every_kind_of_mistake() {
+    let passes = |break_it: fn(&mut History), hidden: usize| {
+        let mut history = flawless();
+        break_it(&mut history);
+        let checking = move || {
+            check(&history, hidden);
+            check_ids(&history);
+            check_a_lone_client(&history);
+        };
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(checking)).is_ok()
+    };
+    assert!(passes(|_| (), 0));
+    let mistakes: [(&str, fn(&mut History)); 10] = [
+        ("a message is lost", |h| drop(h.taken.remove(0))),
+        ("the last one is lost", |h| drop(h.taken.pop())),
+        ("delivered twice", |h| {
+            let again = Taken { client: 3, ..flawless().taken.remove(1) };
+            h.taken.push(again);
+        }),
+        ("never sent", |h| h.taken[0].message.content.push('x')),
+        ("another's", |h| h.taken[0].message.receiver_id = 9),
+        ("its own", |h| h.taken[0].client = 1),
+        ("before it was sent", |h| h.taken[0].span = Span { began: 0, answered: 0 }),
+        ("a lower id than earlier ones", |h| {
+            h.sent[2].id = Some(1);
+            h.sent[0].id = Some(3);
+            h.taken[0].message.message_id = 3;
+            h.taken[2].message.message_id = 1;
+        }),
+        ("out of order", |h| {
+            h.taken[1].span = Span { began: 42, answered: 43 };
+            h.taken[2].span = Span { began: 40, answered: 41 };
+        }),
+        ("taken while it was leased", |h| {
+            let other = Taken { client: 3, ..flawless().taken.remove(0) };
+            h.taken.push(Taken { span: Span { began: 32, answered: 33 }, ..other });
+        }),
+    ];
+    for (what, break_it) in mistakes {
+        assert!(!passes(break_it, 0), "{what}");
+    }
+    assert!(!passes(|_| (), 1), "a message stays hidden");
+}
+
 const NO_PROGRAMS: &str =
     "PostgreSQL's server programs are needed; `make packages-test` installs them";
 
@@ -1186,13 +1285,13 @@ fn start_middleware_on(url: &str, address: SocketAddr) -> Middleware {
     panic!("PostgreSQL does not come back");
 }
 
-/// SIGKILL to the server and all its children: a crash, after which it replays its log.
-fn kill_postgres(postgres: &PrivatePostgres) {
+/// SIGKILL to the server and all its children: a crash, after which it replays its log. Says whether it was there.
+fn kill_postgres(postgres: &PrivatePostgres) -> bool {
     let server = postgres.pid();
     let name = std::fs::read_to_string(format!("/proc/{server}/comm")).unwrap_or_default();
     if name.trim() != "postgres" {
         // Killed a moment ago, and not started again yet.
-        return;
+        return false;
     }
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
     let children = children.unwrap_or_default();
@@ -1201,6 +1300,7 @@ fn kill_postgres(postgres: &PrivatePostgres) {
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
         }
     }
+    true
 }
 
 fn open_to_all(folder: &Path) {
