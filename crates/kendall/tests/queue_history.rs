@@ -1239,8 +1239,9 @@ fn the_checker_finds_every_kind_of_mistake() {
             h.taken[2].span = Span { began: 40, answered: 41 };
         }),
         ("taken while it was leased", |h| {
-            let other = Taken { client: 3, ..flawless().taken.remove(0) };
-            h.taken.push(Taken { span: Span { began: 32, answered: 33 }, ..other });
+            let lease = Some(Lease { id: 2, long: true, fate: Fate::Returned });
+            let span = Span { began: 32, answered: 33 };
+            h.taken.push(Taken { client: 3, span, lease, ..flawless().taken.remove(0) });
         }),
     ];
     for (what, break_it) in mistakes {
