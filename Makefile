@@ -36,8 +36,8 @@ test-clients: ## real build tools against the build cluster, with parts of it ki
 	  go install github.com/bazelbuild/remote-apis-sdks/go/cmd/rexec@$(REXEC) || echo "rexec could not be had: its test is skipped"
 	$(CARGO) test --locked -p kendall --test bazel_execution --test bazel_studies --test other_clients -- --include-ignored --test-threads 1
 
-fuzz: ## random bytes for every parser, SECONDS of CPU time each (TARGETS="NAME…"; a C++ compiler)
-	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
+fuzz: ## random bytes for every parser, SECONDS of CPU time each, or TOTAL for all in turn (TARGETS="NAME…"; a C++ compiler)
+	scripts/fuzz $(if $(TOTAL),--total $(TOTAL),$(or $(SECONDS),60)) $(TARGETS)
 
 kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL, build cluster and studies (half an hour)
 	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign --test cluster_kills -- campaign --ignored --nocapture --test-threads 1

@@ -246,7 +246,7 @@ impl Bazel<'_> {
         let said = String::from_utf8_lossy(&said).into_owned();
         if !status.success() {
             let start = said.len().saturating_sub(TAIL_BYTES);
-            let tail = said.get(start..).unwrap_or(&said).trim().to_owned();
+            let tail = String::from_utf8_lossy(&said.as_bytes()[start..]).trim().to_owned();
             let (command, status) = (verb.to_owned(), status.to_string());
             return Err(BuildError::Failed { command, status, said: tail });
         }
@@ -361,14 +361,32 @@ impl Processes {
             let (number, kind) = count.split_once(' ').unwrap_or_default();
             let number: u64 = number.parse().unwrap_or(0);
             match kind {
-                "remote cache hit" => processes.hits += number,
-                "remote" => processes.remote += number,
+                "remote cache hit" => processes.hits = processes.hits.saturating_add(number),
+                "remote" => processes.remote = processes.remote.saturating_add(number),
                 "internal" | "action cache hit" => {}
-                _ => processes.local += number,
+                _ => processes.local = processes.local.saturating_add(number),
             }
         }
         processes
     }
+}
+
+/// For fuzzing: what Bazel prints, and its profile.
+///
+/// # Panics
+/// When a task is in no second of the build, in two, or ended after it.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let said = String::from_utf8_lossy(bytes).into_owned();
+    let Processes { hits, remote, local } = Processes::read(&said);
+    assert!(said.contains(" process") || hits.max(remote).max(local) == 0);
+    let built = Built { started_ns: SECOND_NS, ended_ns: 3 * SECOND_NS + 7, said };
+    let Ok(tasks) = profile::tasks(bytes, (built.started_ns, built.ended_ns)) else { return };
+    let within = built.started_ns..=built.ended_ns;
+    assert!(tasks.iter().all(|task| within.contains(&task.ended_ns)));
+    let windows = windows(&built, &tasks);
+    let counted = windows.iter().flat_map(|window| window.operations.values());
+    let counted: u64 = counted.map(|operation| operation.completed).sum();
+    assert_eq!(u64::try_from(tasks.len()), Ok(counted), "each task is in one second");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! For `fuzz/`: what servers answer, without a connection around it. No interface for programs.
+//! For `fuzz/`: what servers answer, without a connection around it, and what Bazel prints. No interface for programs.
 
 use crate::driver::{ErrorKind, Progress, Reply};
 use crate::{http, memcached};
@@ -22,6 +22,14 @@ pub fn http_reply(bytes: &[u8]) {
 pub fn memcached_reply(bytes: &[u8]) {
     let [kind, keys, input @ ..] = bytes else { return };
     same(input, || memcached::fuzz_reader(*kind, *keys));
+}
+
+/// What Bazel prints, or its profile.
+///
+/// # Panics
+/// When the seconds of the build do not have each of its tasks once.
+pub fn bazel(bytes: &[u8]) {
+    crate::bazel::fuzz(bytes);
 }
 
 fn same<R: FnMut(&[u8]) -> Progress>(input: &[u8], reader: impl Fn() -> R) {

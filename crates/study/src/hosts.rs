@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub use agent::serve;
 pub(crate) use carry::hex;
+pub(crate) use kubernetes::fuzz as fuzz_kubectl;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;

@@ -379,7 +379,10 @@ fn succeeds(command: &[String]) -> bool {
 
 /// `ready tier=NAME listen=HOST:PORT … metrics=HOST:PORT pid=N` in the log.
 fn ready_line(folder: &Path) -> Option<Announced> {
-    let log = std::fs::read_to_string(folder.join("log")).ok()?;
+    announced(&std::fs::read_to_string(folder.join("log")).ok()?)
+}
+
+fn announced(log: &str) -> Option<Announced> {
     let end = log.rfind('\n')?;
     let line = log[..end].lines().find(|line| line.starts_with("ready "))?;
     let values = |key: &str| {
@@ -395,7 +398,10 @@ fn ready_line(folder: &Path) -> Option<Announced> {
 
 /// `TCP INET: PORT` in the file that memcached writes.
 fn port_file(folder: &Path, host: &str) -> Option<Announced> {
-    let text = std::fs::read_to_string(folder.join("port")).ok()?;
+    listening(&std::fs::read_to_string(folder.join("port")).ok()?, host)
+}
+
+fn listening(text: &str, host: &str) -> Option<Announced> {
     let line = text.split_inclusive('\n').find(|line| line.starts_with("TCP INET:"))?;
     let port = line.strip_suffix('\n')?.rsplit(' ').next()?;
     Some(Announced { listen: vec![format!("{host}:{port}")], ..Announced::default() })
@@ -441,6 +447,23 @@ fn last_lines(text: &[u8]) -> String {
     let whole = start == 0 || text[start - 1] == b'\n';
     let line = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     String::from_utf8_lossy(if whole { tail } else { &tail[line..] }).into_owned()
+}
+
+/// For fuzzing: what a program writes when it is ready, and when it ends.
+///
+/// # Panics
+/// When an announcement is read that is not there, or more is quoted than may be.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    // Bytes that are no text are three each.
+    assert!(last_lines(bytes).len() <= 3 * TAIL_BYTES);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Some(found) = announced(text) {
+        assert!(text.contains("ready ") && text.contains('\n'));
+        assert!(found.listen.iter().all(|address| text.contains(address.as_str())));
+    }
+    if let Some(found) = listening(text, "127.0.0.1") {
+        assert!(found.listen[0].starts_with("127.0.0.1:"));
+    }
 }
 
 #[cfg(test)]

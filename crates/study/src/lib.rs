@@ -26,6 +26,8 @@ mod measured_window;
 mod observe;
 mod place;
 mod plan;
+#[doc(hidden)]
+pub mod printed;
 mod probe;
 mod programs;
 mod quota;

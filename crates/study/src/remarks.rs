@@ -28,17 +28,28 @@ pub(crate) fn of_run(folder: &Path) -> Vec<Caveat> {
         .iter()
         .filter_map(|path| Some((named(path).filter(of_a_tier)?, path)))
         .filter_map(|(name, path)| Some((name, last_of(&path.join("output"))?)))
-        .flat_map(|(name, output)| {
-            let remarks =
-                output.lines().filter_map(|line| line.strip_prefix("remark ")?.split_once(": "));
-            let caveat = |(kind, text): (&str, &str)| Caveat::Remarked {
-                generator: None,
-                kind: kind.to_owned(),
-                text: format!("{name}: {text}"),
-            };
-            remarks.take(MOST).map(caveat).collect::<Vec<_>>()
-        })
+        .flat_map(|(name, output)| remarked(&name, &output))
         .collect()
+}
+
+/// What a tier remarked in what it printed.
+fn remarked(name: &str, output: &str) -> Vec<Caveat> {
+    let remarks = output.lines().filter_map(|line| line.strip_prefix("remark ")?.split_once(": "));
+    let caveat = |(kind, text): (&str, &str)| Caveat::Remarked {
+        generator: None,
+        kind: kind.to_owned(),
+        text: format!("{name}: {text}"),
+    };
+    remarks.take(MOST).map(caveat).collect()
+}
+
+/// For fuzzing: what a tier prints.
+///
+/// # Panics
+/// When more is remarked than may be.
+pub(crate) fn fuzz(text: &str) {
+    let found = remarked("a-0", text);
+    assert!(found.len() <= MOST.min(text.matches("remark ").count()));
 }
 
 fn last_of(path: &Path) -> Option<String> {

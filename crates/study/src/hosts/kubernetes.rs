@@ -326,7 +326,9 @@ fn state(pods: &Json, job: &str) -> State {
     if phase == "Running" && address.contains(':') {
         // It stands before `:PORT` in texts, where one of IPv6 would need brackets.
         let all = status["podIPs"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let Some(four) = all.iter().map(|one| text(&one["ip"])).find(|ip| ip.contains('.')) else {
+        // `::ffff:10.0.0.7` is one of IPv6 as well.
+        let is_four = |ip: &String| ip.contains('.') && !ip.contains(':');
+        let Some(four) = all.iter().map(|one| text(&one["ip"])).find(is_four) else {
             return State::Never(format!("its pod has only the IPv6 address {address}"));
         };
         address = four;
@@ -335,6 +337,23 @@ fn state(pods: &Json, job: &str) -> State {
         return State::Runs(Pod { name: text(&pod["metadata"]["name"]), address });
     }
     State::Comes(Some(both(waiting)).filter(|why| !why.is_empty()).unwrap_or(phase))
+}
+
+/// For fuzzing: what `kubectl` prints.
+///
+/// # Panics
+/// When all of it is left out, or what is waited for has no end.
+pub(crate) fn fuzz(text: &str) {
+    let said = for_people(text);
+    assert_eq!(said.is_empty(), text.trim().is_empty(), "{text:?}");
+    let pods: Json = serde_json::from_str(text).unwrap_or_default();
+    let found = state(&pods, "a-0");
+    if let State::Runs(pod) = &found {
+        assert!(!pod.address.is_empty() && !pod.address.contains(':'), "{pod:?}");
+    } else {
+        let forever = given_up(found, READY_DEADLINE + PATIENCE + Duration::from_secs(1), "a-0");
+        assert!(forever.is_some(), "{text}");
+    }
 }
 
 #[cfg(test)]
