@@ -18,6 +18,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::{Code, Status};
 
 use crate::connection::{OpenRequest, Peer};
@@ -76,6 +77,41 @@ impl<S: NamedService> NamedService for RequestLimits<S> {
 }
 
 type Answered = BoxFuture<Response<Body>, Infallible>;
+
+/// All services. The queue's calls go straight to it: the router looks up each path anew, clones the service it finds, and
+/// wraps the bodies of request and answer twice more.
+#[derive(Debug, Clone)]
+pub(crate) struct Front<Q> {
+    pub(crate) queue: Q,
+    pub(crate) others: Routes,
+}
+
+impl<Q> Service<Request<Body>> for Front<Q>
+where
+    Q: NamedService
+        + Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answered>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answered;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        match self.queue.poll_ready(context) {
+            Poll::Ready(Ok(())) => Service::<Request<Body>>::poll_ready(&mut self.others, context),
+            other => other,
+        }
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Answered {
+        let path = request.uri().path().strip_prefix('/');
+        let method = path.and_then(|path| path.strip_prefix(Q::NAME)?.strip_prefix('/'));
+        if method.is_some() {
+            self.queue.call(request)
+        } else {
+            Box::pin(self.others.call(request))
+        }
+    }
+}
 
 impl<S> Service<Request<Body>> for RequestLimits<S>
 where
@@ -397,6 +433,46 @@ mod tests {
 
         fn call(&mut self, _: Request<Body>) -> Answered {
             Box::pin(std::future::pending())
+        }
+    }
+
+    #[derive(Clone)]
+    struct Here;
+
+    impl NamedService for Here {
+        const NAME: &'static str = "kendall.Here";
+    }
+
+    impl Service<Request<Body>> for Here {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Answered;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Answered {
+            Box::pin(async { Ok(Response::new(Body::empty())) })
+        }
+    }
+
+    #[test]
+    fn calls_of_the_service_alone_go_past_the_router() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for (path, here) in [
+            ("/kendall.Here/Do", true),
+            ("/kendall.Here", false),
+            ("/kendall.Hereafter/Do", false),
+            ("/other.kendall.Here/Do", false),
+            ("/", false),
+        ] {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = path.parse().unwrap();
+            let mut front = Front { queue: Here, others: Routes::default() };
+            let answer = runtime.block_on(front.call(request)).unwrap();
+            let unimplemented = answer.headers().get("grpc-status").is_some_and(|s| s == "12");
+            assert_eq!(unimplemented, !here, "{path}: {answer:?}");
         }
     }
 

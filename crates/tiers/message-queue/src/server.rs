@@ -19,6 +19,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
@@ -32,7 +33,7 @@ use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
 use crate::queue_metrics::QueueMetrics;
-use crate::request_limits::RequestLimits;
+use crate::request_limits::{Front, RequestLimits};
 use crate::service::Service;
 use crate::waiters::{self, Waiters};
 use crate::wire::message_queue_server::MessageQueueServer;
@@ -468,16 +469,16 @@ fn serve(
     let queue = MessageQueueServer::new(service)
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
+    // Those who route clients have no token.
+    let others = Routes::new(RequestLimits::new(health))
+        .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
+        .add_service(RequestLimits::new(older).for_holders(tokens.clone()))
+        .prepare();
+    let front = Front { queue: RequestLimits::new(queue).for_holders(tokens), others };
     let serving = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .max_concurrent_streams(STREAMS)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .add_service(RequestLimits::new(queue).for_holders(tokens.clone()))
-        // Those who route clients have no token.
-        .add_service(RequestLimits::new(health))
-        .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
-        .add_service(RequestLimits::new(older).for_holders(tokens))
-        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async move {
+        .serve_with_incoming_shutdown(front, ReceiverStream::new(incoming), async move {
             // The sender is kept until the stop; dropped, it means the same.
             drop(ended.await);
         });
