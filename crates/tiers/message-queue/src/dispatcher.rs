@@ -92,6 +92,8 @@ struct State {
     lanes: [Line; Lane::COUNT],
     /// Operations of all that wait.
     requests: usize,
+    /// Idle workers that look again in a moment, whatever comes.
+    watching: usize,
     /// Written under this lock, by whoever holds it.
     recorder: Recorder,
     draining: bool,
@@ -129,6 +131,12 @@ enum Lane {
 }
 
 impl Line {
+    /// Whether its next batch may begin. `busy`: something is under way.
+    fn may_begin(&self, busy: bool, batch: usize) -> bool {
+        let free = self.under_way == 0 && self.operations >= self.last_batch.div_ceil(2);
+        !busy || free || self.operations >= batch
+    }
+
     fn answered(&mut self, operations: u64, took_ns: u64) {
         self.batches += 1;
         self.batched += operations;
@@ -242,6 +250,7 @@ impl Dispatcher {
             state: Mutex::new(State {
                 lanes: Default::default(),
                 requests: 0,
+                watching: 0,
                 recorder,
                 draining: false,
                 finishing: false,
@@ -266,9 +275,14 @@ impl Dispatcher {
         let (reply, answers) = oneshot::channel();
         let arrived_ns = self.clock.now_ns();
         let pending = Pending { operations, arrived_ns, reply: Reply::Caller(reply) };
-        let entered = self.lock().enter(pending, self.capacity);
-        entered.map_err(|(status, _)| status)?;
-        self.work.notify_one();
+        let wakes = {
+            let mut state = self.lock();
+            state.enter(pending, self.capacity).map_err(|(status, _)| status)?;
+            state.wakes(self.batch)
+        };
+        if wakes {
+            self.work.notify_one();
+        }
         let mut waiting = Waiting { dispatcher: self, answers, removes };
         (&mut waiting.answers).await.map_err(|_| service::stopped())
     }
@@ -377,8 +391,11 @@ impl Dispatcher {
                 pending.reply.send(vec![Err(status)]);
             }
         }
+        let wakes = state.wakes(self.batch);
         drop(state);
-        self.work.notify_one();
+        if wakes {
+            self.work.notify_one();
+        }
     }
 
     /// Puts one operation into the request queue and gives its answer.
@@ -516,6 +533,7 @@ impl Dispatcher {
                 }
                 First::Held => {
                     patient = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
+                    self.lock().watching -= 1;
                 }
                 First::Nothing if self.drained() => {
                     // Whoever sleeps shall see it too.
@@ -625,11 +643,8 @@ impl Dispatcher {
     /// The first request of the lane that may begin and has waited longest.
     fn take_first(&self, patient: bool) -> First {
         let mut state = self.lock();
-        let busy = state.lanes.iter().any(|line| line.under_way > 0);
-        let may_begin = |line: &Line| {
-            let free = line.under_way == 0 && line.operations >= line.last_batch.div_ceil(2);
-            !busy || !patient || free || line.operations >= self.batch
-        };
+        let busy = state.is_busy();
+        let may_begin = |line: &Line| !patient || line.may_begin(busy, self.batch);
         let front = |line: &Line| line.waiting.front().map(|pending| pending.arrived_ns);
         let first = Lane::ALL
             .into_iter()
@@ -637,11 +652,19 @@ impl Dispatcher {
             .filter_map(|lane| front(&state.lanes[lane as usize]).map(|arrived| (arrived, lane)))
             .min_by_key(|(arrived, _)| *arrived);
         let Some((_, lane)) = first else {
-            return if state.requests > 0 { First::Held } else { First::Nothing };
+            if state.requests == 0 {
+                return First::Nothing;
+            }
+            state.watching += 1;
+            return First::Held;
         };
         let now_ns = self.clock.now_ns();
         let Some(pending) = state.next(lane, now_ns) else { return First::Nothing };
         state.lanes[lane as usize].under_way += 1;
+        if state.requests > 0 && state.watching == 0 {
+            // This one may be long: another sees to those that are left.
+            self.work.notify_one();
+        }
         First::Taken(lane, pending, now_ns)
     }
 
@@ -688,6 +711,18 @@ impl State {
         }
         self.admit(pending);
         Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.lanes.iter().any(|line| line.under_way > 0)
+    }
+
+    /// Whether a worker shall be woken for what has come: where a lane may begin, or nobody looks again by itself. Woken for
+    /// nothing, it only goes back to sleep; under load that is nearly every request.
+    fn wakes(&self, batch: usize) -> bool {
+        let busy = self.is_busy();
+        let begins = |line: &Line| !line.waiting.is_empty() && line.may_begin(busy, batch);
+        self.watching == 0 || self.lanes.iter().any(begins)
     }
 
     fn admit(&mut self, pending: Pending) {
@@ -741,5 +776,48 @@ fn outcome(answer: &Result<Answer, Status>) -> Outcome {
             tonic::Code::Unavailable | tonic::Code::Internal | tonic::Code::Unknown => ERROR,
             _ => REFUSED,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_tier::Layout;
+
+    use super::*;
+    use crate::operation::REQUEST_TYPES;
+
+    const BATCH: usize = 8;
+
+    #[test]
+    fn a_request_wakes_a_worker_where_one_is_needed() {
+        let layout = Layout {
+            tier: "message-queue",
+            request_types: REQUEST_TYPES,
+            stages: STAGES,
+            outcomes: OUTCOMES,
+            limits: LIMITS,
+            backends: vec!["postgresql/test".into()],
+        };
+        let instruments = Instruments::new(layout, Clock::monotonic());
+        let dispatcher = Dispatcher::new(&instruments, 100, BATCH);
+        let come = || {
+            let operations = vec![Operation::Goodbye { client: 1 }];
+            let mut state = dispatcher.lock();
+            state.admit(Pending { operations, arrived_ns: 0, reply: Reply::Nobody });
+            state.wakes(BATCH)
+        };
+        assert!(come(), "nothing is under way");
+        let First::Taken(lane, ..) = dispatcher.take_first(true) else { panic!("it may begin") };
+        dispatcher.lock().lanes[lane as usize].last_batch = 4;
+        assert!(come(), "nobody looks again by itself");
+        assert!(matches!(dispatcher.take_first(true), First::Held));
+        for _ in 2..BATCH {
+            assert!(!come(), "a worker looks again soon, and nothing may begin");
+        }
+        assert!(come(), "a full batch waits for nobody");
+        // Impatient: it is taken whatever is under way, and somebody else is to see to the rest.
+        dispatcher.lock().watching -= 1;
+        assert!(matches!(dispatcher.take_first(false), First::Taken(..)));
+        assert!(come());
     }
 }
