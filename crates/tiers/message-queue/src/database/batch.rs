@@ -149,12 +149,12 @@ async fn take_all(
         taken
     };
     let (taken, transaction) = in_time(patience, step).await?;
-    let removed = operations.iter().zip(&taken).filter(|(operation, _)| operation.removes());
-    let messages: Vec<Message> =
-        removed.filter_map(|(_, answer)| answer.as_ref().ok()?.clone().into_message()).collect();
     match in_time(patience, connection.batch_execute("COMMIT")).await {
         Ok(()) => Ok(statuses(taken, limits)),
         Err(mut failure) => {
+            let removed = operations.iter().zip(taken).filter(|(operation, _)| operation.removes());
+            let messages: Vec<Message> =
+                removed.filter_map(|(_, answer)| answer.ok()?.into_message()).collect();
             failure.undecided = transaction
                 .filter(|_| !messages.is_empty())
                 .map(|taken_in| Undecided { taken_in, messages });

@@ -1264,7 +1264,7 @@ END $$;
 -- error of PostgreSQL.
 
 -- `of_queues` are the different queues of a batch and `others` its different receivers; none of those
--- need be present.
+-- need be present. `receivers`, `priorities`, `delays_ms`, `bodies` and `headers` are NULL where no message has any.
 CREATE FUNCTION send_together(
     people bigint[], of_queues bigint[], others bigint[],
     queues bigint[], senders bigint[], receivers bigint[], contents text[], priorities integer[],
@@ -1285,7 +1285,9 @@ BEGIN
                     SELECT FROM queue q WHERE q.id = ANY (of_queues) FOR KEY SHARE) AS held)
                 = cardinality(of_queues)
             AND NOT EXISTS (SELECT FROM limits l, unnest(contents, bodies) AS c (content, body)
-                WHERE char_length(c.content) > l.content_characters
+                -- No text has more characters than bytes, and those need not be counted.
+                WHERE octet_length(c.content) > l.content_characters
+                        AND char_length(c.content) > l.content_characters
                    OR octet_length(c.body) > 4 * l.content_characters)
     INTO done;
     IF NOT done THEN
@@ -1294,7 +1296,7 @@ BEGIN
     WITH sent AS (
         INSERT INTO message (
             queue_id, sender_id, receiver_id, priority, sent_at, due_at, content, body, headers)
-        SELECT m.queue, m.sender, m.receiver, m.priority, clock_timestamp(),
+        SELECT m.queue, m.sender, m.receiver, coalesce(m.priority, 0), clock_timestamp(),
             CASE WHEN m.delay_ms > 0
                 THEN clock_timestamp() + m.delay_ms * interval '1 ms' END,
             m.content, m.body, m.headers::jsonb

@@ -38,10 +38,11 @@ pub(super) async fn send(
         different(sends.iter().filter_map(|send| send.receiver)),
         column(sends, |send| send.queue),
         column(sends, |send| send.client),
-        column(sends, |send| send.receiver),
+        // NULL where it is the same for all, as it nearly always is: PostgreSQL goes through no array then.
+        some_column(sends, |send| send.receiver),
         column(sends, |send| send.content.as_str()),
-        column(sends, |send| send.priority),
-        column(sends, |send| send.delay_ms),
+        some_column(sends, |send| (send.priority != 0).then_some(send.priority)),
+        some_column(sends, |send| (send.delay_ms > 0).then_some(send.delay_ms)),
         some_column(sends, |send| send.data.as_deref()),
         some_column(sends, |send| send.headers.as_deref()),
     ];
