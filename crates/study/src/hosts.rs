@@ -21,7 +21,6 @@ use std::time::Duration;
 
 pub use agent::serve;
 pub(crate) use carry::hex;
-pub(crate) use kubernetes::fuzz as fuzz_kubectl;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
 pub(crate) use clocks::ClockFit;
@@ -31,6 +30,7 @@ use connection::PROMPT;
 #[cfg(test)]
 pub(crate) use connection::Pipe;
 pub(crate) use connection::{Connection, HostError, Ticket};
+pub(crate) use kubernetes::fuzz as fuzz_kubectl;
 pub(crate) use remote::{Remote, Runner};
 pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
 pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
