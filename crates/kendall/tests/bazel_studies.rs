@@ -61,7 +61,10 @@ fn a_dry_run_says_what_jobs_take_at_most() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("# 32 runs, in this order"), "{said}");
-    assert!(said.contains("# measuring takes 32 h 0 min at most; a job ends with its work"), "{said}");
+    assert!(
+        said.contains("# measuring takes 32 h 0 min at most; a job ends with its work"),
+        "{said}"
+    );
 }
 
 /// A load of executions: what the report shows of the workers over time.
