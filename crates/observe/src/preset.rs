@@ -316,8 +316,10 @@ pub const PRESETS: &[Preset] = &[
         sign: "container_cpu_usage_seconds_total",
         queries: &[(
             Quantity::Busy,
-            // Without the sums over a pod's containers, which have no image, and the pod's pause.
-            "sum(rate(container_cpu_usage_seconds_total{image!=\"\",container!=\"POD\"{and}{selector}}[{window}]))",
+            // Without a pod's sum and its pause, which containerd gives an image but no name. Where nothing has a name (no
+            // Kubernetes), all that has an image.
+            "sum(rate(container_cpu_usage_seconds_total{container!=\"\",container!=\"POD\"{and}{selector}}[{window}])) or \
+             sum(rate(container_cpu_usage_seconds_total{image!=\"\",container!=\"POD\"{and}{selector}}[{window}]))",
         )],
     },
     Preset {

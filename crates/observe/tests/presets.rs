@@ -166,8 +166,8 @@ const CASES: &[Case] = &[
     Case {
         preset: "container",
         page: include_str!("pages/container.txt"),
-        // The pod's sum, its container, and its pause.
-        grows: &[(&["image=\"\""], 0.61), (&["\"web\""], 0.6), (&["POD"], 0.01)],
+        // Sums of the pod and of the node, the pod's container, and its pause.
+        grows: &[(&["image=\"\""], 0.61), (&["container=\"host\""], 0.6), (&["pause"], 0.01)],
         finds: &[(Quantity::Busy, 0.6)],
         classes: &[],
     },
@@ -237,6 +237,26 @@ fn every_query_of_a_preset_finds_what_its_page_says() {
             let near = found.0 == expected.0 && (found.1 - expected.1).abs() < 1e-6;
             assert!(near, "{}: {found:?} is not {expected:?}", case.preset);
         }
+    }
+}
+
+/// By other runtimes than containerd: a pod's pause has a name there, and without Kubernetes no container has one.
+#[test]
+fn containers_of_other_runtimes_are_counted_once() {
+    let line = |labels: &str, value: u32| {
+        format!("container_cpu_usage_seconds_total{{cpu=\"total\",{labels}}} {value}\n")
+    };
+    let named = line("container=\"\",image=\"\",name=\"\",pod=\"p\"", 61)
+        + &line("container=\"POD\",image=\"pause\",name=\"b\",pod=\"p\"", 1)
+        + &line("container=\"web\",image=\"web:1\",name=\"a\",pod=\"p\"", 60);
+    let alone =
+        line("id=\"/\",image=\"\"", 61) + &line("id=\"/docker/a\",image=\"web:1\",name=\"a\"", 60);
+    for page in [named, alone] {
+        let grows: &[(&[&str], f64)] =
+            &[(&["image=\"\""], 0.61), (&["\"pause\""], 0.01), (&["\"web:1\""], 0.6)];
+        let observed = observed("container", &page, grows);
+        let busy = &observed.tiers[0].series[&Quantity::Busy];
+        assert!(busy.iter().all(|value| (value - 0.6).abs() < 1e-6), "{page}: {busy:?}");
     }
 }
 
