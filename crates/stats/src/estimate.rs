@@ -409,6 +409,15 @@ pub enum Caveat {
         /// For how long.
         silent_s: f64,
     },
+    /// Cores were limited by the processors that tiers may be on, as control groups were not permitted.
+    #[error(
+        "cores were limited by processors, as no control group may be made: {which}; unlike with a limit of \
+         time, the tier waits where the load or another program is on its processor"
+    )]
+    CoresByProcessors {
+        /// Tiers with their processors.
+        which: String,
+    },
     /// A load generator said something of itself or its load.
     #[error("{}{text}", generator.map(|number| format!("generator {number}: ")).unwrap_or_default())]
     Remarked {

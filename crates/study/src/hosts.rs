@@ -254,6 +254,7 @@ impl Machines {
             connection: agent,
             process: started.process,
             pid: started.pid,
+            processors: started.processors,
             name: launch.name.clone(),
             command: launch.command.join(" "),
             folder: launch.folder.clone(),

@@ -15,7 +15,7 @@ use crate::clock::monotonic_ns;
 use crate::hosts::protocol::AwaitReady;
 use crate::http;
 use crate::keep::{Keeper, Spawn};
-use crate::quota::{Quota, QuotaError};
+use crate::quota::{Limit, QuotaError};
 use crate::topology::{AddressFrom, Ready, StopSignal};
 
 /// Time between two checks for something that is waited for.
@@ -135,7 +135,7 @@ pub(crate) struct Instance {
     ended_ns: u64,
     scratch: Option<PathBuf>,
     /// After the process in the order of fields: a group is removed when nobody is in it.
-    _quota: Option<Quota>,
+    limit: Option<Limit>,
 }
 
 impl Instance {
@@ -150,15 +150,16 @@ impl Instance {
         std::fs::remove_file(launch.folder.join("port")).unwrap_or_default();
         let output = File::create(launch.folder.join("output")).map_err(failed)?;
         let error = File::create(launch.folder.join("log")).map_err(failed)?;
-        let quota = launch
+        let limit = launch
             .cores
-            .map(Quota::new)
+            .map(|cores| Limit::new(cores, &keeper.processors))
             .transpose()
             .map_err(|source| ProcessError::Quota { name: launch.name.clone(), source })?;
         let spawn = Spawn {
             command: &launch.command,
             environment: &launch.environment,
-            group: quota.as_ref().map(Quota::folder),
+            group: limit.as_ref().and_then(Limit::group),
+            processors: limit.as_ref().map_or(&[], Limit::processors),
         };
         let started_ns = monotonic_ns();
         let child = keeper.spawn(&spawn, output, error).map_err(failed)?;
@@ -171,12 +172,17 @@ impl Instance {
             started_ns,
             ended_ns: 0,
             scratch: launch.scratch.clone(),
-            _quota: quota,
+            limit,
         })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The processors that stand for a limit of its cores; none where a control group does, or nothing.
+    pub(crate) fn processors(&self) -> &[usize] {
+        self.limit.as_ref().map_or(&[], Limit::processors)
     }
 
     /// How it ended, if it has.

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 
+use crate::quota::{Processors, stay_on};
+
 /// Hidden command of the program that becomes another command.
 pub const GUARD: &str = "guard";
 
@@ -24,12 +26,23 @@ pub const GUARD: &str = "guard";
 pub const REAPER: &str = "reaper";
 
 /// Becomes `command`, which dies when the process `parent` does. Returns only when it cannot. Joins
-/// the control group at `group` first: before the command starts others, which would stay outside.
+/// the control group at `group` first, and goes to these processors if there are any: before the command
+/// starts others, which would stay outside.
 #[must_use]
-pub fn guard(parent: u32, group: Option<&Path>, command: &[String]) -> std::io::Error {
+pub fn guard(
+    parent: u32,
+    group: Option<&Path>,
+    processors: &[usize],
+    command: &[String],
+) -> std::io::Error {
     if let Some(group) = group
         && let Err(error) =
             std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+    {
+        return error;
+    }
+    if !processors.is_empty()
+        && let Err(error) = stay_on(processors)
     {
         return error;
     }
@@ -74,6 +87,8 @@ pub struct Spawn<'a> {
     pub environment: &'a [(String, String)],
     /// Folder of the control group that it runs in; that of the study without one.
     pub group: Option<&'a Path>,
+    /// Processors that it stays on; any without some.
+    pub processors: &'a [usize],
 }
 
 /// Starts processes that cannot outlive the study.
@@ -82,6 +97,8 @@ pub struct Keeper {
     program: PathBuf,
     reaper: Child,
     input: Option<ChildStdin>,
+    /// Those that limited processes have.
+    pub(crate) processors: Processors,
 }
 
 /// The same for an agent: also when it is silent for the lease, because it was stopped; then the
@@ -158,7 +175,8 @@ impl Keeper {
             .process_group(0)
             .spawn()?;
         let input = reaper.stdin.take();
-        Ok(Self { program: program.to_owned(), reaper, input })
+        let processors = Processors::default();
+        Ok(Self { program: program.to_owned(), reaper, input, processors })
     }
 
     /// The `kendall` binary.
@@ -181,6 +199,9 @@ impl Keeper {
             .arg(GUARD)
             .arg(std::process::id().to_string())
             .args(spawn.group.iter().flat_map(|group| [Path::new("--group"), group]))
+            .args(
+                spawn.processors.iter().flat_map(|one| ["--processor".to_owned(), one.to_string()]),
+            )
             .arg("--")
             .args(spawn.command)
             .envs(spawn.environment.iter().map(|(key, value)| (key, value)))

@@ -81,6 +81,8 @@ pub(crate) struct Observed {
     pub(crate) speeds: Vec<SpeedSample>,
     /// Names of those that did not stop when asked to.
     pub(crate) killed: Vec<String>,
+    /// Those that were put on processors of their own, in words.
+    pub(crate) put: Vec<String>,
     /// Clocks of the hosts beside this machine.
     pub(crate) clocks: Vec<HostClock>,
     /// The ways between hosts that talk to each other.
@@ -164,10 +166,12 @@ impl Observer<'_> {
         }
         .start()?;
         let ways = self.ways(&running);
-        let outcome = self.prefill(&mut running).and_then(|()| self.loads(&mut running));
+        let processes = running.members.iter().filter_map(|member| member.process.as_ref());
+        let put = processes.filter_map(Runner::put).collect();
+        let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
         let killed = running.stop(self.machines);
         self.machines.clear(self.folder);
-        outcome.map(|observed| Observed { killed, ways, ..observed })
+        outcome.map(|observed| Observed { killed, put, ways, ..observed })
     }
 
     /// Measures the way from each host to each other that something there talks to, once a pair.
@@ -377,6 +381,7 @@ impl Observer<'_> {
             hosts,
             speeds,
             killed: Vec::new(),
+            put: Vec::new(),
             clocks,
             ways: Vec::new(),
             alone: None,

@@ -1,10 +1,15 @@
-//! Cores that a process may use at most, by a control group of its own.
+//! Cores that a process may use at most: by a control group of its own, or, where those are forbidden
+//! and the cores are whole ones, by processors that no other limited process has.
 //!
 //! Both versions of control groups are spoken: the CPU controller mounted by itself (version 1), and
 //! the one tree (version 2) where the study's own group may give the controller on.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Where control groups are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -29,7 +34,8 @@ pub enum QuotaError {
     /// There is no controller, or none for this user.
     #[error(
         "cores cannot be limited: {what}; run the study as root or below a control group that is \
-         delegated with the controller `cpu`, or leave the limits out"
+         delegated with the controller `cpu`, ask for whole cores (which are then given as processors of \
+         their own), or leave the limits out"
     )]
     NotAllowed {
         /// What was tried, and what the system says.
@@ -54,6 +60,125 @@ pub enum QuotaError {
         /// The least.
         least: String,
     },
+}
+
+/// How the cores of a process are limited; undone when dropped.
+#[derive(Debug)]
+pub(crate) enum Limit {
+    /// By time: the process may be on any core.
+    Group(Quota),
+    /// By place: others may be there as well, which a group would let it avoid.
+    Processors(Pinned),
+}
+
+impl Limit {
+    /// Limits a process to so many cores, in the way that is permitted here.
+    pub(crate) fn new(cores: f64, processors: &Processors) -> Result<Self, QuotaError> {
+        Self::in_place_of(Quota::new(cores), cores, processors)
+    }
+
+    fn in_place_of(
+        group: Result<Quota, QuotaError>,
+        cores: f64,
+        processors: &Processors,
+    ) -> Result<Self, QuotaError> {
+        match group {
+            Err(QuotaError::NotAllowed { what }) => {
+                let count = whole(&[cores], &what)?;
+                let pinned = processors.take(count, &allowed());
+                pinned.map(Self::Processors).ok_or_else(|| QuotaError::NotAllowed {
+                    what: format!("{what}; and no {count} processors are left for it alone"),
+                })
+            }
+            other => other.map(Self::Group),
+        }
+    }
+
+    /// The folder of its group, if it has one.
+    pub(crate) fn group(&self) -> Option<&Path> {
+        match self {
+            Self::Group(quota) => Some(quota.folder()),
+            Self::Processors(_) => None,
+        }
+    }
+
+    /// Its processors, if it has some of its own.
+    pub(crate) fn processors(&self) -> &[usize] {
+        match self {
+            Self::Group(_) => &[],
+            Self::Processors(pinned) => &pinned.own,
+        }
+    }
+}
+
+/// The processors that limited processes have, each by itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Processors {
+    taken: Arc<Mutex<BTreeSet<usize>>>,
+}
+
+impl Processors {
+    fn taken(&self) -> MutexGuard<'_, BTreeSet<usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first of the allowed ones that nobody has; none where there are too few.
+    fn take(&self, count: usize, allowed: &[usize]) -> Option<Pinned> {
+        let mut taken = self.taken();
+        let free = allowed.iter().copied().filter(|one| !taken.contains(one));
+        let own: Vec<usize> = free.take(count).collect();
+        if own.len() < count {
+            return None;
+        }
+        taken.extend(&own);
+        Some(Pinned { own, all: self.clone() })
+    }
+}
+
+/// Processors that belong to one process; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    own: Vec<usize>,
+    all: Processors,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut taken = self.all.taken();
+        for one in &self.own {
+            taken.remove(one);
+        }
+    }
+}
+
+/// Keeps this process on these processors, and what it starts.
+pub(crate) fn stay_on(processors: &[usize]) -> std::io::Result<()> {
+    let mut set = CpuSet::new();
+    for one in processors {
+        set.set(*one);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Processors that this process may be on.
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|one| set.is_set(*one)).collect()
+}
+
+/// Sum of cores that are all whole ones; `what` forbids others.
+fn whole(cores: &[f64], what: &str) -> Result<usize, QuotaError> {
+    let mut sum = 0;
+    for cores in cores {
+        let count = (1..=CpuSet::MAX_CPU)
+            .find(|count| (kendall_units::exact_f64(*count) - cores).abs() < 1e-9);
+        sum += count.ok_or_else(|| QuotaError::NotAllowed {
+            what: format!(
+                "{what}; and {cores} of a core cannot be given as a processor of its own"
+            ),
+        })?;
+    }
+    Ok(sum)
 }
 
 /// A control group; removed when dropped.
@@ -109,7 +234,7 @@ impl Drop for Quota {
     }
 }
 
-/// Whether groups with these limits, one an instance, can be made on this machine.
+/// Whether these limits, one an instance, can be kept on this machine.
 pub(crate) fn check(cores: &[f64]) -> Result<(), QuotaError> {
     let Some(first) = cores.first() else { return Ok(()) };
     let wanted: f64 = cores.iter().sum();
@@ -118,7 +243,21 @@ pub(crate) fn check(cores: &[f64]) -> Result<(), QuotaError> {
     if wanted > kendall_units::exact_f64(there) * 1.000_001 {
         return Err(QuotaError::MoreThanThereIs { wanted: wanted.to_string(), cores: there });
     }
-    Quota::new(*first).map(drop)
+    match Quota::new(*first) {
+        Err(QuotaError::NotAllowed { what }) => by_processors(cores, &what, allowed().len()),
+        other => other.map(drop),
+    }
+}
+
+/// Whether limits can be kept by processors of their own, one set an instance.
+fn by_processors(cores: &[f64], what: &str, there: usize) -> Result<(), QuotaError> {
+    let wanted = whole(cores, what)?;
+    if wanted > there {
+        let what =
+            format!("{what}; and they are {wanted} processors of the {there} that it may use");
+        return Err(QuotaError::NotAllowed { what });
+    }
+    Ok(())
 }
 
 enum Version {
@@ -318,6 +457,43 @@ mod tests {
         assert_eq!(folder, mount.path());
         let error = version_two(mount.path(), "user.slice/session.scope", false).unwrap_err();
         assert!(error.to_string().contains("session.scope has no controller"), "{error}");
+    }
+
+    fn forbidden() -> QuotaError {
+        QuotaError::NotAllowed { what: "/sys/fs/cgroup/x: Permission denied".to_owned() }
+    }
+
+    #[test]
+    fn where_groups_are_forbidden_whole_cores_are_processors_of_their_own() {
+        let processors = Processors::default();
+        let one = processors.take(2, &[0, 2, 3, 5]).unwrap();
+        let other = processors.take(1, &[0, 2, 3, 5]).unwrap();
+        assert_eq!((&one.own[..], &other.own[..]), (&[0, 2][..], &[3][..]));
+        assert!(processors.take(2, &[0, 2, 3, 5]).is_none());
+        drop(one);
+        // What was refused took nothing, and what is gone gave everything back.
+        assert_eq!(processors.take(3, &[0, 2, 3, 5]).unwrap().own, [0, 2, 5]);
+    }
+
+    #[test]
+    fn what_processors_cannot_say_honestly_stays_refused() {
+        let processors = Processors::default();
+        let limit = |cores| Limit::in_place_of(Err(forbidden()), cores, &processors);
+        let said = limit(0.5).unwrap_err().to_string();
+        assert!(said.contains("Permission denied") && said.contains("0.5 of a core"), "{said}");
+        assert!(limit(1.5).is_err());
+        let whole = limit(1.0).unwrap();
+        assert_eq!((whole.processors().len(), whole.group()), (1, None));
+        assert!(allowed().contains(&whole.processors()[0]));
+        assert_eq!(by_processors(&[1.0, 2.0], "x", 3), Ok(()));
+        let said = by_processors(&[1.0, 2.0], "x", 2).unwrap_err().to_string();
+        assert!(said.contains("3 processors of the 2"), "{said}");
+        // One that is no whole number forbids all of them: limits of two kinds cannot be compared.
+        assert!(by_processors(&[1.0, 0.25], "x", 4).is_err());
+        // Other reasons stay what they are.
+        let little = QuotaError::TooLittle { cores: "0.01".to_owned(), least: "0.1".to_owned() };
+        let kept = Limit::in_place_of(Err(little.clone()), 0.01, &processors).unwrap_err();
+        assert_eq!(kept, little);
     }
 
     #[test]

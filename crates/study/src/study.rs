@@ -730,6 +730,9 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
     }
     let killed = observed.killed.into_iter();
     judgement.caveats.extend(killed.map(|name| Caveat::Killed { name }));
+    if !observed.put.is_empty() {
+        judgement.caveats.push(Caveat::CoresByProcessors { which: observed.put.join(", ") });
+    }
     if !judgement.rejections.is_empty() {
         run.status = Status::Rejected;
     }

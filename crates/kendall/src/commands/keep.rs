@@ -14,6 +14,9 @@ pub(crate) struct Guard {
     /// Folder of the control group to join
     #[arg(long)]
     group: Option<std::path::PathBuf>,
+    /// A processor to stay on; may be given several times
+    #[arg(long = "processor")]
+    processors: Vec<usize>,
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
@@ -54,7 +57,8 @@ impl Agent {
 
 impl Guard {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let error = keep::guard(self.parent, self.group.as_deref(), &self.command);
+        let group = self.group.as_deref();
+        let error = keep::guard(self.parent, group, &self.processors, &self.command);
         let program = self.command.first().map_or("", String::as_str);
         Err(anyhow::anyhow!("`{program}` cannot be started: {error}"))
     }

@@ -276,13 +276,13 @@ impl<W: Write + Send + 'static> Agent<W> {
         };
         let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
             .map_err(|error| crate::study::chain(&error))?;
-        let pid = instance.pid();
+        let (pid, processors) = (instance.pid(), instance.processors().to_vec());
         let kept =
             Arc::new(Kept { instance: Mutex::new(instance), unwanted: AtomicBool::new(false) });
         locked(&self.processes).insert(number, Arc::clone(&kept));
         let agent = Arc::clone(self);
         std::thread::spawn(move || agent.tell_the_end(number, pid, &kept));
-        Ok(StartedProcess { process: number, pid })
+        Ok(StartedProcess { process: number, pid, processors })
     }
 
     /// Waits for the end of a process without taking it from whom it belongs to.

@@ -164,6 +164,9 @@ pub(crate) struct End {
 pub(crate) struct StartedProcess {
     pub(crate) process: u32,
     pub(crate) pid: u32,
+    /// The processors that stand for a limit of its cores.
+    #[serde(default)]
+    pub(crate) processors: Vec<usize>,
 }
 
 /// Answer to [`What::Ready`], which may be what is wrong with the process.

@@ -34,6 +34,7 @@ pub(crate) struct Remote {
     pub(crate) connection: Arc<Connection>,
     pub(crate) process: u32,
     pub(crate) pid: u32,
+    pub(crate) processors: Vec<usize>,
     pub(crate) name: String,
     pub(crate) command: String,
     /// Where what it said is kept here, after the run.
@@ -92,6 +93,17 @@ impl Runner {
             Self::Here(instance) => instance.pid(),
             Self::There(remote) => remote.pid,
         }
+    }
+
+    /// Where it was put instead of limiting its cores by a control group, in words; none where it was not.
+    pub(crate) fn put(&self) -> Option<String> {
+        let processors = match self {
+            Self::Here(instance) => instance.processors(),
+            Self::There(remote) => &remote.processors,
+        };
+        let list = processors.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let host = self.agent().map_or_else(String::new, |agent| format!(" of {}", agent.name()));
+        (!processors.is_empty()).then(|| format!("{} on {list}{host}", self.name()))
     }
 
     /// How it ended, if it has.

@@ -72,7 +72,7 @@ pub(super) fn started(looked: &Looked, path: &str) -> anyhow::Result<Found> {
     let said = folder.path().join("said");
     let file = std::fs::File::create(&said)?;
     let mut keeper = Keeper::start(&std::env::current_exe()?)?;
-    let spawn = Spawn { command: &words, environment: &[], group: None };
+    let spawn = Spawn { command: &words, environment: &[], group: None, processors: &[] };
     let mut child = keeper.spawn(&spawn, file.try_clone()?, file)?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let found = wait(&mut child, address)
