@@ -1,7 +1,11 @@
 //! Whether the programs that a study starts are installed.
 
+use std::io::Read as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use crate::clock::Until;
 use crate::file::StudyFile;
 use crate::hosts::{At, Needs};
 use crate::plan::Plan;
@@ -10,12 +14,16 @@ use crate::settings::Settings;
 use crate::study::StudyError;
 use crate::topology::Source;
 
+/// How long a tier's own look for what it needs may take: some programs are asked for their versions.
+const CHECK_DEADLINE: Duration = Duration::from_secs(10);
+
 /// Refuses a study that starts a program here, in any of its configurations, that is not there; before
-/// anything is started.
+/// anything is started. `program` is the `kendall` binary.
 ///
 /// # Errors
-/// [`StudyError::NotInstalled`], [`StudyError::NoProgram`] and [`StudyError::Quota`].
-pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
+/// [`StudyError::NotInstalled`], [`StudyError::NoProgram`], [`StudyError::Lacking`] and
+/// [`StudyError::Quota`].
+pub fn check_programs(study: &StudyFile, program: &Path) -> Result<(), StudyError> {
     // What is wrong with the plan is said where the study is run.
     let Ok(plan) = Plan::of(study) else { return Ok(()) };
     let all = plan.settings(study)?;
@@ -29,13 +37,52 @@ pub fn check_programs(study: &StudyFile) -> Result<(), StudyError> {
         }
     }
     check_quotas(&all)?;
-    match needs.here().find(|(_, program)| !is_there(program)) {
-        None => Ok(()),
-        Some((tier, program)) => {
-            let (tier, program) = (tier.clone(), program.clone());
-            Err(StudyError::NoProgram { tier, program })
-        }
+    if let Some((tier, program)) = needs.here().find(|(_, program)| !is_there(program)) {
+        let (tier, program) = (tier.clone(), program.clone());
+        return Err(StudyError::NoProgram { tier, program });
     }
+    for (tier, arguments) in needs.checks(At::Here) {
+        let lacking = |what: String| StudyError::Lacking { tier: tier.to_owned(), what };
+        check(program, &arguments).map_err(lacking)?;
+    }
+    Ok(())
+}
+
+/// Runs the `kendall` binary with arguments that make it look for what a tier needs; what it says where
+/// that is not there.
+pub(crate) fn check(program: &Path, arguments: &[String]) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("{} cannot be run: {error}", program.display());
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let until = Until::after(CHECK_DEADLINE);
+    // What it says is a line or two, which a pipe holds.
+    let status = loop {
+        match child.try_wait().map_err(cannot)? {
+            Some(status) => break status,
+            None if until.left().is_zero() => {
+                child.kill().unwrap_or_default();
+                child.wait().map(drop).unwrap_or_default();
+                let words = arguments.join(" ");
+                let seconds = CHECK_DEADLINE.as_secs();
+                return Err(format!("`kendall {words}` did not end in {seconds} s"));
+            }
+            None => std::thread::sleep(Duration::from_millis(3)),
+        }
+    };
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = Vec::new();
+    let error = child.stderr.take();
+    error.map(|error| error.take(4_096).read_to_end(&mut said)).transpose().map_err(cannot)?;
+    let said = String::from_utf8_lossy(&said);
+    let said = said.trim().trim_start_matches("error: ");
+    Err(if said.is_empty() { status.to_string() } else { said.to_owned() })
 }
 
 /// Whether the cores of every configuration can be limited as it asks.
@@ -77,7 +124,8 @@ mod tests {
                  far = {{ address = '10.0.1.2' }}\nhere = {{ address = '10.0.1.1' }}\n[place]\n\
                  web = 'far'\nclients = 'far'\n[factors]\n'place.web' = {places}\n"
             );
-            check_programs(&StudyFile::parse("x.toml", text, false, &[]).unwrap())
+            let study = StudyFile::parse("x.toml", text, false, &[]).unwrap();
+            check_programs(&study, Path::new("kendall"))
         };
         assert!(check("[['far']]").is_ok());
         let refused = check("[['far'], ['here']]").unwrap_err().to_string();

@@ -145,6 +145,14 @@ pub enum StudyError {
         /// The program.
         program: String,
     },
+    /// Something that a tier needs beside its program is not there.
+    #[error("tier `{tier}`: {what}")]
+    Lacking {
+        /// The tier.
+        tier: String,
+        /// In the words of the program that looked for it.
+        what: String,
+    },
     /// Cores that cannot be limited.
     #[error(transparent)]
     Quota(#[from] crate::quota::QuotaError),
@@ -215,7 +223,7 @@ pub fn run(
     interrupted: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Summary, StudyError> {
-    programs::check_programs(study)?;
+    programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
     let known;
@@ -276,7 +284,7 @@ pub fn run_beside(
     interrupted: &AtomicBool,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<RunId>, StudyError> {
-    programs::check_programs(study)?;
+    programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
     let mut session = Session::open(study, options, plan)?;

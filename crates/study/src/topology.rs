@@ -72,6 +72,9 @@ pub struct Started {
     pub cores: Option<f64>,
     /// A folder of an instance that is removed after a run, with placeholders.
     pub scratch: Option<String>,
+    /// Arguments of Kendall's own program that end with 0 where everything is there that an instance
+    /// needs beside its program, and else say what is not; none where nothing is.
+    pub check: Option<&'static [&'static str]>,
 }
 
 /// How the study learns where an instance listens.
@@ -285,6 +288,7 @@ impl Started {
             stop_deadline: Duration::from_secs(10),
             cores: None,
             scratch: None,
+            check: None,
         }
     }
 }

@@ -184,7 +184,8 @@ fn note_found(found: &Found) {
 fn parse(file: &std::path::Path, text: &str, toy: bool) -> anyhow::Result<StudyFile> {
     let study = StudyFile::parse(&file.display().to_string(), text.to_owned(), toy, &[])
         .map_err(|error| exit_with(Exit::Refused, error))?;
-    kendall_study::check_programs(&study).map_err(|error| exit_with(exit_of(&error), error))?;
+    kendall_study::check_programs(&study, &std::env::current_exe()?)
+        .map_err(|error| exit_with(exit_of(&error), error))?;
     Ok(study)
 }
 

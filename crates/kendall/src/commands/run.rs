@@ -71,7 +71,8 @@ impl RunCommand {
         let study = StudyFile::read(&self.study, self.common.toy, &self.set)
             .map_err(|error| exit_with(Exit::Refused, error))?;
         if self.dry_run {
-            kendall_study::check_programs(&study)
+            let program = std::env::current_exe()?;
+            kendall_study::check_programs(&study, &program)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             let interrupted = stop_at_a_signal()?;
             let program = std::env::current_exe()?;
@@ -144,6 +145,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         StudyError::InUse { .. }
         | StudyError::NotInstalled { .. }
         | StudyError::NoProgram { .. }
+        | StudyError::Lacking { .. }
         | StudyError::Quota(_)
         | StudyError::Host { .. }
         | StudyError::Failing { .. }

@@ -222,6 +222,10 @@ impl<W: Write + Send + 'static> Agent<W> {
                     programs.into_iter().filter(|program| !is_there(program)).collect();
                 self.answer(id, Ok(missing));
             }
+            What::Check { arguments } => {
+                let program = locked(&self.keeper).program().to_owned();
+                self.answer(id, Ok(programs::check(&program, &arguments).err()));
+            }
             What::FreePort { address } => {
                 let port = free_port(&address);
                 self.answer(id, port.map_err(|error| format!("no port on {address}: {error}")));

@@ -21,6 +21,8 @@ const LEAST_FREE_BYTES: u64 = 16 << 20;
 pub(crate) struct Needs {
     /// By place: tier and program.
     programs: BTreeMap<At, BTreeSet<(String, String)>>,
+    /// By place: tier, and arguments of Kendall's program that look for what it needs.
+    checks: BTreeMap<At, BTreeSet<(String, &'static [&'static str])>>,
     /// By place: what runs there.
     placed: BTreeMap<At, BTreeSet<String>>,
 }
@@ -41,10 +43,17 @@ impl Needs {
                     needs.placed.entry(at).or_default().insert(tier.name.to_string());
                     let programs = needs.programs.entry(at).or_default();
                     programs.extend(own.map(|own| (tier.name.to_string(), own.clone())));
+                    let check = started.check.map(|check| (tier.name.to_string(), check));
+                    needs.checks.entry(at).or_default().extend(check);
                 }
             }
+            let load = settings.workload.driver.program.as_ref();
+            let load = load.and_then(|program| program.command.first());
+            let load = load.filter(|program| !program.contains('{'));
             for at in placement.of(CLIENTS, settings.workload.generators) {
                 needs.placed.entry(at).or_default().insert(CLIENTS.to_owned());
+                let own = load.map(|program| (CLIENTS.to_owned(), program.clone()));
+                needs.programs.entry(at).or_default().extend(own);
             }
         }
         needs
@@ -61,6 +70,14 @@ impl Needs {
     /// Tiers that are started on this machine, each with its program.
     pub(crate) fn here(&self) -> impl Iterator<Item = &(String, String)> {
         self.programs.get(&At::Here).into_iter().flatten()
+    }
+
+    /// What looks at a place for what tiers need: each tier, and arguments of Kendall's program.
+    pub(crate) fn checks(&self, at: At) -> impl Iterator<Item = (&str, Vec<String>)> {
+        self.checks.get(&at).into_iter().flatten().map(|(tier, arguments)| {
+            let words = arguments.iter().map(|word| (*word).to_owned());
+            (tier.as_str(), words.collect())
+        })
     }
 
     /// Whether some tier, wherever it is, is this program.
@@ -85,6 +102,11 @@ impl Needs {
                 });
                 let what = format!("tier `{tier}`: the program `{program}` is not there{remedy}");
                 return Err(refused(what));
+            }
+            for (tier, arguments) in self.checks(At::Host(host)) {
+                if let Some(what) = agent.ask::<Option<String>>(What::Check { arguments })? {
+                    return Err(refused(format!("tier `{tier}`: {what}")));
+                }
             }
             let free = agent.hello().free_bytes;
             if free < LEAST_FREE_BYTES {

@@ -37,6 +37,8 @@ pub(crate) enum What {
     Clock,
     /// Which of these programs are not there.
     Missing { programs: Vec<String> },
+    /// Runs Kendall's own program with these arguments, to its end: whether it ends well.
+    Check { arguments: Vec<String> },
     /// A port on this address that nobody listens on.
     FreePort { address: String },
     /// Starts a process.

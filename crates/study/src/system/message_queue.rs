@@ -105,6 +105,8 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
     let mut started = Started::command(1, command);
     started.address = AddressFrom::ReadyLine;
     started.ready_deadline = DATABASE_DEADLINE;
+    // Its programs are in no folder of PATH on many systems; it knows where to look itself.
+    started.check = Some(&["serve", "queue-database", "--check"]);
     started.environment = vec![("KENDALL_QUEUE_PASSWORD".into(), "{secret}".into())];
     Ok(TierSpec {
         name: TierId::fixed(DATABASE),

@@ -232,6 +232,17 @@ impl PrivatePostgres {
         Ok(Self { keeper, url, programs: folder_of_programs, log, _sockets: temporary })
     }
 
+    /// The folder of the programs that [`start`](Self::start) would take, and whether there is a user to
+    /// run them as. Nothing is started or written.
+    ///
+    /// # Errors
+    /// [`PrivatePostgresError::NotInstalled`], [`PrivatePostgresError::NoUser`].
+    pub fn find() -> Result<PathBuf, PrivatePostgresError> {
+        let programs = programs()?;
+        User::of_server()?;
+        Ok(programs)
+    }
+
     /// How to reach it.
     #[must_use]
     pub fn url(&self) -> &str {

@@ -149,7 +149,7 @@ impl Compare {
                 );
                 return Err(exit_with(Exit::Refused, what));
             }
-            kendall_study::check_programs(&study)
+            kendall_study::check_programs(&study, &std::env::current_exe()?)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             Ok(study)
         };

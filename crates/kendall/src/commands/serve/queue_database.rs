@@ -21,16 +21,22 @@ use crate::output;
     kendall serve queue --listen 127.0.0.1:7070 --database postgres://kendall:secret@127.0.0.1:5433/kendall")]
 pub(crate) struct QueueDatabaseFlags {
     /// Address; port 0 takes a free one, with 127.0.0.1 on a loopback host of its own
-    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
-    listen: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::address, required_unless_present = "check")]
+    listen: Option<SocketAddr>,
 
     /// Folder of the data
     #[arg(long, value_name = "DIR", default_value = "kendall-queue")]
     data: PathBuf,
 
     /// Password of the role
-    #[arg(long, value_name = "WORD", env = "KENDALL_QUEUE_PASSWORD", hide_env_values = true)]
-    password: String,
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "KENDALL_QUEUE_PASSWORD",
+        hide_env_values = true,
+        required_unless_present = "check"
+    )]
+    password: Option<String>,
 
     /// A setting of PostgreSQL; repeated
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -39,6 +45,10 @@ pub(crate) struct QueueDatabaseFlags {
     /// Removes the data at the stop
     #[arg(long)]
     temporary: bool,
+
+    /// Says which programs of PostgreSQL it would run, or why none, and starts nothing
+    #[arg(long)]
+    check: bool,
 }
 
 /// Shorter passwords could be guessed over the network: 16 letters and digits are 95 bits.
@@ -46,30 +56,39 @@ const GUESSED: usize = 16;
 
 impl QueueDatabaseFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        if self.listen.ip().is_unspecified() {
+        if self.check {
+            let programs =
+                PrivatePostgres::find().map_err(|error| exit_with(Exit::NotReady, error))?;
+            output::result(&programs.display().to_string());
+            return Ok(Exit::Done);
+        }
+        let (Some(listen), Some(password)) = (self.listen, &self.password) else {
+            return Err(exit_with(Exit::Refused, "--listen and a password are needed"));
+        };
+        if listen.ip().is_unspecified() {
             let text =
                 "--listen: the private PostgreSQL listens on one address, not on all; state it";
             return Err(exit_with(Exit::Refused, text));
         }
         let word = |c: char| c.is_ascii_alphanumeric();
-        if self.password.is_empty() || !self.password.chars().all(word) {
+        if password.is_empty() || !password.chars().all(word) {
             let text = "the password must be of letters and digits, at least one";
             return Err(exit_with(Exit::Refused, text));
         }
-        if !self.listen.ip().is_loopback() && self.password.len() < GUESSED {
+        if !listen.ip().is_loopback() && password.len() < GUESSED {
             let text = format!(
                 "{} can be reached from other hosts, which could guess the password: it must have at \
                  least {GUESSED} letters and digits there",
-                self.listen.ip()
+                listen.ip()
             );
             return Err(exit_with(Exit::Refused, text));
         }
         let stop = Stop::on_signals()?;
-        let address = own_address(self.listen)
-            .with_context(|| format!("no free port on {}", self.listen.ip()))?;
+        let address =
+            own_address(listen).with_context(|| format!("no free port on {}", listen.ip()))?;
         let (data, _removed) = self.folder()?;
         let options = PrivateOptions {
-            tcp: Some(TcpAccess { address, password: self.password.clone() }),
+            tcp: Some(TcpAccess { address, password: password.clone() }),
             settings: self.settings.clone(),
             same_group: true,
         };
