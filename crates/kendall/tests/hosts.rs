@@ -366,7 +366,7 @@ fn a_host_that_a_configuration_does_not_use_cannot_spoil_its_runs() {
 /// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
 #[test]
 fn an_agent_that_stands_still_is_given_up() {
-    a_signal_fails_the_run("STOP", " agent --lease", ": nothing was received for 10 s");
+    a_signal_fails_the_run("STOP", " agent --lease", ": nothing was received for 7.5 s");
 }
 
 /// A study that stands still holds nothing on its hosts longer than the lease.

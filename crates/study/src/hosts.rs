@@ -4,6 +4,7 @@
 //! `docs/hosts.md` describes the protocol; nothing listens for it.
 
 mod agent;
+mod beats;
 mod carry;
 mod check;
 mod clocks;
@@ -37,9 +38,7 @@ pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
 
 use self::carry::{Bootstrap, Program};
 use self::kubernetes::Kubernetes;
-use self::protocol::{
-    AwaitReady, Hello, LEASE_S, ReadyAnswer, StartProcess, StartedProcess, Unready, What,
-};
+use self::protocol::{AwaitReady, Hello, ReadyAnswer, StartProcess, StartedProcess, Unready, What};
 use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
 use crate::observe::Observed;
@@ -127,7 +126,7 @@ impl Machines {
             None => self.read_program()?,
         };
         let program = self.carried.insert(program);
-        let bootstrap = Bootstrap::of(program, LEASE_S);
+        let bootstrap = Bootstrap::of(program, LEASE);
         let specs: Vec<(usize, &HostSpec)> =
             missing.iter().filter_map(|host| Some((*host, self.hosts.list.get(*host)?))).collect();
         let mut running = match &mut self.pods {
@@ -277,9 +276,8 @@ impl Machines {
                 let deadline = Duration::from_millis(wanted.deadline_ms) * 2;
                 let wanted = AwaitReady { process: remote.process, ..wanted };
                 let ticket = remote.connection.send(What::Ready(wanted));
-                let grace = Duration::from_secs(LEASE_S);
                 let answer: ReadyAnswer =
-                    remote.connection.wait(ticket, deadline + grace, interrupted)?;
+                    remote.connection.wait(ticket, deadline + LEASE, interrupted)?;
                 answer.map_err(|unready| {
                     let (ended, what) = match unready {
                         Unready::Ended(what) => (true, what),

@@ -153,7 +153,7 @@ impl Keeper {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn with_lease(program: &Path, lease: Duration, folder: &Path) -> std::io::Result<Self> {
-        let (lease, agent) = (lease.as_secs().to_string(), std::process::id().to_string());
+        let (lease, agent) = (lease.as_secs_f64().to_string(), std::process::id().to_string());
         let words: [&std::ffi::OsStr; 6] = [
             "--lease".as_ref(),
             lease.as_ref(),

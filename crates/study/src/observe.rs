@@ -11,9 +11,11 @@ use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process, SpeedSample};
 
-use crate::clock::monotonic_ns;
-use crate::hosts::protocol::{self, Looked, What};
-use crate::hosts::{At, Connection, HostClock, LOCALHOST, Machines, Runner, Ticket, Way, hex};
+use crate::clock::{Until, monotonic_ns};
+use crate::hosts::protocol::{Looked, What};
+use crate::hosts::{
+    At, Connection, HURRIED_STOP, HostClock, LEASE, LOCALHOST, Machines, Runner, Ticket, Way, hex,
+};
 use crate::http;
 use crate::instance::{Launch, ProcessError};
 use crate::place::{Member, Running, Starter};
@@ -39,19 +41,15 @@ const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
 /// How much longer than its duration a load may take: connecting, and the last answers.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
 
-/// Mixed into the seeds of one client alone; generators mix in their numbers.
-const ONE_CLIENT_SEEDS: u64 = 1 << 40;
-
-/// Folders of one client alone, with dots, which no tier's name has.
-const UNCOUNTED: &str = "one.client.uncounted";
-const ONE_CLIENT_FOLDER: &str = "one.client";
+/// What generators have to stop where no host was lost.
+const GENERATOR_STOP: Duration = Duration::from_secs(2);
 
 /// How far ahead of its start generators on hosts get the moment: connecting takes that long at most where
 /// nothing is wrong.
 const START_LEAD_NS: u64 = 1_000_000_000;
 
 /// How long the last samples of the hosts may take.
-const LAST_LOOK: Duration = Duration::from_secs(protocol::LEASE_S);
+const LAST_LOOK: Duration = LEASE;
 
 /// A run without numbers.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +167,13 @@ impl Observer<'_> {
         let processes = running.members.iter().filter_map(|member| member.process.as_ref());
         let put = processes.filter_map(Runner::put).collect();
         let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
-        let killed = running.stop(self.machines);
+        let killed = match self.hurried(&outcome) {
+            None => running.stop(self.machines),
+            Some(within) => {
+                running.stop_within(within, self.machines);
+                Vec::new()
+            }
+        };
         self.machines.clear(self.folder);
         outcome.map(|observed| Observed { killed, put, ways, ..observed })
     }
@@ -344,6 +348,7 @@ impl Observer<'_> {
         let entry = self.settings.topology.tier(&self.settings.topology.entry);
         let entry = entry.map(|tier| tier.name.clone());
         let mut watch = Watch::new(running, entry, duration.as_duration());
+        watch.folder = Some(self.folder.to_owned());
         watch.agents = self.agents();
         // Before any request: what the tiers count from here on is this load's.
         watch.look();
@@ -388,6 +393,23 @@ impl Observer<'_> {
         };
         crate::hosts::lined_up(&mut observed);
         Ok(observed)
+    }
+
+    /// How long all that runs has to stop where a host was lost: nobody waits for results any more, and that
+    /// it is gone is to be stated soon.
+    fn hurried<T>(&self, outcome: &Result<T, RunError>) -> Option<Duration> {
+        (outcome.is_err() && self.machines.check().is_err()).then_some(HURRIED_STOP)
+    }
+
+    /// Ends generators, which have ended already where all went well. They have this time together.
+    fn end(&mut self, mut generators: Vec<Runner>, within: Duration) {
+        for generator in &mut generators {
+            generator.ask_to_stop(StopSignal::Interrupt);
+        }
+        let until = Until::after(within);
+        for generator in generators {
+            generator.finish(&mut self.machines.keeper, until.left());
+        }
     }
 
     fn agents(&self) -> Vec<WatchedAgent> {
@@ -520,6 +542,8 @@ struct Watch {
     interval_ns: u64,
     /// The tier that the clients talk to.
     entry: Option<TierId>,
+    /// Where logs and results are kept here, if there are any.
+    folder: Option<PathBuf>,
 }
 
 /// An agent that is asked for what can only be read there.
@@ -562,6 +586,7 @@ impl Watch {
             agents: Vec::new(),
             interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
             entry,
+            folder: None,
         }
     }
 
@@ -611,12 +636,12 @@ impl Watch {
     }
 
     /// Takes in the answers that have come.
-    fn take_in(&mut self) -> Result<(), ProcessError> {
+    fn take_in(&mut self) -> Result<(), RunError> {
         for index in 0..self.agents.len() {
             let agent = &self.agents[index];
             let Some(ticket) = agent.asked else { continue };
             let Some(answer) = agent.connection.fetch::<Looked>(ticket) else { continue };
-            self.keep(index, answer?);
+            self.keep(index, answer.map_err(ProcessError::from)?)?;
         }
         Ok(())
     }
@@ -633,8 +658,8 @@ impl Watch {
         for index in 0..self.agents.len() {
             let agent = &self.agents[index];
             let Some(ticket) = agent.asked else { continue };
-            let answer = agent.connection.wait::<Looked>(ticket, LAST_LOOK, &|| false)?;
-            self.keep(index, answer);
+            let answer = agent.connection.wait::<Looked>(ticket, LAST_LOOK, &|| false);
+            self.keep(index, answer.map_err(ProcessError::from)?)?;
         }
         Ok(())
     }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kendall_protocols::topology::{Part, Role};
 
+use crate::clock::Until;
 use crate::hosts::protocol::AwaitReady;
 use crate::hosts::{At, Machines, Runner};
 use crate::instance::{Announced, Launch, ProcessError};
@@ -38,7 +40,7 @@ pub(crate) struct Member {
     /// `None` where it runs already.
     pub(crate) process: Option<Runner>,
     stop: StopSignal,
-    stop_deadline: std::time::Duration,
+    stop_deadline: Duration,
 }
 
 /// What starting needs.
@@ -94,6 +96,22 @@ impl Running {
         }
         killed
     }
+
+    /// Asks all to stop at once, whoever needs whom, and kills what has not within this time.
+    pub(crate) fn stop_within(self, within: Duration, machines: &mut Machines) {
+        let mut processes: Vec<_> = self
+            .members
+            .into_iter()
+            .filter_map(|member| Some((member.process?, member.stop)))
+            .collect();
+        for (process, signal) in &mut processes {
+            process.ask_to_stop(*signal);
+        }
+        let until = Until::after(within);
+        for (process, _) in processes {
+            process.finish(&mut machines.keeper, until.left());
+        }
+    }
 }
 
 impl Starter<'_> {
@@ -127,7 +145,7 @@ impl Starter<'_> {
                         accounting: instance.accounting.clone(),
                         process: None,
                         stop: StopSignal::Terminate,
-                        stop_deadline: std::time::Duration::ZERO,
+                        stop_deadline: Duration::ZERO,
                     });
                 }
             }

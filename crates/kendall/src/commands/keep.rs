@@ -26,8 +26,8 @@ pub(crate) struct Guard {
 #[command(hide = true)]
 pub(crate) struct Reaper {
     /// Seconds without a word after which the agent and what it started are killed
-    #[arg(long, requires_all = ["agent", "folder"])]
-    lease: Option<u64>,
+    #[arg(long, requires_all = ["agent", "folder"], value_parser = seconds)]
+    lease: Option<Duration>,
     /// Process of the agent
     #[arg(long)]
     agent: Option<u32>,
@@ -41,16 +41,21 @@ pub(crate) struct Reaper {
 #[command(hide = true)]
 pub(crate) struct Agent {
     /// Seconds without a word of the study after which everything is ended
-    #[arg(long, default_value_t = 10)]
-    lease: u64,
+    #[arg(long, default_value = "7.5", value_parser = seconds)]
+    lease: Duration,
+}
+
+/// So many seconds, also a part of one.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
 impl Agent {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let program = std::env::current_exe()?;
-        let lease = Duration::from_secs(self.lease);
         let input = std::io::BufReader::new(std::io::stdin());
-        kendall_study::serve_agent(&program, lease, input, std::io::stdout())?;
+        kendall_study::serve_agent(&program, self.lease, input, std::io::stdout())?;
         Ok(Exit::Done)
     }
 }
@@ -68,7 +73,7 @@ impl Reaper {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         if let (Some(lease), Some(agent), Some(folder)) = (self.lease, self.agent, &self.folder) {
             let input = std::io::BufReader::new(std::io::stdin());
-            keep::reap_for_agent(input, Duration::from_secs(lease), agent, folder);
+            keep::reap_for_agent(input, lease, agent, folder);
         } else {
             keep::reap(std::io::stdin().lock());
         }

@@ -75,7 +75,6 @@ impl RunCommand {
             kendall_study::check_programs(&study, &program)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             let interrupted = stop_at_a_signal()?;
-            let program = std::env::current_exe()?;
             let hosts = kendall_study::check_hosts(&study, &program, &interrupted)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             return dry_run::print(&study, &hosts, self.common.format);

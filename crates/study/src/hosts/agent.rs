@@ -20,10 +20,11 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
+use super::beats::{BEAT, Beats, Due, LOOK, in_seconds};
 use super::connection::locked;
 use super::protocol::{
-    AwaitReady, BEAT_S, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE,
-    ReadyAnswer, Request, StartProcess, StartedProcess, Unready, What,
+    AwaitReady, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer,
+    Request, StartProcess, StartedProcess, Unready, What,
 };
 use crate::clock::monotonic_ns;
 use crate::http;
@@ -71,7 +72,7 @@ where
     W: Write + Send + 'static,
 {
     let folder = folder()?;
-    let keeper = Keeper::with_lease(program, lease + Duration::from_secs(BEAT_S), &folder)?;
+    let keeper = Keeper::with_lease(program, lease + BEAT, &folder)?;
     let hello = hello(program, &folder);
     let agent = Arc::new(Agent {
         output: Mutex::new(output),
@@ -85,9 +86,10 @@ where
     let heard = Arc::new(std::sync::atomic::AtomicU64::new(monotonic_ns()));
     let hearing = Arc::clone(&heard);
     std::thread::spawn(move || read(&reading, input, &tell, &hearing));
+    let mut beats = Beats::from(monotonic_ns(), lease);
     let mut next = 0;
     let why = loop {
-        match told.recv_timeout(Duration::from_secs(BEAT_S)) {
+        match told.recv_timeout(LOOK) {
             Ok(Told::Request(Request { id, what: What::Bye })) => {
                 agent.clear();
                 agent.answer(id, Ok(json!(true)));
@@ -102,11 +104,14 @@ where
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let silent = monotonic_ns().saturating_sub(heard.load(Ordering::Relaxed));
-        if u128::from(silent) > lease.as_nanos() {
-            break Some(format!("nothing was received from the study for {} s", lease.as_secs()));
+        match beats.due(heard.load(Ordering::Relaxed), monotonic_ns()) {
+            Due::Nothing => {}
+            Due::Beat => locked(&agent.keeper).beat(),
+            Due::GiveUp => {
+                let silent = in_seconds(lease);
+                break Some(format!("nothing was received from the study for {silent}"));
+            }
         }
-        locked(&agent.keeper).beat();
     };
     agent.clear();
     if let Some(why) = why {
@@ -129,7 +134,6 @@ fn folder() -> std::io::Result<PathBuf> {
 fn hello(program: &Path, folder: &Path) -> Hello {
     let around = crate::environment::machine();
     let text = |key: &str| around.get(key).and_then(Json::as_str).map(str::to_owned);
-    let stat = rustix::fs::statvfs(folder);
     Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: text("machine").unwrap_or_default(),
@@ -234,7 +238,9 @@ impl<W: Write + Send + 'static> Agent<W> {
             What::Finish { process, deadline_ms } => {
                 self.answer(id, Ok(self.finish(process, deadline_ms)));
             }
-            What::Look { snapshots, accounts } => self.answer(id, Ok(look(&snapshots, &accounts))),
+            What::Look { snapshots, accounts } => {
+                self.answer(id, Ok(look(&snapshots, &accounts, &self.folder)));
+            }
             What::Measure { file } => self.answer(id, self.within(&file).and_then(measure)),
             What::Read { file, offset } => {
                 self.answer(id, self.within(&file).and_then(|path| piece(&path, offset)));
@@ -258,7 +264,6 @@ impl<W: Write + Send + 'static> Agent<W> {
         locked(&self.processes).get(&process).map(Arc::clone)
     }
 
-    /// A path below the agent's folder, and nowhere else.
     fn within(&self, file: &str) -> Result<PathBuf, String> {
         let plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
         if plain && !file.is_empty() {
@@ -334,7 +339,7 @@ impl<W: Write + Send + 'static> Agent<W> {
     }
 }
 
-fn look(snapshots: &[String], accounts: &[Accounting]) -> Looked {
+fn look(snapshots: &[String], accounts: &[Accounting], folder: &Path) -> Looked {
     let snapshot = |address: &String| {
         http::snapshot(address).and_then(|body| serde_json::from_slice(&body).ok())
     };

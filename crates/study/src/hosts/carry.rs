@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -157,10 +158,11 @@ pub(crate) struct Bootstrap {
 }
 
 impl Bootstrap {
-    pub(crate) fn of(program: &Program, lease_s: u64) -> Self {
+    pub(crate) fn of(program: &Program, lease: Duration) -> Self {
         // On one line: a C shell takes no other in quotes.
         let script = SCRIPT.trim().replace('\n', "; ").replace("else; ", "else ");
-        let script = script.replace("HASH", &program.digest).replace("LEASE", &lease_s.to_string());
+        let lease = lease.as_secs_f64().to_string();
+        let script = script.replace("HASH", &program.digest).replace("LEASE", &lease);
         let (machine, library) = (program.machine(), library(&program.bytes));
         Self { script, machine, library, path: program.path.clone() }
     }
@@ -222,6 +224,7 @@ impl Bootstrap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::beats::LEASE;
 
     #[test]
     fn the_script_survives_any_shell_that_hands_it_on() {
@@ -237,7 +240,7 @@ mod tests {
         let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0".to_vec();
         header.extend(183_u16.to_le_bytes());
         std::fs::write(&path, &header).unwrap();
-        let bootstrap = Bootstrap::of(&Program::read(&path).unwrap(), 10);
+        let bootstrap = Bootstrap::of(&Program::read(&path).unwrap(), LEASE);
         let said = bootstrap.check("kendall-host Linux x86_64").unwrap_err();
         assert!(said.contains("x86_64") && said.contains("aarch64"), "{said}");
         assert_eq!(bootstrap.check("kendall-host Linux aarch64"), Ok(()));
@@ -250,7 +253,7 @@ mod tests {
         // This test's own program: linked to the library of this machine, or static.
         let own = std::env::current_exe().unwrap();
         let program = Program::read(&own).unwrap();
-        let bootstrap = Bootstrap::of(&program, 10);
+        let bootstrap = Bootstrap::of(&program, LEASE);
         let said = |library: &str| {
             bootstrap.check(&format!("kendall-host Linux {} {library}", std::env::consts::ARCH))
         };

@@ -11,9 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::PINGS;
+use super::beats::{Beats, Due, LEASE, LOOK, in_seconds};
 use super::carry::{Bootstrap, Program};
 use super::clocks::{ClockFit, Ping};
-use super::protocol::{BEAT_S, End, Hello, LEASE_S, LONGEST_LINE, Line, Outcome, Request, What};
+use super::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
 use crate::clock::monotonic_ns;
 
 /// How long a host may take until its first word; until it takes more of the program, and until its agent
@@ -31,7 +32,7 @@ const TAIL_BYTES: usize = 600;
 const STACK_BYTES: usize = 256 << 10;
 
 /// How long an answer may take that needs no waiting on the far side.
-pub(crate) const PROMPT: Duration = Duration::from_secs(LEASE_S + 5);
+pub(crate) const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
 
 /// A host that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -314,11 +315,12 @@ impl Connection {
         let carrier = Arc::clone(&self.carrier);
         // Numbers of their own, far from those of other requests.
         let mut number = 1 << 40;
+        let mut beats = Beats::from(monotonic_ns(), LEASE);
         self.thread(move || {
             loop {
                 let over =
                     |state: &mut State| (state.closing || state.lost.is_some()).then_some(());
-                if shared.until(Duration::from_secs(BEAT_S), &|| false, over).is_some() {
+                if shared.until(LOOK, &|| false, over).is_some() {
                     return;
                 }
                 let heard_ns = {
@@ -326,13 +328,15 @@ impl Connection {
                     state.hello.as_ref().map(|_| state.heard_ns)
                 };
                 let Some(heard_ns) = heard_ns else { continue };
-                let silent = monotonic_ns().saturating_sub(heard_ns);
-                if silent > LEASE_S * 1_000_000_000 {
-                    lose(&shared, format!("nothing was received for {LEASE_S} s"));
-                    end_carrier(&carrier);
-                    return;
+                match beats.due(heard_ns, monotonic_ns()) {
+                    Due::Nothing => continue,
+                    Due::Beat => number += 1,
+                    Due::GiveUp => {
+                        lose(&shared, format!("nothing was received for {}", in_seconds(LEASE)));
+                        end_carrier(&carrier);
+                        return;
+                    }
                 }
-                number += 1;
                 // Where a request is being written that the host does not take, only the silence is
                 // watched: its end frees who writes.
                 match input.try_lock() {
@@ -781,7 +785,7 @@ mod tests {
         });
         std::fs::write(&path, random.take(4 << 20).collect::<Vec<u8>>()).unwrap();
         let program = Program::read(&path).unwrap();
-        let bootstrap = Bootstrap::of(&program, LEASE_S);
+        let bootstrap = Bootstrap::of(&program, LEASE);
         let (mut far, pipe) = pipe();
         let stop = Arc::new(AtomicBool::new(false));
         let wish = Arc::clone(&stop);

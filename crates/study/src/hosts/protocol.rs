@@ -9,12 +9,6 @@ use crate::instance::Announced;
 use crate::sample::Sampled;
 use crate::topology::{Accounting, AddressFrom, Ready, StopSignal};
 
-/// How long either end waits for a word of the other.
-pub(crate) const LEASE_S: u64 = 10;
-
-/// Between two beats.
-pub(crate) const BEAT_S: u64 = 1;
-
 /// Bytes of a file in one answer.
 pub(crate) const PIECE: u64 = 256 << 10;
 
