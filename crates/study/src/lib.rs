@@ -33,6 +33,7 @@ mod programs;
 mod quota;
 mod record;
 mod remarks;
+mod room;
 mod sample;
 mod search;
 mod section;

@@ -19,6 +19,7 @@ use crate::hosts::{
 use crate::http;
 use crate::instance::{Launch, ProcessError};
 use crate::place::{Member, Running, Starter};
+use crate::room::Full;
 use crate::sample;
 use crate::settings::{Settings, UNCOUNTED_SHARE};
 use crate::speed::Probe;
@@ -48,6 +49,9 @@ const GENERATOR_STOP: Duration = Duration::from_secs(2);
 /// nothing is wrong.
 const START_LEAD_NS: u64 = 1_000_000_000;
 
+/// How long a host is asked for its room when a run has failed.
+const ROOM_LOOK: Duration = Duration::from_secs(1);
+
 /// How long the last samples of the hosts may take.
 const LAST_LOOK: Duration = LEASE;
 
@@ -67,6 +71,20 @@ pub(crate) enum RunError {
         /// The end of its log.
         tail: String,
     },
+    /// A disk that the run writes to has no room left.
+    #[error("{full}{then}")]
+    NoRoom {
+        /// Which.
+        full: Full,
+        /// What came of it.
+        then: String,
+    },
+}
+
+impl From<Full> for RunError {
+    fn from(full: Full) -> Self {
+        Self::NoRoom { full, then: String::new() }
+    }
 }
 
 /// What was seen in one run.
@@ -366,13 +384,12 @@ impl Observer<'_> {
         }
         watch.add_generators(&generators);
         let outcome = self.watch(running, &mut generators, &mut watch);
-        let outcome = outcome.and_then(|()| Ok(watch.last_look()?));
+        let outcome = outcome.and_then(|()| watch.last_look());
         let speeds = probe.map(Probe::end).unwrap_or_default();
         let outcome = outcome.and_then(|()| results(&mut generators, workload));
-        for mut generator in generators {
-            generator.ask_to_stop(StopSignal::Interrupt);
-            generator.finish(&mut self.machines.keeper, Duration::from_secs(2));
-        }
+        let outcome = outcome.map_err(|error| watch.explained(error));
+        let within = self.hurried(&outcome).unwrap_or(GENERATOR_STOP);
+        self.end(generators, within);
         let generators = outcome?;
         let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
         let Watch { members, mut processes, hosts, .. } = watch;
@@ -455,6 +472,7 @@ impl Observer<'_> {
             }
             if now >= next {
                 watch.look();
+                watch.room_here()?;
                 next = now.max(next) + watch.interval_ns;
             }
             if now >= next_live {
@@ -635,6 +653,43 @@ impl Watch {
         self.agents[index].asked = Some(ticket);
     }
 
+    /// The error of a disk here that has no room left.
+    fn room_here(&self) -> Result<(), Full> {
+        self.folder.as_deref().map_or(Ok(()), Full::here)
+    }
+
+    /// The error of the run, with the disk that has no room left, if one has: what ends because of it
+    /// cannot say so. Asks once more: a disk may fill between two looks.
+    fn explained(&self, error: RunError) -> RunError {
+        let gone = matches!(
+            &error,
+            RunError::NoRoom { .. }
+                | RunError::Process(ProcessError::Interrupted | ProcessError::Host(_))
+        );
+        if gone {
+            return error;
+        }
+        let of_agents = || {
+            let ask = |agent: &WatchedAgent| {
+                let what = What::Look { snapshots: Vec::new(), accounts: Vec::new() };
+                agent.connection.send(what)
+            };
+            let asked: Vec<Ticket> = self.agents.iter().map(ask).collect();
+            let until = Until::after(ROOM_LOOK);
+            self.agents.iter().zip(asked).find_map(|(agent, ticket)| {
+                let looked = agent.connection.wait::<Looked>(ticket, until.left(), &|| false);
+                full_there(&agent.connection, &looked.ok()?).err()
+            })
+        };
+        match self.room_here().err().or_else(of_agents) {
+            None => error,
+            Some(full) => {
+                let then = format!("; {}", crate::study::chain(&error));
+                RunError::NoRoom { full, then }
+            }
+        }
+    }
+
     /// Takes in the answers that have come.
     fn take_in(&mut self) -> Result<(), RunError> {
         for index in 0..self.agents.len() {
@@ -647,14 +702,15 @@ impl Watch {
     }
 
     /// What everything had done in the end: an answer to an older question does not say it.
-    fn last_look(&mut self) -> Result<(), ProcessError> {
+    fn last_look(&mut self) -> Result<(), RunError> {
         self.await_looks()?;
         self.look();
+        self.room_here()?;
         self.await_looks()
     }
 
     /// Waits for the answers that have not come.
-    fn await_looks(&mut self) -> Result<(), ProcessError> {
+    fn await_looks(&mut self) -> Result<(), RunError> {
         for index in 0..self.agents.len() {
             let agent = &self.agents[index];
             let Some(ticket) = agent.asked else { continue };
@@ -664,9 +720,10 @@ impl Watch {
         Ok(())
     }
 
-    fn keep(&mut self, index: usize, looked: Looked) {
+    fn keep(&mut self, index: usize, looked: Looked) -> Result<(), Full> {
         let agent = &mut self.agents[index];
         agent.asked = None;
+        let room = full_there(&agent.connection, &looked);
         let name = agent.connection.name().to_owned();
         let of_host = self.members.iter_mut().filter(|member| member.host == name);
         let with_page = of_host.filter(|member| member.metrics.is_some());
@@ -678,6 +735,7 @@ impl Watch {
             add(process, found);
         }
         self.hosts.extend(looked.host.map(|sample| HostSample { host: name, ..sample }));
+        room
     }
 
     /// How it goes, by the last two snapshots of every instance of the entry.
@@ -698,6 +756,11 @@ impl Watch {
         live.response_time_mean_s = response_time.mean().map(|mean| mean / 1e9);
         live
     }
+}
+
+/// The error of a host whose disk has no room left for what runs there.
+fn full_there(agent: &Connection, looked: &Looked) -> Result<(), Full> {
+    Full::of(Some(agent.name()), &agent.hello().folder, looked.free_bytes)
 }
 
 /// A process that nothing is known of yet.
@@ -752,8 +815,9 @@ mod tests {
     use crate::hosts::Pipe;
     use crate::hosts::protocol::{Hello, Line, Outcome, Request};
 
-    /// An agent that counts what it is asked to sample, until the study says goodbye.
-    fn counting(far: &UnixStream) {
+    /// An agent that counts what it is asked to sample, until the study says goodbye. This is the room that it
+    /// has, look after look.
+    fn counting(far: &UnixStream, room: &[u64]) {
         let say = |line: &Line| writeln!(&mut &*far, "{}", serde_json::to_string(line).unwrap());
         say(&Line::Hello(Hello::default())).unwrap();
         let mut looks = 0;
@@ -763,10 +827,12 @@ mod tests {
             let outcome = match what {
                 What::Clock => Outcome::ClockNs(monotonic_ns()),
                 What::Look { .. } => {
+                    let free_bytes = room.get(looks).copied();
                     looks += 1;
                     let mut sample = sample::host("").unwrap();
-                    sample.at_ns = looks;
-                    Outcome::Ok(json!(Looked { host: Some(sample), ..Looked::default() }))
+                    sample.at_ns = u64::try_from(looks).unwrap();
+                    let host = Some(sample);
+                    Outcome::Ok(json!(Looked { host, free_bytes, ..Looked::default() }))
                 }
                 _ => Outcome::Ok(json!(true)),
             };
@@ -777,17 +843,45 @@ mod tests {
         }
     }
 
-    /// An agent that had not answered yet was not asked again, and its older answer taken as the last.
-    #[test]
-    fn the_last_look_is_one_that_was_asked_for_at_the_end() {
+    fn watched(room: &'static [u64]) -> (Watch, std::thread::JoinHandle<()>) {
         let (far, near) = UnixStream::pair().unwrap();
-        let agent = std::thread::spawn(move || counting(&far));
+        let agent = std::thread::spawn(move || counting(&far, room));
         let output = Box::new(BufReader::new(near.try_clone().unwrap()));
         let pipe = Pipe { input: Box::new(near), output, carrier: None };
         let mut connection = Connection::start("h1", pipe).unwrap();
         connection.arrive(None, &|| false).unwrap();
         let mut watch = Watch::new(&Running::default(), None, Duration::from_secs(1));
         watch.agents = vec![WatchedAgent { connection: Arc::new(connection), asked: None }];
+        (watch, agent)
+    }
+
+    /// With the first sample that says so, while the load goes on; and where a generator has died of it before
+    /// that, beside what is known of the generator.
+    #[test]
+    fn a_host_whose_disk_is_full_ends_the_run_by_its_name() {
+        let (mut watch, agent) = watched(&[64 << 20, 5 << 10, 0]);
+        watch.look();
+        watch.await_looks().unwrap();
+        watch.look();
+        let said = watch.await_looks().unwrap_err().to_string();
+        assert_eq!(said, "host h1: the disk is full: 5 KiB are free at ");
+        let no_result = RunError::NoResult {
+            name: "generator 0".to_owned(),
+            what: "it ended with exit status: 1".to_owned(),
+            tail: String::new(),
+        };
+        let said = watch.explained(no_result).to_string();
+        let (disk, load) = said.split_once("; ").unwrap();
+        assert!(disk.starts_with("host h1: the disk is full: 0 KiB"), "{said}");
+        assert_eq!(load, "generator 0 gave no result: it ended with exit status: 1");
+        drop(watch);
+        agent.join().unwrap();
+    }
+
+    /// An agent that had not answered yet was not asked again, and its older answer taken as the last.
+    #[test]
+    fn the_last_look_is_one_that_was_asked_for_at_the_end() {
+        let (mut watch, agent) = watched(&[]);
         watch.look();
         watch.last_look().unwrap();
         let there = watch.hosts.iter().filter(|sample| sample.host == "h1");

@@ -28,6 +28,7 @@ use crate::observe::{Alone, Live, Observed, Observer, RunError, mixed};
 use crate::plan::{Ended, Plan, Planned};
 use crate::programs;
 use crate::record;
+use crate::room;
 use crate::settings::Settings;
 use crate::speed::{self, SpeedOfRun};
 
@@ -165,6 +166,19 @@ pub enum StudyError {
     /// The user asked for the end before anything was run.
     #[error("interrupted")]
     Interrupted,
+    /// The disk of the results has too little room.
+    #[error(
+        "{} MiB are free at {folder}, and a run needs {} for its logs and results: make room, then run the \
+         same command again, which goes on with what is stored",
+        free_bytes >> 20,
+        room::LEAST_BYTES >> 20
+    )]
+    NoRoom {
+        /// The folder of the results.
+        folder: String,
+        /// What is left there.
+        free_bytes: u64,
+    },
     /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
@@ -226,6 +240,7 @@ pub fn run(
     programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
+    check_room(&options.folder, room::LEAST_BYTES)?;
     let known;
     let mut session = Session::open(study, options, plan)?;
     if !session.connect(interrupted)? {
@@ -287,6 +302,7 @@ pub fn run_beside(
     programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
+    check_room(&options.folder, room::LEAST_BYTES)?;
     let mut session = Session::open(study, options, plan)?;
     session.probe();
     let before = session.results.verifications()?;
@@ -569,17 +585,20 @@ impl<'a> Session<'a> {
             self.speeds.push(speed);
         }
         record.run.caveats.extend(crate::remarks::of_run(&folder));
-        record.run.id = self.results.store_run(&record)?;
-        if let Some(alone) = alone {
-            let (record, more) = record_alone(&record.run, *alone);
-            self.results.store_run(&record)?;
-            outputs.extend(more);
-        }
+        record.run.id = self.results.store_run(&record).map_err(|error| self.room_or(error))?;
         // All of it is in the database now; what the generators printed would double it.
         for output in outputs {
             std::fs::remove_file(output).unwrap_or_default();
         }
         Ok(Some(record))
+    }
+
+    /// What could not be stored, or that there is no room for it.
+    fn room_or(&self, error: StoreError) -> StudyError {
+        match check_room(&self.folder, room::FULL_BYTES) {
+            Err(full) => full,
+            Ok(()) => error.into(),
+        }
     }
 
     /// Stores how far an adaptive design has come.
@@ -793,6 +812,15 @@ fn fresh(logs: &Path, name: &str) -> PathBuf {
         }
     }
     folder
+}
+
+fn check_room(folder: &Path, least_bytes: u64) -> Result<(), StudyError> {
+    match room::free_bytes(folder) {
+        Some(free_bytes) if free_bytes < least_bytes => {
+            Err(StudyError::NoRoom { folder: folder.display().to_string(), free_bytes })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn lock(folder: &Path) -> Result<File, StudyError> {

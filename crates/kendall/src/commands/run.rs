@@ -147,6 +147,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         | StudyError::Lacking { .. }
         | StudyError::Quota(_)
         | StudyError::Host { .. }
+        | StudyError::NoRoom { .. }
         | StudyError::Failing { .. }
         | StudyError::Capacity { .. }
         | StudyError::Store(_)

@@ -30,7 +30,8 @@ use crate::clock::monotonic_ns;
 use crate::http;
 use crate::instance::{Instance, Launch, ProcessError, free_port, wait_ready};
 use crate::keep::Keeper;
-use crate::programs::is_there;
+use crate::programs::{self, is_there};
+use crate::room::free_bytes;
 use crate::sample;
 use crate::topology::Accounting;
 
@@ -145,7 +146,8 @@ fn hello(program: &Path, folder: &Path) -> Hello {
         memory_bytes: around.get("memory_bytes").and_then(Json::as_u64),
         cpu_model: text("cpu_model"),
         clock_source: text("clock_source"),
-        free_bytes: stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
+        // A file system that does not say how much is not full for that.
+        free_bytes: free_bytes(folder).unwrap_or(u64::MAX),
         program: program.display().to_string(),
         folder: folder.display().to_string(),
         pid: std::process::id(),
@@ -347,6 +349,7 @@ fn look(snapshots: &[String], accounts: &[Accounting], folder: &Path) -> Looked 
         snapshots: snapshots.iter().map(snapshot).collect(),
         accounts: accounts.iter().map(sample::accounting).collect(),
         host: sample::host(""),
+        free_bytes: free_bytes(folder),
     }
 }
 

@@ -9,12 +9,10 @@ use super::{At, HostError, Machines};
 use crate::file::StudyFile;
 use crate::keep::Keeper;
 use crate::plan::Plan;
+use crate::room::LEAST_BYTES;
 use crate::settings::Settings;
 use crate::study::StudyError;
 use crate::topology::{CLIENTS, Source};
-
-/// Room below which a host is refused: logs and results of a run have to lie somewhere.
-const LEAST_FREE_BYTES: u64 = 16 << 20;
 
 /// What runs here and on the hosts over all configurations, and what that needs.
 #[derive(Debug, Default)]
@@ -109,13 +107,13 @@ impl Needs {
                 }
             }
             let free = agent.hello().free_bytes;
-            if free < LEAST_FREE_BYTES {
+            if free < LEAST_BYTES {
                 let folder = &agent.hello().folder;
                 return Err(refused(format!(
                     "{} MiB are free at {folder}, and a run needs {}: make room, or name another folder by \
                      TMPDIR there",
                     free >> 20,
-                    LEAST_FREE_BYTES >> 20
+                    LEAST_BYTES >> 20
                 )));
             }
             // That there is a port shows that the address is the host's own.

@@ -184,6 +184,9 @@ pub(crate) struct Looked {
     pub(crate) snapshots: Vec<Option<Json>>,
     pub(crate) accounts: Vec<Option<Sampled>>,
     pub(crate) host: Option<HostSample>,
+    /// Room where the agent's folder is.
+    #[serde(default)]
+    pub(crate) free_bytes: Option<u64>,
 }
 
 /// Answer to [`What::Measure`].

@@ -199,7 +199,11 @@ impl Remote {
             host: self.connection.name().to_owned(),
             what: format!("{}: {what}", self.name),
         };
-        let system = |error: std::io::Error| refused(error.to_string());
+        // Here, not there.
+        let folder = self.folder.display().to_string();
+        let system = |error: std::io::Error| {
+            refused(format!("what it printed cannot be kept in {folder} of this machine: {error}"))
+        };
         std::fs::create_dir_all(&self.folder).map_err(system)?;
         for name in ["output", "log"] {
             let file = format!("{}/{name}", self.far_folder);
