@@ -43,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     target("reapi-resource", 20_000, wire::reapi_resource),
     target("reapi-directory", 20_000, kendall_build_cluster::worker::fuzzing::directory),
     target("reapi-path", 20_000, wire::reapi_path),
+    target("agent-lines", 20_000, kendall_study::fuzzing::agent_lines),
+    target("agent-requests", 20_000, kendall_study::fuzzing::agent_requests),
     target("monitoring-answer", 20_000, kendall_observe::fuzzing::answer),
     target("monitoring-samples", 5_000, files::samples),
     target("monitoring-query", 10_000, files::query),

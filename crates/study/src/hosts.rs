@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use agent::serve;
+pub(crate) use agent::understand;
+pub(crate) use beats::{HURRIED_STOP, LEASE};
 pub(crate) use carry::hex;
 pub(crate) use check::Needs;
 pub use check::{HostReport, check_hosts};
@@ -30,8 +32,7 @@ pub(crate) use clocks::Ping;
 use connection::PROMPT;
 #[cfg(test)]
 pub(crate) use connection::Pipe;
-pub(crate) use connection::{Connection, HostError, Ticket};
-pub(crate) use kubernetes::fuzz as fuzz_kubectl;
+pub(crate) use connection::{Connection, HostError, Ticket, hear};
 pub(crate) use remote::{Remote, Runner};
 pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
 pub(crate) use spec::{HOST, HOSTS, LOCALHOST};

@@ -16,6 +16,8 @@ mod clock;
 mod environment;
 mod factor;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hosts;
 mod http;
 mod instance;

@@ -122,6 +122,45 @@ where
     Ok(())
 }
 
+/// A path below the agent's folder, and nowhere else.
+fn within(folder: &Path, file: &str) -> Result<PathBuf, String> {
+    let plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    if plain && !file.is_empty() {
+        Ok(folder.join(file))
+    } else {
+        Err(format!("`{file}` is not below the agent's folder"))
+    }
+}
+
+/// Reads lines as an agent does, and does nothing of what they ask. For `fuzzing`.
+pub(crate) fn understand(bytes: &[u8]) {
+    let mut input = bytes;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let got = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        if !matches!(got, Ok(length) if length > 0) {
+            return;
+        }
+        let Ok(request) = serde_json::from_slice::<Request>(&line) else { continue };
+        // Said again it is the same; a share of a core may differ in its last digit.
+        let said =
+            serde_json::to_vec(&request).map(|said| serde_json::from_slice::<Request>(&said));
+        let shared = matches!(&request.what, What::Start(start) if start.cores.is_some());
+        assert!(shared || matches!(&said, Ok(Ok(again)) if *again == request), "{request:?}");
+        let folder = Path::new("/agent");
+        let (What::Measure { file } | What::Read { file, .. } | What::Remove { folder: file }) =
+            &request.what
+        else {
+            continue;
+        };
+        if let Ok(path) = within(folder, file) {
+            let below = path.strip_prefix(folder).is_ok_and(|below| below != Path::new(""));
+            assert!(below && !path.components().any(|part| part == Component::ParentDir), "{file}");
+        }
+    }
+}
+
 /// A folder of its own that nobody else can read.
 fn folder() -> std::io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -267,12 +306,7 @@ impl<W: Write + Send + 'static> Agent<W> {
     }
 
     fn within(&self, file: &str) -> Result<PathBuf, String> {
-        let plain = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
-        if plain && !file.is_empty() {
-            Ok(self.folder.join(file))
-        } else {
-            Err(format!("`{file}` is not below the agent's folder"))
-        }
+        within(&self.folder, file)
     }
 
     fn start(self: &Arc<Self>, start: StartProcess, number: u32) -> Result<StartedProcess, String> {

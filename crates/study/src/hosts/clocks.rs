@@ -74,8 +74,10 @@ impl ClockFit {
     pub(crate) fn of(pings: &[Ping]) -> Option<Self> {
         let (first, last) = (pings.first()?, pings.last()?);
         let third = last.there_ns.saturating_sub(first.there_ns) / 3;
-        let early = quickest(pings.iter().filter(|p| p.there_ns <= first.there_ns + third));
-        let late = quickest(pings.iter().filter(|p| p.there_ns + third >= last.there_ns));
+        let early =
+            quickest(pings.iter().filter(|p| p.there_ns <= first.there_ns.saturating_add(third)));
+        let late =
+            quickest(pings.iter().filter(|p| p.there_ns.saturating_add(third) >= last.there_ns));
         let at_ns = early.first()?.there_ns;
         let base = early.first()?.offset();
         let (a, b) = (center(&early, at_ns, base), center(&late, at_ns, base));
@@ -98,7 +100,7 @@ impl ClockFit {
         let unbelievable = if drift.abs() > MOST_DRIFT { f64::INFINITY } else { 0.0 };
         Some(Self {
             at_ns,
-            offset_ns: base + rounded(offset),
+            offset_ns: base.saturating_add(rounded(offset)),
             drift,
             bound_ns: ends + bent + unbelievable,
             round_trip_ns: pings.iter().map(Ping::round_trip).min()?,
@@ -108,16 +110,18 @@ impl ClockFit {
 
     /// A moment there, by the clock here.
     pub(crate) fn here(&self, there_ns: u64) -> u64 {
+        // An agent may say anything of its clock; what cannot be is rejected by its bound.
         let since = signed(i128::from(there_ns) - i128::from(self.at_ns));
-        let here = i128::from(there_ns) - self.offset_ns - rounded(self.drift * since);
+        let here = i128::from(there_ns).saturating_sub(self.offset_ns);
+        let here = here.saturating_sub(rounded(self.drift * since));
         u64::try_from(here.max(0)).unwrap_or(u64::MAX)
     }
 
     /// A moment here, by the clock there.
     pub(crate) fn there(&self, here_ns: u64) -> u64 {
-        let guess = i128::from(here_ns) + self.offset_ns;
-        let since = signed(guess - i128::from(self.at_ns));
-        let there = guess + rounded(self.drift / (1.0 - self.drift) * since);
+        let guess = i128::from(here_ns).saturating_add(self.offset_ns);
+        let since = signed(guess.saturating_sub(i128::from(self.at_ns)));
+        let there = guess.saturating_add(rounded(self.drift / (1.0 - self.drift) * since));
         u64::try_from(there.max(0)).unwrap_or(u64::MAX)
     }
 

@@ -28,6 +28,10 @@ const CARRIED_PIECE: usize = 64 << 10;
 /// Bytes of what the engine said on its standard error that an error quotes.
 const TAIL_BYTES: usize = 600;
 
+/// Words before the hello that are kept, and bytes of each: a login shell may print anything.
+const MOST_WORDS: usize = 1_000;
+const WORD_BYTES: usize = 4_096;
+
 /// Memory of a thread that moves lines.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -574,8 +578,9 @@ fn read(mut output: Box<dyn BufRead + Send>, shared: &Shared, carrier: &Mutex<Op
         state.heard_ns = now;
         match serde_json::from_slice(&line) {
             Ok(line) => state.take_in(line, now),
-            Err(_) if state.hello.is_none() && state.words.len() < 1_000 => {
-                state.words.push_back(String::from_utf8_lossy(&line).trim().to_owned());
+            Err(_) if state.hello.is_none() && state.words.len() < MOST_WORDS => {
+                let word = &line[..line.len().min(WORD_BYTES)];
+                state.words.push_back(String::from_utf8_lossy(word).trim().to_owned());
             }
             Err(error) => tracing::debug!(%error, "a line of an agent that cannot be read"),
         }
@@ -628,6 +633,39 @@ impl State {
                     *answer = Some(outcome);
                 }
             }
+        }
+    }
+}
+
+/// Reads what an agent, or what stands before it, may send in answer to the requests 0 to 15, and takes
+/// each answer for all that it can be. For `fuzzing`.
+pub(crate) fn hear(bytes: &[u8]) {
+    let shared = Shared::default();
+    {
+        let mut state = shared.state();
+        let now = monotonic_ns();
+        state.complained = true;
+        state.heard_ns = now;
+        for id in 0..16 {
+            state.answers.insert(id, None);
+            state.asked_ns.insert(id, now);
+        }
+    }
+    read(Box::new(std::io::Cursor::new(bytes.to_vec())), &shared, &Mutex::new(None));
+    let state = std::mem::take(&mut *shared.state());
+    assert!(state.lost.is_some(), "a pipe that has ended is lost");
+    assert!(
+        state.words.len() <= MOST_WORDS && state.answers.len() == 16 && state.pings.len() <= 16
+    );
+    if let Some(fit) = ClockFit::of(&state.pings) {
+        assert!(fit.bound_ns >= 0.0, "{fit:?}");
+        for moment in [0, monotonic_ns(), u64::MAX] {
+            std::hint::black_box((fit.here(moment), fit.there(moment), fit.json()));
+        }
+    }
+    for outcome in state.answers.into_values().flatten() {
+        if let Outcome::Ok(value) = outcome {
+            super::protocol::read_as_any(&value);
         }
     }
 }
