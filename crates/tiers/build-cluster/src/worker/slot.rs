@@ -348,7 +348,7 @@ mod tests {
             std::os::unix::fs::symlink("/etc", path.join("link")).unwrap();
             fs::create_dir_all(path.join("a/b/c")).unwrap();
             fs::write(path.join("a/b/c/d"), "x").unwrap();
-            fs::set_permissions(path.join("a/b"), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(path.join("a/b"), fs::Permissions::from_mode(0o000)).unwrap();
             assert_eq!(count(), 3, "round {round}");
             runtime.block_on(async { folder.empty().unwrap() });
             assert_eq!(count(), 0, "round {round}");
