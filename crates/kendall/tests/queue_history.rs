@@ -1217,7 +1217,8 @@ fn the_checker_finds_every_kind_of_mistake() {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(checking)).is_ok()
     };
     assert!(passes(|_| (), 0));
-    let mistakes: [(&str, fn(&mut History)); 10] = [
+    type Mistake = (&'static str, fn(&mut History));
+    let mistakes: [Mistake; 10] = [
         ("a message is lost", |h| drop(h.taken.remove(0))),
         ("the last one is lost", |h| drop(h.taken.pop())),
         ("delivered twice", |h| {

@@ -132,29 +132,7 @@ impl Look {
     pub fn exposition(&self) -> String {
         let mut text = String::new();
         let system = escaped(&self.system);
-        let own = [
-            ("kendall_load_per_second", "Load of the system now.", self.rate_now_per_s),
-            (
-                "kendall_monitoring_laws_checked",
-                "Operational laws that the monitoring could be checked by.",
-                exact_f64(self.laws_checked as u64),
-            ),
-            (
-                "kendall_monitoring_laws_broken",
-                "Operational laws that the monitoring breaks.",
-                exact_f64(self.laws_broken as u64),
-            ),
-        ];
-        for (name, help, value) in own {
-            family(&mut text, name, help);
-            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
-        }
-        if let Ok(growth) = &self.growth_per_day_per_s {
-            let name = "kendall_load_growth_per_second_per_day";
-            family(&mut text, name, "By how much the busiest hour of a day grows in a day.");
-            let value = growth.center;
-            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
-        }
+        self.expose_system(&mut text, &system);
         let mut of_tiers = |name: &str, help: &str, pick: &dyn Fn(&TierLook) -> Option<f64>| {
             family(&mut text, name, help);
             for tier in &self.tiers {
@@ -203,6 +181,33 @@ impl Look {
             },
         );
         text
+    }
+
+    /// What is said of the system as a whole.
+    fn expose_system(&self, text: &mut String, system: &str) {
+        let own = [
+            ("kendall_load_per_second", "Load of the system now.", self.rate_now_per_s),
+            (
+                "kendall_monitoring_laws_checked",
+                "Operational laws that the monitoring could be checked by.",
+                exact_f64(self.laws_checked as u64),
+            ),
+            (
+                "kendall_monitoring_laws_broken",
+                "Operational laws that the monitoring breaks.",
+                exact_f64(self.laws_broken as u64),
+            ),
+        ];
+        for (name, help, value) in own {
+            family(text, name, help);
+            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
+        }
+        if let Ok(growth) = &self.growth_per_day_per_s {
+            let name = "kendall_load_growth_per_second_per_day";
+            family(text, name, "By how much the busiest hour of a day grows in a day.");
+            let value = growth.center;
+            writeln!(text, "{name}{{system=\"{system}\"}} {value}").unwrap_or_default();
+        }
     }
 }
 
