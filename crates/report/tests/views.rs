@@ -23,7 +23,7 @@ type Row = BTreeMap<String, Value>;
 fn view(folder: &Path, name: &str) -> Vec<Row> {
     let database = rusqlite::Connection::open(folder.join(DATABASE_FILE)).unwrap();
     let mut statement = database.prepare(&format!("SELECT * FROM {name}")).unwrap();
-    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let rows = statement.query_map([], |row| {
         let cell =
             |(at, name): (usize, &String)| rusqlite::Result::Ok((name.clone(), row.get(at)?));
