@@ -227,13 +227,12 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
             threads: (10..=14).map(network).collect(),
         }],
         hosts: (10..=14).map(host).collect(),
-        speeds: vec![SpeedSample {
-            host: "localhost".to_owned(),
-            core: 1,
-            at_ns: 11 * SECOND,
-            unit_ns: 123.5,
-        }],
+        speeds: vec![speed()],
     }
+}
+
+fn speed() -> SpeedSample {
+    SpeedSample { host: "localhost".to_owned(), core: 1, at_ns: 11 * SECOND, unit_ns: 123.5 }
 }
 
 fn graph() -> Graph {
