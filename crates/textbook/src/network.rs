@@ -364,9 +364,6 @@ impl Network {
         if kind == "mixed" && (open == 0 || open == self.classes.len()) {
             return refuse("needs an open class and a closed one");
         }
-        if kind.ends_with("-bounds") && self.classes.len() > 1 && kind != "asymptotic-bounds" {
-            return refuse("is for one class");
-        }
         Ok(())
     }
 
