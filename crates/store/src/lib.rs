@@ -40,9 +40,9 @@ pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use periods::Period;
 pub use rows::{
     Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample,
-    Level, MeasuredWindow, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose, Run,
-    RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study,
-    SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
+    Level, MeasuredWindow, ONE_CLIENT, OperationCounts, OperationPeriod, Process, ProcessSample,
+    Purpose, Run, RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction,
+    Study, SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
 };
 pub use schema::SCHEMA_VERSION;
 

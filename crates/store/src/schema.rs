@@ -29,7 +29,8 @@ const MIGRATIONS: &[Migration] = &[
     Migration { script: include_str!("schema/v4.sql"), then: graph::of_older_runs },
     script(include_str!("schema/v5.sql")),
     script(include_str!("schema/v6.sql")),
-    Migration { script: include_str!("schema/v7.sql"), then: means::of_older_rows },
+    script(include_str!("schema/v7.sql")),
+    Migration { script: include_str!("schema/v8.sql"), then: means::of_older_rows },
 ];
 
 /// The version that this program writes.

@@ -14,10 +14,10 @@ use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator,
-    GeneratorThread, HostSample, Level, MeasuredWindow, OperationCounts, OperationPeriod, Process,
-    ProcessSample, Purpose, Results, Run, RunId, RunRecord, SCHEMA_VERSION, SearchFound,
-    SearchLine, SpeedSample, Status, StoreError, StoredPrediction, Study, SummaryRow, ThreadSample,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    GeneratorThread, HostSample, Level, MeasuredWindow, ONE_CLIENT, OperationCounts,
+    OperationPeriod, Process, ProcessSample, Purpose, Results, Run, RunId, RunRecord,
+    SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, StoredPrediction,
+    Study, SummaryRow, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
 
 const SECOND: u64 = 1_000_000_000;

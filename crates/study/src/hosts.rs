@@ -33,6 +33,7 @@ use connection::PROMPT;
 #[cfg(test)]
 pub(crate) use connection::Pipe;
 pub(crate) use connection::{Connection, HostError, Ticket, hear};
+pub(crate) use kubernetes::fuzz as fuzz_kubectl;
 pub(crate) use remote::{Remote, Runner};
 pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
 pub(crate) use spec::{HOST, HOSTS, LOCALHOST};

@@ -42,6 +42,13 @@ const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
 /// How much longer than its duration a load may take: connecting, and the last answers.
 const LOAD_GRACE: Duration = Duration::from_secs(60);
 
+/// Mixed into the seeds of one client alone; generators mix in their numbers.
+const ONE_CLIENT_SEEDS: u64 = 1 << 40;
+
+/// Folders of one client alone, with dots, which no tier's name has.
+const UNCOUNTED: &str = "one.client.uncounted";
+const ONE_CLIENT_FOLDER: &str = "one.client";
+
 /// What generators have to stop where no host was lost.
 const GENERATOR_STOP: Duration = Duration::from_secs(2);
 
@@ -184,7 +191,7 @@ impl Observer<'_> {
         let ways = self.ways(&running);
         let processes = running.members.iter().filter_map(|member| member.process.as_ref());
         let put = processes.filter_map(Runner::put).collect();
-        let outcome = self.prefill(&mut running).and_then(|()| self.load(&mut running));
+        let outcome = self.prefill(&mut running).and_then(|()| self.loads(&mut running));
         let killed = match self.hurried(&outcome) {
             None => running.stop(self.machines),
             Some(within) => {

@@ -586,6 +586,11 @@ impl<'a> Session<'a> {
         }
         record.run.caveats.extend(crate::remarks::of_run(&folder));
         record.run.id = self.results.store_run(&record).map_err(|error| self.room_or(error))?;
+        if let Some(alone) = alone {
+            let (record, more) = record_alone(&record.run, *alone);
+            self.results.store_run(&record).map_err(|error| self.room_or(error))?;
+            outputs.extend(more);
+        }
         // All of it is in the database now; what the generators printed would double it.
         for output in outputs {
             std::fs::remove_file(output).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Counts and means of histograms that were stored before version 7.
+//! Counts and means of histograms that were stored before version 8.
 
 use kendall_stats::histogram::Histogram;
 use rusqlite::{Connection, params};
@@ -9,7 +9,7 @@ use crate::write::int;
 /// The key of a row of `operations`: run, extent, generator, start, operation.
 type Key = (i64, String, i64, i64, String);
 
-/// Fills in what version 7 stores beside each histogram of clients' times.
+/// Fills in what version 8 stores beside each histogram of clients' times.
 pub(super) fn of_older_rows(connection: &Connection) -> Result<(), StoreError> {
     let mut rows = connection.prepare(
         "SELECT run, extent, generator, from_ns, operation, response_time FROM operations",

@@ -91,7 +91,7 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
     if !hosts.is_empty() {
         text.push_str(&format!("# hosts, all of them ready\n{}\n", table_of(hosts)));
     }
-    let load = study.base.measure.duration * kendall_units::exact_f64(plan.most());
+    let load = study.base.measure.under_load() * kendall_units::exact_f64(plan.most());
     if study.base.workload.is_job() {
         // The duration of a job is its limit.
         let limit = duration(load);
