@@ -2,8 +2,8 @@
 //! Each is what a running program wrote, the families that are asked for: `bazel-remote`, `http` and `grpc` of a
 //! bazel-remote that was built from source (with `--enable_endpoint_metrics`, by the usual middlewares for HTTP and
 //! gRPC in Go), `jvm` of a service in Spring Boot 3.3, `memcached` of memcached_exporter, `buildbarn-storage` of
-//! bb-storage, `buildbarn-scheduler` of bb-scheduler with two workers. `container` alone is written by hand in the
-//! form that cAdvisor documents.
+//! bb-storage, `buildbarn-scheduler` of bb-scheduler with two workers, `container` of the kubelet of a Kubernetes 1.34.4
+//! with containerd (`scripts/test-hosts KENDALL kubernetes --record=FILE`): its series of one pod and of the node.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
