@@ -440,6 +440,16 @@ fn of_one_factor<'a>(
     (term.factors.len() == 1).then_some((term, effect))
 }
 
+/// What the terms leave: error between repetitions; or, where nothing was repeated, what no fitted term explains.
+fn left_over(analysis: &Analysis) -> String {
+    let cells = &analysis.fit.cells;
+    let repeated = cells.iter().any(|cell| cell.replications > 1);
+    if repeated || analysis.fit.left_out.is_empty() {
+        return "random error between repetitions".to_owned();
+    }
+    "left to interactions that are taken for random error, since nothing was repeated".to_owned()
+}
+
 /// The effects in a sentence; or why nobody can tell them.
 pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     const MOST: usize = 3;
@@ -459,8 +469,9 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     };
     let noise = error.map_or_else(String::new, |share| {
         format!(
-            "{} of the variation of the throughput is random error between repetitions",
-            number::share(share)
+            "{} of the variation of the throughput is {}",
+            number::share(share),
+            left_over(analysis)
         )
     });
     if error.is_none() {

@@ -390,6 +390,18 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     assert!(answer.answer.contains("of the variation"), "{answer:?}");
     assert!(answer.answer.contains("from 8 to 32"), "{answer:?}");
     assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Good, "{answer:?}");
+    // Three levels each, nothing repeated: the interaction takes the place of the error, and the words say so.
+    let (kept, _guard) = folder("effects-once");
+    let levels = |from: f64| vec![from, 2.0 * from, 4.0 * from];
+    Synthetic {
+        repetitions: 1,
+        factors: vec![("system.servers", levels(1.0)), ("system.workers", levels(8.0))],
+        ..Synthetic::two_level()
+    }
+    .store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap().answer;
+    assert!(!answer.contains("between repetitions"), "{answer}");
+    assert!(answer.contains("since nothing was repeated"), "{answer}");
     let (kept, _guard) = folder("effects-noisy");
     Synthetic {
         spread: 1.6,
