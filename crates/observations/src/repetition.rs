@@ -93,14 +93,9 @@ pub struct Instance {
     pub instance: u32,
     /// X.
     pub throughput_per_s: f64,
-    /// R, of its own requests.
-    pub response_time_s: Option<f64>,
-    /// W.
-    pub waiting_time_s: Option<f64>,
-    /// S.
-    pub service_time_s: Option<f64>,
-    /// How many times the mean of each stage is of, by the stage's name.
-    pub recorded: BTreeMap<String, f64>,
+    /// R, W and S of its own requests, by the stage's name: the mean in seconds, and how many times it is of. A
+    /// stage of which it recorded none is not in it.
+    pub times: BTreeMap<String, (f64, f64)>,
     /// Time-weighted mean of the requests that waited.
     pub queue_length: f64,
     /// Time-weighted mean of the workers that served.
@@ -238,17 +233,16 @@ fn instances(measured: &Measured) -> Vec<Instance> {
     let stations = measured.tiers.iter().filter(|tier| point::is_station(tier));
     stations
         .map(|tier| {
-            let mean = |name: &str| tier.period.stage(name).mean().map(|ns| ns / 1e9);
+            let time = |name: &str| {
+                let times = tier.period.stage(name);
+                Some((name.to_owned(), (times.mean()? / 1e9, exact_f64(times.count()))))
+            };
+            let stages = [stage::RESPONSE_TIME, stage::WAITING_TIME, stage::SERVICE_TIME];
             Instance {
                 tier: tier.tier.clone(),
                 instance: tier.instance,
                 throughput_per_s: tier.throughput_per_s(),
-                response_time_s: mean(stage::RESPONSE_TIME),
-                waiting_time_s: mean(stage::WAITING_TIME),
-                service_time_s: mean(stage::SERVICE_TIME),
-                recorded: [stage::RESPONSE_TIME, stage::WAITING_TIME, stage::SERVICE_TIME]
-                    .map(|name| (name.to_owned(), exact_f64(tier.period.stage(name).count())))
-                    .into(),
+                times: stages.into_iter().filter_map(time).collect(),
                 queue_length: tier.period.queue_length.mean,
                 workers_busy: tier.period.workers_busy.mean,
                 workers: tier.period.workers,

@@ -181,29 +181,19 @@ fn instances(data: &Observations) -> Table {
             let mean = |value: fn(&Instance) -> Option<f64>| {
                 configuration.estimate(|r| r.instances.iter().find(same).and_then(value))
             };
-            let time = |stage: &str, value: fn(&Instance) -> Option<f64>| {
-                configuration.weighted(|r| {
-                    let there = r.instances.iter().find(same)?;
-                    Some((value(there)?, there.recorded.get(stage).copied()?))
-                })
-            };
             let none = "not measured";
+            let time = |stage: &str| {
+                let mean = configuration
+                    .weighted(|r| r.instances.iter().find(same)?.times.get(stage).copied());
+                Cell::number_or(mean.map(|e| e.center), none)
+            };
             let mut row = levels(data, configuration);
             row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
             row.extend([
                 Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
-                Cell::number_or(
-                    time(stage::RESPONSE_TIME, |i| i.response_time_s).map(|e| e.center),
-                    none,
-                ),
-                Cell::number_or(
-                    time(stage::WAITING_TIME, |i| i.waiting_time_s).map(|e| e.center),
-                    none,
-                ),
-                Cell::number_or(
-                    time(stage::SERVICE_TIME, |i| i.service_time_s).map(|e| e.center),
-                    none,
-                ),
+                time(stage::RESPONSE_TIME),
+                time(stage::WAITING_TIME),
+                time(stage::SERVICE_TIME),
                 Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
                 Cell::number_or(
                     mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
