@@ -419,31 +419,17 @@ mod tests {
         assert!(!body.within());
     }
 
+    /// Answers at once, or never.
     #[derive(Clone)]
-    struct Never;
-
-    impl Service<Request<Body>> for Never {
-        type Response = Response<Body>;
-        type Error = Infallible;
-        type Future = Answered;
-
-        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn call(&mut self, _: Request<Body>) -> Answered {
-            Box::pin(std::future::pending())
-        }
+    struct Fake {
+        answers: bool,
     }
 
-    #[derive(Clone)]
-    struct Here;
-
-    impl NamedService for Here {
+    impl NamedService for Fake {
         const NAME: &'static str = "kendall.Here";
     }
 
-    impl Service<Request<Body>> for Here {
+    impl Service<Request<Body>> for Fake {
         type Response = Response<Body>;
         type Error = Infallible;
         type Future = Answered;
@@ -453,7 +439,11 @@ mod tests {
         }
 
         fn call(&mut self, _: Request<Body>) -> Answered {
-            Box::pin(async { Ok(Response::new(Body::empty())) })
+            if self.answers {
+                Box::pin(async { Ok(Response::new(Body::empty())) })
+            } else {
+                Box::pin(std::future::pending())
+            }
         }
     }
 
@@ -469,7 +459,7 @@ mod tests {
         ] {
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = path.parse().unwrap();
-            let mut front = Front { queue: Here, others: Routes::default() };
+            let mut front = Front { queue: Fake { answers: true }, others: Routes::default() };
             let answer = runtime.block_on(front.call(request)).unwrap();
             let unimplemented = answer.headers().get("grpc-status").is_some_and(|s| s == "12");
             assert_eq!(unimplemented, !here, "{path}: {answer:?}");
@@ -481,7 +471,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut request = Request::new(Body::empty());
         request.headers_mut().insert("grpc-timeout", "5m".parse().unwrap());
-        let answer = runtime.block_on(RequestLimits::new(Never).call(request)).unwrap();
+        let answer =
+            runtime.block_on(RequestLimits::new(Fake { answers: false }).call(request)).unwrap();
         assert_eq!(answer.headers()["grpc-status"], "4");
     }
 
