@@ -28,8 +28,6 @@ mod measured_window;
 mod observe;
 mod place;
 mod plan;
-#[doc(hidden)]
-pub mod printed;
 mod probe;
 mod programs;
 mod quota;
