@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use kendall_store::{Results, Run, Status};
-use support::{kendall, processes_with, wait_until};
+use support::{kendall, marked_processes, processes_with, wait_until};
 
 const STUDY: &str = r#"
 name = "over-hosts"
@@ -105,12 +105,7 @@ impl Place {
 
     /// Processes with these words in their command line that this study started.
     fn with(&self, words: &str) -> Vec<u32> {
-        let all = processes_with(&self.mark);
-        let holds = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
-        };
-        all.into_iter().filter(holds).collect()
+        marked_processes(&self.mark, words)
     }
 
     /// Nothing runs any more, and the agents' folders are gone.

@@ -11,82 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use kendall_stats::estimate::Caveat;
 use kendall_store::{Results, Run, Status};
-use support::{kendall, processes_with, wait_until};
-
-/// Names the folder of what is mounted to the run inside the namespace.
-const MOUNTED: &str = "KENDALL_TEST_MOUNTED";
-
-/// Runs the test of this name again where `mount` was done first; gives the folder `$KENDALL_TEST_MOUNTED`
-/// inside.
-fn inside(test: &str, mount: &str) -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os(MOUNTED) {
-        return Some(folder.into());
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).unwrap();
-    let script = format!("{mount} && exec \"$@\"");
-    let command = |how: &[&str], program: &[&std::ffi::OsStr]| {
-        let mut command = Command::new(how[0]);
-        command.args(&how[1..]).args(["sh", "-c", &script, "sh"]).args(program);
-        command.env(MOUNTED, folder.path());
-        command
-    };
-    let ways: [&[&str]; 3] = [
-        &["unshare", "--mount"],
-        &["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"],
-        &["sudo", "--non-interactive", "--preserve-env=KENDALL_TEST_MOUNTED", "unshare", "--mount"],
-    ];
-    let allowed = |way: &&&[&str]| {
-        let tried = command(way, &["true".as_ref()]).stderr(Stdio::null()).status();
-        tried.is_ok_and(|status| status.success())
-    };
-    let way = ways.iter().find(allowed).expect(
-        "this test mounts something in a namespace of its own, and may not: run the tests as root, or allow \
-         user namespaces (sysctl kernel.unprivileged_userns_clone=1, or on Ubuntu \
-         kernel.apparmor_restrict_unprivileged_userns=0), or sudo without a password",
-    );
-    let this = std::env::current_exe().unwrap();
-    let arguments = [this.as_os_str(), "--exact".as_ref(), test.as_ref(), "--nocapture".as_ref()];
-    let output = command(way, &arguments).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    println!("{said}");
-    assert!(output.status.success(), "inside the namespace: {}", output.status);
-    assert!(said.contains("1 passed"), "the test did not run inside the namespace");
-    None
-}
-
-/// A disk of so much at the folder.
-fn small_disk(size: &str) -> String {
-    format!("mount -t tmpfs -o size={size},mode=0755 small \"${MOUNTED}\"")
-}
-
-/// A file that takes all the room of a disk.
-struct Ballast(PathBuf);
-
-impl Ballast {
-    fn fill(disk: &Path) -> Self {
-        let path = disk.join("ballast");
-        let file = std::fs::File::create(&path).unwrap();
-        // What else is written meanwhile may take a page before this does.
-        for _ in 0..100 {
-            let about = rustix::fs::statvfs(disk).unwrap();
-            let free = about.f_bavail * about.f_frsize;
-            if free == 0 {
-                break;
-            }
-            let length = std::fs::metadata(&path).unwrap().len();
-            let flags = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(&file, flags, length, free).unwrap_or_default();
-        }
-        Self(path)
-    }
-
-    fn remove(self) {
-        std::fs::remove_file(self.0).unwrap();
-    }
-}
+use kendall_testing::namespace::{Ballast, inside, on_a_small_disk};
+use support::{kendall, marked_processes, wait_until};
 
 /// Two hosts of this machine, whose folders for what runs there are below one that stands for them.
 const STUDY: &str = r#"
@@ -161,11 +87,7 @@ impl Place {
 
     /// Processes of this study with these words in their command line.
     fn with(&self, words: &str) -> usize {
-        let holds = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
-        };
-        processes_with(&self.mark).iter().filter(|pid| holds(pid)).count()
+        marked_processes(&self.mark, words).len()
     }
 
     fn nothing_is_left(&self) {
@@ -206,7 +128,7 @@ fn a_disk_fills_on(host: &str, disk: &Path) {
         }
     }
     let child = place.start();
-    let ballast = Ballast::fill(disk);
+    let ballast = Ballast::fill(disk, 0);
     let (code, said) = ended(child);
     assert_eq!(code, Some(3), "{said}");
     let run = &place.runs()[0];
@@ -224,14 +146,14 @@ fn a_disk_fills_on(host: &str, disk: &Path) {
 #[test]
 fn a_disk_that_fills_under_a_tier_fails_the_run_by_its_name() {
     let test = "a_disk_that_fills_under_a_tier_fails_the_run_by_its_name";
-    let Some(disk) = inside(test, &small_disk("64m")) else { return };
+    let Some(disk) = on_a_small_disk(test, "64m") else { return };
     a_disk_fills_on("web", &disk);
 }
 
 #[test]
 fn a_disk_that_fills_under_a_generator_fails_the_run_by_its_name() {
     let test = "a_disk_that_fills_under_a_generator_fails_the_run_by_its_name";
-    let Some(disk) = inside(test, &small_disk("64m")) else { return };
+    let Some(disk) = on_a_small_disk(test, "64m") else { return };
     a_disk_fills_on("load", &disk);
 }
 
@@ -239,14 +161,14 @@ fn a_disk_that_fills_under_a_generator_fails_the_run_by_its_name() {
 #[test]
 fn a_disk_that_fills_under_the_results_ends_the_study_which_can_be_resumed() {
     let test = "a_disk_that_fills_under_the_results_ends_the_study_which_can_be_resumed";
-    let Some(disk) = inside(test, &small_disk("64m")) else { return };
+    let Some(disk) = on_a_small_disk(test, "64m") else { return };
     let mut place = Place::new(STUDY);
     place.out = disk.join("results");
     for name in ["web", "load"] {
         std::fs::create_dir(place.at(name)).unwrap();
     }
     let child = place.start();
-    let ballast = Ballast::fill(&disk);
+    let ballast = Ballast::fill(&disk, 0);
     let (code, said) = ended(child);
     assert_eq!(code, Some(3), "{said}");
     place.nothing_is_left();

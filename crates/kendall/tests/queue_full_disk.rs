@@ -11,7 +11,7 @@ mod queue_support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use kendall_protocols::queue::{
     AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, PurgeRequest,
     ReceiveRequest, SendRequest,
 };
+use kendall_testing::namespace::{Ballast, on_a_small_disk};
 use queue_support::Middleware;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -37,48 +38,6 @@ const CALL: Duration = Duration::from_secs(30);
 const CONTENT: usize = 60_000;
 /// Refusals after which a disk is taken for full.
 const REFUSALS: u32 = 12;
-/// Names the disk to the run inside the namespace.
-const DISK: &str = "KENDALL_TEST_DISK";
-
-/// Runs the test of this name again on a small disk of its own; gives that disk inside.
-fn on_a_small_disk(test: &str, size: &str) -> Option<PathBuf> {
-    if let Some(disk) = std::env::var_os(DISK) {
-        return Some(disk.into());
-    }
-    let folder = tempfile::tempdir().unwrap();
-    open_to_all(folder.path());
-    let disk = folder.path().join("disk");
-    std::fs::create_dir(&disk).unwrap();
-    let mount = format!("mount -t tmpfs -o size={size},mode=0755 small \"${DISK}\" && exec \"$@\"");
-    let inside = |how: &[&str], program: &[&std::ffi::OsStr]| {
-        let mut command = Command::new(how[0]);
-        command.args(&how[1..]).args(["sh", "-c", &mount, "sh"]).args(program).env(DISK, &disk);
-        command
-    };
-    let ways: [&[&str]; 3] = [
-        &["unshare", "--mount"],
-        &["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"],
-        &["sudo", "--non-interactive", "--preserve-env=KENDALL_TEST_DISK", "unshare", "--mount"],
-    ];
-    let allowed = |way: &&&[&str]| {
-        let tried = inside(way, &["true".as_ref()]).stderr(Stdio::null()).status();
-        tried.is_ok_and(|status| status.success())
-    };
-    let way = ways.iter().find(allowed).expect(
-        "this test fills a disk of its own, and may not mount one: run the tests as root, or allow \
-         user namespaces (sysctl kernel.unprivileged_userns_clone=1, or on Ubuntu \
-         kernel.apparmor_restrict_unprivileged_userns=0), or sudo without a password",
-    );
-    let this = std::env::current_exe().unwrap();
-    let arguments = [this.as_os_str(), "--exact".as_ref(), test.as_ref(), "--nocapture".as_ref()];
-    let output = inside(way, &arguments).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    println!("{said}");
-    assert!(output.status.success(), "inside the namespace: {}", output.status);
-    assert!(said.contains("1 passed"), "the test did not run inside the namespace");
-    None
-}
 
 /// What is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,25 +48,6 @@ enum Full {
     Log,
     /// The only disk.
     Both,
-}
-
-/// A file that takes the room of a disk.
-struct Ballast(PathBuf);
-
-impl Ballast {
-    /// Leaves so many bytes.
-    fn fill(disk: &Path, leave: u64) -> Self {
-        let about = rustix::fs::statvfs(disk).unwrap();
-        let bytes = (about.f_bavail * about.f_frsize).saturating_sub(leave);
-        let path = disk.join("ballast");
-        let file = std::fs::File::create(&path).unwrap();
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
-        Self(path)
-    }
-
-    fn remove(self) {
-        std::fs::remove_file(self.0).unwrap();
-    }
 }
 
 /// What all clients saw together.

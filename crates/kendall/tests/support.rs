@@ -56,6 +56,15 @@ pub(crate) fn start_marked(study: &Path, out: &Path, mark: &str) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
+/// Process ids that have the mark in their environment, and these words in their command line.
+pub(crate) fn marked_processes(mark: &str, words: &str) -> Vec<u32> {
+    let holds = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+    };
+    processes_with(mark).into_iter().filter(holds).collect()
+}
+
 /// Process ids whose command line holds `text`.
 pub(crate) fn processes_with(text: &str) -> Vec<u32> {
     std::fs::read_dir("/proc")

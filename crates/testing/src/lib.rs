@@ -6,6 +6,8 @@
     reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
 )]
 
+pub mod namespace;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
