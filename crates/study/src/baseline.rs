@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::clock::monotonic_ns;
+use crate::clock::Until;
 use crate::hosts::{At, Machines};
 use crate::instance::{Instance, Launch, ProcessError};
 use crate::observe::secret;
@@ -145,7 +145,7 @@ impl Bench<'_> {
             ..Launch::default()
         };
         let mut process = Instance::spawn(&mut self.machines.keeper, &launch)?;
-        let until = monotonic_ns() + u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX / 2);
+        let until = Until::after(longest);
         let status = loop {
             if let Some(status) = process.ended() {
                 break status;
@@ -153,7 +153,7 @@ impl Bench<'_> {
             if (self.interrupted)() {
                 return Err(ProcessError::Interrupted);
             }
-            if monotonic_ns() > until {
+            if until.is_over() {
                 return Err(ProcessError::There {
                     what: format!("{} takes too long", launch.name),
                     ended: false,

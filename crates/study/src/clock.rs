@@ -1,6 +1,8 @@
 //! The two clocks of a study: the monotonic one, which all processes of a machine share, and the
 //! calendar's.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -19,17 +21,26 @@ fn nanoseconds(clock: ClockId) -> u64 {
     seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// A moment up to which several things are waited for, one after the other.
+/// A time in nanoseconds, or as many as there are.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A moment up to which something is waited for, or several things one after the other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Until(u64);
 
 impl Until {
-    pub(crate) fn after(time: std::time::Duration) -> Self {
-        Self(monotonic_ns().saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    pub(crate) fn after(time: Duration) -> Self {
+        Self(monotonic_ns().saturating_add(nanos(time)))
     }
 
     /// What is left; nothing after it.
-    pub(crate) fn left(self) -> std::time::Duration {
-        std::time::Duration::from_nanos(self.0.saturating_sub(monotonic_ns()))
+    pub(crate) fn left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(monotonic_ns()))
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_zero()
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::monotonic_ns;
+use crate::clock::{Until, monotonic_ns};
 use crate::hosts::protocol::AwaitReady;
 use crate::http;
 use crate::keep::{Keeper, Spawn};
@@ -221,7 +221,7 @@ impl Instance {
         interrupted: &dyn Fn() -> bool,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<T, ProcessError> {
-        let until = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
+        let until = Until::after(deadline);
         loop {
             if let Some(found) = look() {
                 return Ok(found);
@@ -230,7 +230,7 @@ impl Instance {
             if interrupted() {
                 return Err(ProcessError::Interrupted);
             }
-            if monotonic_ns() > until {
+            if until.is_over() {
                 return Err(ProcessError::NotReady {
                     name: self.name.clone(),
                     seconds: deadline.as_secs(),
@@ -279,8 +279,8 @@ impl Instance {
 
     /// The same, without telling the keeper.
     pub(crate) fn end_by(&mut self, deadline: Duration) -> bool {
-        let until = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
-        while self.ended().is_none() && monotonic_ns() < until {
+        let until = Until::after(deadline);
+        while self.ended().is_none() && !until.is_over() {
             std::thread::sleep(LOOK);
         }
         let killed = self.ended().is_none();

@@ -11,14 +11,14 @@ use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process, SpeedSample};
 
-use crate::clock::{Until, monotonic_ns};
+use crate::clock::{Until, monotonic_ns, nanos};
 use crate::hosts::protocol::{Looked, What};
 use crate::hosts::{
     At, Connection, HURRIED_STOP, HostClock, LEASE, LOCALHOST, Machines, Runner, Ticket, Way, hex,
 };
 use crate::http;
 use crate::instance::{Launch, ProcessError};
-use crate::place::{Member, Running, Starter};
+use crate::place::{Member, Running, Starter, end_within};
 use crate::room::Full;
 use crate::sample;
 use crate::settings::{Settings, UNCOUNTED_SHARE};
@@ -396,7 +396,8 @@ impl Observer<'_> {
         let outcome = outcome.and_then(|()| results(&mut generators, workload));
         let outcome = outcome.map_err(|error| watch.explained(error));
         let within = self.hurried(&outcome).unwrap_or(GENERATOR_STOP);
-        self.end(generators, within);
+        let stopped = generators.into_iter().map(|one| (one, StopSignal::Interrupt)).collect();
+        end_within(stopped, within, self.machines);
         let generators = outcome?;
         let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
         let Watch { members, mut processes, hosts, .. } = watch;
@@ -423,17 +424,6 @@ impl Observer<'_> {
     /// it is gone is to be stated soon.
     fn hurried<T>(&self, outcome: &Result<T, RunError>) -> Option<Duration> {
         (outcome.is_err() && self.machines.check().is_err()).then_some(HURRIED_STOP)
-    }
-
-    /// Ends generators, which have ended already where all went well. They have this time together.
-    fn end(&mut self, mut generators: Vec<Runner>, within: Duration) {
-        for generator in &mut generators {
-            generator.ask_to_stop(StopSignal::Interrupt);
-        }
-        let until = Until::after(within);
-        for generator in generators {
-            generator.finish(&mut self.machines.keeper, until.left());
-        }
     }
 
     fn agents(&self) -> Vec<WatchedAgent> {
@@ -609,7 +599,7 @@ impl Watch {
             processes: of_tiers.chain(std::iter::once(itself)).collect(),
             hosts: Vec::new(),
             agents: Vec::new(),
-            interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
+            interval_ns: nanos(interval),
             entry,
             folder: None,
         }

@@ -99,18 +99,25 @@ impl Running {
 
     /// Asks all to stop at once, whoever needs whom, and kills what has not within this time.
     pub(crate) fn stop_within(self, within: Duration, machines: &mut Machines) {
-        let mut processes: Vec<_> = self
-            .members
-            .into_iter()
-            .filter_map(|member| Some((member.process?, member.stop)))
-            .collect();
-        for (process, signal) in &mut processes {
-            process.ask_to_stop(*signal);
-        }
-        let until = Until::after(within);
-        for (process, _) in processes {
-            process.finish(&mut machines.keeper, until.left());
-        }
+        let members = self.members.into_iter();
+        let processes = members.filter_map(|member| Some((member.process?, member.stop))).collect();
+        end_within(processes, within, machines);
+    }
+}
+
+/// Asks processes to stop, each by its signal, and kills those that have not within this time, which they
+/// have together.
+pub(crate) fn end_within(
+    mut processes: Vec<(Runner, StopSignal)>,
+    within: Duration,
+    machines: &mut Machines,
+) {
+    for (process, signal) in &mut processes {
+        process.ask_to_stop(*signal);
+    }
+    let until = Until::after(within);
+    for (process, _) in processes {
+        process.finish(&mut machines.keeper, until.left());
     }
 }
 

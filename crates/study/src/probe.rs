@@ -9,7 +9,7 @@ use std::time::Duration;
 use kendall_units::{Seconds, exact_f64};
 use serde_json::{Value as Json, json};
 
-use crate::clock::monotonic_ns;
+use crate::clock::{Until, monotonic_ns};
 
 /// A round trip is a small request and its answer.
 const MESSAGE: usize = 64;
@@ -67,11 +67,11 @@ fn open(stream: &TcpStream) -> Result<()> {
 
 /// Sends each message back, and then reads what is streamed.
 fn answer(listener: &TcpListener) -> Result<()> {
-    let until = monotonic_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX / 2);
+    let until = Until::after(PATIENCE);
     let mut stream = loop {
         match listener.accept() {
             Ok((stream, _)) => break stream,
-            Err(error) if error.kind() == ErrorKind::WouldBlock && monotonic_ns() < until => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !until.is_over() => {
                 std::thread::sleep(LOOK);
             }
             Err(error) => return Err(error),

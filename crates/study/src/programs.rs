@@ -64,7 +64,7 @@ pub(crate) fn check(program: &Path, arguments: &[String]) -> Result<(), String> 
     let status = loop {
         match child.try_wait().map_err(cannot)? {
             Some(status) => break status,
-            None if until.left().is_zero() => {
+            None if until.is_over() => {
                 child.kill().unwrap_or_default();
                 child.wait().map(drop).unwrap_or_default();
                 let words = arguments.join(" ");

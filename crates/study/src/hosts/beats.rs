@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use crate::clock::nanos;
+
 /// Between two beats.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 
@@ -76,10 +78,6 @@ impl Beats {
         self.next_ns = now_ns.saturating_add(nanos(BEAT));
         Due::Beat
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A lease as messages say it: `7.5 s`.

@@ -15,7 +15,7 @@ use super::beats::{Beats, Due, LEASE, LOOK, in_seconds};
 use super::carry::{Bootstrap, Program};
 use super::clocks::{ClockFit, Ping};
 use super::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
-use crate::clock::monotonic_ns;
+use crate::clock::{Until, monotonic_ns};
 
 /// How long a host may take until its first word; until it takes more of the program, and until its agent
 /// says hello.
@@ -125,18 +125,18 @@ impl Shared {
         interrupted: &dyn Fn() -> bool,
         mut found: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
-        let end = monotonic_ns() + u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX / 2);
+        let end = Until::after(deadline);
         let mut state = self.state();
         loop {
             if let Some(found) = found(&mut state) {
                 return Some(found);
             }
-            let now = monotonic_ns();
-            if now >= end || interrupted() {
+            let left = end.left();
+            if left.is_zero() || interrupted() {
                 return None;
             }
             // Short, so that the user's wish for the end is seen.
-            let wait = Duration::from_nanos(end - now).min(Duration::from_millis(100));
+            let wait = left.min(Duration::from_millis(100));
             let waited = self.changed.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
