@@ -13,7 +13,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed={KEEP}");
     if leaves_them_out() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPT);
-        println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display());
+        println!("cargo::rustc-link-arg-bins=-T{}", script.display());
     }
 }
 
