@@ -335,6 +335,30 @@ fn peak(process: &execution_support::Process) -> u64 {
     1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
 }
 
+/// The worker may do more than the action: what the action names as its output, and leads elsewhere by a
+/// link, must not be moved, read or given to another action.
+#[test]
+fn an_action_cannot_have_the_worker_follow_its_links_out_of_the_root() {
+    let cluster = Cluster::start(1, 1, &[]);
+    let theirs = cluster.folder.path().join("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    let secret = theirs.join("secret");
+    std::fs::write(&secret, "not for actions").unwrap();
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let there = theirs.display();
+        let script =
+            format!("rmdir a; mkdir -p .{there}; printf decoy > .{there}/secret; ln -s {there} a");
+        let result = client.run(&Job::shell(&script).outputs(&["a/secret"])).await;
+        assert_eq!((result.exit_code, result.output_files.len()), (0, 1), "{result:?}");
+        let digest = result.output_files[0].digest.as_ref().unwrap();
+        assert_eq!(client.get(digest).await, "decoy");
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "not for actions");
+        let next = client.run(&Job::shell("cat in").file("in", "decoy")).await;
+        assert_eq!(text(&next.stdout_raw), "decoy");
+    });
+}
+
 /// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and nobody holds it
 /// in memory.
 #[test]

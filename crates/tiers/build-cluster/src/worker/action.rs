@@ -242,9 +242,7 @@ impl Kitchen {
         self.logs(job, slot, &ended, &mut found).await?;
         found.upload(&self.remote, &job.lease.instance, job.lease.lease).await?;
         times.uploading.1 = self.clock.now_ns();
-        for (key, path) in &found.keep {
-            self.store.keep(*key, path);
-        }
+        found.keep(&self.store);
         let mut result = found.result;
         result.exit_code = ended.exit_code;
         result.execution_metadata = Some(self.metadata(job, &ended, began_ns, times, ahead));

@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use prost::Message as _;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::paths::{self, PathError};
+use super::store::{Key, Store};
 use crate::digest::{Digest, Function};
 use crate::remote::{self, Remote, RemoteError};
 use crate::wire::{protobuf, re};
@@ -87,10 +88,59 @@ pub(super) struct Found {
     pub result: re::ActionResult,
     /// Messages and small files to upload.
     pub blobs: Vec<(Digest, Vec<u8>)>,
+    /// Where these are: paths of files are below it.
+    root: Option<Root>,
     /// Larger files.
-    pub files: Vec<(Digest, PathBuf)>,
+    files: Vec<(Digest, String)>,
     /// All files, to be kept for later actions.
-    pub keep: Vec<((Digest, bool), PathBuf)>,
+    keep: Vec<(Key, String)>,
+}
+
+/// The input root after an action. Files that the action left are reached through it alone: a link
+/// that the action made may lead anywhere, and to the worker `/etc` is another place than to the
+/// action.
+#[derive(Debug)]
+pub(super) struct Root(OwnedFd);
+
+impl Root {
+    fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// A directory below the root; links on the way lead inside the root, wherever they point.
+    fn folder(&self, path: &str) -> rustix::io::Result<OwnedFd> {
+        let path = if path.is_empty() { "." } else { path };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), INSIDE)
+    }
+
+    /// Whether a path leads to a directory.
+    fn has_folder(&self, path: &str) -> bool {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), INSIDE).is_ok()
+    }
+
+    /// The directory of an entry, and the entry's name in it.
+    pub(super) fn parent<'a>(&self, path: &'a str) -> rustix::io::Result<(OwnedFd, &'a str)> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.folder(parent)?, name))
+    }
+
+    /// Opens a file, which is no link.
+    fn file(&self, path: &str) -> io::Result<File> {
+        let (parent, name) = self.parent(path)?;
+        open_file(&parent, name)
+    }
+}
+
+/// However links lead, they lead below the root.
+const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+
+/// Opens an entry that is a file and no link; never waits, should it be a pipe.
+pub(super) fn open_file(folder: impl AsFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?))
 }
 
 impl Expected {
@@ -142,8 +192,7 @@ impl Expected {
 /// Searches for outputs.
 #[derive(Debug)]
 pub(super) struct Finder {
-    root: OwnedFd,
-    root_path: PathBuf,
+    root: Root,
     /// Where actions see the root: links to there are made relative.
     seen_at: String,
     function: Function,
@@ -169,12 +218,10 @@ impl Finder {
         limits: OutputLimits,
         command: &re::Command,
     ) -> io::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
         let asked = |name: &str| command.output_node_properties.iter().any(|one| one == name);
         let format = command.output_directory_format;
         Ok(Self {
-            root: rustix::fs::open(root, flags, Mode::empty())?,
-            root_path: root.to_owned(),
+            root: Root::open(root)?,
             seen_at: seen_at.to_owned(),
             function,
             limits,
@@ -196,6 +243,7 @@ impl Finder {
         for (written, from_root) in &expected.paths {
             self.output(written, from_root, expected.new_style)?;
         }
+        self.found.root = Some(self.root);
         Ok(self.found)
     }
 
@@ -238,13 +286,8 @@ impl Finder {
         }
     }
 
-    /// A directory below the root; links on the way lead inside the root, wherever they point.
     fn open_folder(&self, path: &str) -> Result<OwnedFd, OutputError> {
-        let path = if path.is_empty() { "." } else { path };
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)
-            .map_err(|source| read_error(path, source))
+        self.root.folder(path).map_err(|source| read_error(path, source))
     }
 
     fn count(&mut self, bytes: u64) -> Result<(), OutputError> {
@@ -268,10 +311,8 @@ impl Finder {
         stat: &Stat,
     ) -> Result<(Digest, bool), OutputError> {
         self.count(u64::try_from(stat.st_size).unwrap_or(0))?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(folder, name, flags, Mode::empty());
-        let mut file = File::from(file.map_err(|source| read_error(path, source))?);
         let failed = |source| OutputError::Read { path: path.to_owned(), source };
+        let mut file = open_file(folder, name).map_err(failed)?;
         let executable = stat.st_mode & 0o100 != 0;
         let digest = if u64::try_from(stat.st_size).unwrap_or(0) <= UNASKED_BYTES {
             let mut content = Vec::new();
@@ -281,10 +322,10 @@ impl Finder {
             digest
         } else {
             let digest = remote::digest_file(self.function, &mut file).map_err(failed)?;
-            self.found.files.push((digest, self.root_path.join(path)));
+            self.found.files.push((digest, path.to_owned()));
             digest
         };
-        self.found.keep.push(((digest, executable), self.root_path.join(path)));
+        self.found.keep.push(((digest, executable), path.to_owned()));
         Ok((digest, executable))
     }
 
@@ -304,10 +345,7 @@ impl Finder {
             target,
             node_properties: self.properties(stat),
         };
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let to_folder =
-            rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve).is_ok();
+        let to_folder = self.root.has_folder(path);
         let result = &mut self.found.result;
         if !new_style {
             #[expect(deprecated, reason = "clients before version 2.1 read these fields")]
@@ -482,13 +520,89 @@ impl Found {
             self.files.retain(|file| missing.contains(&file.0));
         }
         remote.write(instance, &self.blobs).await?;
+        let Some(root) = &self.root else { return Ok(()) };
         for (index, (digest, path)) in self.files.iter().enumerate() {
-            let file = File::open(path)?;
+            let file = root.file(path)?;
             // The form of a random number: it only has to differ from other uploads'.
             let (high, low) = (lease >> 32, lease & 0xffff_ffff);
             let upload = format!("{high:08x}-0000-4000-8000-{:012x}", (low << 16) + index as u64);
             remote.write_file(instance, *digest, &file, &upload).await?;
         }
         Ok(())
+    }
+
+    /// Takes the files out of the action's folder, for later actions.
+    pub(super) fn keep(&self, store: &Store) {
+        let Some(root) = &self.root else { return };
+        for (key, path) in &self.keep {
+            store.keep(*key, root, path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read as _;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A root in which `a` is a link to a folder of the machine, and a file of the same path below the
+    /// root, so that it is found. Returns the folder of the machine too.
+    fn root_with_a_way_out(base: &Path, content: &[u8]) -> (PathBuf, PathBuf) {
+        let (build, theirs) = (base.join("build"), base.join("theirs"));
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("file"), "not of the action").unwrap();
+        let same = build.join(theirs.strip_prefix("/").unwrap());
+        fs::create_dir_all(&same).unwrap();
+        fs::write(same.join("file"), content).unwrap();
+        std::os::unix::fs::symlink(&theirs, build.join("a")).unwrap();
+        (build, theirs)
+    }
+
+    fn find(build: &Path) -> Found {
+        let command = re::Command { output_paths: vec!["a/file".to_owned()], ..Default::default() };
+        let limits = OutputLimits { bytes: 1 << 20, entries: 10 };
+        let finder = Finder::new(build, "/build", Function::Sha256, limits, &command).unwrap();
+        finder.find(&Expected::new(&command, "").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn files_are_kept_from_below_the_root_wherever_links_of_the_action_lead() {
+        let base = tempfile::tempdir().unwrap();
+        let (build, theirs) = root_with_a_way_out(base.path(), b"made");
+        let found = find(&build);
+        let store = Store::new(base.path().join("files"), 1 << 20, false).unwrap();
+        found.keep(&store);
+        let is_theirs = || fs::read_to_string(theirs.join("file")).unwrap() == "not of the action";
+        assert!(is_theirs(), "it is where it was");
+        let key = (Function::Sha256.digest(b"made"), false);
+        let placed = base.path().join("placed");
+        assert!(store.place(&key, &placed, true).unwrap(), "it was kept");
+        assert_eq!(fs::read_to_string(&placed).unwrap(), "made");
+        // A file with a second name is copied instead.
+        fs::write(build.join("other"), "linked").unwrap();
+        let same = build.join(theirs.strip_prefix("/").unwrap()).join("file");
+        fs::hard_link(build.join("other"), &same).unwrap();
+        fs::hard_link(theirs.join("file"), theirs.join("twice")).unwrap();
+        find(&build).keep(&store);
+        let key = (Function::Sha256.digest(b"linked"), false);
+        fs::remove_file(&placed).unwrap();
+        assert!(store.place(&key, &placed, true).unwrap(), "it was kept");
+        assert_eq!(fs::read_to_string(&placed).unwrap(), "linked");
+        assert!(is_theirs(), "it is where it was");
+    }
+
+    #[test]
+    fn large_files_are_read_from_below_the_root_wherever_links_of_the_action_lead() {
+        let base = tempfile::tempdir().unwrap();
+        let large = vec![b'x'; 1 + usize::try_from(UNASKED_BYTES).unwrap()];
+        let (build, _) = root_with_a_way_out(base.path(), &large);
+        let found = find(&build);
+        let [(digest, path)] = found.files.as_slice() else { panic!("{found:?}") };
+        let mut content = Vec::new();
+        found.root.as_ref().unwrap().file(path).unwrap().read_to_end(&mut content).unwrap();
+        assert_eq!(Function::Sha256.digest(&content), *digest);
     }
 }

@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use rustix::fs::AtFlags;
 use tokio::sync::watch;
 
+use super::outputs::{Root, open_file};
 use crate::digest::Digest;
 use crate::remote::{Remote, RemoteError, SMALL_BYTES};
 
@@ -259,25 +261,26 @@ impl Store {
 
     /// Takes an uploaded output out of its action's folder: the next action will likely read it. No
     /// process can write to it any more.
-    pub(super) fn keep(&self, key: Key, from: &Path) {
+    pub(super) fn keep(&self, key: Key, root: &Root, from: &str) {
         if self.state().known.contains(&key) {
             return;
         }
         let path = self.temporary();
-        let kept = self.take(from, &path).and_then(|()| self.add(key, &path));
+        let kept = self.take(root, from, &path).and_then(|()| self.add(key, &path));
         if let Err(error) = kept {
             tracing::debug!(%error, "an output is not kept");
             fs::remove_file(&path).unwrap_or_default();
         }
     }
 
-    fn take(&self, from: &Path, to: &Path) -> io::Result<()> {
-        use std::os::unix::fs::MetadataExt as _;
-        if fs::symlink_metadata(from)?.nlink() > 1 {
+    fn take(&self, root: &Root, from: &str, to: &Path) -> io::Result<()> {
+        // Never by its path: what the action made of the folders on the way may be links.
+        let (folder, name) = root.parent(from)?;
+        if rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink > 1 {
             // Perhaps a file of the store itself, under another name.
-            return fs::copy(from, to).map(drop);
+            return io::copy(&mut open_file(&folder, name)?, &mut fs::File::create(to)?).map(drop);
         }
-        fs::rename(from, to)?;
+        rustix::fs::renameat(&folder, name, rustix::fs::CWD, to)?;
         if self.shared.link {
             let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
             std::os::unix::fs::chown(to, Some(user.as_raw()), Some(group.as_raw()))?;
