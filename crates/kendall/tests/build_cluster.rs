@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use execution_support::{Client, Cluster, Job, answer, last, scheduler, stage, text};
+use execution_support::{Client, Cluster, Job, Process, answer, last, scheduler, stage, text};
 use kendall_build_cluster::digest::Function;
 use kendall_build_cluster::status::violations;
 use kendall_build_cluster::wire::{longrunning as lro, protobuf, re};
@@ -357,6 +357,28 @@ fn an_action_cannot_have_the_worker_follow_its_links_out_of_the_root() {
         let next = client.run(&Job::shell("cat in").file("in", "decoy")).await;
         assert_eq!(text(&next.stdout_raw), "decoy");
     });
+}
+
+/// Two workers in one folder would run their actions in the same slots, and what lies in somebody's folder
+/// under the names of a worker's parts would be deleted at its start.
+#[test]
+fn workers_do_not_share_a_folder_and_take_nobody_elses() {
+    let cluster = Cluster::start(1, 1, &[]);
+    let refused = |name: &str| {
+        let data = cluster.folder.path().join(name);
+        let (scheduler, cache) = (&cluster.scheduler.listen, &cluster.cache.listen);
+        let arguments = ["worker", "--scheduler", scheduler, "--cache", cache, "--data"];
+        let started = Process::try_start(&[&arguments[..], &[data.to_str().unwrap()]].concat());
+        started.err().expect("it does not start")
+    };
+    let said = refused("worker-0");
+    assert!(said.contains("worker-0 is in use by another process"), "{said}");
+    let letter = cluster.folder.path().join("theirs/files/letter");
+    std::fs::create_dir_all(letter.parent().unwrap()).unwrap();
+    std::fs::write(&letter, "dear").unwrap();
+    let said = refused("theirs");
+    assert!(said.contains("theirs/files was not made by this tier"), "{said}");
+    assert_eq!(std::fs::read_to_string(&letter).unwrap(), "dear");
 }
 
 /// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and nobody holds it

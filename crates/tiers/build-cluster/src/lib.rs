@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod digest;
+pub mod folder;
 pub mod front;
 mod html;
 pub mod instruments;

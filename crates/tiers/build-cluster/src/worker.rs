@@ -91,6 +91,9 @@ pub enum WorkerError {
         #[source]
         source: io::Error,
     },
+    /// It is another's.
+    #[error(transparent)]
+    Taken(#[from] crate::folder::FolderError),
     /// A slot.
     #[error("cannot make a slot for actions")]
     Slot(#[from] SlotFailure),
@@ -108,6 +111,8 @@ pub struct Worker {
     talking: tokio::task::JoinSet<()>,
     families: Families,
     notes: String,
+    /// Two workers in one folder would run their actions in the same slots.
+    _lock: std::fs::File,
 }
 
 impl Worker {
@@ -123,7 +128,7 @@ impl Worker {
             .build()
             .map_err(WorkerError::Threads)?;
         let failed = |source| WorkerError::Folder { folder: options.folder.clone(), source };
-        std::fs::create_dir_all(&options.folder).map_err(failed)?;
+        let lock = crate::folder::take(&options.folder, &["files", "slots"], Store::is_one)?;
         let folder = options.folder.canonicalize().map_err(failed)?;
         let link = options.other_user;
         let store = Store::new(folder.join("files"), options.store_bytes, link).map_err(failed)?;
@@ -168,7 +173,7 @@ impl Worker {
         talking.spawn_on(connection::talk(options.scheduler, identity, runner), runtime.handle());
         let families = Families::new();
         count_store(&families, &store);
-        Ok(Self { runtime, instruments, table, talking, families, notes })
+        Ok(Self { runtime, instruments, table, talking, families, notes, _lock: lock })
     }
 
     /// What it counts.

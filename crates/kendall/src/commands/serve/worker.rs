@@ -251,7 +251,7 @@ impl WorkerFlags {
 
 fn exit_of(error: &WorkerError) -> Exit {
     match error {
-        WorkerError::Folder { .. } | WorkerError::Slot(_) => Exit::NotReady,
+        WorkerError::Folder { .. } | WorkerError::Taken(_) | WorkerError::Slot(_) => Exit::NotReady,
         WorkerError::Threads(_) => Exit::Failure,
     }
 }

@@ -67,11 +67,9 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// Another process uses it.
-    #[error(
-        "{0} is in use by another process; give each cache a folder of its own with --data DIR"
-    )]
-    InUse(PathBuf),
+    /// It is another's.
+    #[error(transparent)]
+    Taken(#[from] crate::folder::FolderError),
     /// The quota leaves no room for segments.
     #[error("a quota of {quota} bytes is too small: {least} at least for {lanes} threads")]
     Quota {

@@ -93,6 +93,12 @@ impl Store {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Whether a worker's folder has a store in it, as all have.
+    #[must_use]
+    pub(super) fn is_one(folder: &Path) -> bool {
+        ["00", "ff"].iter().all(|name| folder.join("files").join(name).is_dir())
+    }
+
     /// What it counted.
     #[must_use]
     pub(super) fn counts(&self) -> StoreCounts {

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -15,19 +15,14 @@ use super::{Inner, StoreError, lock as locked};
 
 /// Makes the folder and takes it for this process.
 pub(super) fn lock(folder: &Path) -> Result<File, StoreError> {
-    let failed = |path: PathBuf| move |source| StoreError::Folder { path, source };
-    for part in ["segments", "files"] {
+    const PARTS: [&str; 2] = ["segments", "files"];
+    let lock = crate::folder::take(folder, &PARTS, |_| false)?;
+    for part in PARTS {
         let path = folder.join(part);
-        std::fs::create_dir_all(&path).map_err(failed(path))?;
+        let failed = |source| StoreError::Folder { path: path.clone(), source };
+        std::fs::create_dir_all(&path).map_err(failed)?;
     }
-    let path = folder.join("lock");
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = open.map_err(failed(path.clone()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder.to_owned())),
-        Err(TryLockError::Error(source)) => Err(StoreError::Folder { path, source }),
-    }
+    Ok(lock)
 }
 
 /// Has the index know all that is there.

@@ -216,7 +216,7 @@ fn a_folder_serves_one_process_and_a_quota_has_a_least() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&options(folder.path(), 64 << 20)).unwrap();
     let second = Store::open(&options(folder.path(), 64 << 20)).unwrap_err();
-    assert!(matches!(second, StoreError::InUse(_)));
+    assert!(matches!(second, StoreError::Taken(crate::folder::FolderError::InUse(_))));
     drop(store);
     let small = Store::open(&options(folder.path(), 1000)).unwrap_err();
     assert!(matches!(small, StoreError::Quota { quota: 1000, .. }));
