@@ -8,6 +8,7 @@ pub mod fuzzing;
 mod loopback;
 mod outputs;
 mod paths;
+mod remove;
 mod report;
 pub mod sandbox;
 mod slot;

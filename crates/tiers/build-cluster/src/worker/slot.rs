@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
+use super::remove;
 use super::slot_protocol::{self, Ended, Order};
 
 /// How a slot's process is started: the program and its arguments, but for the folder.
@@ -271,19 +272,24 @@ impl Writable {
                 FileType::Unknown => fs::symlink_metadata(&path)?.is_dir(),
                 _ => false,
             };
-            if is_folder { folders.push(path) } else { files.push(path) }
+            if is_folder {
+                folders.push((path, entry.file_name().to_owned()))
+            } else {
+                files.push(path)
+            }
         }
         if !is_there {
             // One that was deleted has not even itself in it.
             return Err(io::ErrorKind::NotFound.into());
         }
+        let own = self.entries.fd()?;
         let remove = || {
             files.iter().try_for_each(fs::remove_file)?;
-            folders.iter().try_for_each(|folder| remove_folder(folder))
+            folders.iter().try_for_each(|(_, name)| remove::tree(own, name))
         };
         let mut few = Self::FEW.saturating_sub(files.len());
         // Trees may be large, and the other slots wait for this thread.
-        if files.len() <= Self::FEW && folders.iter().all(|folder| is_small(folder, &mut few)) {
+        if files.len() <= Self::FEW && folders.iter().all(|(path, _)| is_small(path, &mut few)) {
             remove()
         } else {
             tokio::task::block_in_place(remove)
@@ -304,28 +310,6 @@ fn is_small(folder: &Path, few: &mut usize) -> bool {
         }
     }
     true
-}
-
-/// Deletes a folder that its owner may have locked.
-fn remove_folder(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            unlock(folder)?;
-            fs::remove_dir_all(folder)
-        }
-        result => result,
-    }
-}
-
-fn unlock(folder: &Path) -> io::Result<()> {
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            unlock(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
