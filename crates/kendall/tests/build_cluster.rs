@@ -91,7 +91,10 @@ fn an_action_gets_its_inputs_and_gives_its_outputs_and_times() {
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
-    assert!(cluster.scheduler.page("/status").contains("worker-0"));
+    for path in ["/", "/status"] {
+        assert!(cluster.scheduler.page(path).contains("worker-0"), "{path}");
+        assert!(cluster.cache.page(path).contains("<h1>Kendall cache</h1>"), "{path}");
+    }
 }
 
 #[test]

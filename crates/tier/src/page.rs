@@ -325,8 +325,16 @@ impl Site {
             ("GET", "/health") => self.health(),
             (_, "/metrics" | "/snapshot" | "/health") => not_allowed(),
             _ if known => not_allowed(),
-            _ => PageResponse::text(404, "there are /metrics, /snapshot and /health\n"),
+            _ => PageResponse::text(404, format!("there are {}\n", self.paths())),
         }
+    }
+
+    /// All paths that can be read, in words.
+    fn paths(&self) -> String {
+        let mut paths: Vec<&str> =
+            self.routes.routes.iter().filter(|own| own.0 == "GET").map(|own| own.1).collect();
+        paths.extend(["/metrics", "/snapshot"]);
+        format!("{} and /health", paths.join(", "))
     }
 
     fn metrics(&self) -> String {
@@ -449,6 +457,22 @@ mod tests {
         assert_eq!(site.health().status, 200);
         works.store(false, Ordering::SeqCst);
         assert_eq!(site.health().status, 503);
+    }
+
+    #[test]
+    fn who_asks_for_a_path_that_is_not_there_hears_which_are() {
+        let own = |_: &PageRequest| PageResponse::html("");
+        let routes = Routes::new().with("GET", "/status", own).with("PUT", "/control", own);
+        let site = Site {
+            instruments: Instruments::new(crate::Layout::default(), crate::Clock::monotonic()),
+            routes,
+            announcement: Arc::new(Mutex::new(None)),
+            open: AtomicUsize::new(0),
+        };
+        let request = parse(b"GET /nothing HTTP/1.1\r\n\r\n").unwrap().unwrap();
+        let answer = site.answer(&request);
+        let words = "there are /status, /metrics, /snapshot and /health\n";
+        assert_eq!((answer.status, answer.body.as_slice()), (404, words.as_bytes()));
     }
 
     #[test]

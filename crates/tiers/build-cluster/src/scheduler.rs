@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kendall_tier::{Clock, Instruments, PageResponse, Routes};
+use kendall_tier::{Clock, Instruments, PageRequest, PageResponse, Routes};
 
 use board::{Board, Limits};
 use desk::Desk;
@@ -153,13 +153,19 @@ impl Scheduler {
         &self.families
     }
 
-    /// Its status page: `/status` for people, `/status.json` for programs.
+    /// Its status page: `/` and `/status` for people, `/status.json` for programs.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        let (people, programs) = (Arc::clone(&self.desk), Arc::clone(&self.desk));
-        Routes::new()
-            .with("GET", "/status", move |_| PageResponse::html(page::html(&page::status(&people))))
-            .with("GET", "/status.json", move |_| PageResponse::json(&page::status(&programs)))
+        let programs = Arc::clone(&self.desk);
+        let people = || {
+            let desk = Arc::clone(&self.desk);
+            move |_: &PageRequest| PageResponse::html(page::html(&page::status(&desk)))
+        };
+        Routes::new().with("GET", "/", people()).with("GET", "/status", people()).with(
+            "GET",
+            "/status.json",
+            move |_| PageResponse::json(&page::status(&programs)),
+        )
     }
 
     /// Stops: clients of running actions are asked to come back to the next scheduler, which learns

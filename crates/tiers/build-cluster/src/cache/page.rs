@@ -85,11 +85,22 @@ fn chart(html: &mut String, minutes: &[[u64; 4]]) {
     if minutes.iter().all(|[hits, misses, _, _]| hits + misses == 0) {
         return;
     }
-    html.push_str("<p>Hit rate of action results, by minute:</p>");
-    let width = 6 * minutes.len().max(1);
-    put(html, format_args!("<svg width=\"{width}\" height=\"60\" role=\"img\">"));
+    html.push_str(
+        "<p>Hit rate of action results, minute by minute until now; the whole height is 100 %, \
+         and a minute without a look-up is a gap:</p>",
+    );
+    let width = 6 * minutes.len();
+    put(
+        html,
+        format_args!(
+            "<svg viewBox=\"0 0 {width} 60\" width=\"{width}\" role=\"img\" \
+             style=\"max-width:100%;height:auto;border:solid #ccc;border-width:1px 0\">"
+        ),
+    );
     for (index, [hits, misses, _, _]) in minutes.iter().enumerate() {
-        let height = ratio(*hits, hits + misses).unwrap_or(0.0) * 60.0;
+        let Some(share) = ratio(*hits, hits + misses) else { continue };
+        // A minute of misses alone is a line, so that it is no gap.
+        let height = (share * 60.0).max(1.0);
         put(
             html,
             format_args!(
@@ -117,4 +128,25 @@ fn size(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_of_hours_fits_a_phone_and_tells_misses_from_nothing() {
+        let mut minutes = vec![[0, 0, 0, 0]; 118];
+        let mut html = String::new();
+        chart(&mut html, &minutes);
+        assert_eq!(html, "", "there is nothing to draw");
+        minutes.extend([[0, 7, 0, 0], [3, 1, 0, 0]]);
+        chart(&mut html, &minutes);
+        assert!(
+            html.contains("viewBox=\"0 0 720 60\"") && html.contains("max-width:100%"),
+            "{html}"
+        );
+        assert_eq!(html.matches("<rect").count(), 2, "{html}");
+        assert!(html.contains("height=\"1.0\"") && html.contains("height=\"45.0\""), "{html}");
+    }
 }

@@ -144,12 +144,11 @@ impl Cache {
     #[must_use]
     pub fn routes(&self) -> Routes {
         let (families, shared) = (self.families.clone(), Arc::clone(&self.shared));
-        let ages = Arc::clone(&self.shared);
-        Routes::new().with_metrics(move || families.text() + &eviction_ages(&ages)).with(
-            "GET",
-            "/",
-            move |_| PageResponse::html(page::page(&shared)),
-        )
+        let (ages, again) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        Routes::new()
+            .with_metrics(move || families.text() + &eviction_ages(&ages))
+            .with("GET", "/", move |_| PageResponse::html(page::page(&shared)))
+            .with("GET", "/status", move |_| PageResponse::html(page::page(&again)))
     }
 
     /// Stops: no new connection, what was accepted is answered, and the index is written down.
