@@ -384,6 +384,36 @@ fn workers_do_not_share_a_folder_and_take_nobody_elses() {
     assert_eq!(std::fs::read_to_string(&letter).unwrap(), "dear");
 }
 
+/// A cache refuses a result that is too long for it (eight thousand outputs have more than 512 KiB of digests
+/// and paths), and one whose results nobody may change refuses all of them.
+#[test]
+fn an_action_whose_result_the_cache_does_not_keep_is_answered_all_the_same() {
+    let mut cluster = Cluster::start(1, 1, &[]);
+    let paths: Vec<String> = (0..8000).map(|number| format!("out/{number:04}")).collect();
+    let job = Job::shell("cd out; seq -w 0 7999 | xargs touch");
+    let job = job.outputs(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let response = client.try_run(&job).await.unwrap();
+        assert_eq!(code(&response), Code::Ok, "{response:?}");
+        assert!(response.message.contains("the cache does not keep the result"), "{response:?}");
+        assert_eq!(response.result.unwrap().output_files.len(), 8000);
+        assert!(!client.try_run(&job).await.unwrap().cached_result);
+    });
+    let data = cluster.folder.path().join("fixed");
+    let cache = ["cache", "--listen", "127.0.0.1:0", "--quota", "1GiB", "--read-only-results"];
+    cluster.cache = Process::start(&[&cache[..], &["--data", data.to_str().unwrap()]].concat());
+    cluster.scheduler = scheduler("127.0.0.1:0", &cluster.cache.listen);
+    cluster.workers.clear();
+    cluster.add_worker(1, &[]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let response = client.try_run(&Job::shell("echo well")).await.unwrap();
+        assert!(response.message.contains("results of actions cannot be changed"), "{response:?}");
+        assert_eq!(response.result.unwrap().stdout_raw, b"well\n");
+    });
+}
+
 /// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and nobody holds it
 /// in memory.
 #[test]

@@ -266,13 +266,20 @@ impl Kitchen {
         } else {
             None
         };
+        let mut message = limit.as_ref().map(|l| l.message().to_owned()).unwrap_or_default();
         if limit.is_none() && ended.exit_code == 0 && !job.action.do_not_cache {
             let instance = &job.lease.instance;
-            self.remote.store_result(instance, job.digest, result.clone()).await?;
+            match self.remote.store_result(instance, job.digest, result.clone()).await {
+                // The action went well, and to run it again would change nothing.
+                Err(RemoteError::Refused(status)) if is_for_good(status.code()) => {
+                    message = format!("the cache does not keep the result: {}", status.message());
+                }
+                stored => stored?,
+            }
         }
         Ok(re::ExecuteResponse {
             result: Some(result),
-            message: limit.as_ref().map(|l| l.message().to_owned()).unwrap_or_default(),
+            message,
             status: limit.as_ref().map(status::to_wire),
             ..re::ExecuteResponse::default()
         })
@@ -496,6 +503,11 @@ fn dress(path: &Path, properties: &re::NodeProperties, executable: bool) -> io::
         None => 0o444,
     };
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+/// Whether a cache that refuses a result would refuse it again: it is too long, or all are refused.
+fn is_for_good(code: Code) -> bool {
+    matches!(code, Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted)
 }
 
 /// Whether a code says that the answer is a result.
