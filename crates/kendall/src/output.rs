@@ -72,8 +72,10 @@ pub(crate) fn draw(text: &str) {
 /// must not reach a terminal.
 pub(crate) fn error(error: &anyhow::Error) {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    let text: String =
-        format!("{error:#}").chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect();
+    // The standard library's words for a file that is an archive, a picture or a program.
+    let text = format!("{error:#}")
+        .replace("stream did not contain valid UTF-8", "it is not a text file (not UTF-8)");
+    let text: String = text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect();
     note(&format!("{} {text}", Paint::of_notes().bad("error:")));
 }
 

@@ -67,6 +67,28 @@ fn a_file_of_another_command_says_which_command_takes_it() {
 }
 
 #[test]
+fn a_file_that_is_none_of_its_kind_says_what_it_is_or_where_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("picture.toml");
+    std::fs::write(&picture, [0x89, b'P', b'N', b'G', 0xff, 0]).unwrap();
+    let picture = picture.to_str().unwrap();
+    for arguments in [&["solve", picture][..], &["run", picture], &["observe", picture]] {
+        refused(arguments, "it is not a text file");
+    }
+    refused(&["observe", "studies/demo.toml"], "which `kendall run` takes");
+    let misspelt = "name = 'a'\nentry = 'b'\nserver = 2\n[tiers.b]\nqueries.busy = 'x'\n";
+    let misspelt = file(folder.path(), "system.toml", misspelt);
+    let (_, _, error) = run(&["observe", &misspelt]);
+    assert!(error.contains("system.toml: line 3: unknown field `server`"), "{error}");
+    assert_eq!(error.trim().lines().count(), 1, "{error}");
+    let empty = folder.path().to_str().unwrap();
+    let recorded = ["observe", "examples/observed/system.toml", "--recorded", empty];
+    refused(&recorded, "has no recording");
+    let set = ["run", "--dry-run", "--set", "nothing.at=1", "studies/demo.toml"];
+    refused(&set, "--set nothing.at=1");
+}
+
+#[test]
 fn tables_without_a_common_configuration_name_what_they_have() {
     let folder = tempfile::tempdir().unwrap();
     let table = |name: &str, configuration: &str| {

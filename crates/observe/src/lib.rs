@@ -121,6 +121,14 @@ pub enum SourceError {
         /// Why.
         reason: String,
     },
+    /// A folder is no recording.
+    #[error(
+        "{folder} has no recording (no index.json); `--record {folder}` makes one from a server"
+    )]
+    NoRecording {
+        /// Which.
+        folder: String,
+    },
     /// A recording lacks this query.
     #[error(
         "the recording {folder} has no answer to `{query}` for this time: record it again from the \

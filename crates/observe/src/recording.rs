@@ -40,7 +40,12 @@ impl Recording {
     /// [`SourceError`] when it is not a recording.
     pub fn open(folder: &Path) -> Result<Self, SourceError> {
         let path = folder.join(INDEX);
-        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(SourceError::NoRecording { folder: folder.display().to_string() });
+            }
+            read => read.map_err(failed(&path))?,
+        };
         let entries = serde_json::from_str(&text).map_err(|error| SourceError::Unreadable {
             query: path.display().to_string(),
             reason: error.to_string(),

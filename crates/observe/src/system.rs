@@ -154,8 +154,18 @@ pub struct System {
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
     /// No TOML, or another key, or a value of another kind.
-    #[error("{0}")]
-    Form(#[from] Box<toml::de::Error>),
+    #[error("line {line}: {what}")]
+    Form {
+        /// Where.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It is the file of another command.
+    #[error(
+        "it is a study file, which `kendall run` takes; `kendall observe` takes a system file (docs/observe.md)"
+    )]
+    Study,
     /// A value that makes no sense.
     #[error("{key}: {value} is refused; expected {expected}")]
     Refused {
@@ -215,6 +225,17 @@ fn refused(
     SystemError::Refused { key: key.into(), value: value.into(), expected: expected.into() }
 }
 
+/// What is wrong with a text that is no system file.
+fn form(text: &str, error: &toml::de::Error) -> SystemError {
+    let tables: toml::Table = text.parse().unwrap_or_default();
+    if !tables.contains_key("tiers") && tables.contains_key("system") {
+        return SystemError::Study;
+    }
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = 1 + before.matches('\n').count();
+    SystemError::Form { line, what: error.message().trim().replace('\n', "; ") }
+}
+
 impl System {
     /// The steps of one window.
     pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
@@ -247,7 +268,7 @@ impl System {
     /// # Errors
     /// As of [`parse`](Self::parse).
     pub fn parse_at(text: &str, step_s: Option<u64>) -> Result<Self, SystemError> {
-        let wire: Wire = toml::from_str(text).map_err(Box::new)?;
+        let wire: Wire = toml::from_str(text).map_err(|error| form(text, &error))?;
         let own_s = whole_seconds("step", &wire.step)?;
         let step_s = step_s.unwrap_or(own_s);
         let scrape = wire.scrape.clone().unwrap_or_else(|| wire.step.clone());

@@ -172,9 +172,10 @@ pub enum UslError {
     },
     /// Too few measurements for the coefficients and an estimate of the error.
     #[error(
-        "{have} measurements at {distinct} different loads: {coefficients} coefficients and their \
-         errors need {need} measurements at {coefficients} different loads at least; measure more \
-         loads, or fix γ"
+        "{} at {}: {coefficients} coefficients and their errors need {need} measurements at \
+         {coefficients} different loads at least; measure more loads, or fix γ",
+        kendall_units::counted(*have, "measurement"),
+        kendall_units::counted(*distinct, "different load")
     )]
     TooFew {
         /// Measurements.

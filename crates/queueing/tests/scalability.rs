@@ -125,7 +125,7 @@ fn what_cannot_be_fitted_is_refused_with_the_way_out() {
     assert!(matches!(refused(&[]), UslError::TooFew { .. }));
     assert!(matches!(refused(&[(1.0, 1.0)]), UslError::TooFew { .. }));
     let same = [(4.0, 1.0), (4.0, 1.1), (4.0, 0.9), (4.0, 1.0), (4.0, 1.2)];
-    assert!(refused(&same).to_string().contains("at 1 different loads"));
+    assert!(refused(&same).to_string().contains("at 1 different load:"));
     assert!(matches!(refused(&[(1.0, f64::NAN)]), UslError::Measurement { index: 0, .. }));
     assert!(matches!(refused(&[(-1.0, 1.0)]), UslError::Measurement { .. }));
     assert!(matches!(

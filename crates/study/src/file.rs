@@ -176,8 +176,15 @@ struct Places {
 
 impl Places {
     fn refuse(&self, problem: Problem) -> Refusal {
-        let is_set = |set: &&String| set.split_once('=').is_some_and(|(key, _)| key == problem.key);
-        match self.sets.iter().rev().find(is_set) {
+        let is_key = |set: &&String| set.split_once('=').is_some_and(|(key, _)| key == problem.key);
+        // A table that is not known, of which the file has no line.
+        let is_in_table = |set: &&String| {
+            let below = set.strip_prefix(problem.key.as_str());
+            below.is_some_and(|rest| rest.starts_with('.'))
+                && self.lines.find(&problem.key).is_none()
+        };
+        let mut last = self.sets.iter().rev();
+        match last.clone().find(is_key).or_else(|| last.find(is_in_table)) {
             Some(set) => Refusal::Set { set: set.clone(), problem },
             None => Refusal::Key {
                 file: self.file.clone(),
