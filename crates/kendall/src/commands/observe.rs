@@ -252,6 +252,14 @@ impl Observe {
             let grid = recording
                 .grid()
                 .ok_or_else(|| refuse(format!("{} holds no answers", folder.display())))?;
+            if grid.step_s != system.step_s {
+                // Windows would be taken for shorter or longer than they are.
+                let (folder, own) = (folder.display(), grid.step_s);
+                return Err(refuse(format!(
+                    "{folder} was recorded with a step of {own} s, which cannot be changed: leave --step out, \
+                     and write `step = \"{own}s\"` in the system file"
+                )));
+            }
             return fetch(system, &mut recording, grid).map_err(refuse);
         }
         let mut server = self.server(system)?;

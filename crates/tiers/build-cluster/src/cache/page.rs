@@ -14,8 +14,8 @@ pub(crate) fn page(shared: &Shared) -> String {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta http-equiv=\"refresh\" content=\"5\"><title>Kendall cache</title>\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <style>body{font:15px system-ui,sans-serif;margin:2em;max-width:60em}\
-         div{overflow-x:auto}table{border-collapse:collapse;margin:1em 0}td{white-space:nowrap}td,th{padding:.3em 1em;text-align:right;\
+         <style>body{font:15px system-ui,sans-serif;margin:2em;max-width:80em}\
+         div{overflow-x:auto}table{border-collapse:collapse;margin:1em 0}td{white-space:nowrap}td,th{padding:.3em .6em;text-align:right;\
          border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}</style>\
          <h1>Kendall cache</h1>",
     );
