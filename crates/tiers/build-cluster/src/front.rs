@@ -33,8 +33,6 @@ pub use servers::{Server, WhenDown};
 
 /// Largest message of a client.
 const MESSAGE_BYTES: usize = 16 << 20;
-/// How often servers that are down are asked whether they are back.
-const PROBE: Duration = Duration::from_millis(500);
 
 /// How the front runs.
 #[derive(Debug, Clone)]
@@ -116,10 +114,15 @@ impl CacheFront {
         levels(&families, &front);
         let service = Grpc(routes(&front));
         let probing = async move {
-            loop {
-                crate::remote::pause(PROBE).await;
-                tokio::join!(front.storage.probe(), front.results.probe());
+            let mut probes = tokio::task::JoinSet::new();
+            for servers in [&front.storage, &front.results] {
+                // Each by itself: one that stands still must not hold up the return of the others.
+                for index in 0..servers.len() {
+                    let servers = Arc::clone(servers);
+                    probes.spawn(async move { servers.probe(index).await });
+                }
             }
+            while probes.join_next().await.is_some() {}
         };
         let serving = Serving::start(runtime, listener, service, instruments.clone(), probing);
         Ok(Self { instruments, families, address, serving })

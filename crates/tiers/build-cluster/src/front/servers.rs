@@ -20,6 +20,9 @@ use crate::wire::re::action_cache_client::ActionCacheClient;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::content_addressable_storage_client::ContentAddressableStorageClient;
 
+/// How often a server that is down is asked whether it is back.
+const PROBE: Duration = Duration::from_millis(500);
+
 /// Largest message from a server.
 const MESSAGE_BYTES: usize = 64 << 20;
 /// Headers of a client that its servers see too: who it is, and what it builds.
@@ -275,9 +278,14 @@ impl Servers {
         Status::unavailable(format!("the cache server {name} cannot be reached: {why}"))
     }
 
-    /// Asks those that are down whether they are back.
-    pub(super) async fn probe(&self) {
-        for shard in self.all.iter().filter(|shard| shard.down.load(Ordering::Relaxed)) {
+    /// Asks one server, whenever it is down, whether it is back. Never ends.
+    pub(super) async fn probe(&self, index: usize) {
+        let shard = &self.all[index];
+        loop {
+            crate::remote::pause(PROBE).await;
+            if self.is_up(index) {
+                continue;
+            }
             let mut capabilities = shard.capabilities.clone();
             let asked = capabilities.get_capabilities(re::GetCapabilitiesRequest::default());
             let answered = tokio::time::timeout(self.patience, asked).await;
