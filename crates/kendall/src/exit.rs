@@ -46,9 +46,10 @@ impl Exit {
     /// Of results that cannot be read: a folder without results is the user's to mend, a full disk is not.
     pub(crate) fn of_results(error: &StoreError) -> Self {
         match error {
-            StoreError::Missing { .. } | StoreError::Newer { .. } | StoreError::Corrupt { .. } => {
-                Self::Refused
-            }
+            StoreError::Missing { .. }
+            | StoreError::NoFolder { .. }
+            | StoreError::Newer { .. }
+            | StoreError::Corrupt { .. } => Self::Refused,
             _ => Self::NotReady,
         }
     }

@@ -58,6 +58,10 @@ fn results_that_cannot_be_read_are_refused_alike_by_all_commands() {
         refused(&[command, empty], "is empty, or no file");
     }
     assert_eq!(std::fs::metadata(&database).unwrap().len(), 0, "reading made a database");
+    let table = file(folder.path(), "table.csv", "configuration,value\na,1\n");
+    for command in ["report", "predict"] {
+        refused(&[command, &table], "table.csv is a file; results are a folder");
+    }
 }
 
 #[test]

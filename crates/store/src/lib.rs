@@ -63,6 +63,15 @@ pub enum StoreError {
         /// The folder.
         folder: String,
     },
+    /// A file in the place of a folder of results.
+    #[error(
+        "{path} is a file; results are a folder, the one that `kendall run` wrote (a table of measurements is for \
+         `kendall compare`, `kendall fit` or `kendall design analyze`)"
+    )]
+    NoFolder {
+        /// The file.
+        path: String,
+    },
     /// A database where a new one was to be made.
     #[error("{folder} holds results already; continue them or choose another folder")]
     Exists {
@@ -183,6 +192,9 @@ impl Results {
     /// # Errors
     /// [`StoreError::Missing`], [`StoreError::Newer`], or what SQLite refuses.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        if folder.is_file() {
+            return Err(StoreError::NoFolder { path: folder.display().to_string() });
+        }
         if !Self::exists(folder) {
             return Err(StoreError::Missing { folder: folder.display().to_string() });
         }
