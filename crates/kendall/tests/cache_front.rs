@@ -157,6 +157,14 @@ fn what_misses_leaves_the_front_as_well() {
     let inside = counted("kendall_workers_busy_seconds_total", "");
     let stayed = counted("kendall_request_stage_seconds_sum{", "stage=\"response_time\"");
     assert!(inside > 0.0 && (inside / stayed - 1.0).abs() < 0.01, "{inside} for {stayed}");
+    // The caches store results too: each is one backend, and nothing on the page is said twice.
+    let body = kendall_testing::page(metrics, "/metrics").unwrap().body;
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    let mut series: Vec<&str> = lines.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    let all = series.len();
+    series.sort_unstable();
+    series.dedup();
+    assert_eq!(series.len(), all, "{body}");
 }
 
 /// A result is served while all that it names is there, wherever that is; and not once it is gone.

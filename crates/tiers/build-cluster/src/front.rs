@@ -94,11 +94,23 @@ impl CacheFront {
             .map_err(FrontError::Threads)?;
         let listener = Listener::bind(options.listen)?;
         let address = listener.address();
-        let both = || options.storage.iter().chain(&options.results);
+        // One that stores results too is one backend: a page may not say two things of it.
+        let mut backends: Vec<String> = Vec::new();
+        let mut numbers = |servers: &[Server]| -> Vec<usize> {
+            let number = |server: &Server| {
+                let known = backends.iter().position(|name| *name == server.name);
+                known.unwrap_or_else(|| {
+                    backends.push(server.name.clone());
+                    backends.len() - 1
+                })
+            };
+            servers.iter().map(number).collect()
+        };
+        let (of_storage, of_results) = (numbers(&options.storage), numbers(&options.results));
         let layout = Layout {
             tier: "build-cache-front",
             request_types: servers::Operation::NAMES,
-            backends: both().map(|server| server.name.clone()).collect(),
+            backends,
             ..Layout::default()
         };
         let instruments = Instruments::new(layout, clock);
@@ -106,9 +118,10 @@ impl CacheFront {
         let front = {
             let _inside = runtime.enter();
             let known = (options.when_down, options.patience, &options.trust);
-            let storage = Servers::new(&options.storage, known, &instruments, &families, 0);
-            let first = options.storage.len();
-            let results = Servers::new(&options.results, known, &instruments, &families, first);
+            let storage =
+                Servers::new(&options.storage, known, &instruments, &families, of_storage);
+            let results =
+                Servers::new(&options.results, known, &instruments, &families, of_results);
             Front { storage: Arc::new(storage), results: Arc::new(results) }
         };
         levels(&families, &front);

@@ -85,8 +85,8 @@ pub(super) struct Servers {
     patience: Duration,
     clock: Clock,
     recorder: Mutex<Recorder>,
-    /// Number of the first of them among the tier's backends.
-    first: usize,
+    /// Number of each among the tier's backends.
+    numbers: Vec<usize>,
 }
 
 /// One of them.
@@ -154,7 +154,7 @@ impl Servers {
         options: (WhenDown, Duration, &Trust),
         instruments: &Instruments,
         families: &Families,
-        first: usize,
+        numbers: Vec<usize>,
     ) -> Self {
         Self {
             ring: Ring::new(servers.iter().map(|server| (server.name.as_str(), server.weight))),
@@ -163,7 +163,7 @@ impl Servers {
             patience: options.1,
             clock: instruments.clock().clone(),
             recorder: Mutex::new(instruments.recorder()),
-            first,
+            numbers,
         }
     }
 
@@ -214,7 +214,7 @@ impl Servers {
             shard.failures.add(1);
             return Err(self.unreachable(index, "it did not answer a moment ago"));
         }
-        self.recorder().backend_sent(self.first + index, keys as u64);
+        self.recorder().backend_sent(self.numbers[index], keys as u64);
         let sent_ns = self.clock.now_ns();
         let outcome = match tokio::time::timeout(self.patience, call).await {
             Ok(outcome) => outcome,
@@ -223,7 +223,7 @@ impl Servers {
         let took = self.clock.now_ns().saturating_sub(sent_ns);
         match outcome {
             Ok(response) => {
-                self.recorder().backend_answered(self.first + index, took);
+                self.recorder().backend_answered(self.numbers[index], took);
                 Ok(response.into_inner())
             }
             Err(status) if is_unreachable(&status) => {
@@ -231,7 +231,7 @@ impl Servers {
                 Err(self.unreachable(index, status.message()))
             }
             Err(status) => {
-                self.recorder().backend_answered(self.first + index, took);
+                self.recorder().backend_answered(self.numbers[index], took);
                 Err(status)
             }
         }
@@ -247,7 +247,7 @@ impl Servers {
             self.all[index].failures.add(1);
             return Err(self.unreachable(index, "it did not answer a moment ago"));
         }
-        self.recorder().backend_sent(self.first + index, 1);
+        self.recorder().backend_sent(self.numbers[index], 1);
         let sent_ns = self.clock.now_ns();
         let outcome = call.await;
         let took = self.clock.now_ns().saturating_sub(sent_ns);
@@ -257,7 +257,7 @@ impl Servers {
                 Err(self.unreachable(index, status.message()))
             }
             answered => {
-                self.recorder().backend_answered(self.first + index, took);
+                self.recorder().backend_answered(self.numbers[index], took);
                 answered.map(Response::into_inner)
             }
         }
@@ -266,7 +266,7 @@ impl Servers {
     /// A server could not be reached.
     pub(super) fn fell(&self, index: usize, status: &Status) {
         let shard = &self.all[index];
-        self.recorder().backend_failed(self.first + index);
+        self.recorder().backend_failed(self.numbers[index]);
         shard.failures.add(1);
         if !shard.down.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = shard.name, %status, "a cache server cannot be reached");
