@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::system::{Quantity, System};
+use crate::system::{Quantity, System, Tier};
 use crate::{Grid, Series, Source, SourceError};
 
 /// What was asked for, and when.
@@ -87,6 +87,10 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 Err(SourceError::NotRecorded { .. }) if tier.is_derived(*quantity) => continue,
                 found => found?,
             };
+            if series.is_empty() {
+                found.empty.push(*quantity);
+                continue;
+            }
             if *quantity == Quantity::Buckets {
                 found.buckets = buckets(series);
                 continue;
@@ -96,7 +100,7 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 continue;
             }
             match series.as_slice() {
-                [] => found.empty.push(*quantity),
+                [] => {}
                 [one] if one.values.iter().all(|value| value.is_nan()) => {
                     found.empty.push(*quantity);
                 }
@@ -115,18 +119,47 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 }
             }
         }
-        let needed = [Quantity::Throughput, Quantity::Busy];
-        if let Some(quantity) = needed.into_iter().find(|q| found.empty.contains(q))
-            && !needed.iter().any(|q| found.series.contains_key(q))
-        {
-            let query = tier.queries[&quantity].clone();
-            let hint = hint(&query, &source.metric_names().unwrap_or_default());
-            let tier = tier.name.clone();
-            return Err(FetchError::Nothing { tier, quantity: quantity.name(), query, hint });
+        if let Some(error) = nothing(tier, tiers.len() == system.entry, &found, source) {
+            return Err(error);
         }
         tiers.push(found);
     }
     Ok(Observed { grid, tiers })
+}
+
+/// A query that finds nothing although an answer is needed, or although somebody wrote it for a metric that there is
+/// not.
+fn nothing(
+    tier: &Tier,
+    is_entry: bool,
+    found: &TierSeries,
+    source: &mut dyn Source,
+) -> Option<FetchError> {
+    if found.empty.is_empty() {
+        return None;
+    }
+    let any = |of: [Quantity; 2]| {
+        let missing = of.into_iter().find(|quantity| found.empty.contains(quantity));
+        missing.filter(|_| !of.iter().any(|quantity| found.series.contains_key(quantity)))
+    };
+    let loads = [Quantity::Throughput, Quantity::Arrivals];
+    let needed = any([Quantity::Throughput, Quantity::Busy])
+        .or_else(|| if is_entry { any(loads) } else { None });
+    let known = source.metric_names().unwrap_or_default();
+    // Counters of what has not happened yet may not be there yet.
+    let later = [Quantity::Errors, Quantity::Hits, Quantity::Misses];
+    let slip = || {
+        let mut own = found.empty.iter().filter(|quantity| {
+            !tier.of_preset.contains(quantity)
+                && !later.contains(quantity)
+                && unknown(&tier.queries[quantity], &known).is_some()
+        });
+        own.next().copied()
+    };
+    let quantity = needed.or_else(slip)?;
+    let query = tier.queries[&quantity].clone();
+    let hint = hint(&query, &known);
+    Some(FetchError::Nothing { tier: tier.name.clone(), quantity: quantity.name(), query, hint })
 }
 
 /// Asks for the load of a system alone, for its growth over a long time.
@@ -198,18 +231,27 @@ fn hint(query: &str, known: &[String]) -> String {
     if known.is_empty() {
         return String::new();
     }
-    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-    let asked: Vec<&str> = words.filter(|word| word.contains('_')).collect();
-    let missing = asked.iter().find(|word| !known.iter().any(|name| name == *word));
-    match missing {
-        Some(word) if query.contains(&format!("{word}{{")) => {
-            let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
-            near.map_or_else(String::new, |near| {
-                format!(": there is no metric `{word}`; did you mean `{near}`?")
-            })
-        }
-        _ => ": its metrics exist, so check the selector and the time".to_owned(),
-    }
+    let Some(word) = unknown(query, known) else {
+        return ": its metrics exist, so check the selector and the time".to_owned();
+    };
+    let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
+    near.map_or_else(String::new, |near| {
+        format!(": there is no metric `{word}`; did you mean `{near}`?")
+    })
+}
+
+/// The first metric of a query that is none of those that there are; `None` where nobody knows them. A metric is what
+/// a selector or a time stands behind.
+fn unknown<'a>(query: &'a str, known: &[String]) -> Option<&'a str> {
+    let is_metric =
+        |word: &str| ["{", "["].iter().any(|next| query.contains(&format!("{word}{next}")));
+    let mut words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+    words.find(|word| {
+        !known.is_empty()
+            && !word.is_empty()
+            && is_metric(word)
+            && !known.iter().any(|name| name == word)
+    })
 }
 
 #[cfg(test)]
@@ -260,6 +302,30 @@ mod tests {
         let query = "sum(rate(request_total{job=\"nothing\"}[1m]))";
         let error = fetch(&system(query), &mut Answers(Vec::new()), grid).unwrap_err();
         assert!(error.to_string().contains("did you mean `requests_total`?"), "{error}");
+    }
+
+    /// Without a selector too, and at any query that somebody wrote, although others of the tier find something.
+    #[test]
+    fn a_slip_in_one_of_several_queries_is_named() {
+        let grid = Grid::new(0, 100, 5).unwrap();
+        let text = "name = 'x'\nentry = 'a'\n[tiers.a]\nqueries.throughput = 'up'\n\
+            queries.busy = 'sum(rate(nothing_total[1m]))'\nqueries.errors = 'rate(nothing_yet[1m])'";
+        let mut source = Answers(vec![series("a")]);
+        let error = fetch(&System::parse(text).unwrap(), &mut source, grid).unwrap_err();
+        let said = "tiers.a.queries.busy: `sum(rate(nothing_total[1m]))` finds nothing in this time: \
+            there is no metric `nothing_total`; did you mean";
+        assert!(error.to_string().contains(said), "{error}");
+        let text = text.replace("nothing_total[1m]", "requests_total{job=\"nothing\"}[1m]");
+        assert!(fetch(&System::parse(&text).unwrap(), &mut source, grid).is_ok());
+        // What comes in must be known.
+        let text = text.replace("'up'", "'rate(requests_total{job=\"nothing\"}[1m])'");
+        let text = text.replace("queries.busy = 'sum", "queries.busy = 'up'#");
+        let error = fetch(&System::parse(&text).unwrap(), &mut source, grid).unwrap_err();
+        assert!(
+            error.to_string().contains("throughput")
+                && error.to_string().contains("its metrics exist"),
+            "{error}"
+        );
     }
 
     #[test]
