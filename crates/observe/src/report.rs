@@ -593,7 +593,8 @@ fn network(analysis: &Analysis) -> Section {
          others. Waiting is that of M/M/m times a fitted factor, (c_a² + c_s²)/2 after Allen and \
          Cunneen. A request is held up for the whole service time, unless the windows show that it is \
          answered sooner: parts of it are worked on at the same time, or later, or a limited processor \
-         lends its full speed for a moment. Time that is in none of the tiers is a delay of {}.",
+         lends its full speed for a moment; or later: it also waits for what keeps no server busy, such as a \
+         network. Time that is in none of the tiers is a delay of {}.",
         network.fitted_windows,
         seconds(network.elsewhere_s.value)
     ));

@@ -3,7 +3,7 @@
 //! f is the waiting over that of M/M/m. h is the share of the service time for which the request is held
 //! up: below 1 where parts of a request are worked on at the same time, or after its answer, or where the
 //! servers are a share of a processor, which lends its whole speed for a moment and takes the time back
-//! from those that come next.
+//! from those that come next; above 1 where it also waits for what keeps no server busy, such as a network.
 
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::solver::{Solver, solve};
@@ -48,7 +48,7 @@ pub struct Residence {
     pub waiting_factor: Fitted,
     /// What the waiting factor rests on.
     pub waiting: Waiting,
-    /// Share of the service time for which a request is held up; 1 unless the windows say less.
+    /// Share of the service time for which a request is held up; 1 unless the windows say another.
     pub held_up: Fitted,
     /// Correlation of the errors of the two.
     pub correlation: f64,
@@ -101,9 +101,10 @@ impl Residence {
         let calls = !system.tiers[index].calls.is_empty();
         if calls || stays.len() < FEWEST || largest < NOTABLE_WAITING * service {
             let held_up = share_alone(&stays).filter(|share| is_told(*share));
+            let held_up = held_up.or_else(|| if calls { within_called(&stays) } else { None });
             return Self { held_up: held_up.unwrap_or(assumed.held_up), ..assumed };
         }
-        let both = both(&stays).filter(|both| is_told(both.held_up));
+        let both = both(&stays).filter(|both| is_told(both.held_up) || is_longer(both.held_up));
         both.unwrap_or_else(|| Self {
             waiting_factor: slope(&stays),
             waiting: Waiting::Fitted,
@@ -127,6 +128,17 @@ impl Residence {
         Self { waiting_factor, ..Self::assumed() }
     }
 
+    /// The same at servers that are so many times as fast: a delay in which none is busy stays as it is.
+    pub(crate) fn at_speed(self, times: f64) -> Self {
+        let Fitted { value, standard_error } = self.held_up;
+        if value <= 1.0 {
+            return self;
+        }
+        let held_up =
+            Fitted { value: 1.0 + (value - 1.0) * times, standard_error: standard_error * times };
+        Self { held_up, ..self }
+    }
+
     /// What a visit takes beyond service and waiting as M/M/m has them; negative where it takes less.
     pub(crate) fn beyond_s(&self, service_s: f64, waiting_s: f64) -> f64 {
         (self.held_up.value - 1.0) * service_s + (self.waiting_factor.value - 1.0) * waiting_s
@@ -136,6 +148,21 @@ impl Residence {
 /// A share that is below 1 by more than its error, and by more than scrapes bring in.
 fn is_told(share: Fitted) -> bool {
     share.value + NORMAL * share.standard_error < 1.0 - TOLERANCE && share.value >= LEAST_HELD_UP
+}
+
+/// A share that is above 1 by more than its error: a delay beside service and waiting. Waiting that is fitted
+/// without it would have to explain it, at low loads too little of it and at high loads too much.
+fn is_longer(share: Fitted) -> bool {
+    share.value - NORMAL * share.standard_error > 1.0
+}
+
+/// No share at all, where a tier stays as long as those that it calls, but for what scrapes bring in: it is the one
+/// that times them, so that its own work is in their times.
+fn within_called(stays: &[Stay]) -> Option<Fitted> {
+    let sum = |of: fn(&Stay) -> f64| stays.iter().map(of).sum::<f64>();
+    let own = sum(|stay| stay.stayed_s) / sum(|stay| stay.service_s);
+    let none = Fitted { value: 0.0, standard_error: 0.0 };
+    (stays.len() >= FEWEST && own.abs() < TOLERANCE).then_some(none)
 }
 
 /// What one window says of a tier, of servers that are busy for so long with a visit.

@@ -181,9 +181,10 @@ pub fn answer(
                 network.centers[*tier].few_enough().map_err(&fail)?;
             }
             Change::Speed { tier, factor } => {
-                let service = &mut network.centers[*tier].service_time_s;
-                service.value /= factor;
-                service.standard_error /= factor;
+                let center = &mut network.centers[*tier];
+                center.service_time_s.value /= factor;
+                center.service_time_s.standard_error /= factor;
+                center.residence = center.residence.at_speed(*factor);
             }
             Change::HitRatio { tier, share } => {
                 change_hits(system, analysis, &mut network, *tier, *share).map_err(&fail)?;
@@ -300,18 +301,33 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
             ));
         }
     }
-    for center in network.centers.iter().filter(|center| center.residence.held_up.value < 1.0) {
-        caveats.push(format!(
-            "requests at `{}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
-             stay so",
-            center.name,
-            center.residence.held_up.value * 100.0
-        ));
-    }
+    caveats.extend(network.centers.iter().filter_map(of_delay));
     if network.score.is_none() {
         caveats.push("no windows were left to score the network on".to_owned());
     }
     caveats
+}
+
+/// How requests at a center are held up for another time than they keep it busy.
+fn of_delay(center: &Center) -> Option<String> {
+    let (name, share) = (&center.name, center.residence.held_up.value);
+    if share <= 0.0 {
+        Some(format!(
+            "the work of `{name}` is in the times of those that it calls: assumed to stay so"
+        ))
+    } else if share < 1.0 {
+        Some(format!(
+            "requests at `{name}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
+             stay so",
+            share * 100.0
+        ))
+    } else {
+        let delay_ms = (share - 1.0) * center.service_time_s.value * 1e3;
+        let said = format!(
+            "a visit to `{name}` takes {delay_ms:.3} ms in which it is not busy: assumed to stay so"
+        );
+        (delay_ms > 0.0).then_some(said)
+    }
 }
 
 /// What is not fitted about the waiting at a center.

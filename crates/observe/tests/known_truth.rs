@@ -447,6 +447,79 @@ fn work_that_nobody_waits_for_is_no_part_of_the_response() {
     assert!(serde_json::to_string(&page).unwrap().contains("held_up"));
 }
 
+/// Two databases behind a network that adds a millisecond to each visit, and that wait half as long as M/M/1: that
+/// millisecond is no waiting, so a third database does not take it away, and twice as fast ones do not halve it.
+#[test]
+fn a_delay_beside_service_is_neither_waiting_nor_service() {
+    let system = System::parse(&text_of_db(2)).unwrap();
+    let (_, mut observed) = observed(120, 140.0, 1.0);
+    let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+    let of_db = |rate: f64, servers: f64, service_s: f64| {
+        service_s + 0.001 + 0.5 * (mmm(rate * DB_VISITS / servers, 1, service_s) - service_s)
+    };
+    let of_web = |rate: f64, servers: f64, service_s: f64| {
+        mmm(rate, 4, WEB_S) + DB_VISITS * of_db(rate, servers, service_s)
+    };
+    for (at, rate) in rates.iter().enumerate() {
+        let mut put = |tier: usize, quantity: Quantity, value: f64| {
+            observed.tiers[tier].series.get_mut(&quantity).unwrap()[at] = value;
+        };
+        put(0, Quantity::ResponseTime, of_web(*rate, 2.0, DB_S));
+        put(1, Quantity::ResponseTime, of_db(*rate, 2.0, DB_S));
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let db = analysis.network.as_ref().unwrap().centers[1].residence;
+    // Busy servers have a hundredth of noise, and a window is a mean of six. Fitted without a delay, it is 0.57.
+    assert!((db.waiting_factor.value - 0.5).abs() < 0.02, "{db:?}");
+    assert!((db.held_up.value - 1.25).abs() < 0.02, "{db:?}");
+    for (text, truth) in [
+        ("rate=45/s", of_web(45.0, 2.0, DB_S)),
+        ("rate=130/s,db.servers=3", of_web(130.0, 3.0, DB_S)),
+        ("rate=130/s,db.speed=2", of_web(130.0, 2.0, DB_S / 2.0)),
+    ] {
+        let changes: Vec<Change> =
+            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
+        let said = answer(&system, &analysis, &changes, text, 7).unwrap();
+        let time = said.response_time.unwrap();
+        assert!((time.center / truth - 1.0).abs() < 0.02, "{text}: {time:?} for {truth}");
+        let delay = said.caveats.iter().find(|caveat| caveat.contains("in which it is not busy"));
+        assert!(delay.is_some_and(|caveat| caveat.contains("`db`")), "{:?}", said.caveats);
+    }
+}
+
+/// A web server that is as long with a request as it waits for its databases, since it is the one that times them: its
+/// own work is in their times, and is not added a second time.
+#[test]
+fn work_within_the_times_of_those_that_are_called_counts_once() {
+    let system = System::parse(&text_of_db(2)).unwrap();
+    let (_, mut observed) = observed(120, 140.0, 1.0);
+    let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+    let of_db =
+        |rate: f64, servers: f64| WEB_S / DB_VISITS + mmm(rate * DB_VISITS / servers, 1, DB_S);
+    for (at, rate) in rates.iter().enumerate() {
+        let mut put = |tier: usize, quantity: Quantity, value: f64| {
+            observed.tiers[tier].series.get_mut(&quantity).unwrap()[at] = value;
+        };
+        // To the last digit: both are of the same page, and a scrape of both is of the same moment.
+        put(0, Quantity::ResponseTime, DB_VISITS * of_db(*rate, 2.0));
+        put(1, Quantity::ResponseTime, of_db(*rate, 2.0));
+        put(1, Quantity::Throughput, rate * DB_VISITS);
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let web = analysis.network.as_ref().unwrap().centers[0].residence;
+    assert!(web.held_up.value.abs() < 1e-12, "{web:?}");
+    let text = "rate=130/s,db.servers=3";
+    let changes: Vec<Change> =
+        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
+    let said = answer(&system, &analysis, &changes, text, 7).unwrap();
+    let truth = DB_VISITS * of_db(130.0, 3.0);
+    let time = said.response_time.unwrap();
+    // Added a second time, 10 of 32 ms would be too much.
+    assert!((time.center / truth - 1.0).abs() < 0.03, "{time:?} for {truth}");
+    let within = "the work of `web` is in the times of those that it calls";
+    assert!(said.caveats.iter().any(|caveat| caveat.contains(within)), "{:?}", said.caveats);
+}
+
 fn text_of_db(servers: u32) -> String {
     SYSTEM.replace("servers = 2\n", &format!("servers = {servers}\nqueues = 'each'\n"))
 }
