@@ -136,6 +136,14 @@ pub struct LawCheck {
 /// Monitoring that carries no analysis.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AnalyzeError {
+    /// No query for the load of the system.
+    #[error(
+        "tiers.{tier}: the entry needs a query for `throughput` or `arrivals`: nothing else gives the load"
+    )]
+    NoLoad {
+        /// The entry.
+        tier: String,
+    },
     /// Too few windows that may be used.
     #[error(
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
@@ -167,6 +175,11 @@ pub enum AnalyzeError {
 /// # Errors
 /// [`AnalyzeError`] when it carries no analysis.
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
+    let entry = &system.tiers[system.entry];
+    let loads = [Quantity::Throughput, Quantity::Arrivals];
+    if !loads.iter().any(|quantity| entry.queries.contains_key(quantity)) {
+        return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
+    }
     let windows = Windows::of(system, observed);
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
