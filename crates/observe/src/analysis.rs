@@ -32,6 +32,9 @@ pub(crate) const TOLERANCE: f64 = 0.05;
 /// Largest difference of clocks that is tried.
 const LONGEST_LAG_S: u64 = 300;
 
+/// A sample is that of now for so long.
+const LOOKBACK_S: u64 = 300;
+
 /// A series is late where moving it halves what is left unexplained: chance alone, over hundreds of
 /// moments and at lags that overlap, moves that by a few hundredths.
 const CLEARLY_LATE: f64 = 2.0;
@@ -59,7 +62,7 @@ pub struct Analysis {
     pub tiers: Vec<TierAnalysis>,
     /// Checks of the monitoring.
     pub laws: Vec<LawCheck>,
-    /// Load in the last tenth of the windows that are used, 1/s.
+    /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
     pub rates_seen_per_s: (f64, f64),
@@ -191,8 +194,8 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         });
     }
     let rates: Vec<f64> = used.iter().filter_map(|w| rate(system, w)).collect();
-    let recent = &rates[rates.len() - rates.len().div_ceil(10)..];
-    let rate_now_per_s = sample::mean(recent);
+    let steady = &rates[rates.len() - rates.len().div_ceil(10)..];
+    let rate_now_per_s = windows.rate_now(system);
     let mut tiers = Vec::with_capacity(system.tiers.len());
     for index in 0..system.tiers.len() {
         tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
@@ -203,7 +206,8 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     let class_network = network
         .as_ref()
         .ok()
-        .and_then(|network| ClassNetwork::fit(system, observed, &tiers, network, &places));
+        .and_then(|network| ClassNetwork::fit(system, observed, &tiers, network, &places))
+        .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
         laws: [laws(system, &used), forced_flow(system, observed)].concat(),
@@ -229,6 +233,38 @@ pub fn growth_of(system: &System, observed: &Observed) -> Result<Growth, String>
     let series = &observed.tiers[system.entry].series;
     let rates = series.get(&Quantity::Throughput).or_else(|| series.get(&Quantity::Arrivals));
     growth(system, &observed.grid, rates.ok_or("no query gives the load of the entry")?)
+}
+
+/// Fails where the figures of the entry end before the time does: then nobody knows its load of now.
+///
+/// # Errors
+/// In words, where nothing was served, or nothing says so, for longer than a window of the analysis and than the
+/// five minutes for which a Prometheus itself takes a sample for that of now.
+pub fn seen_to_the_end(system: &System, observed: &Observed) -> Result<(), String> {
+    let entry = &system.tiers[system.entry].name;
+    let of = |quantity| observed.tiers[system.entry].series.get(&quantity);
+    let rates = of(Quantity::Throughput).or_else(|| of(Quantity::Arrivals)).map_or(&[][..], |r| r);
+    let last = |is: &dyn Fn(f64) -> bool| rates.iter().rposition(|rate| is(*rate));
+    let block_s = (system.step_s * system.block_steps as u64).max(LOOKBACK_S);
+    let recent = |at: Option<usize>| {
+        let ago_s = at.map(|at| (rates.len() - 1 - at) as u64 * observed.grid.step_s);
+        ago_s.is_some_and(|ago_s| ago_s <= block_s)
+    };
+    let at = |place: usize| {
+        let unix_s = observed.grid.from_s + place as u64 * observed.grid.step_s;
+        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
+    };
+    match (last(&f64::is_finite), last(&|rate| rate > 0.0)) {
+        (Some(end), _) if !recent(Some(end)) => Err(format!(
+            "nothing says the load of `{entry}` since {}: its headroom is not known",
+            at(end)
+        )),
+        (_, Some(end)) if !recent(Some(end)) => Err(format!(
+            "`{entry}` has served nothing since {}: nothing says its present load",
+            at(end)
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// X of the entry in a window.

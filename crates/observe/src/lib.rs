@@ -35,7 +35,9 @@ pub mod watch;
 mod what_if;
 mod windows;
 
-pub use analysis::{Analysis, AnalyzeError, Headroom, LawCheck, TierAnalysis, analyze, growth_of};
+pub use analysis::{
+    Analysis, AnalyzeError, Headroom, LawCheck, TierAnalysis, analyze, growth_of, seen_to_the_end,
+};
 pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
 pub use bins::{QuantileBounds, quantile_bounds};
 pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};

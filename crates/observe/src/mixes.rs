@@ -32,7 +32,7 @@ const OTHERS: &str = "others";
 pub struct NetworkClass {
     /// Its labels' values.
     pub name: String,
-    /// Load in the last tenth of the windows that are used, 1/s.
+    /// Load of now, 1/s: the system's, divided as in the last tenth of the windows that are used.
     pub rate_now_per_s: f64,
     /// Time for which one of its requests keeps a server of each tier busy, s.
     pub demands_s: Vec<Fitted>,
@@ -135,6 +135,15 @@ impl ClassNetwork {
         found.score_of_one_class =
             scored(&|_, window| Some(network.at(rate(system, window)?).ok()?.response_time_s));
         Ok(found)
+    }
+
+    /// The same with so many times the load of now, of which windows that are used need not know: a load that changes is
+    /// in none of them.
+    pub(crate) fn scaled(mut self, times: f64) -> Self {
+        for class in &mut self.classes {
+            class.rate_now_per_s *= times;
+        }
+        self
     }
 
     /// The network at a mix: what a visit to each tier takes on average.

@@ -38,7 +38,7 @@ pub struct Look {
 pub struct TierLook {
     /// Its name.
     pub name: String,
-    /// Busy share of its servers in the last window that is used.
+    /// Busy share of its servers in the last window that says it, steady or not.
     pub utilization: Option<f64>,
     /// Load at which it saturates, 1/s.
     pub capacity_per_s: Option<Estimate>,
@@ -52,13 +52,14 @@ impl Look {
     /// From an analysis.
     #[must_use]
     pub fn of(system: &System, analysis: &Analysis, at_s: u64) -> Self {
-        let last = analysis.windows.used().last();
+        let last = |index: usize| {
+            analysis.windows.all.iter().rev().find_map(|window| window.tiers[index].busy)
+        };
         let tiers = system.tiers.iter().enumerate().map(|(index, tier)| {
             let found = &analysis.tiers[index];
-            let busy = last.and_then(|window| window.tiers[index].busy);
             TierLook {
                 name: tier.name.clone(),
-                utilization: busy.map(|busy| busy / exact_f64(found.servers)),
+                utilization: last(index).map(|busy| busy / exact_f64(found.servers)),
                 capacity_per_s: found.headroom.as_ref().map(|one| one.capacity_per_s.clone()),
                 headroom: found.headroom.as_ref().map(|one| one.ratio.clone()),
                 saturation: analysis.saturation(index),

@@ -18,6 +18,9 @@ const CHANCE: f64 = 3.0;
 /// Arrivals above completions by more than this: a queue grows.
 const LARGEST_GROWTH: f64 = 0.05;
 
+/// Load of now is that of so much of the time at most.
+const NOW_S: u64 = 3_600;
+
 /// The stage in which a worker serves a request.
 const SERVICE_TIME: &str = "service_time";
 
@@ -81,6 +84,26 @@ impl Windows {
             })
             .collect();
         Self { all }
+    }
+
+    /// Load of now, 1/s: over the last windows in which something was served, whether they are steady or not, and what
+    /// is offered where that is more than is served. Steady windows alone would leave out a load that rises.
+    pub(crate) fn rate_now(&self, system: &System) -> f64 {
+        let block_s = (system.step_s * system.block_steps as u64).max(1);
+        let hour = usize::try_from(NOW_S / block_s).unwrap_or(usize::MAX).max(1);
+        let recent = self.all.len().div_ceil(10).min(hour);
+        let offered = |window: &Window| {
+            let entry = &window.tiers[system.entry];
+            let done = entry.throughput_per_s.filter(|rate| *rate > 0.0)?;
+            let arrivals = entry.arrival_rate_per_s.unwrap_or(done);
+            Some(if arrivals > done * (1.0 + LARGEST_GROWTH) { arrivals } else { done })
+        };
+        let last = &self.all[self.all.len().saturating_sub(recent)..];
+        let mut rates: Vec<f64> = last.iter().filter_map(offered).collect();
+        if rates.is_empty() {
+            rates.extend(self.all.iter().rev().find_map(offered));
+        }
+        kendall_stats::sample::mean(&rates)
     }
 
     /// Those that are used.

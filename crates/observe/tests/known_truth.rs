@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use kendall_observe::{
     Change, Grid, Observed, Quantity, System, TierSeries, Waiting, analyze, answer, report,
+    seen_to_the_end,
 };
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::solver::{Solver, solve};
@@ -87,6 +88,50 @@ fn demands_visits_and_the_bottleneck_are_found() {
     assert!((factor.value - 1.0).abs() < 0.1_f64.max(3.0 * factor.standard_error), "{factor:?}");
     let score = network.score.as_ref().unwrap();
     assert!(score.median_error < 0.02, "{score:?}");
+}
+
+/// The load of now is that of now: windows in which it jumps or more arrives than is served are left out of the
+/// fit, and yet it is their load.
+#[test]
+fn a_load_that_rises_at_the_end_is_the_present_load() {
+    let (system, observed) = observed(60, 140.0, 1.0);
+    let at_the_end = |offered: f64, done: f64| {
+        let mut observed = observed.clone();
+        let series = &mut observed.tiers[0].series;
+        for (quantity, value) in [(Quantity::Arrivals, offered), (Quantity::Throughput, done)] {
+            let values = series.get_mut(&quantity).unwrap();
+            let from = values.len() - 60;
+            values[from..].fill(value);
+        }
+        let analysis = analyze(&system, &observed).unwrap();
+        let ratio = analysis.tiers[1].headroom.as_ref().unwrap().ratio.center;
+        (analysis, ratio)
+    };
+    // db carries 166.7/s.
+    let (analysis, ratio) = at_the_end(200.0, 160.0);
+    assert!(analysis.windows.all.last().unwrap().left_out.is_some());
+    assert!((analysis.rate_now_per_s - 200.0).abs() < 1e-9, "{}", analysis.rate_now_per_s);
+    assert!((ratio - 166.7 / 200.0).abs() < 0.02, "{ratio}");
+    let (analysis, _) = at_the_end(90.0, 90.0);
+    assert!((analysis.rate_now_per_s - 90.0).abs() < 1e-9, "{}", analysis.rate_now_per_s);
+}
+
+#[test]
+fn a_tier_of_which_nothing_is_known_any_more_has_no_present_load() {
+    let (system, observed) = observed(60, 140.0, 1.0);
+    assert_eq!(seen_to_the_end(&system, &observed), Ok(()));
+    let said = |value: f64, steps: usize| {
+        let mut observed = observed.clone();
+        for values in observed.tiers[0].series.values_mut() {
+            let from = values.len() - steps;
+            values[from..].fill(value);
+        }
+        seen_to_the_end(&system, &observed)
+    };
+    // Five minutes have thirty steps.
+    assert_eq!((said(f64::NAN, 30), said(0.0, 30)), (Ok(()), Ok(())));
+    assert!(said(f64::NAN, 31).unwrap_err().contains("nothing says the load of `web` since"));
+    assert!(said(0.0, 31).unwrap_err().contains("`web` has served nothing since"));
 }
 
 #[test]

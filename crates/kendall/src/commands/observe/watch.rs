@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kendall_observe::watch::Look;
-use kendall_observe::{Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of};
+use kendall_observe::{
+    Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of, seen_to_the_end,
+};
 use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes, Stop};
 use kendall_units::exact_f64;
 
@@ -16,6 +18,9 @@ use crate::output::{self, Format};
 
 /// Part of a day after which growth is analyzed again.
 const HOURS: u64 = 24;
+
+/// Failed analyses after which the figures of the last good one are no longer shown as those of now.
+const MOST_FAILED: u64 = 3;
 
 /// How a system is watched.
 pub(super) struct Watch<'a> {
@@ -41,9 +46,27 @@ struct Shown {
     last_s: u64,
     good: u64,
     failed: u64,
+    /// Since the last that was good.
+    failed_in_a_row: u64,
 }
 
 impl Shown {
+    fn succeeded(&mut self, exposition: String, now_s: u64) {
+        self.exposition = exposition;
+        self.last_s = now_s;
+        self.good += 1;
+        self.failed_in_a_row = 0;
+    }
+
+    /// An alert must not rest on what was true an hour ago; one failure alone does not end its series.
+    fn failed(&mut self) {
+        self.failed += 1;
+        self.failed_in_a_row += 1;
+        if self.failed_in_a_row >= MOST_FAILED {
+            self.exposition.clear();
+        }
+    }
+
     fn text(&self) -> String {
         format!(
             "{}# HELP kendall_observe_looks_total Analyses made.\n# TYPE \
@@ -80,14 +103,12 @@ impl Watch<'_> {
                 Ok(look) => {
                     self.print(&look)?;
                     let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-                    shown.exposition = look.exposition();
-                    shown.last_s = now;
-                    shown.good += 1;
+                    shown.succeeded(look.exposition(), now);
                 }
                 Err(error) if looks == 0 => return Err(error),
                 Err(error) => {
                     output::error(&error);
-                    shown.lock().unwrap_or_else(PoisonError::into_inner).failed += 1;
+                    shown.lock().unwrap_or_else(PoisonError::into_inner).failed();
                 }
             }
             looks += 1;
@@ -108,6 +129,7 @@ impl Watch<'_> {
         let grid = Grid::new(from_s, now_s, system.step_s).map_err(refuse)?;
         let observed = fetch(system, source, grid).map_err(super::not_ready)?;
         let mut analysis = analyze(system, &observed).map_err(refuse)?;
+        seen_to_the_end(system, &observed).map_err(refuse)?;
         if let Some(growth) = growth {
             analysis.growth = growth;
         }
@@ -177,5 +199,28 @@ pub(super) fn whole_seconds(option: &str, text: &str) -> anyhow::Result<u64> {
         Ok(kendall_units::whole_u64(seconds))
     } else {
         Err(refuse(format!("{option} {text}: expected a second to 30 years")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A headroom of an hour ago is none of now; a single failure is no news.
+    #[test]
+    fn figures_of_long_ago_are_not_exposed() {
+        let mut shown = Shown::default();
+        shown.succeeded("kendall_headroom_ratio 2\n".to_owned(), 5);
+        for _ in 1..MOST_FAILED {
+            shown.failed();
+            assert!(shown.text().contains("kendall_headroom_ratio"));
+        }
+        shown.failed();
+        let text = shown.text();
+        assert!(!text.contains("kendall_headroom_ratio"), "{text}");
+        assert!(text.contains("{outcome=\"failed\"} 3"), "{text}");
+        shown.succeeded("kendall_headroom_ratio 3\n".to_owned(), 9);
+        shown.failed();
+        assert!(shown.text().contains("kendall_headroom_ratio 3"));
     }
 }
