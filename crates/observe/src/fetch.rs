@@ -2,8 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::system::{Quantity, System, Tier};
+use kendall_units::exact_f64;
+
+use crate::system::{Quantity, System};
 use crate::{Grid, Series, Source, SourceError};
+
+/// Share of the moments at which a bin of a histogram must be there.
+const PRESENT: f64 = 0.75;
 
 /// What was asked for, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +101,11 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 continue;
             }
             if quantity.is_split() {
-                found.split.insert(*quantity, parts(series));
+                let mut parts = parts(series);
+                if *quantity == Quantity::Classes {
+                    fill(&mut parts);
+                }
+                found.split.insert(*quantity, parts);
                 continue;
             }
             match series.as_slice() {
@@ -198,19 +207,50 @@ fn whole(source: &mut dyn Source, query: &str, grid: &Grid) -> Result<Vec<Series
     Ok(all)
 }
 
+/// Bins by their bounds. Two names of one bound (`1`, and `1.0` since Prometheus 3) are one bin.
+///
+/// Where an exporter changed its bins, those bounds stay that are there for most of the time, and moments
+/// without all of them count as gaps: a sum over moments of which some lack a bin would move its requests up.
 fn buckets(series: Vec<Series>) -> Vec<(f64, Vec<f64>)> {
-    let mut bins: Vec<(f64, Vec<f64>)> = series
-        .into_iter()
-        .filter_map(|series| {
-            let bound = match series.labels.get("le")?.as_str() {
-                "+Inf" => f64::INFINITY,
-                text => text.parse().ok()?,
-            };
-            Some((bound, series.values))
-        })
-        .collect();
+    let mut bins: Vec<(f64, Vec<f64>)> = Vec::new();
+    for series in series {
+        let bound = match series.labels.get("le").map(String::as_str) {
+            Some("+Inf") => f64::INFINITY,
+            Some(text) => match text.parse() {
+                Ok(bound) => bound,
+                Err(_) => continue,
+            },
+            None => continue,
+        };
+        match bins.iter_mut().find(|(other, _)| other.total_cmp(&bound).is_eq()) {
+            Some((_, values)) => values.iter_mut().zip(&series.values).for_each(add),
+            None => bins.push((bound, series.values)),
+        }
+    }
     bins.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let steps = bins.iter().map(|(_, values)| values.len()).min().unwrap_or(0);
+    let there = |at: usize| bins.iter().any(|(_, values)| values[at].is_finite());
+    let moments: Vec<usize> = (0..steps).filter(|at| there(*at)).collect();
+    let enough = PRESENT * exact_f64(moments.len() as u64);
+    bins.retain(|(_, values)| {
+        let held = moments.iter().filter(|at| values[**at].is_finite()).count();
+        held > 0 && exact_f64(held as u64) >= enough
+    });
+    for at in moments {
+        if bins.iter().any(|(_, values)| !values[at].is_finite()) {
+            bins.iter_mut().for_each(|(_, values)| values[at] = f64::NAN);
+        }
+    }
     bins
+}
+
+/// What is there of two.
+fn add((sum, more): (&mut f64, &f64)) {
+    *sum = match (sum.is_finite(), more.is_finite()) {
+        (true, true) => *sum + more,
+        (false, true) => *more,
+        _ => *sum,
+    };
 }
 
 /// Series by the values of their labels, those left out that never had a value but 0.
@@ -226,32 +266,69 @@ fn parts(series: Vec<Series>) -> BTreeMap<String, Vec<f64>> {
         .collect()
 }
 
+/// A class without a figure at a moment at which others have one had no request then: its counter begins with its
+/// first, and ends with the process that counted.
+fn fill(classes: &mut BTreeMap<String, Vec<f64>>) {
+    let steps = classes.values().map(Vec::len).min().unwrap_or(0);
+    for at in 0..steps {
+        if classes.values().any(|values| values[at].is_finite()) {
+            let absent = classes.values_mut().map(|values| &mut values[at]);
+            absent.filter(|value| !value.is_finite()).for_each(|value| *value = 0.0);
+        }
+    }
+}
+
 /// What may be wrong with a query that finds nothing: a metric that is not there, and one like it.
 fn hint(query: &str, known: &[String]) -> String {
     if known.is_empty() {
         return String::new();
     }
-    let Some(word) = unknown(query, known) else {
-        return ": its metrics exist, so check the selector and the time".to_owned();
-    };
-    let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
-    near.map_or_else(String::new, |near| {
-        format!(": there is no metric `{word}`; did you mean `{near}`?")
-    })
+    let asked = metrics(query);
+    let missing = asked.iter().find(|word| !known.iter().any(|name| name == *word));
+    match missing {
+        Some(word) => {
+            let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
+            near.map_or_else(String::new, |near| {
+                format!(": there is no metric `{word}`; did you mean `{near}`?")
+            })
+        }
+        None => ": its metrics exist, so check the selector, the time, and that `scrape` is not shorter than the \
+                 server's scrape interval"
+            .to_owned(),
+    }
 }
 
-/// The first metric of a query that is none of those that there are; `None` where nobody knows them. A metric is what
-/// a selector or a time stands behind.
-fn unknown<'a>(query: &'a str, known: &[String]) -> Option<&'a str> {
-    let is_metric =
-        |word: &str| ["{", "["].iter().any(|next| query.contains(&format!("{word}{next}")));
-    let mut words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-    words.find(|word| {
-        !known.is_empty()
-            && !word.is_empty()
-            && is_metric(word)
-            && !known.iter().any(|name| name == word)
-    })
+/// Names of a query that are metrics: words with an underscore that are no function, no label and no text.
+fn metrics(query: &str) -> Vec<String> {
+    let (mut found, mut word, mut quote, mut labels) = (Vec::new(), String::new(), None, false);
+    for character in query.chars().chain([' ']) {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'' | '`') => quote = Some(character),
+            (None, c) if c.is_ascii_alphanumeric() || c == '_' || c == ':' => word.push(c),
+            (None, _) => {
+                // A list of labels stands in braces, or after these words in parentheses.
+                let of_labels = matches!(
+                    word.as_str(),
+                    "by" | "without" | "on" | "ignoring" | "group_left" | "group_right"
+                );
+                if !labels && character != '(' && word.contains('_') {
+                    found.push(word.clone());
+                }
+                labels = match character {
+                    '{' => true,
+                    '(' if of_labels => true,
+                    '}' | ')' => false,
+                    _ => labels,
+                };
+                if !(of_labels && character == ' ') {
+                    word.clear();
+                }
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -326,6 +403,72 @@ mod tests {
                 && error.to_string().contains("its metrics exist"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn names_of_a_query_are_told_from_its_labels_and_functions() {
+        let query = "sum by (le, status_code) (rate(my_total{path_id=~\"a_b(\"}[1m])) / on (pod_name) \
+                     max_over_time(up_time[5m]) - other:rate_5m";
+        assert_eq!(metrics(query), ["my_total", "up_time", "other:rate_5m"]);
+        let known = ["my_totals".to_owned()];
+        let said = hint("sum(rate(my_total[1m]))", &known);
+        assert!(
+            said.contains("there is no metric `my_total`; did you mean `my_totals`?"),
+            "{said}"
+        );
+        assert!(hint("rate(my_totals[1m])", &known).contains("its metrics exist"));
+    }
+
+    fn of(label: &str, values: &[f64]) -> Series {
+        Series { labels: [("le".to_owned(), label.to_owned())].into(), values: values.to_vec() }
+    }
+
+    /// 9 of 10 requests took less than 0.1 s, all less than 1 s; the server was replaced by one of the next version
+    /// in the middle.
+    #[test]
+    fn one_bound_under_two_names_is_one_bin() {
+        const GAP: f64 = f64::NAN;
+        let found = buckets(vec![
+            of("0.1", &[9.0, 9.0, 9.0, 9.0]),
+            of("1", &[10.0, 10.0, GAP, 4.0]),
+            of("1.0", &[GAP, GAP, 10.0, 6.0]),
+            of("+Inf", &[10.0, 10.0, 10.0, 10.0]),
+        ]);
+        let expected = [(0.1, 9.0), (1.0, 10.0), (f64::INFINITY, 10.0)];
+        assert_eq!(found, expected.map(|(bound, rate)| (bound, vec![rate; 4])));
+    }
+
+    #[test]
+    fn bins_that_changed_leave_those_that_stayed() {
+        const GAP: f64 = f64::NAN;
+        let half = buckets(vec![
+            of("0.1", &[9.0, 9.0, GAP, GAP]),
+            of("0.2", &[GAP, GAP, 9.5, 9.5]),
+            of("5", &[10.0, 10.0, 10.0, 10.0]),
+            of("+Inf", &[10.0, 10.0, 10.0, 10.0]),
+        ]);
+        assert_eq!(half.iter().map(|bin| bin.0).collect::<Vec<_>>(), [5.0, f64::INFINITY]);
+        // For most of the time the old ones: what is not told by them is a gap.
+        let most = buckets(vec![
+            of("0.1", &[9.0, 9.0, 9.0, GAP]),
+            of("0.2", &[GAP, GAP, GAP, 9.5]),
+            of("+Inf", &[10.0, 10.0, 10.0, 10.0]),
+        ]);
+        assert_eq!(most.iter().map(|bin| bin.0).collect::<Vec<_>>(), [0.1, f64::INFINITY]);
+        assert!(most[1].1[3].is_nan() && most[1].1[2].is_finite(), "{most:?}");
+        assert!(buckets(vec![of("1", &[GAP, GAP])]).is_empty());
+    }
+
+    /// A counter begins with the first request of its class; before that there was none.
+    #[test]
+    fn a_class_that_is_absent_while_others_are_there_had_no_request() {
+        const GAP: f64 = f64::NAN;
+        let mut classes: BTreeMap<String, Vec<f64>> =
+            [("200".to_owned(), vec![5.0, 5.0, GAP]), ("500".to_owned(), vec![GAP, 1.0, GAP])]
+                .into();
+        fill(&mut classes);
+        assert_eq!(classes["500"][..2], [0.0, 1.0]);
+        assert!(classes.values().all(|values| values[2].is_nan()));
     }
 
     #[test]
