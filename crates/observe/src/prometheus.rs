@@ -125,6 +125,7 @@ impl Prometheus {
     fn no_api(&self, status: u16, text: &str) -> SourceError {
         let remedy = match status {
             401 | 403 => "give credentials with --basic-file or --bearer-file".to_owned(),
+            300..=399 => "it sends elsewhere: give that address itself, up to `/api`".to_owned(),
             400 if text.contains("HTTPS") => "it speaks TLS: write https://".to_owned(),
             429 | 500..=599 => format!("it was asked {TRIES} times; try again later"),
             _ => {
@@ -151,6 +152,10 @@ impl Prometheus {
             request.send_form(form.iter().map(|(key, value)| (*key, value.as_str())))?
         };
         let status = answer.status().as_u16();
+        if answer.status().is_redirection() {
+            let place = answer.headers().get("location").and_then(|place| place.to_str().ok());
+            return Ok((status, place.unwrap_or_default().to_owned()));
+        }
         Ok((status, answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()?))
     }
 }
@@ -160,6 +165,9 @@ fn agent(tls: ureq::tls::TlsConfig) -> ureq::Agent {
     ureq::Agent::config_builder()
         .timeout_global(Some(TIME_OUT))
         .http_status_as_error(false)
+        // A question that is sent elsewhere arrives there without its form, and without credentials.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         .tls_config(tls)
         .build()
         .into()
@@ -193,6 +201,8 @@ struct Envelope<T> {
     status: String,
     data: Option<T>,
     error: Option<String>,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -205,8 +215,15 @@ struct Matrix {
 #[derive(Deserialize)]
 struct MatrixSeries {
     metric: BTreeMap<String, String>,
+    #[serde(default)]
     values: Vec<(f64, String)>,
+    /// Native histograms in place of numbers.
+    #[serde(default)]
+    histograms: Vec<serde::de::IgnoredAny>,
 }
+
+/// Warnings that say something of the query and nothing of the data begin so.
+const INFORMATION: &str = "PromQL info";
 
 /// Whether a query was given up for the time that it took: asked again, it takes as long again.
 pub(crate) fn took_too_long(text: &str) -> bool {
@@ -234,6 +251,11 @@ pub(crate) fn parse_matrix(
         let reason = answer.error.unwrap_or_else(|| "no reason given".to_owned());
         return Err(SourceError::Refused { query: query.to_owned(), reason });
     }
+    // A part of the servers behind it did not answer, or samples were left out: a sum over the rest looks whole.
+    if let Some(warning) = answer.warnings.iter().find(|text| !text.starts_with(INFORMATION)) {
+        let reason = format!("a part of the data may be missing; the server warns: {warning}");
+        return Err(SourceError::Refused { query: query.to_owned(), reason });
+    }
     let matrix = answer.data.ok_or_else(|| unreadable("it has no data".to_owned()))?;
     if matrix.result_type != "matrix" {
         return Err(unreadable(format!("it is a {}, not a matrix", matrix.result_type)));
@@ -242,6 +264,13 @@ pub(crate) fn parse_matrix(
         .result
         .into_iter()
         .map(|series| {
+            if !series.histograms.is_empty() {
+                return Err(unreadable(
+                    "it has native histograms, not numbers; ask for `histogram_count(…)`, `histogram_sum(…)` or \
+                     `histogram_avg(…)` of it"
+                        .to_owned(),
+                ));
+            }
             let mut values = vec![f64::NAN; grid.len()];
             for (moment, value) in series.values {
                 let number = match value.as_str() {
@@ -275,6 +304,31 @@ mod tests {
         assert_eq!(series[0].values[0].to_bits(), 1.5_f64.to_bits());
         assert!(series[0].values[1].is_nan() && series[0].values[2].is_nan());
         assert!(series[0].values[3].is_infinite() && series[0].values.len() == 5);
+    }
+
+    /// Sums over a part of the servers look like whole ones; a remark on the query is none on the data.
+    #[test]
+    fn an_answer_that_is_not_whole_is_refused() {
+        let grid = Grid::new(100, 120, 5).unwrap();
+        let with = |warning: &str| {
+            let text = format!(
+                r#"{{"status":"success","warnings":["{warning}"],"data":{{"resultType":"matrix","result":[]}}}}"#
+            );
+            parse_matrix(&text, "q", &grid).map_err(|error| error.to_string())
+        };
+        let said = with("receive: store is down").unwrap_err();
+        assert!(said.contains("a part of the data may be missing"), "{said}");
+        assert!(said.contains("store is down"), "{said}");
+        assert!(with("PromQL info: metric might not be a counter").is_ok());
+    }
+
+    #[test]
+    fn native_histograms_are_named() {
+        let grid = Grid::new(100, 120, 5).unwrap();
+        let text = r#"{"status":"success","data":{"resultType":"matrix","result":[
+            {"metric":{},"histograms":[[100,{"count":"5","sum":"1","buckets":[[0,"1","2","5"]]}]]}]}}"#;
+        let said = parse_matrix(text, "q", &grid).unwrap_err().to_string();
+        assert!(said.contains("native histograms") && said.contains("histogram_count"), "{said}");
     }
 
     #[test]

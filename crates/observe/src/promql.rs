@@ -286,6 +286,21 @@ mod tests {
         assert!(series[0].labels.is_empty() && series[0].values[1].is_nan());
     }
 
+    /// A dump has NaN where a scrape found no sample; it is left out, as the server does.
+    #[test]
+    fn a_marker_of_a_missing_scrape_is_no_sample() {
+        let text = "x 100 10500\nx NaN 20500\nx 120 30500\n";
+        let grid = Grid::new(31, 62, 31).unwrap();
+        let mut samples = Samples::default();
+        samples.add(text).unwrap();
+        let series = evaluate("sum(rate(x[31s]))", &samples, &grid).unwrap();
+        // 20 in 20 s, stretched over 31 s of which 10.5 before the first are near (below 1.1 distances of 20 s).
+        assert!((series[0].values[0] - 1.0).abs() < 1e-9, "{series:?}");
+        let mut samples = Samples::default();
+        samples.add("x 100 10500\nx NaN 20500\n").unwrap();
+        assert!(evaluate("rate(x[31s])", &samples, &grid).unwrap().is_empty());
+    }
+
     #[test]
     fn what_is_not_computed_is_refused_by_its_name() {
         for (query, reason) in [

@@ -70,6 +70,15 @@ fn a_refusal_in_json_says_that_a_name_is_missing() {
     assert!(said.contains("401") && said.contains("--basic-file"), "{said}");
 }
 
+/// A question that follows to elsewhere would arrive without its form, and be refused for an empty query.
+#[test]
+fn a_server_that_sends_elsewhere_is_said_to_and_not_followed() {
+    const MOVED: (&str, &str) = ("302 Found\r\nlocation: https://prom.example/api/v1/x", "{}");
+    let (found, given) = asked(&[MOVED, MOVED]);
+    let said = found.unwrap_err().to_string();
+    assert!(said.contains("302 (`https://prom.example/api/v1/x`)") && given == 1, "{said}");
+}
+
 /// Each kind of credentials arrives as its standard says (RFC 7617, RFC 6750); without any, no header does.
 #[test]
 fn credentials_are_sent_with_each_question() {

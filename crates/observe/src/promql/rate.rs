@@ -19,10 +19,24 @@ pub(super) fn increase(stored: &Stored, at_ms: u64, window_ms: u64) -> f64 {
     let from_ms = at_ms.saturating_sub(window_ms);
     let begin = stored.times_ms.partition_point(|time| *time <= from_ms);
     let end = stored.times_ms.partition_point(|time| *time <= at_ms);
-    if end < begin + 2 {
+    if end <= begin {
         return f64::NAN;
     }
     let (times, values) = (&stored.times_ms[begin..end], &stored.values[begin..end]);
+    if values.iter().any(|value| value.is_nan()) {
+        // A marker of a scrape without this sample, as `promtool tsdb dump` prints it: no sample itself.
+        let there = times.iter().zip(values).filter(|(_, value)| !value.is_nan());
+        let (times, values): (Vec<u64>, Vec<f64>) = there.unzip();
+        return extrapolated(&times, &values, from_ms, at_ms);
+    }
+    extrapolated(times, values, from_ms, at_ms)
+}
+
+/// Samples within the window, without gaps.
+fn extrapolated(times: &[u64], values: &[f64], from_ms: u64, at_ms: u64) -> f64 {
+    if times.len() < 2 {
+        return f64::NAN;
+    }
     let resets: f64 = values.windows(2).filter(|pair| pair[1] < pair[0]).map(|pair| pair[0]).sum();
     let last = times.len() - 1;
     let grown = values[last] - values[0] + resets;
