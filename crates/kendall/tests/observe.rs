@@ -235,6 +235,38 @@ fn the_example_answers_offline() {
     assert!(table(&report, "stages")["rows"].to_string().contains("service_time"));
 }
 
+/// Windows of a recording or a table are as long as they are said to be, whatever step the file names.
+#[test]
+fn what_was_recorded_keeps_its_own_step() {
+    let example = repository().join("examples/observed");
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(example.join("system.toml")).unwrap();
+    let text = text.replace("step = \"10s\"", "step = \"20s\"");
+    let day = format!("recorded = \"{}\"", example.join("day1").display());
+    let file = folder.path().join("system.toml");
+    std::fs::write(&file, text.replace("recorded = \"day1\"", &day)).unwrap();
+    let (again, _) = observe(&[file.to_str().unwrap(), "--format", "json"]);
+    let file = example.join("system.toml");
+    let (first, _) = observe(&[file.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(again["byline"], first["byline"]);
+    assert_eq!(table(&again, "dispersion"), table(&first, "dispersion"));
+
+    // A row a minute, where the file expects one in 15 s.
+    let mut rows = "time_s,web.throughput,web.busy\n".to_owned();
+    for row in 0..120 {
+        let rate = 50 + row / 4;
+        rows.push_str(&format!("{},{rate},{}\n", 60_000 + 60 * row, f64::from(rate) * 0.02));
+    }
+    let csv = folder.path().join("rows.csv");
+    std::fs::write(&csv, rows).unwrap();
+    let file = folder.path().join("web.toml");
+    let web = "name = 'x'\nentry = 'web'\n[tiers.web]\nservers = 4\nqueries.busy = 'x'\n";
+    std::fs::write(&file, web).unwrap();
+    let arguments = [file.to_str().unwrap(), "--csv", csv.to_str().unwrap(), "--format", "json"];
+    let (report, _) = observe(&arguments);
+    assert!((demand(&report).1 - 200.0).abs() < 1.0, "{report}");
+}
+
 /// The example alerts fire where they should, in the words of the tool that brings Prometheus.
 #[test]
 fn the_example_alerts_fire_where_they_should() {

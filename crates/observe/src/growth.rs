@@ -118,7 +118,13 @@ fn peaks(system: &System, grid: &Grid, rates_per_s: &[f64]) -> Vec<(u64, f64)> {
         }
     }
     let enough = PRESENT * exact_f64(hour_s) / exact_f64(grid.step_s);
+    // A day that is not over, or was under way at the beginning, may have its busiest hour outside.
+    let whole = |day: &u64| {
+        let begin_s = system.midnight_s + day * system.day_s;
+        grid.from_s <= begin_s + grid.step_s && begin_s + system.day_s < grid.to_s() + grid.step_s
+    };
     days.into_iter()
+        .filter(|(day, _)| whole(day))
         .filter_map(|(day, parts)| {
             let whole: Vec<f64> = parts
                 .iter()
@@ -299,6 +305,21 @@ mod tests {
         let saturation = growth.reaches(&Estimate::exact(150.0), 4);
         assert_eq!((saturation.days, saturation.latest_days), (None, None), "{growth:?}");
         assert!(saturation.earliest_days > 1.0, "{saturation:?}");
+    }
+
+    /// Seen from 5:00 of the first day until 19:00 of the last: their busiest hours at 21:00 are not in it.
+    #[test]
+    fn a_day_that_is_not_over_is_no_whole_day() {
+        let rates: Vec<f64> = (6..=9 * 24 - 5)
+            .map(|hour: u64| {
+                let of_day = exact_f64((hour - 1) % 24);
+                100.0 + exact_f64(hour / 24) + 80.0 * (-((of_day - 21.0) / 2.0).powi(2)).exp()
+            })
+            .collect();
+        let grid = Grid::new(6 * 3_600, (9 * 24 - 5) * 3_600, 3_600).unwrap();
+        let growth = growth(&system(), &grid, &rates).unwrap();
+        assert_eq!(growth.days, 7);
+        assert!((growth.per_day_per_s.center - 1.0).abs() < 1e-9, "{growth:?}");
     }
 
     #[test]

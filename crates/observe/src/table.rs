@@ -73,6 +73,14 @@ impl CsvTable {
         Ok(Self { times_s, columns })
     }
 
+    /// Distance of its rows: the median, in whole seconds.
+    #[must_use]
+    pub fn step_s(&self) -> u64 {
+        let mut apart: Vec<f64> = self.times_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        apart.sort_by(f64::total_cmp);
+        kendall_units::whole_u64(kendall_stats::sample::sorted_quantile(&apart, 0.5).round()).max(1)
+    }
+
     /// The time that it holds, by the steps of a system.
     ///
     /// # Errors
@@ -89,6 +97,8 @@ impl CsvTable {
     /// [`SystemError::Refused`] for a column of no tier or quantity, or a tier without figures.
     pub fn system(&self, system: &System) -> Result<System, SystemError> {
         let mut own = system.clone();
+        // A row says what was since the row before it; no scrapes lie between.
+        (own.window_s, own.scrape_s) = (own.step_s, 0);
         for tier in &mut own.tiers {
             tier.queries.clear();
         }
@@ -120,21 +130,24 @@ impl CsvTable {
         Ok(own)
     }
 
-    /// Values of a column on a grid: the row nearest to each moment, within half a step.
+    /// Values of a column on a grid: the row nearest to each moment, within half a step; of several their mean.
     fn on_grid(&self, values: &[f64], grid: &Grid) -> Vec<f64> {
-        let mut found = vec![f64::NAN; grid.len()];
+        let mut found = vec![(0.0, 0_u64); grid.len()];
         let from = kendall_units::exact_f64(grid.from_s);
         let step = kendall_units::exact_f64(grid.step_s);
-        for (time, value) in self.times_s.iter().zip(values) {
+        for (time, value) in self.times_s.iter().zip(values).filter(|(_, value)| !value.is_nan()) {
             let place = ((time - from) / step).round();
             if place >= 0.0 {
                 let index = usize::try_from(kendall_units::whole_u64(place)).unwrap_or(usize::MAX);
-                if let Some(slot) = found.get_mut(index) {
-                    *slot = *value;
+                if let Some((sum, count)) = found.get_mut(index) {
+                    *sum += value;
+                    *count += 1;
                 }
             }
         }
-        found
+        let mean = |(sum, count)| sum / kendall_units::exact_f64(count);
+        // Of none: 0/0, a gap.
+        found.into_iter().map(mean).collect()
     }
 }
 
@@ -188,6 +201,40 @@ mod tests {
             tier.parts(Quantity::Classes).map(|(name, _)| name).collect::<Vec<_>>(),
             ["GET"]
         );
+    }
+
+    /// Rows are not scrapes: each says what was since the one before it.
+    #[test]
+    fn counts_of_a_poisson_process_in_rows_are_as_poisson() {
+        use rand::SeedableRng as _;
+        use rand_distr::Distribution as _;
+        let mut random = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(1);
+        let count = rand_distr::Poisson::new(450.0).unwrap();
+        let mut text = "time_s,web.throughput,web.busy\n".to_owned();
+        for row in 0..900 {
+            let rate = count.sample(&mut random) / 15.0;
+            text.push_str(&format!("{},{rate},{}\n", 15_000 + 15 * row, rate * 0.02));
+        }
+        let mut table = CsvTable::parse(&text).unwrap();
+        assert_eq!(table.step_s(), 15);
+        let text = "name = 'x'\nentry = 'web'\n[tiers.web]\nservers = 4\npreset = 'http'";
+        let system = table.system(&System::parse(text).unwrap()).unwrap();
+        let grid = table.grid(&system).unwrap();
+        let observed = fetch(&system, &mut table, grid).unwrap();
+        let found = crate::arrivals(&system, &observed, 0).unwrap().dispersion;
+        // 300 triples: a standard error of √(2/300) around 1.
+        assert!((found[0].index.center - 1.0).abs() < 3.5 * 0.082, "{:?}", found[0]);
+        assert!((found[0].over_s - 15.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rows_that_lie_closer_than_seconds_count_as_their_mean() {
+        let text = "time_s,web.busy\n1000.0,1\n1000.4,3\n1001,4\n1001.4,\n1002.2,6\n1002.6,5\n";
+        let table = CsvTable::parse(text).unwrap();
+        assert_eq!(table.step_s(), 1);
+        let found = table.on_grid(&table.columns[0].1, &Grid::new(1_000, 1_004, 1).unwrap());
+        assert_eq!(found[..4], [2.0, 4.0, 6.0, 5.0]);
+        assert!(found[4].is_nan());
     }
 
     #[test]

@@ -263,6 +263,16 @@ fn change_hits(
     }
     let factor = (1.0 - share) / (1.0 - now);
     let below = network.centers[tier].below.clone();
+    let called_too = below.iter().filter(|other| **other != tier).find_map(|other| {
+        let outside = (0..system.tiers.len()).filter(|caller| !below.contains(caller));
+        let mut callers = outside.filter(|caller| system.tiers[*caller].calls.contains(other));
+        callers.next().map(|caller| (&system.tiers[*other].name, &system.tiers[caller].name))
+    });
+    if let Some((other, caller)) = called_too {
+        return Err(format!(
+            "`{other}` is called by `{caller}` too: nothing says how many of its requests are misses of `{name}`"
+        ));
+    }
     for other in below.into_iter().filter(|other| *other != tier) {
         network.centers[other].visits *= factor;
     }

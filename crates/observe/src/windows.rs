@@ -163,6 +163,38 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
     }
 }
 
+/// m by its query, in some steps: the middle one, so that a scrape that one server missed does not count.
+fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<u64> {
+    let values = tier.series.get(&Quantity::Servers)?.get(range)?;
+    let mut there: Vec<f64> = present(values).into_iter().filter(|value| *value >= 1.0).collect();
+    there.sort_by(f64::total_cmp);
+    let middle = there.get(there.len() / 2)?;
+    Some(kendall_units::whole_u64(middle.round()))
+}
+
+/// m by its query, at the end: over the steps of a window that ends with the last one that says it.
+pub(crate) fn servers_now(system: &System, tier: &TierSeries) -> Option<u64> {
+    let values = tier.series.get(&Quantity::Servers)?;
+    let last = values.iter().rposition(|value| value.is_finite() && *value >= 1.0)?;
+    servers_in(tier, (last + 1).saturating_sub(system.block_steps)..last + 1)
+}
+
+/// Whether a tier had another number of servers than it has now: what was observed then is of another system.
+fn other_servers(
+    system: &System,
+    observed: &Observed,
+    range: &std::ops::Range<usize>,
+) -> Option<String> {
+    let asked = system.tiers.iter().zip(&observed.tiers).filter(|(tier, _)| tier.servers.is_none());
+    asked.into_iter().find_map(|(tier, series)| {
+        let (then, now) = (servers_in(series, range.clone())?, servers_now(system, series)?);
+        let change = (exact_f64(then) - exact_f64(now)).abs() / exact_f64(now);
+        let name = &tier.name;
+        (change > LARGEST_CHANGE)
+            .then(|| format!("`{name}` had another number of servers ({then}, now {now})"))
+    })
+}
+
 /// Why a window is not used.
 fn judge(
     system: &System,
@@ -176,6 +208,9 @@ fn judge(
     };
     if rate <= 0.0 {
         return Some("nothing was served".to_owned());
+    }
+    if let Some(why) = other_servers(system, observed, &range) {
+        return Some(why);
     }
     let series = observed.tiers[system.entry].series.get(&Quantity::Throughput)?;
     let middle = range.start + (range.end - range.start) / 2;

@@ -116,6 +116,52 @@ fn a_load_that_rises_at_the_end_is_the_present_load() {
     assert!((analysis.rate_now_per_s - 90.0).abs() < 1e-9, "{}", analysis.rate_now_per_s);
 }
 
+/// A tier that had half of its servers was another system; one scrape that a server missed changes nothing.
+#[test]
+fn windows_with_another_number_of_servers_are_left_out() {
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    let text = SYSTEM.replace(
+        "servers = 2\nqueries = { throughput = 'a',",
+        "queries = { servers = 's', throughput = 'a',",
+    );
+    let system = System::parse(&text).unwrap();
+    let steps = usize::try_from(observed.grid.count).unwrap();
+    let mut servers = vec![2.0; steps];
+    servers[..60].fill(1.0);
+    servers[steps - 1] = 1.0;
+    observed.tiers[1].series.insert(Quantity::Servers, servers);
+    let analysis = analyze(&system, &observed).unwrap();
+    assert_eq!(analysis.tiers[1].servers, 2);
+    let (then, since) = analysis.windows.all.split_at(10);
+    let said = "`db` had another number of servers (1, now 2)";
+    assert!(then.iter().all(|window| window.left_out.as_deref() == Some(said)), "{then:?}");
+    assert!(since.iter().all(|window| window.left_out.is_none()), "{since:?}");
+}
+
+/// Requests that do not come from a cache do not go with its misses.
+#[test]
+fn a_hit_ratio_changes_nothing_that_others_call_too() {
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    let mut cache = observed.tiers[1].clone();
+    for quantity in [Quantity::Hits, Quantity::Misses] {
+        cache.series.insert(quantity, cache.series[&Quantity::Throughput].clone());
+    }
+    observed.tiers.insert(1, cache);
+    let cache = "[tiers.cache]\nservers = 2\ncalls = ['db']\nqueries = { throughput = 'a', busy = 'b', \
+                 hits = 'h', misses = 'm' }\n";
+    let ask = |calls: &str| {
+        let text = SYSTEM.replace("calls = ['db']", calls) + cache;
+        let system = System::parse(&text).unwrap();
+        let analysis = analyze(&system, &observed).unwrap();
+        let question = "cache.hit_ratio=0.6";
+        let change = Change::parse(question, &system).unwrap();
+        answer(&system, &analysis, &[change], question, 1)
+    };
+    assert!(ask("calls = ['cache']").is_ok());
+    let said = ask("calls = ['cache', 'db']").unwrap_err().to_string();
+    assert!(said.contains("`db` is called by `web` too"), "{said}");
+}
+
 #[test]
 fn a_tier_of_which_nothing_is_known_any_more_has_no_present_load() {
     let (system, observed) = observed(60, 140.0, 1.0);
@@ -143,6 +189,24 @@ fn a_wrong_counter_shows_in_the_laws_and_in_the_first_sentences() {
     assert_eq!(little, [false, true], "{:?}", analysis.laws);
     let said = report::sentences(&system, &analysis, &[]).join(" ");
     assert!(said.contains("contradicts itself at `web` (-50 %)"), "{said}");
+}
+
+/// A number in the tier that is off by a factor that changes from window to window says nothing of the law, neither
+/// that it holds nor that it does not.
+#[test]
+fn a_law_that_noise_hides_is_not_checked() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let laws = |observed: &Observed| {
+        let analysis = analyze(&system, observed).unwrap();
+        analysis.laws.iter().filter(|law| law.law.starts_with("Little")).count()
+    };
+    assert_eq!(laws(&observed), 2);
+    let number = observed.tiers[0].series.get_mut(&Quantity::Number).unwrap();
+    for (at, value) in number.iter_mut().enumerate() {
+        // One window in ten has eight times as many, the others half: a mean 25 % above.
+        *value *= if at / 6 % 10 == 0 { 8.0 } else { 0.5 };
+    }
+    assert_eq!(laws(&observed), 1);
 }
 
 /// Busy servers that are not throughput times service time show, and so does a histogram that is not of the

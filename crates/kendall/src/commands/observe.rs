@@ -144,11 +144,15 @@ impl Observe {
         let path = self.system.clone().unwrap_or_default();
         let text = std::fs::read_to_string(&path)
             .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let refused = |error| refuse(format!("{}: {error}", path.display()));
         let step = self.step.as_ref().map(|step| watch::whole_seconds("--step", step));
-        let system = System::parse_at(&text, step.transpose()?)
-            .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let mut system = System::parse_at(&text, step.transpose()?).map_err(refused)?;
         if let Some(every) = &self.watch {
             return self.watch(&system, &text, every);
+        }
+        // What is there already has a step of its own, whatever the file says by now.
+        if let Some(step_s) = self.step_there(&path, &system)? {
+            system = System::parse_at(&text, Some(step_s)).map_err(refused)?;
         }
         let changes = self.questions(&system)?;
         let observed = self.observe(&path, &system)?;
@@ -218,6 +222,27 @@ impl Observe {
             .collect()
     }
 
+    /// The folder of a recording, where there is one to be analyzed.
+    fn folder(&self, path: &Path, system: &System) -> Option<PathBuf> {
+        let beside = |folder: &String| path.parent().unwrap_or(Path::new("")).join(folder);
+        match (&self.recorded, &self.prometheus, &system.recorded) {
+            _ if self.csv.is_some() || self.samples.is_some() => None,
+            (Some(folder), ..) => Some(folder.clone()),
+            (None, None, Some(folder)) => Some(beside(folder)),
+            _ => None,
+        }
+    }
+
+    /// Distance of the moments of a recording or a table.
+    fn step_there(&self, path: &Path, system: &System) -> anyhow::Result<Option<u64>> {
+        if let Some(path) = &self.csv {
+            return Ok(Some(CsvTable::open(path).map_err(refuse)?.step_s()));
+        }
+        let Some(folder) = self.folder(path, system) else { return Ok(None) };
+        let grid = Recording::open(&folder).map_err(refuse)?.grid();
+        Ok(grid.map(|grid| grid.step_s).filter(|step_s| *step_s != system.step_s))
+    }
+
     fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
         if let Some(path) = &self.csv {
             let mut table = CsvTable::open(path).map_err(refuse)?;
@@ -235,13 +260,7 @@ impl Observe {
             let grid = self.cut(grid.map_err(refuse)?)?;
             return fetch(system, &mut samples, grid).map_err(refuse);
         }
-        let beside = |folder: &String| path.parent().unwrap_or(Path::new("")).join(folder);
-        let recorded = match (&self.recorded, &self.prometheus, &system.recorded) {
-            (Some(folder), ..) => Some(folder.clone()),
-            (None, None, Some(folder)) => Some(beside(folder)),
-            _ => None,
-        };
-        if let Some(folder) = recorded {
+        if let Some(folder) = self.folder(path, system) {
             if self.from.is_some() || self.to.is_some() {
                 return Err(refuse(
                     "a recording is analyzed whole: --from and --to choose a time of a server (then give \
