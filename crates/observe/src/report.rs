@@ -33,6 +33,16 @@ const OPEN: [&str; 4] = ["answer", "monitoring", "load", "what-if"];
 /// A tier that was seen this busy shows what a request costs when it is full.
 const NEAR_FULL: f64 = 0.8;
 
+/// A response time of which more than this is in no tier is not explained.
+const MOSTLY: f64 = 0.5;
+
+/// Waiting above so many times that of M/M/m is not that of bursts: (c_a² + c_s²)/2 of measured systems stays below.
+const LONGEST_WAITING: f64 = 50.0;
+
+/// What is usually wrong where it is not explained.
+const UNITS: &str = "is `response_time` in seconds, `busy` a number of servers (not a share of them), and every tier in \
+                     the file?";
+
 /// Everything that was found, as chapters.
 #[must_use]
 pub fn report(
@@ -157,6 +167,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
+    sentences.extend(unexplained(analysis).map(|what| format!("{what}: {UNITS}")));
     sentences.extend((!answers.is_empty()).then(|| rests_on(analysis)));
     for answer in answers {
         sentences.push(match &answer.response_time {
@@ -232,6 +243,26 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             ))
         }
     }
+}
+
+/// What most of the response time consists of, where it is none of the work or waiting that the figures of the
+/// tiers explain: then a figure most likely has another unit, and a capacity is off by as much.
+fn unexplained(analysis: &Analysis) -> Option<String> {
+    let network = analysis.network.as_ref().ok()?;
+    let quiet = network.at(analysis.rates_seen_per_s.0).ok()?;
+    let share = network.elsewhere_s.value / quiet.response_time_s;
+    if share > MOSTLY {
+        return Some(format!("{} of the response time at low load is in no tier", percent(share)));
+    }
+    let long = |center: &&Center| {
+        let fitted = center.residence.waiting == Waiting::Fitted;
+        fitted && center.residence.waiting_factor.value > LONGEST_WAITING
+    };
+    let center = network.centers.iter().find(long)?;
+    Some(format!(
+        "Requests wait {:.0} times as long at `{}` as its busy servers explain",
+        center.residence.waiting_factor.value, center.name
+    ))
 }
 
 /// Why the network has no error of its own.

@@ -185,8 +185,9 @@ fn other_servers(
     observed: &Observed,
     range: &std::ops::Range<usize>,
 ) -> Option<String> {
-    let asked = system.tiers.iter().zip(&observed.tiers).filter(|(tier, _)| tier.servers.is_none());
-    asked.into_iter().find_map(|(tier, series)| {
+    let mut asked =
+        system.tiers.iter().zip(&observed.tiers).filter(|(tier, _)| tier.servers.is_none());
+    asked.find_map(|(tier, series)| {
         let (then, now) = (servers_in(series, range.clone())?, servers_now(system, series)?);
         let change = (exact_f64(then) - exact_f64(now)).abs() / exact_f64(now);
         let name = &tier.name;

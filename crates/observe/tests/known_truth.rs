@@ -191,6 +191,24 @@ fn a_wrong_counter_shows_in_the_laws_and_in_the_first_sentences() {
     assert!(said.contains("contradicts itself at `web` (-50 %)"), "{said}");
 }
 
+/// A utilization where busy servers are meant makes a capacity of as many times too much; milliseconds for seconds
+/// make requests wait that nobody lets wait.
+#[test]
+fn figures_in_other_units_are_asked_about() {
+    let (system, observed) = observed(60, 140.0, 1.0);
+    let said = |tier: usize, quantity: Quantity, factor: f64| {
+        let mut observed = observed.clone();
+        let values = observed.tiers[tier].series.get_mut(&quantity).unwrap();
+        values.iter_mut().for_each(|value| *value *= factor);
+        report::sentences(&system, &analyze(&system, &observed).unwrap(), &[]).join(" ")
+    };
+    let asks = "is `response_time` in seconds, `busy` a number of servers";
+    assert!(!said(0, Quantity::Busy, 1.0).contains(asks));
+    for found in [said(0, Quantity::ResponseTime, 1e3), said(1, Quantity::ResponseTime, 1e3)] {
+        assert!(found.contains(asks), "{found}");
+    }
+}
+
 /// A number in the tier that is off by a factor that changes from window to window says nothing of the law, neither
 /// that it holds nor that it does not.
 #[test]

@@ -4,7 +4,7 @@
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
-use super::{first_to_saturate, percent, when};
+use super::{UNITS, first_to_saturate, percent, unexplained, when};
 use crate::analysis::Analysis;
 use crate::system::System;
 use crate::what_if::Answer;
@@ -58,6 +58,9 @@ fn trust(analysis: &Analysis) -> Trust {
             format!("only {used} of {all} windows are steady enough to be used"),
             "analyze a longer time, or shorten the windows (`block`)",
         );
+    }
+    if let Some(what) = unexplained(analysis) {
+        return said(TrustLevel::Doubt, what, UNITS);
     }
     match analysis.network.as_ref().ok().and_then(|network| network.score.as_ref()) {
         Some(score) if score.median_error <= CAREFUL => said(
