@@ -57,6 +57,9 @@ pub struct Center {
     pub shares: Option<Vec<f64>>,
     /// Itself and all tiers below it.
     pub below: Vec<usize>,
+    /// It is the only way to those below, so that its servers are held for every visit there.
+    #[serde(skip)]
+    pub(crate) only_way: bool,
 }
 
 impl Center {
@@ -252,8 +255,8 @@ impl Network {
         let class = Class::open("requests", arrival_rate_per_s);
         let mut stations = Vec::with_capacity(self.centers.len() + 1);
         let mut pools = Vec::new();
-        for (index, center) in self.centers.iter().enumerate() {
-            let pooled = center.held && self.owns(index);
+        for center in &self.centers {
+            let pooled = center.held && center.only_way;
             let service = center.service_time_s.value;
             let (parts, servers) = center.stations();
             assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
@@ -288,17 +291,6 @@ impl Network {
         let count = |center: &Center| usize::try_from(center.stations().0).unwrap_or(usize::MAX);
         let from: usize = self.centers[..index].iter().map(count).sum();
         from..from + count(&self.centers[index])
-    }
-
-    /// Whether a tier is the only way to all that is below it, so that its servers are held for
-    /// every visit there.
-    fn owns(&self, index: usize) -> bool {
-        let below = &self.centers[index].below;
-        self.centers.iter().enumerate().all(|(other, center)| {
-            below.contains(&other)
-                || center.below.contains(&index)
-                || !center.below.iter().any(|tier| below.contains(tier))
-        })
     }
 
     /// What it says at a load.
@@ -357,6 +349,16 @@ fn below(system: &System, index: usize) -> Vec<usize> {
     all
 }
 
+/// A tier below this one, and who calls it without passing here; `None` where nobody does.
+pub(crate) fn another_way(system: &System, index: usize) -> Option<(usize, usize)> {
+    let inside = below(system, index);
+    inside.iter().filter(|other| **other != index).find_map(|other| {
+        let outside = (0..system.tiers.len()).filter(|caller| !inside.contains(caller));
+        let mut callers = outside.filter(|caller| system.tiers[*caller].calls.contains(other));
+        callers.next().map(|caller| (*other, caller))
+    })
+}
+
 fn center(
     system: &System,
     observed: &Observed,
@@ -412,6 +414,7 @@ fn center(
         held,
         shares: tier.shares.clone(),
         below: below(system, index),
+        only_way: another_way(system, index).is_none(),
     };
     center.few_enough()?;
     Ok(center)

@@ -8,7 +8,7 @@ use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
-use crate::network::{Center, Fitted, Network};
+use crate::network::{Center, Fitted, Network, another_way};
 use crate::residence::{Residence, Waiting};
 use crate::system::System;
 
@@ -263,14 +263,10 @@ fn change_hits(
     }
     let factor = (1.0 - share) / (1.0 - now);
     let below = network.centers[tier].below.clone();
-    let called_too = below.iter().filter(|other| **other != tier).find_map(|other| {
-        let outside = (0..system.tiers.len()).filter(|caller| !below.contains(caller));
-        let mut callers = outside.filter(|caller| system.tiers[*caller].calls.contains(other));
-        callers.next().map(|caller| (&system.tiers[*other].name, &system.tiers[caller].name))
-    });
-    if let Some((other, caller)) = called_too {
+    if let Some((other, caller)) = another_way(system, tier) {
         return Err(format!(
-            "`{other}` is called by `{caller}` too: nothing says how many of its requests are misses of `{name}`"
+            "`{}` is called by `{}` too: nothing says how many of its requests are misses of `{name}`",
+            system.tiers[other].name, system.tiers[caller].name
         ));
     }
     for other in below.into_iter().filter(|other| *other != tier) {
@@ -311,7 +307,20 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
             ));
         }
     }
-    caveats.extend(network.centers.iter().filter_map(of_delay));
+    for center in network.centers.iter().filter(|center| center.residence.held_up.value < 1.0) {
+        caveats.push(format!(
+            "requests at `{}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
+             stay so",
+            center.name,
+            center.residence.held_up.value * 100.0
+        ));
+    }
+    for center in network.centers.iter().filter(|center| center.held && !center.only_way) {
+        caveats.push(format!(
+            "the servers of `{}` are taken as free while those behind them work, since others call these too",
+            center.name
+        ));
+    }
     if network.score.is_none() {
         caveats.push("no windows were left to score the network on".to_owned());
     }

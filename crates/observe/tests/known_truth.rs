@@ -138,6 +138,25 @@ fn windows_with_another_number_of_servers_are_left_out() {
     assert!(since.iter().all(|window| window.left_out.is_none()), "{since:?}");
 }
 
+/// Servers are not held for visits that others make below them.
+#[test]
+fn servers_are_held_for_their_own_visits_alone() {
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    let mut front = observed.tiers[1].clone();
+    front.series.get_mut(&Quantity::Busy).unwrap().iter_mut().for_each(|busy| *busy *= 10.0);
+    observed.tiers.insert(1, front);
+    let front = "[tiers.front]\nservers = 20\nheld = true\ncalls = ['db']\n\
+                 queries = { throughput = 'a', busy = 'b', response_time = 'c' }\n";
+    let model = |calls: &str| {
+        let system = System::parse(&(SYSTEM.replace("calls = ['db']", calls) + front)).unwrap();
+        let analysis = analyze(&system, &observed).unwrap();
+        assert!(analysis.network.is_ok(), "{:?}", analysis.network);
+        report::model_file(&analysis)
+    };
+    assert!(model("calls = ['front']").contains("[[pools]]"));
+    assert!(!model("calls = ['front', 'db']").contains("[[pools]]"));
+}
+
 /// Requests that do not come from a cache do not go with its misses.
 #[test]
 fn a_hit_ratio_changes_nothing_that_others_call_too() {
