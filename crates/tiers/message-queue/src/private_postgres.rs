@@ -18,7 +18,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{
-    CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, fstat, mkdirat, openat, openat2,
+    CWD, Dir, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, flock, fstat,
+    mkdirat, open, openat, openat2,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
@@ -39,6 +40,8 @@ const PORT: &str = "5432";
 const START: Duration = Duration::from_secs(120);
 const STOP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a start waits for the folder: a process that was killed a moment ago may not have let go of it.
+const FOLDER: Duration = Duration::from_secs(2);
 /// A disk with less room than this is named as the likely reason of a failure: two segments of
 /// PostgreSQL's log.
 const LITTLE_ROOM_BYTES: u64 = 32 << 20;
@@ -109,6 +112,29 @@ pub enum PrivatePostgresError {
         /// The server's process.
         pid: i32,
     },
+    /// The folder is another process's.
+    #[error(
+        "{path} is in use: another process runs the PostgreSQL in it, or is making it; stop that one, or take \
+         another folder with --data DIR"
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Its data are of a version whose programs are not here.
+    #[error(
+        "{path} was made by PostgreSQL {made}, whose programs are not installed here (found: {found}); install \
+         version {made} again (Debian: apt-get install postgresql-{made}), or bring the data up to date with \
+         pg_upgrade"
+    )]
+    OtherVersion {
+        /// The data folder.
+        path: PathBuf,
+        /// The version that made it.
+        made: u32,
+        /// The newest that is installed.
+        found: u32,
+    },
     /// It ended at its start.
     #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
     Ended {
@@ -161,6 +187,8 @@ pub struct PrivatePostgres {
     log: PathBuf,
     /// The sockets' folder, where it had to be elsewhere.
     _sockets: Option<tempfile::TempDir>,
+    /// Held until the server has ended: nobody else works in this folder.
+    _lock: OwnedFd,
 }
 
 /// All that it takes to start the server, once and again.
@@ -207,10 +235,12 @@ impl PrivatePostgres {
         folder: &Path,
         options: &PrivateOptions,
     ) -> Result<Self, PrivatePostgresError> {
-        let programs = programs()?;
+        let installed = installed()?;
         let user = User::of_server()?;
         let folder = user.folder(folder, Contents::OfACluster)?;
+        let lock = lock(&folder)?;
         let data = folder.join("data");
+        let programs = fitting(&installed, &data)?;
         let (sockets, temporary) = user.socket_folder(&folder)?;
         if !data.join("PG_VERSION").exists() {
             make_cluster(&programs, user, &data, &sockets)?;
@@ -229,7 +259,14 @@ impl PrivatePostgres {
         let folder_of_programs = programs.clone();
         let launch = Launch { programs, user, data, sockets, log: log.clone(), options, counts };
         let keeper = Keeper::start(launch)?;
-        Ok(Self { keeper, url, programs: folder_of_programs, log, _sockets: temporary })
+        Ok(Self {
+            keeper,
+            url,
+            programs: folder_of_programs,
+            log,
+            _sockets: temporary,
+            _lock: lock,
+        })
     }
 
     /// The folder of the programs that [`start`](Self::start) would take, and whether there is a user to
@@ -238,9 +275,13 @@ impl PrivatePostgres {
     /// # Errors
     /// [`PrivatePostgresError::NotInstalled`], [`PrivatePostgresError::NoUser`].
     pub fn find() -> Result<PathBuf, PrivatePostgresError> {
-        let programs = programs()?;
+        let installed = installed()?;
         User::of_server()?;
-        Ok(programs)
+        installed
+            .into_iter()
+            .next_back()
+            .map(|(_, folder)| folder)
+            .ok_or(PrivatePostgresError::NotInstalled)
     }
 
     /// How to reach it.
@@ -460,8 +501,47 @@ impl User {
     }
 }
 
-/// The folder of the newest installed server programs.
-fn programs() -> Result<PathBuf, PrivatePostgresError> {
+/// Keeps others out of a folder as long as what is given lives, and at most as long as this process.
+fn lock(folder: &Path) -> Result<OwnedFd, PrivatePostgresError> {
+    let failed = |error: Errno| PrivatePostgresError::Folder {
+        path: folder.to_owned(),
+        source: error.into(),
+    };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = open(folder, flags, Mode::empty()).map_err(failed)?;
+    let mut left = FOLDER;
+    loop {
+        match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(opened),
+            Err(Errno::WOULDBLOCK) if left > Duration::ZERO => {
+                std::thread::sleep(LOOK);
+                left = left.saturating_sub(LOOK);
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(PrivatePostgresError::InUse { path: folder.to_owned() });
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// The programs for a cluster: those of the version that made it, or the newest for a new one.
+fn fitting(installed: &[(u32, PathBuf)], data: &Path) -> Result<PathBuf, PrivatePostgresError> {
+    let (newest, folder) = installed.last().ok_or(PrivatePostgresError::NotInstalled)?;
+    let written = fs::read_to_string(data.join("PG_VERSION")).ok();
+    let Some(made) = written.and_then(|text| text.trim().parse::<u32>().ok()) else {
+        return Ok(folder.clone());
+    };
+    let its = installed.iter().rev().find(|(version, _)| *version == made);
+    its.map(|(_, folder)| folder.clone()).ok_or_else(|| PrivatePostgresError::OtherVersion {
+        path: data.to_owned(),
+        made,
+        found: *newest,
+    })
+}
+
+/// The folders of the installed server programs and their versions, the newest last.
+fn installed() -> Result<Vec<(u32, PathBuf)>, PrivatePostgresError> {
     let from_path = std::env::var_os("PATH")
         .map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
         .unwrap_or_default()
@@ -481,7 +561,7 @@ fn programs() -> Result<PathBuf, PrivatePostgresError> {
         .filter(|(version, _)| *version >= 15)
         .collect();
     found.sort();
-    found.pop().map(|(_, folder)| folder).ok_or(PrivatePostgresError::NotInstalled)
+    if found.is_empty() { Err(PrivatePostgresError::NotInstalled) } else { Ok(found) }
 }
 
 /// Major version of the programs in a folder: `postgres (PostgreSQL) 15.18 …`.
@@ -816,7 +896,24 @@ fn little_room(folder: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::hurried_checkpoints;
+    use super::{PrivatePostgresError, fitting, hurried_checkpoints};
+
+    #[test]
+    fn a_cluster_gets_the_programs_of_the_version_that_made_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let installed = [(15, "/15".into()), (17, "/17".into())];
+        let programs = |made: &str| {
+            std::fs::write(folder.path().join("PG_VERSION"), made).expect("a file");
+            fitting(&installed, folder.path())
+        };
+        let newest = fitting(&installed, &folder.path().join("none")).expect("the newest");
+        assert_eq!(newest.to_str(), Some("/17"));
+        assert_eq!(programs("15\n").expect("the older").to_str(), Some("/15"));
+        assert_eq!(programs("17\n").expect("the newer").to_str(), Some("/17"));
+        let error = programs("16\n").expect_err("it is not installed");
+        let is_16 = matches!(error, PrivatePostgresError::OtherVersion { made: 16, found: 17, .. });
+        assert!(is_16, "{error}");
+    }
 
     #[test]
     fn warnings_of_hurried_checkpoints_are_counted_and_other_lines_are_not() {

@@ -58,6 +58,34 @@ fn a_folder_that_holds_something_else_is_left_as_it_is() {
     assert_eq!(look(&empty).2 & 0o777, 0o700);
 }
 
+/// Whoever starts on a folder that is in use is refused, and what works there goes on; of two who begin at the same
+/// time one makes the cluster.
+#[test]
+fn a_folder_has_one_postgresql_at_a_time() {
+    let folder = Folder::new();
+    let path = folder.path().join("queue");
+    let both: Vec<Result<PrivatePostgres, PrivatePostgresError>> = std::thread::scope(|scope| {
+        let starts = [0, 1].map(|_| scope.spawn(|| PrivatePostgres::start(&path)));
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    let (made, refused): (Vec<_>, Vec<_>) = both.into_iter().partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (1, 1), "{refused:?}");
+    let postgres = made.into_iter().next().unwrap().unwrap();
+    let pid = postgres.pid();
+    let late = PrivatePostgres::start(&path);
+    for error in refused.into_iter().chain([late]).map(Result::unwrap_err) {
+        println!("{error}");
+        assert!(matches!(error, PrivatePostgresError::InUse { .. }), "{error:?}");
+    }
+    runtime().block_on(async {
+        let one = Other::connect_plainly(postgres.url()).await;
+        assert_eq!(one.number("SELECT 1::bigint").await, 1);
+    });
+    assert_eq!(postgres.pid(), pid, "nobody stopped it");
+    postgres.stop();
+    PrivatePostgres::start(&path).unwrap().stop();
+}
+
 /// Where the path is too long for a socket, the sockets are in a folder of a name that nobody can know
 /// before, and that is gone afterwards.
 #[test]
