@@ -143,9 +143,11 @@ async fn make_functions(client: &Client, name: &str) -> Result<(), tokio_postgre
 
 /// Drops schemas of functions that no connection holds.
 async fn drop_unused_functions(client: &Client) -> Result<(), tokio_postgres::Error> {
-    let text = "SELECT quote_ident(nspname) FROM pg_namespace \
-        WHERE starts_with(nspname, $1) AND nspname <> $2";
-    for row in client.query(text, &[&FUNCTIONS_PREFIX, &functions_schema()]).await? {
+    // Other names are not ours, and whoever gave them may have put SQL into them. Nor are other roles' schemas.
+    let text = "SELECT nspname FROM pg_namespace \
+        WHERE nspname ~ $1 AND nspname <> $2 AND pg_has_role(nspowner, 'USAGE')";
+    let ours = format!("^{FUNCTIONS_PREFIX}[0-9a-f]{{{}}}$", 2 * HASH_BYTES);
+    for row in client.query(text, &[&ours, &functions_schema()]).await? {
         let name: &str = row.get(0);
         let text = format!(
             "DO $$ BEGIN \
