@@ -402,9 +402,7 @@ impl Session {
                 tries += 1;
                 continue;
             }
-            let broken = self.connection.is_closed()
-                || failure.code().is_none()
-                || failure.undecided.is_some();
+            let broken = self.is_broken(&failure);
             if broken || operations.len() == 1 {
                 performed.refuse(operations.len(), &failure.status());
                 performed.undecided.extend(failure.undecided);
@@ -417,16 +415,30 @@ impl Session {
             break;
         }
         // One of them spoils it for all, and nothing was committed: each by itself then.
-        for operation in operations {
+        let mut left = operations.iter();
+        while let Some(operation) = left.next() {
             match self.batch(&[operation]).await {
                 Ok(answer) => performed.answers.extend(answer),
                 Err(failure) => {
                     performed.refuse(1, &failure.status());
+                    let broken = self.is_broken(&failure);
                     performed.undecided.extend(failure.undecided);
+                    if broken {
+                        // It may be within a transaction: what came next would be part of that.
+                        let text = "the connection to PostgreSQL broke before this was tried; nothing was done";
+                        performed.refuse(left.len(), &Status::unavailable(text));
+                        drop(Object::take(self.connection));
+                        return performed;
+                    }
                 }
             }
         }
         performed
+    }
+
+    /// Whether the connection is of no use any more: nobody knows what PostgreSQL still does on it.
+    fn is_broken(&self, failure: &Failure) -> bool {
+        self.connection.is_closed() || failure.code().is_none() || failure.undecided.is_some()
     }
 
     async fn batch(&self, operations: &[&Operation]) -> Result<Answers, Failure> {
@@ -450,6 +462,11 @@ impl Session {
             }
         }
         Ok(done)
+    }
+
+    /// Closes the connection: whatever PostgreSQL still does on it, nobody waits for it.
+    pub(crate) fn give_up(self) {
+        drop(Object::take(self.connection));
     }
 
     /// Writes down which clients were heard.

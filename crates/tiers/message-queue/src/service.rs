@@ -583,13 +583,16 @@ impl Service {
                 Err(status) if found.is_empty() => return Err(status),
                 answers => answers.unwrap_or_default(),
             };
+            let mut failed = None;
             for answer in answers {
                 match answer.and_then(messages) {
                     Ok(one) => found.extend(one),
-                    Err(status) if found.is_empty() => return Err(status),
                     // Those after it were taken all the same.
-                    Err(_) => {}
+                    Err(status) => failed = failed.or(Some(status)),
                 }
+            }
+            if let Some(status) = failed.filter(|_| found.is_empty()) {
+                return Err(status);
             }
             if step == 0 || found.len() < before + step {
                 break;
