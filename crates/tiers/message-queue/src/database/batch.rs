@@ -35,6 +35,8 @@ const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
 const PURGE_STEP: i32 = 10_000;
 /// Dead letters that one step moves.
 const REDRIVE_STEP: i32 = 1000;
+/// Bytes of contents from which a listing reads no more: what goes into an answer.
+const LISTED_BYTES: i64 = 4 << 20;
 
 /// Where the operations of each kind stand in the batch.
 #[derive(Default)]
@@ -470,7 +472,7 @@ async fn single(
 ) -> Result<Result<Answer, Refusal>, Error> {
     let done = |_: &Row| Answer::Done;
     let (text, parameters): (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
-        Operation::Hello { name } => ("SELECT 0, hello($1)", vec![name]),
+        Operation::Hello { name } => ("SELECT 0, hello_soon($1)", vec![name]),
         Operation::Goodbye { client } => ("SELECT goodbye($1)", vec![client]),
         Operation::CreateQueue(queue) => (
             "SELECT code, queue_id FROM create_queue($1, $2, $3, $4, $5)",
@@ -622,8 +624,8 @@ async fn dead_letters(
         return Ok(Err(Refusal(3)));
     }
     let text = "SELECT message_id, sender_id, priority, content, sent_at_us, body, extra \
-        FROM dead_letters($1, $2, $3, $4)";
-    let rows = query(connection, text, &[queue, sender, after, limit]).await?;
+        FROM dead_letters($1, $2, $3, $4, $5)";
+    let rows = query(connection, text, &[queue, sender, after, limit, &LISTED_BYTES]).await?;
     let letter = |row: &Row| {
         let plain = Message {
             message_id: id(row.get(0)),
@@ -651,16 +653,17 @@ async fn redrive(
         }
     }
     let some = (!messages.is_empty()).then_some(messages);
-    let text = "SELECT redrive($1, $2, $3, $4)";
-    let mut moved = 0;
+    let text = "SELECT moved, last FROM redrive($1, $2, $3, $4, $5)";
+    let (mut moved, mut after) = (0, 0_i64);
     loop {
-        let rows = query(connection, text, &[&queue, &some, &target, &REDRIVE_STEP]).await?;
-        let step = rows.first().map_or(0, |row| id(row.get(0)));
-        moved += step;
-        // All were named at once; or what is left has nowhere to go.
-        if some.is_some() || step == 0 {
-            return Ok(Ok(Answer::Number(moved)));
-        }
+        let rows =
+            query(connection, text, &[&queue, &some, &target, &after, &REDRIVE_STEP]).await?;
+        moved += rows.first().map_or(0, |row| id(row.get(0)));
+        // None where all were named at once, or where nothing is left. What has nowhere to go stays, and those
+        // after it are moved all the same.
+        let last: Option<i64> = rows.first().and_then(|row| row.get(1));
+        let Some(last) = last else { return Ok(Ok(Answer::Number(moved))) };
+        after = last;
     }
 }
 
@@ -676,8 +679,8 @@ async fn archived(
             (extract(epoch FROM sent_at) * 1000000)::bigint, deliveries, body, \
             CASE WHEN headers IS NOT NULL THEN jsonb_build_object('headers', headers)::text END, \
             taken_by, received, (extract(epoch FROM done_at) * 1000000)::bigint \
-        FROM archive WHERE queue_id = $1 AND message_id > $2 ORDER BY message_id LIMIT $3::int";
-    let rows = query(connection, text, &[queue, after, limit]).await?;
+        FROM archived($1, $2, $3, $4)";
+    let rows = query(connection, text, &[queue, after, limit, &LISTED_BYTES]).await?;
     let message = |row: &Row| {
         let plain = Message {
             message_id: id(row.get(0)),
@@ -840,6 +843,10 @@ pub(super) fn status(error: &Error) -> Status {
         SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
             Status::aborted(format!("PostgreSQL: {text}; try again"))
         }
+        SqlState::LOCK_NOT_AVAILABLE => Status::aborted(
+            "another transaction holds the queue or the client, such as one that has called `enqueue` and has not \
+             ended; nothing was changed: try again when it has ended",
+        ),
         _ => Status::internal(format!("PostgreSQL: {text} ({})", database.code().code())),
     }
 }

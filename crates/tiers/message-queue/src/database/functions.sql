@@ -44,6 +44,12 @@ CREATE FUNCTION hello(wanted text) RETURNS bigint LANGUAGE sql AS $$
     RETURNING id
 $$;
 
+-- The same, for those who do not wait for long until somebody ends who registers this name in a transaction of
+-- their own.
+CREATE FUNCTION hello_soon(wanted text) RETURNS bigint LANGUAGE sql SET lock_timeout = '1s' AS $$
+    SELECT hello(wanted)
+$$;
+
 CREATE FUNCTION client_code(wanted bigint) RETURNS integer LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT CASE WHEN present THEN 0 ELSE 2 END FROM client WHERE id = wanted), 1)
 $$;
@@ -111,11 +117,13 @@ BEGIN
     END IF;
 END $$;
 
--- Changes what is not NULL; 0 means none.
+-- Changes what is not NULL; 0 means none. Whoever sends in a transaction of their own (`enqueue`) holds the queue
+-- until its end, which may never come: that is not waited for, here and in `delete_queue`, since few who wait
+-- would have all connections.
 CREATE FUNCTION change_queue(
     wanted bigint, new_name text, new_deliveries integer, new_letters bigint, new_keep_ms bigint,
     new_archive_ms bigint, new_paused boolean
-) RETURNS integer LANGUAGE plpgsql AS $$
+) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 DECLARE
     was record;
 BEGIN
@@ -159,7 +167,7 @@ EXCEPTION WHEN unique_violation THEN
 END $$;
 
 CREATE FUNCTION delete_queue(wanted bigint, with_messages boolean) RETURNS integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
 BEGIN
     -- Senders hold a key-share lock on the row until they commit: after this no message comes.
     PERFORM FROM queue WHERE id = wanted FOR UPDATE;
@@ -330,26 +338,22 @@ BEGIN
     RETURN promoted;
 END $$;
 
--- Dead letters of a queue after an id, by their ids; of one sender, where that is not NULL.
-CREATE FUNCTION dead_letters(of_queue bigint, sender bigint, after bigint, at_most integer)
-RETURNS TABLE (
-    message_id bigint, sender_id bigint, priority integer, content text, sent_at_us bigint,
-    body bytea, extra text
-) LANGUAGE plpgsql STABLE AS $$
+-- Ids of dead letters of a queue after an id, and the bytes of their contents (known without reading long ones);
+-- of one sender, where that is not NULL.
+CREATE FUNCTION dead_letter_sizes(of_queue bigint, sender bigint, after bigint, at_most integer)
+RETURNS TABLE (id bigint, bytes bigint) LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 BEGIN
     IF sender IS NULL THEN
         RETURN QUERY
-        SELECT m.id, m.sender_id, m.priority, m.content,
-            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.body, extra_of(m)
+        SELECT m.id, (octet_length(m.content) + coalesce(octet_length(m.body), 0))::bigint
         FROM message m
         WHERE m.queue_id = of_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
           AND m.id + 0 > after AND m.dead_at IS NOT NULL
         ORDER BY m.id + 0 LIMIT at_most;
     ELSE
         RETURN QUERY
-        SELECT m.id, m.sender_id, m.priority, m.content,
-            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.body, extra_of(m)
+        SELECT m.id, (octet_length(m.content) + coalesce(octet_length(m.body), 0))::bigint
         FROM message m
         WHERE m.queue_id = of_queue AND m.sender_id = sender AND m.receiver_id IS NULL
           AND m.due_at IS NULL AND m.id + 0 > after AND m.dead_at IS NOT NULL
@@ -357,20 +361,70 @@ BEGIN
     END IF;
 END $$;
 
+-- Dead letters of a queue after an id, by their ids; of one sender, where that is not NULL. No more than begin
+-- within `most_bytes`: one, at least.
+CREATE FUNCTION dead_letters(
+    of_queue bigint, sender bigint, after bigint, at_most integer, most_bytes bigint
+) RETURNS TABLE (
+    message_id bigint, sender_id bigint, priority integer, content text, sent_at_us bigint,
+    body bytea, extra text
+) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    letter record;
+    bytes bigint := 0;
+BEGIN
+    FOR letter IN
+        SELECT s.id, s.bytes FROM dead_letter_sizes(of_queue, sender, after, at_most) AS s
+        ORDER BY s.id
+    LOOP
+        RETURN QUERY
+        SELECT m.id, m.sender_id, m.priority, m.content,
+            (extract(epoch FROM m.sent_at) * 1000000)::bigint, m.body, extra_of(m)
+        FROM message m WHERE m.id = letter.id;
+        bytes := bytes + letter.bytes;
+        EXIT WHEN bytes >= most_bytes;
+    END LOOP;
+END $$;
+
+-- What an archive holds after an id, in the same way.
+CREATE FUNCTION archived(of_queue bigint, after bigint, at_most integer, most_bytes bigint)
+RETURNS SETOF archive LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    kept record;
+    bytes bigint := 0;
+BEGIN
+    FOR kept IN
+        SELECT a.message_id, octet_length(a.content) + coalesce(octet_length(a.body), 0) AS bytes
+        FROM archive a WHERE a.queue_id = of_queue AND a.message_id > after
+        ORDER BY a.message_id LIMIT at_most
+    LOOP
+        RETURN QUERY
+        SELECT * FROM archive a WHERE a.queue_id = of_queue AND a.message_id = kept.message_id;
+        bytes := bytes + kept.bytes;
+        EXIT WHEN bytes >= most_bytes;
+    END LOOP;
+END $$;
+
 -- Moves dead letters back where they died, or to `target`, as if they had never been leased: those of
--- `messages`, or the first ones where that is NULL. What has no queue to go to any more stays, and what was for a
--- client that is forgotten: nobody could take it there.
-CREATE FUNCTION redrive(of_queue bigint, messages bigint[], target bigint, at_most integer)
-RETURNS bigint LANGUAGE plpgsql AS $$
+-- `messages`, or the first ones after an id where that is NULL; `last` is the last of those, NULL where there
+-- was none. What has no queue to go to any more stays, and what was for a client that is forgotten: nobody could
+-- take it there.
+CREATE FUNCTION redrive(
+    of_queue bigint, messages bigint[], target bigint, after bigint, at_most integer,
+    OUT moved bigint, OUT last bigint
+) LANGUAGE plpgsql AS $$
 DECLARE
     letter record;
     whereto bigint;
-    moved bigint := 0;
     told bigint[] := '{}';
     receivers bigint[] := '{}';
 BEGIN
+    moved := 0;
     IF messages IS NULL THEN
-        messages := ARRAY(SELECT d.message_id FROM dead_letters(of_queue, NULL, 0, at_most) AS d);
+        messages := ARRAY(
+            SELECT d.id FROM dead_letter_sizes(of_queue, NULL, after, at_most) AS d ORDER BY d.id);
+        last := messages[cardinality(messages)];
     END IF;
     FOR letter IN
         SELECT m.id, m.origin_queue_id, m.origin_receiver_id FROM message m
@@ -397,7 +451,6 @@ BEGIN
     IF moved > 0 THEN
         PERFORM tell_waiters(told, '{}', receivers);
     END IF;
-    RETURN moved;
 END $$;
 
 -- Sends whatever may be sent: one code and one id a message, or no codes where all went well.

@@ -45,7 +45,7 @@ const PEOPLE: &str = "SELECT hello('client ' || n) FROM generate_series(1, 20) A
 
 /// Each in a transaction that is rolled back. Client 1 is among those who take: its own messages are in
 /// front.
-const OPERATIONS: [&str; 34] = [
+const OPERATIONS: [&str; 36] = [
     "send_together('{3,4,5}', '{1}', '{6}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', \
         '{0,0,9}', NULL, NULL)",
     "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL, NULL, NULL, NULL)",
@@ -64,9 +64,11 @@ const OPERATIONS: [&str; 34] = [
         3::smallint, gen_random_uuid(), gen_random_uuid())",
     "put_back(gen_random_uuid(), NULL, 1000000000, 1, 1, NULL, 0, 'x', 0, 0, NULL, NULL)",
     "bury((SELECT max(id) FROM message), 2, 'why')",
-    "redrive(1, ARRAY(SELECT id FROM message ORDER BY id LIMIT 10), NULL, 10)",
-    "dead_letters(2, NULL, 0, 10)",
-    "dead_letters(1, 1, 0, 10)",
+    "redrive(1, ARRAY(SELECT id FROM message ORDER BY id LIMIT 10), NULL, 0, 10)",
+    "redrive(2, NULL, NULL, 0, 10)",
+    "dead_letters(2, NULL, 0, 10, 1000)",
+    "dead_letters(1, 1, 0, 10, 1000)",
+    "archived(1, 0, 10, 1000)",
     "change_queue(1, 'new', 3, 2, 0, 0, true)",
     "forget_clients(10)",
     "heard_from('{1,2}')",
