@@ -15,7 +15,7 @@ use std::time::Duration;
 use kendall_tier::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
@@ -26,6 +26,10 @@ use crate::dispatcher::Dispatcher;
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes of the beginning of HTTP/2: the preface, and the head of the first frame.
 const GREETING: usize = 24 + 9;
+
+/// Listings of one connection that are performed at a time, or whose answers wait to be read: of 4 MiB each, which a
+/// client that does not read would have the middleware hold by the thousand.
+const LISTINGS: usize = 16;
 
 /// All connections that are open.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ struct Entry {
     closing: AtomicBool,
     /// Wakes the connection's reader.
     reader: Mutex<Option<Waker>>,
+    /// Listings that may be under way, until their answers have been read.
+    listings: Arc<Semaphore>,
 }
 
 /// The connection that a request came by.
@@ -75,6 +81,7 @@ impl Connections {
             idle_since_ns: AtomicU64::new(self.clock.now_ns()),
             closing: AtomicBool::new(false),
             reader: Mutex::default(),
+            listings: Arc::new(Semaphore::new(LISTINGS)),
         });
         self.lock().insert(number, Arc::clone(&entry));
         self.dispatcher.connection(true);
@@ -104,6 +111,15 @@ impl Connections {
 }
 
 impl Peer {
+    /// Waits for a place among the listings of this connection.
+    pub(crate) fn listing(
+        &self,
+    ) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + use<> {
+        let listings = Arc::clone(&self.entry.listings);
+        // The semaphore is never closed.
+        async move { listings.acquire_owned().await.ok() }
+    }
+
     /// Says that a request has begun.
     pub(crate) fn begin(&self) -> OpenRequest {
         self.entry.requests.fetch_add(1, Ordering::SeqCst);

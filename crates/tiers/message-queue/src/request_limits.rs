@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
@@ -42,8 +43,17 @@ const STREAMS: [&str; 3] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
+/// Methods whose answers are long, and cost those who ask nothing.
+const LISTINGS: [&str; 3] = [
+    "/kendall.queue.v1.MessageQueue/ListDeadLetters",
+    "/kendall.queue.v1.MessageQueue/ListArchived",
+    "/kendall.queue.v1.MessageQueue/ListQueues",
+];
 /// Bytes before each gRPC message: a flag and its length.
 const PREFIX: usize = 5;
+/// Parts (fields) of a message: several times what a batch has at most. An empty part has two bytes and becomes a
+/// hundred times as many in memory.
+const PARTS: usize = 1 << 16;
 
 /// A gRPC service behind the way in. Clones share the bound.
 #[derive(Debug, Clone)]
@@ -52,6 +62,8 @@ pub(crate) struct RequestLimits<S> {
     under_way: Arc<UnderWay>,
     /// Who may come in; anyone where there are none.
     tokens: Option<Arc<Tokens>>,
+    /// Whether its requests keep their connection from being the one that makes room.
+    counts: bool,
 }
 
 /// Bytes of messages that have not come to their end.
@@ -63,7 +75,13 @@ struct UnderWay {
 
 impl<S> RequestLimits<S> {
     pub(crate) fn new(service: S) -> Self {
-        Self { service, under_way: Arc::default(), tokens: None }
+        Self { service, under_way: Arc::default(), tokens: None, counts: true }
+    }
+
+    /// For a service that nobody needs a token for: its requests, which may last for ever, keep no place from those
+    /// who have one.
+    pub(crate) fn of_nobody(self) -> Self {
+        Self { counts: false, ..self }
     }
 
     /// Lets in only those who have a token, if there are any.
@@ -136,12 +154,19 @@ where
         let under_way = Arc::clone(&self.under_way);
         // A stream of requests may be silent; what is asked once is asked at once.
         let once = !STREAMS.contains(&request.uri().path());
-        let open = request.extensions().get::<Peer>().map(Peer::begin);
+        let peer = request.extensions().get::<Peer>();
+        let open = peer.filter(|_| self.counts).map(Peer::begin);
+        let listing = peer.filter(|_| LISTINGS.contains(&request.uri().path())).map(Peer::listing);
         let request = request.map(|body| Body::new(Held::new(body, under_way, once)));
         let answered = self.service.call(request);
         let answered = async move {
+            let listing = match listing {
+                Some(place) => place.await,
+                None => None,
+            };
             let answer = answered.await?;
-            Ok(with_reason(answer).map(|body| Body::new(Answering { body, _open: open })))
+            let answering = |body| Body::new(Answering { body, _open: open, _listing: listing });
+            Ok(with_reason(answer).map(answering))
         };
         Box::pin(async move {
             let Some(timeout) = timeout else { return answered.await };
@@ -162,6 +187,7 @@ where
 struct Answering {
     body: Body,
     _open: Option<OpenRequest>,
+    _listing: Option<OwnedSemaphorePermit>,
 }
 
 impl HttpBody for Answering {
@@ -229,6 +255,8 @@ struct Held {
     prefix_bytes: usize,
     /// Bytes that the message lacks.
     lacking: usize,
+    /// Its parts so far.
+    parts: Parts,
     /// Runs while a message is awaited.
     patience: Option<Pin<Box<Sleep>>>,
 }
@@ -244,6 +272,7 @@ impl Held {
             prefix: [0; PREFIX],
             prefix_bytes: 0,
             lacking: 0,
+            parts: Parts::default(),
             patience: None,
         }
     }
@@ -259,7 +288,13 @@ impl Held {
             if self.lacking > 0 {
                 let come = bytes.len().min(self.lacking);
                 self.lacking -= come;
+                self.parts.read(&bytes[..come]);
                 bytes = &bytes[come..];
+                if self.parts.found > PARTS {
+                    return Err(Status::invalid_argument(format!(
+                        "a request of more than {PARTS} parts"
+                    )));
+                }
                 if self.lacking > 0 {
                     self.add(come)?;
                 } else {
@@ -270,6 +305,7 @@ impl Held {
                 self.prefix_bytes += 1;
                 bytes = &bytes[1..];
                 if self.prefix_bytes == PREFIX {
+                    self.parts = Parts::default();
                     let [_, a, b, c, d] = self.prefix;
                     self.prefix_bytes = 0;
                     self.awaited = false;
@@ -303,6 +339,72 @@ impl Held {
         self.under_way.small.fetch_sub(self.small, Ordering::Relaxed);
         self.under_way.large.fetch_sub(self.large, Ordering::Relaxed);
         (self.small, self.large) = (0, 0);
+    }
+}
+
+/// Counts the fields of an encoded message as its bytes come; what is within them is passed over.
+#[derive(Debug, Default)]
+struct Parts {
+    found: usize,
+    next: Next,
+    /// The number that is being read, and the place of its next bits.
+    number: u64,
+    shift: u32,
+    /// Bytes of a field that are passed over.
+    skip: usize,
+}
+
+/// What the number is that comes next.
+#[derive(Debug, Default, Clone, Copy)]
+enum Next {
+    /// A field's number and kind.
+    #[default]
+    Field,
+    Value,
+    Length,
+}
+
+impl Parts {
+    fn read(&mut self, mut bytes: &[u8]) {
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.skip > 0 {
+                let passed = self.skip.min(bytes.len());
+                self.skip -= passed;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            bytes = rest;
+            self.number |= u64::from(first & 0x7f).checked_shl(self.shift).unwrap_or_default();
+            self.shift = self.shift.saturating_add(7);
+            if first & 0x80 == 0 {
+                self.shift = 0;
+                let number = std::mem::take(&mut self.number);
+                self.read_number(number);
+            }
+        }
+    }
+
+    fn read_number(&mut self, number: u64) {
+        match self.next {
+            Next::Value => self.next = Next::Field,
+            Next::Length => {
+                self.skip = usize::try_from(number).unwrap_or(usize::MAX);
+                self.next = Next::Field;
+            }
+            Next::Field => {
+                self.found += 1;
+                // Kinds of Protocol Buffers. Where it is none of them, or the end of what has not begun, decoding
+                // ends: what comes after it becomes nothing.
+                match number & 7 {
+                    0 => self.next = Next::Value,
+                    1 => self.skip = 8,
+                    2 => self.next = Next::Length,
+                    3 => {}
+                    5 => self.skip = 4,
+                    _ => self.skip = usize::MAX,
+                }
+            }
+        }
     }
 }
 
@@ -419,7 +521,41 @@ mod tests {
         assert!(!body.within());
     }
 
-    /// Answers at once, or never.
+    /// Bytes that are cheap to send and dear to decode.
+    #[test]
+    fn parts_are_counted_however_the_bytes_are_cut() {
+        use kendall_protocols::queue::{SendBatchRequest, SendRequest};
+        use prost::Message as _;
+        let one = SendRequest { queue_id: 1 << 40, content: "x".repeat(300), ..Default::default() };
+        let messages = vec![SendRequest::default(), one, SendRequest::default()];
+        let batch = SendBatchRequest { messages }.encode_to_vec();
+        // A number, eight bytes and four bytes, as other messages may have.
+        let plain = [8, 0xff, 1, 17, 1, 2, 3, 4, 5, 6, 7, 8, 29, 1, 2, 3, 4, 8, 0];
+        for cut in 1..40 {
+            for (bytes, fields) in [(&batch[..], 3), (&plain[..], 4)] {
+                let mut parts = Parts::default();
+                bytes.chunks(cut).for_each(|piece| parts.read(piece));
+                assert_eq!(parts.found, fields, "cut into pieces of {cut}");
+            }
+        }
+        let under_way = Arc::default();
+        let few = |parts: usize| {
+            let body = [10, 0].repeat(parts);
+            let mut bytes = vec![0];
+            bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+            bytes.extend(body);
+            bytes
+        };
+        // Each message is counted by itself.
+        let mut body = held(&under_way);
+        body.count(&few(PARTS)).unwrap();
+        body.count(&few(PARTS)).unwrap();
+        let refused = body.count(&few(PARTS + 1)).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        drop(body);
+        assert_eq!(counted(&under_way), [0, 0]);
+    }
+
     #[derive(Clone)]
     struct Fake {
         answers: bool,

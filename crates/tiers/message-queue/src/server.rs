@@ -46,6 +46,8 @@ const CLEANING: u32 = 20;
 const WRITING_DOWN: u32 = 100;
 const FORGETTING: u32 = 600;
 const FIRST_FORGETTING: u32 = 36_000;
+/// How long it may wait for PostgreSQL: a server that went without a word would hold it for ever.
+const HOUSEKEEPING_PATIENCE: Duration = Duration::from_secs(60);
 /// Wait before the listener connects again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(200);
 /// How often PostgreSQL is asked whether it answers, and how long its answer may take.
@@ -470,7 +472,7 @@ fn serve(
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
     // Those who route clients have no token.
-    let others = Routes::new(RequestLimits::new(health))
+    let others = Routes::new(RequestLimits::new(health).of_nobody())
         .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
         .add_service(RequestLimits::new(older).for_holders(tokens.clone()))
         .prepare();
@@ -653,8 +655,15 @@ async fn keep_house(service: Service) {
         ticks.tick().await;
         let Ok(session) = service.databases.session().await else { continue };
         let all = tick % CLEANING == 0;
-        if let Err(error) = session.keep_house(all).await {
-            tracing::debug!(%error, "housekeeping failed; trying again");
+        let patience = HOUSEKEEPING_PATIENCE;
+        match tokio::time::timeout(patience, session.keep_house(all)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "housekeeping failed; trying again"),
+            Err(_) => {
+                tracing::warn!("PostgreSQL does not answer the housekeeping; trying again");
+                session.give_up();
+                continue;
+            }
         }
         if tick % WRITING_DOWN == 0 && write_down(&service.dispatcher, &session).await {
             let forgetting = tick >= FIRST_FORGETTING && tick % FORGETTING == 0;

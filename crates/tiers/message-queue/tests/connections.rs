@@ -23,6 +23,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,6 +139,33 @@ fn by<T>(token: &str, message: T) -> Request<T> {
     let value = MetadataValue::try_from(format!("Bearer {token}")).unwrap();
     request.metadata_mut().insert("authorization", value);
     request
+}
+
+/// Those who watch the health need no token, and take no place from those who have one.
+#[test]
+fn watchers_of_the_health_lock_nobody_out() {
+    let folder = Folder::new();
+    let mut options = options(private(&folder));
+    options.client_connections = 4;
+    options.access.tokens = Some(file(&folder, "tokens", &format!("{ADMIN} admin\n")));
+    let server = start_with(options);
+    runtime().block_on(async {
+        let mut watches = Vec::new();
+        for _ in 0..4 {
+            let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+            let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+            let watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+            watches.push((health, watch));
+        }
+        let holder = async {
+            let mut holder = connect(&server).await;
+            let request = HelloRequest { name: "holder".into() };
+            holder.hello(by(ADMIN, request)).await.unwrap().into_inner().client_id
+        };
+        let id = tokio::time::timeout(PATIENCE, holder).await.expect("it was locked out");
+        assert_eq!(id, 1);
+    });
+    server.stop();
 }
 
 #[test]
