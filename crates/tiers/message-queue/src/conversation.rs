@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use crate::connection::{OpenRequest, Peer};
 use crate::identity::not_allowed;
 use crate::operation::{Answer, Limits, Operation};
 use crate::refusal;
@@ -205,8 +206,10 @@ enum Begun {
 /// does not read replies is not read either.
 pub(crate) struct Conversation {
     service: Service,
-    /// The one client that the caller may be; `None`: any.
-    only: Option<i64>,
+    /// Who calls.
+    caller: Caller,
+    /// As long as calls are open: a silent stream does not keep its connection from making room for others.
+    busy: Option<OpenRequest>,
     calls: Option<Streaming<wire::Calls>>,
     /// Calls that were read and have not begun.
     backlog: std::vec::IntoIter<wire::Call>,
@@ -218,11 +221,20 @@ pub(crate) struct Conversation {
     stopped: bool,
 }
 
+/// Who has opened a stream.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    /// The one client that it may be; `None`: any.
+    pub(crate) only: Option<i64>,
+    /// The connection that it came by.
+    pub(crate) peer: Option<Peer>,
+}
+
 impl Conversation {
     pub(crate) fn new(
         service: Service,
         calls: Streaming<wire::Calls>,
-        only: Option<i64>,
+        caller: Caller,
         mut stopping: watch::Receiver<bool>,
     ) -> Self {
         let stopping = async move {
@@ -231,7 +243,8 @@ impl Conversation {
         };
         Self {
             service,
-            only,
+            caller,
+            busy: None,
             calls: Some(calls),
             backlog: Vec::new().into_iter(),
             open: 0,
@@ -252,7 +265,7 @@ impl Conversation {
             Asked::ExtendLease(request) => request.client_id,
             Asked::ReturnMessage(request) => request.client_id,
         };
-        self.only.is_none_or(|only| only > 0 && i64::try_from(client_id) == Ok(only))
+        self.caller.only.is_none_or(|only| only > 0 && i64::try_from(client_id) == Ok(only))
     }
 
     /// Reads calls and begins them, as many as may be open.
@@ -310,6 +323,9 @@ impl Conversation {
                 Err(status) => drop(ticket.answer(Err(status))),
             }
         }
+        if self.open > 0 && self.busy.is_none() {
+            self.busy = self.caller.peer.as_ref().map(Peer::begin);
+        }
         self.service.dispatcher.submit(at);
     }
 }
@@ -346,6 +362,9 @@ impl Stream for Conversation {
         let replies = self.gathering.take(context);
         if !replies.is_empty() {
             self.open = self.open.saturating_sub(replies.len());
+            if self.open == 0 {
+                self.busy = None;
+            }
             return Poll::Ready(Some(Ok(wire::Replies { replies })));
         }
         if self.open > 0 {

@@ -37,9 +37,11 @@ const WHOLE: Duration = Duration::from_secs(30);
 const EARLY: Duration = Duration::from_millis(1);
 /// Where the client says how long it waits.
 const TIMEOUT_HEADER: &str = "grpc-timeout";
+/// Many calls on one stream.
+const CONVERSE: &str = "/kendall.queue.v1.MessageQueue/Converse";
 /// Methods whose requests are streams.
 const STREAMS: [&str; 3] = [
-    "/kendall.queue.v1.MessageQueue/Converse",
+    CONVERSE,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
@@ -156,6 +158,8 @@ where
         let once = !STREAMS.contains(&request.uri().path());
         let peer = request.extensions().get::<Peer>();
         let open = peer.filter(|_| self.counts).map(Peer::begin);
+        // Calls of a stream count, and not the stream.
+        let open = open.filter(|_| request.uri().path() != CONVERSE);
         let listing = peer.filter(|_| LISTINGS.contains(&request.uri().path())).map(Peer::listing);
         let request = request.map(|body| Body::new(Held::new(body, under_way, once)));
         let answered = self.service.call(request);

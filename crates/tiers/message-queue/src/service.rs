@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
 
-use crate::conversation::Conversation;
+use crate::connection::Peer;
+use crate::conversation::{Caller, Conversation};
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
 use crate::identity::{Identity, not_allowed};
@@ -162,7 +163,8 @@ impl MessageQueue for Service {
             Some(identity) => Some(self.known(&identity).await?),
             None => None,
         };
-        Ok(Response::new(Conversation::new(self.clone(), request.into_inner(), only, stopping)))
+        let caller = Caller { only, peer: request.extensions().get::<Peer>().cloned() };
+        Ok(Response::new(Conversation::new(self.clone(), request.into_inner(), caller, stopping)))
     }
 
     async fn hello(

@@ -141,6 +141,47 @@ fn by<T>(token: &str, message: T) -> Request<T> {
     request
 }
 
+/// Streams on which nobody calls take no place from those who have something to ask; one with a call that waits stays.
+#[test]
+fn silent_streams_lock_nobody_out() {
+    let folder = Folder::new();
+    let mut options = options(private(&folder));
+    options.client_connections = 4;
+    let server = start_with(options);
+    runtime().block_on(async {
+        let mut first = connect(&server).await;
+        let (from, to) = (hello(&mut first, "from").await, hello(&mut first, "to").await);
+        let queue_id = create(&mut first, "jobs").await;
+        let (calls, outgoing) = tokio::sync::mpsc::channel(1);
+        let mut waiting = first.converse(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+        let receive =
+            ReceiveRequest { client_id: to, queue_id, wait_ms: 59_000, ..Default::default() };
+        let call = Call { tag: 7, operation: Some(Operation::Receive(receive)) };
+        calls.send(Calls { calls: vec![call] }).await.unwrap();
+        while server.instruments().snapshot().requests["receive"].completions == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut silent = Vec::new();
+        for _ in 0..3 {
+            let mut client = connect(&server).await;
+            let (calls, outgoing) = tokio::sync::mpsc::channel::<Calls>(1);
+            let replies = client.converse(ReceiverStream::new(outgoing)).await.unwrap();
+            silent.push((client, calls, replies));
+        }
+        let late = async {
+            let mut late = connect(&server).await;
+            assert_eq!(hello(&mut late, "from").await, from);
+            let send = SendRequest { client_id: from, queue_id, ..Default::default() };
+            late.send(send).await.unwrap();
+            waiting.message().await.unwrap().unwrap().replies
+        };
+        let replies = tokio::time::timeout(PATIENCE, late).await.expect("it was locked out");
+        assert_eq!((replies.len(), replies[0].tag, replies[0].code), (1, 7, 0));
+        drop(silent);
+    });
+    server.stop();
+}
+
 /// Those who watch the health need no token, and take no place from those who have one.
 #[test]
 fn watchers_of_the_health_lock_nobody_out() {
