@@ -123,6 +123,7 @@ fn an_action_is_read_through_a_front_too() {
         for _ in 0..2 {
             let read = remote.read_action("", named).await.unwrap();
             assert_eq!(read.into_iter().collect::<Vec<_>>(), [(named, action.clone())]);
+            assert!(remote.look_up("", named).await.unwrap().is_none());
         }
     });
 }

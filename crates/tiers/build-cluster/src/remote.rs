@@ -39,6 +39,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A method of Kendall's caches: `BatchReadBlobs` of actions, which are answered with their commands.
 pub(crate) const ACTIONS: &str = "/kendall.cache.v1.Actions/BatchRead";
 
+/// Another: `BatchReadBlobs` of one action, which is answered with its result in a field of its own, or else with
+/// its command.
+pub(crate) const LOOK_UP: &str = "/kendall.cache.v1.Actions/LookUp";
+/// That field, far from those of `BatchReadBlobsResponse`.
+pub(crate) const RESULT_FIELD: u32 = 100;
+
+/// The answer to [`LOOK_UP`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct LookedUp {
+    #[prost(message, repeated, tag = "1")]
+    responses: Vec<re::batch_read_blobs_response::Response>,
+    #[prost(message, optional, tag = "100")]
+    result: Option<re::ActionResult>,
+}
+
+/// What a cache has of an action.
+#[derive(Debug)]
+pub struct Known {
+    /// Its result.
+    pub result: Option<re::ActionResult>,
+    /// The action, and without a result its command, if that is there.
+    pub blobs: HashMap<Digest, Vec<u8>>,
+}
+
 /// What the cache could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
@@ -69,8 +93,9 @@ pub struct Remote {
     results: ActionCacheClient<Calls>,
     streams: ByteStreamClient<Calls>,
     actions: tonic::client::Grpc<Calls>,
-    /// The cache does not know the method.
+    /// Methods of Kendall's that the cache does not know.
     no_actions: Arc<AtomicBool>,
+    no_look_up: Arc<AtomicBool>,
     clock: Clock,
     patience: Duration,
 }
@@ -86,9 +111,9 @@ impl Read {
     fn add(
         &mut self,
         function: Function,
-        answer: re::BatchReadBlobsResponse,
+        responses: Vec<re::batch_read_blobs_response::Response>,
     ) -> Result<(), RemoteError> {
-        for one in answer.responses {
+        for one in responses {
             let digest = Digest::required(function, one.digest.as_ref());
             let digest = digest.map_err(Status::from)?;
             let code = one.status.as_ref().map_or(0, |status| status.code);
@@ -143,6 +168,7 @@ impl Remote {
                 .max_decoding_message_size(MESSAGE_BYTES),
             actions: tonic::client::Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES),
             no_actions: Arc::default(),
+            no_look_up: Arc::default(),
             clock,
             patience,
         }
@@ -216,7 +242,7 @@ impl Remote {
                     async move { storage.batch_read_blobs(request).await }
                 })
                 .await?;
-            read.add(function_of(some), answer.into_inner())?;
+            read.add(function_of(some), answer.into_inner().responses)?;
         }
         read.whole(digests)
     }
@@ -231,33 +257,56 @@ impl Remote {
         action: Digest,
     ) -> Result<HashMap<Digest, Vec<u8>>, RemoteError> {
         let asked = [action];
-        if self.no_actions.load(Ordering::Relaxed) {
-            return self.read(instance, &asked).await;
+        let answer: Option<re::BatchReadBlobsResponse> =
+            self.own_method(&self.no_actions, ACTIONS, batch(instance, &asked)).await?;
+        let Some(answer) = answer else { return self.read(instance, &asked).await };
+        with_command(action, answer.responses)
+    }
+
+    /// All that the cache has of an action, its result with the small logs in it; `None` when the cache cannot be asked
+    /// for all at once.
+    ///
+    /// # Errors
+    /// [`RemoteError::Missing`] when the action is not there.
+    pub async fn look_up(
+        &self,
+        instance: &str,
+        action: Digest,
+    ) -> Result<Option<Known>, RemoteError> {
+        let answer: Option<LookedUp> =
+            self.own_method(&self.no_look_up, LOOK_UP, batch(instance, &[action])).await?;
+        let Some(answer) = answer else { return Ok(None) };
+        let blobs = with_command(action, answer.responses)?;
+        Ok(Some(Known { result: answer.result, blobs }))
+    }
+
+    /// Calls a method that only Kendall's caches have; `None` when this one has it not, which is remembered.
+    async fn own_method<M: prost::Message + Default + Clone + 'static>(
+        &self,
+        unknown: &AtomicBool,
+        path: &'static str,
+        request: re::BatchReadBlobsRequest,
+    ) -> Result<Option<M>, RemoteError> {
+        if unknown.load(Ordering::Relaxed) {
+            return Ok(None);
         }
-        let request = batch(instance, &asked);
-        let answer: Result<tonic::Response<re::BatchReadBlobsResponse>, Status> = self
+        let answer: Result<tonic::Response<M>, Status> = self
             .call(|| {
                 let (mut actions, request) = (self.actions.clone(), request.clone());
                 async move {
                     let ready = actions.ready().await;
                     ready.map_err(|error| Status::unavailable(error.to_string()))?;
-                    let (path, codec) = (PathAndQuery::from_static(ACTIONS), ProstCodec::default());
+                    let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
                     actions.unary(tonic::Request::new(request), path, codec).await
                 }
             })
             .await;
         match answer {
             Err(status) if status.code() == Code::Unimplemented => {
-                self.no_actions.store(true, Ordering::Relaxed);
-                self.read(instance, &asked).await
+                unknown.store(true, Ordering::Relaxed);
+                Ok(None)
             }
-            answer => {
-                let mut read = Read::default();
-                read.add(action.function, answer?.into_inner())?;
-                // Who needs the command asks for it, and hears then that it is missing.
-                read.missing.retain(|digest| *digest == action);
-                read.whole(&asked)
-            }
+            answer => Ok(Some(answer?.into_inner())),
         }
     }
 
@@ -441,6 +490,18 @@ impl Remote {
         .await?;
         Ok(())
     }
+}
+
+/// An action, and its command if that came with it.
+fn with_command(
+    action: Digest,
+    responses: Vec<re::batch_read_blobs_response::Response>,
+) -> Result<HashMap<Digest, Vec<u8>>, RemoteError> {
+    let mut read = Read::default();
+    read.add(action.function, responses)?;
+    // Who needs the command asks for it, and hears then that it is missing.
+    read.missing.retain(|digest| *digest == action);
+    read.whole(&[action])
 }
 
 /// Whether the same call may succeed a moment later.

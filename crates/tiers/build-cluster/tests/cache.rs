@@ -90,6 +90,46 @@ fn an_action_is_read_with_its_command() {
     cache.stop();
 }
 
+/// A scheduler asks once for all that decides about an action.
+#[test]
+fn an_action_is_looked_up_with_its_result_or_else_its_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let mut client = client(cache.address()).await;
+        let remote = remote(cache.address());
+        for function in Function::ALL {
+            let command = content(3, 5000);
+            let named = function.digest(&command);
+            let command_digest = Some(named.to_wire());
+            let action = re::Action { command_digest, ..Default::default() }.encode_to_vec();
+            let digest = function.digest(&action);
+            let missing = remote.look_up("", digest).await;
+            assert!(matches!(missing, Err(RemoteError::Missing(all)) if all == [digest]));
+            client.put(function, &[action.clone(), command.clone()]).await;
+            let known = remote.look_up("", digest).await.unwrap().unwrap();
+            assert_eq!(known.result, None);
+            assert_eq!((known.blobs.len(), &known.blobs[&named]), (2, &command));
+            // A result is served while what it names is there, its logs within it; the command is not needed then.
+            let log = content(4, 300);
+            let stdout_digest = Some(function.digest(&log).to_wire());
+            let result = re::ActionResult { stdout_digest, ..Default::default() };
+            client.keep("", &digest, result.clone()).await.unwrap();
+            let known = remote.look_up("", digest).await.unwrap().unwrap();
+            assert_eq!((known.result, known.blobs.len()), (None, 2), "its log is not there");
+            client.put(function, std::slice::from_ref(&log)).await;
+            let known = remote.look_up("", digest).await.unwrap().unwrap();
+            assert_eq!(known.result, Some(re::ActionResult { stdout_raw: log, ..result }));
+            assert_eq!((known.blobs.len(), &known.blobs[&digest]), (1, &action));
+            // A result of nothing is one, too.
+            client.keep("", &digest, re::ActionResult::default()).await.unwrap();
+            let known = remote.look_up("", digest).await.unwrap().unwrap();
+            assert_eq!(known.result, Some(re::ActionResult::default()));
+        }
+    });
+    cache.stop();
+}
+
 #[test]
 fn byte_streams_carry_any_part_of_a_blob_both_ways() {
     let folder = tempfile::tempdir().unwrap();

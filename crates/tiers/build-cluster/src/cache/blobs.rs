@@ -7,6 +7,7 @@ use tonic::{Code, Status};
 use super::grpc;
 use super::instances::Partition;
 use super::proto::{self, Fields, Value};
+use super::results;
 use super::service::{self, Answered, Call, blob};
 use super::store::{Content, Kind};
 use super::zstd::{check_length, compressed_fits, expand};
@@ -272,6 +273,31 @@ pub(crate) fn read_actions(call: &Call, message: &Bytes) -> Answered {
         if let Some((command, wire)) = command_of(digest.function, &action) {
             reading.add(&command, wire);
         }
+    }
+    Ok(reading.end())
+}
+
+/// What is known of one action: its result if there is one that may be served, and the action itself; without a result
+/// its command too, since it is to be run then. Asked as `BatchReadBlobs`, and answered so, with the result in
+/// a field of its own.
+pub(crate) fn look_up(call: &Call, message: &Bytes) -> Answered {
+    let (mut reading, asked) = Reading::begin(call, message)?;
+    reading.zstd = false;
+    let [(digest, wire)] = asked[..] else {
+        return Err(Status::invalid_argument("one action is looked up at a time"));
+    };
+    let result = results::with_logs(call, &reading.partition, &digest)?;
+    let action = reading.add(&digest, wire);
+    match (result, action) {
+        (Some(result), _) => {
+            proto::put_bytes(&mut reading.answer, crate::remote::RESULT_FIELD, &result);
+        }
+        (None, Some((action, _))) => {
+            if let Some((command, wire)) = command_of(digest.function, &action) {
+                reading.add(&command, wire);
+            }
+        }
+        (None, None) => {}
     }
     Ok(reading.end())
 }

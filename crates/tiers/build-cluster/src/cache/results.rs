@@ -38,22 +38,53 @@ pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
     let action = action.ok_or(crate::digest::DigestError::Absent)?;
     let action = proto::digest(function, action)?;
     let partition = call.partition(instance)?;
-    // By HTTP anything can be stored, also by who does not know what must not be served.
-    let found = complete(call, &partition, &action)?.filter(|result| !failed(result));
-    call.found(Kind::Result, u64::from(found.is_some()), u64::from(found.is_none()));
-    let Some(result) = found else {
+    let Some(result) = usable(call, &partition, &action)? else {
         return Err(Status::not_found(format!("there is no result of {action}")));
     };
-    call.shared().metrics.sized(Kind::Result, false, result.len() as u64);
     call.bytes(0, result.len() as u64);
     if inline {
         let request = re::GetActionResultRequest::decode(message.clone());
         let request = request.map_err(|_| proto::Malformed)?;
-        return inlined(&partition, &request, function, &result);
+        return Ok(grpc::encoded(&inlined(&partition, &request, function, &result)?));
     }
     let mut answer = grpc::message(result.len());
     answer.extend_from_slice(&result);
     Ok(grpc::unary(answer))
+}
+
+/// The result of an action that may be served, if there is one, which is counted.
+fn usable(
+    call: &Call,
+    partition: &Partition<'_>,
+    action: &Digest,
+) -> Result<Option<Bytes>, Status> {
+    // By HTTP anything can be stored, also by who does not know what must not be served.
+    let found = complete(call, partition, action)?.filter(|result| !failed(result));
+    call.found(Kind::Result, u64::from(found.is_some()), u64::from(found.is_none()));
+    if let Some(result) = &found {
+        call.shared().metrics.sized(Kind::Result, false, result.len() as u64);
+    }
+    Ok(found)
+}
+
+/// As [`usable`], with what the action wrote to its two outputs as far as that is small.
+pub(crate) fn with_logs(
+    call: &Call,
+    partition: &Partition<'_>,
+    action: &Digest,
+) -> Result<Option<Bytes>, Status> {
+    let Some(result) = usable(call, partition, action)? else { return Ok(None) };
+    let elsewhere = |field| matches!(field, Ok((6 | 8, Value::Bytes(_))));
+    if !Fields(&result).any(elsewhere) {
+        return Ok(Some(result));
+    }
+    let request = re::GetActionResultRequest {
+        inline_stdout: true,
+        inline_stderr: true,
+        ..re::GetActionResultRequest::default()
+    };
+    let result = inlined(partition, &request, action.function, &result)?;
+    Ok(Some(result.encode_to_vec().into()))
 }
 
 /// Whether it is the result of an action that failed.
@@ -215,7 +246,7 @@ fn inlined(
     request: &re::GetActionResultRequest,
     function: Function,
     result: &Bytes,
-) -> Answered {
+) -> Result<re::ActionResult, Status> {
     let damaged = |_| Status::data_loss("the stored result is not a message");
     let mut result = re::ActionResult::decode(result.clone()).map_err(damaged)?;
     let mut left = INLINE_BYTES;
@@ -242,7 +273,7 @@ fn inlined(
             file.contents = content(file.digest.as_ref())?;
         }
     }
-    Ok(grpc::encoded(&result))
+    Ok(result)
 }
 
 /// `UpdateActionResult`.

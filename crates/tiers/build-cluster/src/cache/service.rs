@@ -234,6 +234,7 @@ fn method(path: &str) -> Option<(Operation, Served)> {
     }
     Some(match path {
         crate::remote::ACTIONS => (Operation::BatchRead, Served::Unary(blobs::read_actions)),
+        crate::remote::LOOK_UP => (Operation::GetResult, Served::Unary(blobs::look_up)),
         "/google.bytestream.ByteStream/Read" => (Operation::GetBlob, Served::Read),
         "/google.bytestream.ByteStream/Write" => (Operation::PutBlob, Served::Write),
         "/google.bytestream.ByteStream/QueryWriteStatus" => {

@@ -73,6 +73,17 @@ struct Found {
     blobs: HashMap<Digest, Vec<u8>>,
 }
 
+/// What the cache has of an action that was asked for.
+enum Known {
+    /// A result that may be used.
+    Result(Box<re::ActionResult>),
+    /// None; and the action, if that came with the answer.
+    Action(Option<Box<Found>>),
+}
+
+/// What an action is called in a refusal.
+const ACTION: &str = "action";
+
 /// Whether there is anything to read of a message; one that no answer holds is refused.
 fn in_one_piece(digest: Digest, what: &str) -> Result<bool, Status> {
     if digest.size > MESSAGE_BYTES {
@@ -92,36 +103,55 @@ impl Service {
         Self { desk, remote, limits: Arc::new(limits), cacheable }
     }
 
-    /// The result in the cache, if it may be used: failed actions and those that must not be cached
-    /// are not, whoever put them there.
-    async fn cached(
-        &self,
-        instance: &str,
-        digest: Digest,
-    ) -> Result<Option<re::ActionResult>, Status> {
-        let result = self.remote.result(instance, digest, true).await.map_err(refused)?;
-        let Some(result) = result.filter(|result| result.exit_code == 0) else { return Ok(None) };
-        let known = {
+    /// The result in the cache, if it may be used, or the action: failed actions and those that must not be cached
+    /// are not answered from there, whoever put them there.
+    async fn known(&self, instance: &str, digest: Digest) -> Result<Known, Status> {
+        let cacheable = {
             let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
             cacheable.get(&digest).copied()
         };
-        let cacheable = match known {
-            Some(cacheable) => cacheable,
-            None => !self.action(instance, digest).await?.action.do_not_cache,
+        if cacheable.is_none() && in_one_piece(digest, ACTION)? {
+            let known = self.remote.look_up(instance, digest).await.map_err(refused)?;
+            if let Some(known) = known {
+                let found = self.found(digest, known.blobs)?;
+                let usable = !found.action.do_not_cache;
+                return Ok(match known.result.filter(|result| usable && result.exit_code == 0) {
+                    Some(result) => Known::Result(Box::new(result)),
+                    None => Known::Action(Some(Box::new(found))),
+                });
+            }
+        }
+        let result = self.remote.result(instance, digest, true).await.map_err(refused)?;
+        let Some(result) = result.filter(|result| result.exit_code == 0) else {
+            return Ok(Known::Action(None));
         };
-        Ok(cacheable.then_some(result))
+        if let Some(cacheable) = cacheable {
+            return Ok(match cacheable {
+                true => Known::Result(Box::new(result)),
+                false => Known::Action(None),
+            });
+        }
+        let found = self.action(instance, digest).await?;
+        Ok(match found.action.do_not_cache {
+            false => Known::Result(Box::new(result)),
+            true => Known::Action(Some(Box::new(found))),
+        })
     }
 
     /// An action, what it is made from, and its command where the cache sent that too.
     async fn action(&self, instance: &str, digest: Digest) -> Result<Found, Status> {
-        const WHAT: &str = "action";
-        let mut blobs = if in_one_piece(digest, WHAT)? {
+        let blobs = if in_one_piece(digest, ACTION)? {
             self.remote.read_action(instance, digest).await.map_err(refused)?
         } else {
             HashMap::new()
         };
+        self.found(digest, blobs)
+    }
+
+    /// An action that came with others.
+    fn found(&self, digest: Digest, mut blobs: HashMap<Digest, Vec<u8>>) -> Result<Found, Status> {
         let bytes = blobs.remove(&digest).unwrap_or_default();
-        let action = re::Action::decode(bytes.as_slice()).map_err(|_| malformed(WHAT))?;
+        let action = re::Action::decode(bytes.as_slice()).map_err(|_| malformed(ACTION))?;
         let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
         cacheable.put(digest, !action.do_not_cache);
         Ok(Found { action, bytes, blobs })
@@ -146,13 +176,49 @@ impl Service {
         Ok((command, bytes))
     }
 
-    async fn read(&self, instance: String, digest: Digest) -> Result<Asked, Status> {
-        let Found { action, bytes: action_bytes, blobs } = self.action(&instance, digest).await?;
+    /// What is needed to run an action; `found` is the action, if it came already.
+    async fn read(
+        &self,
+        instance: String,
+        digest: Digest,
+        found: Option<Box<Found>>,
+    ) -> Result<Asked, Status> {
+        let found = match found {
+            Some(found) => *found,
+            None => self.action(&instance, digest).await?,
+        };
+        let Found { action, bytes: action_bytes, blobs } = found;
         let command = Digest::required(digest.function, action.command_digest.as_ref())?;
         // Named here, where the client waits for the answer; its content is the worker's matter.
         Digest::required(digest.function, action.input_root_digest.as_ref())?;
         let (command, command_bytes) = self.command(&instance, command, blobs).await?;
         Ok(Asked { instance, digest, action, action_bytes, command, command_bytes })
+    }
+
+    /// The answer for an action whose result is in the cache.
+    fn answered(
+        &self,
+        instance: &str,
+        digest: Digest,
+        result: re::ActionResult,
+    ) -> Response<Operations> {
+        self.desk.cached();
+        let slash = if instance.is_empty() { "" } else { "/" };
+        let name = format!("{instance}{slash}operations/cached");
+        let key = format!("|{}|{digest}", digest.function.name());
+        let response = re::ExecuteResponse {
+            result: Some(result),
+            cached_result: true,
+            ..re::ExecuteResponse::default()
+        };
+        let result = lro::operation::Result::Response(protobuf::Any {
+            type_url: "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteResponse"
+                .to_owned(),
+            value: response.encode_to_vec(),
+        });
+        let stage = re::execution_stage::Value::Completed;
+        let done = operation(name, stage, &key, Some(result));
+        Response::new(Box::pin(tokio_stream::once(Ok(done))))
     }
 
     fn time_limit(&self, action: &re::Action) -> Result<Duration, Status> {
@@ -392,28 +458,14 @@ impl Execution for Service {
         let function = Function::from_wire(request.digest_function)?;
         let digest = Digest::required(function, request.action_digest.as_ref())?;
         let instance = request.instance_name;
-        if !request.skip_cache_lookup
-            && let Some(result) = self.cached(&instance, digest).await?
-        {
-            self.desk.cached();
-            let slash = if instance.is_empty() { "" } else { "/" };
-            let name = format!("{instance}{slash}operations/cached");
-            let key = format!("|{}|{digest}", function.name());
-            let response = re::ExecuteResponse {
-                result: Some(result),
-                cached_result: true,
-                ..re::ExecuteResponse::default()
-            };
-            let result = lro::operation::Result::Response(protobuf::Any {
-                type_url: "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteResponse"
-                    .to_owned(),
-                value: response.encode_to_vec(),
-            });
-            let stage = re::execution_stage::Value::Completed;
-            let done = operation(name, stage, &key, Some(result));
-            return Ok(Response::new(Box::pin(tokio_stream::once(Ok(done)))));
+        let mut found = None;
+        if !request.skip_cache_lookup {
+            match self.known(&instance, digest).await? {
+                Known::Result(result) => return Ok(self.answered(&instance, digest, *result)),
+                Known::Action(action) => found = action,
+            }
         }
-        let asked = self.read(instance.clone(), digest).await?;
+        let asked = self.read(instance.clone(), digest, found).await?;
         let priority = request.execution_policy.map_or(0, |policy| policy.priority);
         let submission = self.submission(asked, priority, &metadata, &peer)?;
         let (id, receiver) = self.desk.submit(submission).map_err(|refusal| refuse(&refusal))?;
