@@ -14,6 +14,7 @@ pub mod sandbox;
 mod slot;
 pub mod slot_process;
 mod slot_protocol;
+mod start;
 mod store;
 mod tree;
 mod usage;

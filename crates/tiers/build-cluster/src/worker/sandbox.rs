@@ -36,7 +36,7 @@ pub struct Sandbox {
 }
 
 /// Folders of the system that actions see, read-only.
-const SYSTEM: &[&str] =
+pub(super) const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix"];
 /// Devices that actions see.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];

@@ -5,25 +5,29 @@
 //! action left behind, and the kernel ends all of it should this process die. It ends when the
 //! worker does: their socket breaks.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 
 use kendall_tier::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use rustix::process::{Pid, WaitOptions};
 
-use super::sandbox::{BUILD, Sandbox, SandboxError};
+use super::sandbox::{BUILD, SYSTEM, Sandbox, SandboxError};
 use super::slot_protocol::{self, Ended, Order};
+use super::start::{Program, Starter};
 use super::usage;
 
 /// How often the sizes of the logs are checked while an action runs.
 const LOOK_NS: u64 = 100_000_000;
+/// How long it counts where a program of the system was found.
+const FOUND_NS: u64 = 1_000_000_000;
 /// Where programs are searched for when the action does not say.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -99,9 +103,19 @@ struct Slot {
     clock: Clock,
     stdout: File,
     stderr: File,
+    starter: Starter,
     build: PathBuf,
     namespaces: bool,
+    found: Option<Found>,
     notes: String,
+}
+
+/// The program that was found last in the folders of the system, which no action can write to.
+struct Found {
+    name: String,
+    path: String,
+    program: PathBuf,
+    until_ns: u64,
 }
 
 /// Why a running action was ended.
@@ -134,8 +148,11 @@ impl Slot {
             rustix::process::set_child_subreaper(own).map_err(io::Error::from)?;
             sandbox.folder.join("build")
         };
+        let starter = Starter::new()?;
         sandbox.drop_rights()?;
-        Ok(Self { socket, clock, stdout, stderr, build, namespaces: sandbox.namespaces, notes })
+        let namespaces = sandbox.namespaces;
+        let found = None;
+        Ok(Self { socket, clock, stdout, stderr, starter, build, namespaces, found, notes })
     }
 
     /// Runs one action to its end; `None` when the worker went away.
@@ -147,19 +164,18 @@ impl Slot {
             }
         }
         let began_ns = self.clock.now_ns();
-        let mut command = match self.command(order) {
-            Ok(command) => command,
+        let program = match self.program(order, began_ns) {
+            Ok(program) => program,
             Err(words) => return Ok(Some(Ended { refused: words, ..Ended::default() })),
         };
-        let child = match command.spawn() {
-            Ok(child) => child,
+        let (pid, process) = match self.starter.start(&program, &self.stdout, &self.stderr) {
+            Ok(started) => started,
             Err(error) => {
                 let refused = format!("{:?} cannot be started: {error}", order.arguments[0]);
                 return Ok(Some(Ended { refused, ..Ended::default() }));
             }
         };
-        let pid = Pid::from_child(&child);
-        let cut = self.watch(pid, order, began_ns)?;
+        let cut = self.watch(&process, order, began_ns)?;
         let ended_ns = self.clock.now_ns();
         if cut == Some(Cut::WorkerGone) {
             self.end_all()?;
@@ -184,32 +200,57 @@ impl Slot {
             memory_bytes: used.memory_bytes,
             stdout_bytes: self.stdout.metadata()?.len(),
             stderr_bytes: self.stderr.metadata()?.len(),
-            own_cpu_us: usage::own_cpu_us(),
             major_faults: used.major_faults,
             notes: String::new(),
         }))
     }
 
-    fn command(&self, order: &Order) -> Result<Command, String> {
+    fn program(&mut self, order: &Order, now_ns: u64) -> Result<Program, String> {
         let name = &order.arguments[0];
         let directory = self.build.join(&order.directory);
         let path = order.environment.iter().find(|variable| variable.name == "PATH");
         let path = path.map_or(DEFAULT_PATH, |variable| &variable.value);
-        let program = find(name, &directory, path).ok_or_else(|| {
+        let program = self.find(name, &directory, path, now_ns).ok_or_else(|| {
             format!("{name:?} is not there, or is not a program (PATH is {path:?})")
         })?;
-        let mut command = Command::new(program);
-        command.arg0(name).args(&order.arguments[1..]).current_dir(directory).env_clear();
-        command.envs(order.environment.iter().map(|variable| (&variable.name, &variable.value)));
-        let copy = |file: &File| file.try_clone().map(Stdio::from).map_err(|e| e.to_string());
-        command.stdin(Stdio::null()).stdout(copy(&self.stdout)?).stderr(copy(&self.stderr)?);
-        Ok(command)
+        // Of a name that comes twice, the last one counts.
+        let environment: BTreeMap<&str, &str> = order
+            .environment
+            .iter()
+            .map(|variable| (variable.name.as_str(), variable.value.as_str()))
+            .collect();
+        Program::new(&program, &directory, &order.arguments, environment)
+            .map_err(|_| "a word or a variable of the command has a zero byte in it".to_owned())
+    }
+
+    /// The program that a name means. A build starts the same few again and again, each of which would be searched
+    /// for in one folder after the other.
+    fn find(&mut self, name: &str, directory: &Path, path: &str, now_ns: u64) -> Option<PathBuf> {
+        if let Some(found) = &self.found
+            && now_ns < found.until_ns
+            && (found.name.as_str(), found.path.as_str()) == (name, path)
+        {
+            return Some(found.program.clone());
+        }
+        let program = find(name, directory, path)?;
+        if self.namespaces && !name.contains('/') && is_of_the_system(path) {
+            self.found = Some(Found {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                program: program.clone(),
+                until_ns: now_ns.saturating_add(FOUND_NS),
+            });
+        }
+        Some(program)
     }
 
     /// Returns when the action ended by itself, or with the reason why it is to be ended.
-    fn watch(&self, pid: Pid, order: &Order, began_ns: u64) -> Result<Option<Cut>, SlotError> {
-        let process =
-            rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
+    fn watch(
+        &self,
+        process: &OwnedFd,
+        order: &Order,
+        began_ns: u64,
+    ) -> Result<Option<Cut>, SlotError> {
         let deadline = began_ns.saturating_add(order.time_limit_ns);
         loop {
             let now = self.clock.now_ns();
@@ -217,7 +258,7 @@ impl Slot {
                 return Ok(Some(Cut::Time));
             }
             let wait = LOOK_NS.min(deadline - now);
-            let (process_ready, socket_ready) = self.poll(&process, wait)?;
+            let (process_ready, socket_ready) = self.poll(process, wait)?;
             if process_ready {
                 let ended = self.too_long(order)?.then_some(Cut::Log);
                 return Ok(ended);
@@ -312,6 +353,15 @@ fn children() -> io::Result<Vec<Pid>> {
     Ok(found)
 }
 
+/// Whether all folders of a search path show the system's own, in which actions change nothing.
+fn is_of_the_system(path: &str) -> bool {
+    path.split(':').filter(|folder| !folder.is_empty()).all(|folder| {
+        let folder = Path::new(folder);
+        let up = folder.components().any(|part| part == std::path::Component::ParentDir);
+        !up && SYSTEM.iter().any(|system| folder.starts_with(system))
+    })
+}
+
 /// The program that a name means, as a shell would find it.
 fn find(name: &str, directory: &Path, path: &str) -> Option<PathBuf> {
     let runs = |program: &Path| {
@@ -328,4 +378,17 @@ fn find(name: &str, directory: &Path, path: &str) -> Option<PathBuf> {
 
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_no_action_can_change_is_remembered() {
+        assert!(is_of_the_system(DEFAULT_PATH) && is_of_the_system("/opt/a:/usr/bin"));
+        for other in ["/build/bin:/usr/bin", "bin", "/tmp", "/usr/../tmp", "/usr/bin:.", "/usrx"] {
+            assert!(!is_of_the_system(other), "{other}");
+        }
+    }
 }

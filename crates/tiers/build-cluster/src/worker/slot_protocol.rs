@@ -78,9 +78,6 @@ pub(super) struct Ended {
     /// See `stdout_bytes`.
     #[prost(uint64, tag = "12")]
     pub stderr_bytes: u64,
-    /// CPU time of the slot process itself so far, to tell what running costs besides the action.
-    #[prost(uint64, tag = "13")]
-    pub own_cpu_us: u64,
     /// Page faults that needed the disk.
     #[prost(uint64, tag = "14")]
     pub major_faults: u64,

@@ -36,12 +36,6 @@ pub(super) fn wait(pid: Pid) -> io::Result<Used> {
     })
 }
 
-/// CPU time of this process without its children.
-pub(super) fn own_cpu_us() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_nsec.cast_unsigned() / 1000
-}
-
 /// The one call that tells a child's memory: the usage of *all* children that a process ever waited
 /// for, which safe wrappers give, keeps the largest of them for ever.
 #[expect(unsafe_code, reason = "no safe wrapper gives the usage of one child")]
