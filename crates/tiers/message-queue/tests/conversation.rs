@@ -135,6 +135,44 @@ async fn a_waiting_receive_is_woken_by_a_send_of_the_same_stream(client: &mut Cl
     assert_eq!(received(&replies[&0]).unwrap().content, "wake");
 }
 
+async fn of_many_takers_one_gets_what_waits_for_it_alone(client: &mut Client) {
+    let ann = hello(client, "ann").await;
+    let mut takers = Vec::new();
+    for number in 0..5 {
+        takers.push(hello(client, &format!("taker {number}")).await);
+    }
+    let (queue_id, elsewhere) = (create(client, "mixed").await, create(client, "elsewhere").await);
+    let to = |receiver_id, queue_id, content: &str| {
+        let (client_id, content) = (ann, content.to_owned());
+        Operation::Send(SendRequest {
+            client_id,
+            queue_id,
+            receiver_id,
+            content,
+            ..Default::default()
+        })
+    };
+    let mut talk = Talk::open(client).await;
+    talk.one(to(takers[1], elsewhere, "in another queue")).await;
+    // With nothing addressed in this queue, and then with one for the taker that asks last.
+    for alone in [false, true] {
+        if alone {
+            talk.one(to(takers[4], queue_id, "for taker 4")).await;
+        }
+        for number in 0..4 {
+            talk.one(send(ann, queue_id, &number.to_string())).await;
+        }
+        let receives = takers.iter().map(|taker| receive(*taker, queue_id, 0));
+        talk.ask(receives.collect()).await;
+        let replies = talk.replies(5).await;
+        let got = replies.values().map(|reply| received(reply).map(|message| message.content));
+        let last = alone.then_some("for taker 4");
+        let wanted =
+            [Some("0"), Some("1"), Some("2"), Some("3"), last].map(|text| text.map(str::to_owned));
+        assert_eq!(got.collect::<Vec<_>>(), wanted, "alone: {alone}");
+    }
+}
+
 async fn leases_are_held_extended_returned_and_acknowledged(client: &mut Client) {
     let (ann, bob) = (hello(client, "ann").await, hello(client, "bob").await);
     let queue_id = create(client, "leased").await;
@@ -195,6 +233,7 @@ fn conversations() {
         let mut client = connect(&server).await;
         every_call_is_answered_once_and_by_itself(&mut client).await;
         a_waiting_receive_is_woken_by_a_send_of_the_same_stream(&mut client).await;
+        of_many_takers_one_gets_what_waits_for_it_alone(&mut client).await;
         leases_are_held_extended_returned_and_acknowledged(&mut client).await;
         a_stream_that_is_gone_takes_no_message(&mut client).await;
     });

@@ -1402,11 +1402,11 @@ BEGIN
             WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM head h
                 WHERE NOT EXISTS (SELECT FROM head o
                     WHERE o.sender_id = ANY (takers) AND o.dead_at IS NULL)
-                  AND NOT EXISTS (SELECT FROM unnest(takers) AS t (id)
-                    WHERE (SELECT true FROM message o
-                        WHERE o.receiver_id = t.id AND o.queue_id = wanted_queue
-                          AND o.due_at IS NULL
-                        ORDER BY o.id + 0 LIMIT 1))))
+                  -- One walk along the index for all of them, not a look at each.
+                  AND (SELECT true FROM message o
+                    WHERE o.receiver_id = ANY (people) AND o.queue_id = wanted_queue
+                      AND o.due_at IS NULL
+                    ORDER BY o.receiver_id, o.queue_id, o.id + 0 LIMIT 1) IS NULL))
             RETURNING m.id, m.sender_id, m.priority, m.content, m.sent_at, m.deliveries, m.body,
                 extra_of(m) AS extra
         )
