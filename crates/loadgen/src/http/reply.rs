@@ -51,12 +51,7 @@ impl ReplyReader {
                     self.next = Next::Body(left - taken);
                     Step::Taken { bytes: rest.len().min(as_usize(left)), end: taken == left }
                 }
-                Next::Chunk(left) => {
-                    let taken = rest.len().min(as_usize(left));
-                    let left = left - taken as u64;
-                    self.next = if left == 0 { Next::ChunkSize } else { Next::Chunk(left) };
-                    Step::taken(taken)
-                }
+                Next::Chunk(left) => self.chunk(left, rest),
                 Next::ChunkSize => self.chunk_size(rest),
                 Next::Trailers => match line(rest) {
                     Line::Complete { text: b"", bytes } => Step::Taken { bytes, end: true },
@@ -137,6 +132,20 @@ impl ReplyReader {
             None => Next::UntilClosed,
         };
         Step::taken(bytes)
+    }
+
+    /// A piece of a chunk, or of the line end after it.
+    fn chunk(&mut self, left: u64, rest: &[u8]) -> Step {
+        let taken = rest.len().min(as_usize(left));
+        let after = left - taken as u64;
+        // The last two bytes of what was left when this piece began, as far as they are in it.
+        let begin = as_usize(left.saturating_sub(2)).min(taken);
+        let line_end = &b"\r\n"[2 - as_usize(left.min(2))..];
+        if !line_end.starts_with(&rest[begin..taken]) {
+            return Step::Garbage;
+        }
+        self.next = if after == 0 { Next::ChunkSize } else { Next::Chunk(after) };
+        Step::taken(taken)
     }
 
     fn chunk_size(&mut self, rest: &[u8]) -> Step {
@@ -287,6 +296,8 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\rX0\r\n\r\n",
             &endless,
         ];
         for bytes in cases {
