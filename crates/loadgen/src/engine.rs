@@ -135,7 +135,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         self.started_ns = started_ns;
         self.ends_ns = ends_ns;
         self.prepare();
-        let mut polled_at = None;
+        let (mut polled_at, mut looked_ns) = (None, started_ns);
         loop {
             let mut now = now_ns();
             if let Some(from) = polled_at.take() {
@@ -162,6 +162,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             let left = self.next_moment().min(next_tick).saturating_sub(now);
             let wait_ns = left.saturating_sub(self.plan.spin_ns);
             let wait = timespec(wait_ns);
+            looked_ns = now;
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))
             {
@@ -175,12 +176,20 @@ impl<'a, D: Driver> Generator<'a, D> {
                 self.ready(event.data.u64(), event.flags);
             }
         }
+        self.recorder.tally.waiting = self.waiting(looked_ns);
         self.recorder.tally.unsent = self.count_unsent();
         Ok(Ended {
             ended_ns: self.ends_ns,
             spun_ns: self.spun_ns,
             tally: self.recorder.finish(self.ends_ns),
         })
+    }
+
+    /// How long each request in flight had waited when answers were last looked for: what came since
+    /// may lie in the socket.
+    fn waiting(&self, looked_ns: u64) -> Vec<u64> {
+        let in_flight = self.connections.iter().filter(|one| one.phase != Phase::Free);
+        in_flight.map(|one| looked_ns.saturating_sub(one.due)).collect()
     }
 
     /// Arrivals that were due and could not be sent.

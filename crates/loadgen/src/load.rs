@@ -2,6 +2,7 @@
 
 mod collector;
 mod stalls;
+mod unanswered;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -414,6 +415,8 @@ fn result(
     let (gaps, gap_check) =
         arrivals.map_or_else(Default::default, |arrivals| stream_of_requests(arrivals, ends));
     let Collected { windows, drained, operations } = collector.finish(ended_ns);
+    let waits = ends.iter().flat_map(|end| end.tally.waiting.iter().copied());
+    let unanswered = unanswered::find(waits, operations.values());
     let mut result = LoadResult {
         version: RESULT_VERSION,
         protocol: protocol.to_owned(),
@@ -439,6 +442,7 @@ fn result(
         threads: ends.iter().map(|end| end.cost.clone()).collect(),
         statuses: statuses(ends),
         stalls: stalls::find(ends.iter().map(|end| &end.tally.silences)),
+        unanswered,
         ..LoadResult::default()
     };
     let late = ends.iter().map(|end| end.tally.late).sum();

@@ -131,6 +131,8 @@ pub(crate) struct Tally {
     pub(crate) late: u64,
     /// Arrivals that were due and never sent.
     pub(crate) unsent: u64,
+    /// How long each request had waited that was under way at the end.
+    pub(crate) waiting: Vec<u64>,
     /// Connections made again after one broke.
     pub(crate) reconnects: u64,
     /// Replies by HTTP status code.
@@ -177,6 +179,7 @@ impl Recorder {
                 moments: Vec::new(),
                 late: 0,
                 unsent: 0,
+                waiting: Vec::new(),
                 reconnects: 0,
                 statuses: Box::new([0; STATUSES]),
                 silences: Histogram::with_room(ROOM_NS),

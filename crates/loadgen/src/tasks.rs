@@ -68,6 +68,8 @@ pub(crate) async fn run_thread<C: Client + 'static>(
         late_ns: place.plan.limits.lateness_ns,
         left: place.requests(),
         last_done_ns: started_ns,
+        looked_ns: started_ns,
+        in_flight: vec![None; clients.len()],
     }));
     let mut tasks = JoinSet::new();
     let count = clients.len() as u64;
@@ -76,7 +78,8 @@ pub(crate) async fn run_thread<C: Client + 'static>(
             Pace::Closed { stagger_ns, .. } => started_ns + stagger_ns * index / count,
             Pace::Open(_) => 0,
         };
-        tasks.spawn_local(run_client(Rc::clone(&shared), client, first_ns));
+        let number = tasks.len();
+        tasks.spawn_local(run_client(Rc::clone(&shared), client, number, first_ns));
     }
     watch(place, &shared, &mut tasks).await?;
     tasks.abort_all();
@@ -102,6 +105,10 @@ struct Shared {
     left: u64,
     /// When the last exchange ended.
     last_done_ns: u64,
+    /// When the clients last had a turn, at the latest.
+    looked_ns: u64,
+    /// By client: when its request was due that is under way.
+    in_flight: Vec<Option<u64>>,
 }
 
 /// Ends the load in time, and hands windows over while nothing is recorded.
@@ -128,6 +135,7 @@ async fn watch(
             if now >= last {
                 return Ok(());
             }
+            shared.looked_ns = now;
             let pause = if shared.left == 0 { MILLISECOND_NS } else { LONGEST_WAIT_NS };
             last.min(now + pause)
         };
@@ -148,6 +156,8 @@ fn finish(mut shared: Shared) -> Tally {
     while next_arrival(&mut shared).is_some() {
         shared.recorder.tally.unsent += 1;
     }
+    let waited = |due: &u64| shared.looked_ns.saturating_sub(*due);
+    shared.recorder.tally.waiting = shared.in_flight.iter().flatten().map(waited).collect();
     shared.recorder.finish(shared.ends_ns)
 }
 
@@ -162,7 +172,12 @@ fn next_arrival(shared: &mut Shared) -> Option<u64> {
 }
 
 /// One client: sends one request after the other until the end.
-async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut due: u64) {
+async fn run_client<C: Client>(
+    shared: Rc<RefCell<Shared>>,
+    mut client: C,
+    number: usize,
+    mut due: u64,
+) {
     let Ok(timer) = Timer::new() else { return };
     let timeout = Duration::from_nanos(shared.borrow().timeout_ns);
     let mut free_ns = 0;
@@ -186,7 +201,9 @@ async fn run_client<C: Client>(shared: Rc<RefCell<Shared>>, mut client: C, mut d
             bytes,
             (due, if open { free_ns } else { 0 }),
         );
+        shared.borrow_mut().in_flight[number] = Some(due);
         let outcome = tokio::time::timeout(timeout, client.exchange()).await;
+        shared.borrow_mut().in_flight[number] = None;
         let done = now_ns();
         let outcome = outcome.unwrap_or(Err(ErrorKind::TimedOut));
         if let Err(kind) = outcome {

@@ -143,6 +143,18 @@ fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {
     }
 }
 
+/// The listener is never asked for its connections: the kernel takes them, and nobody answers.
+#[test]
+fn a_load_that_nobody_answers_is_rejected() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = PacePlan::Closed { think_time: None };
+    let result = load(silent.local_addr().unwrap(), &plan(false, false, "/"), closed).unwrap();
+    let operation = &result.operations["GET"];
+    assert!(operation.completed == 0 && operation.errors.is_empty(), "{operation:?}");
+    assert_eq!((operation.sent, result.unanswered.unwrap().count), (4, 4));
+    assert!(result.rejections[0].text.contains("no request was answered"), "{result:?}");
+}
+
 #[test]
 fn a_status_that_is_no_success_is_an_error() {
     let nginx = Nginx::start();

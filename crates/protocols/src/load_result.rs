@@ -95,6 +95,10 @@ pub struct LoadResult {
     /// Closed loop: times in which nothing completed although requests were under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,
+    /// Requests that still waited at the end, for far longer than any that was answered. They are in
+    /// no response time and no error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Unanswered>,
     /// One per generator thread.
     #[serde(default)]
     pub threads: Vec<GeneratorThread>,
@@ -142,10 +146,13 @@ pub enum RemarkKind {
     LatenessInResponse,
     /// Arrivals that could not be sent before the end: all connections were taken.
     Unsent,
-    /// Arrivals that could not be sent while the generator kept its schedule: the system's limit.
+    /// Arrivals that could not be sent while the generator kept its schedule: the system's limit, or
+    /// that of a machine that they share.
     SystemOverloaded,
     /// Nothing completed for a notable part of the time.
     Stalled,
+    /// Requests that waited to the end, for far longer than any that was answered.
+    Unanswered,
     /// Arrivals that waited for a free connection.
     WaitedForConnection,
     /// Requests failed.
@@ -226,6 +233,19 @@ pub struct Stalls {
     /// 99th percentile of what an arrival at a random moment would have had to wait for the end
     /// of a stall.
     pub arrival_wait_p99_ns: u64,
+}
+
+/// Requests without an answer when the load ended, that had waited for far longer than any that was
+/// answered: the clients of a server that answers some of them no more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// How many: those that waited for more than twice the slowest answer and 10 ms; all that were
+    /// under way where none was answered.
+    pub count: u64,
+    /// How long the longest of them had waited, to within 50 ms.
+    pub longest_ns: u64,
+    /// The slowest answer; 0 where there was none.
+    pub slowest_answered_ns: u64,
 }
 
 /// Variance over mean of the counts in windows of one length.

@@ -4,7 +4,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, counted, ratio};
 
 use super::Limits;
-use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
+use kendall_protocols::load_result::{GeneratorThread, LoadResult, Remark, RemarkKind};
 
 /// What the verdict rests on beside the result itself.
 #[derive(Debug)]
@@ -16,6 +16,9 @@ pub(super) struct Evidence {
 
 /// Share of the time without a core above which response times get a caveat.
 const NOTABLE_SHARE: f64 = 0.1;
+
+/// Share of a thread's time, at work or waiting for a core, above which it had none to spare.
+const SCARCE_SHARE: f64 = 0.9;
 
 /// Share of arrivals that waited for a connection above which a caveat says so.
 const NOTABLE_WAITS: f64 = 0.01;
@@ -32,6 +35,7 @@ pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidenc
     overload(result, limits);
     biases(result, evidence);
     stalls(result);
+    unanswered(result);
 }
 
 fn remark(kind: RemarkKind, text: String) -> Remark {
@@ -49,15 +53,45 @@ fn sent(result: &LoadResult) -> u64 {
 /// Was there anything to measure?
 fn answers(result: &mut LoadResult) {
     let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
+    if completed > 0 {
+        return;
+    }
     let errors = result.operations.values().flat_map(|operation| &operation.errors);
-    if let (0, Some((kind, _))) = (completed, errors.max_by_key(|(_, count)| **count)) {
-        result.rejections.push(remark(
-            RemarkKind::NothingSucceeded,
+    let text = match (errors.max_by_key(|(_, count)| **count), result.unanswered) {
+        (Some((kind, _)), _) => {
             format!(
                 "no request succeeded (most failed with {kind}): check the target and the request"
-            ),
-        ));
-    }
+            )
+        }
+        (None, Some(waiting)) => format!(
+            "no request was answered: {} waited to the end of the load, the longest for {}: check \
+             the target, or load it for longer",
+            counted(waiting.count, "request"),
+            Seconds::from_nanos(waiting.longest_ns)
+        ),
+        (None, None) => "no request was due before the end of the load: load for longer, or at a \
+                         higher rate"
+            .to_owned(),
+    };
+    result.rejections.push(remark(RemarkKind::NothingSucceeded, text));
+}
+
+/// Did requests wait to the end, beside others that were answered?
+fn unanswered(result: &mut LoadResult) {
+    let Some(waiting) = result.unanswered.filter(|waiting| waiting.slowest_answered_ns > 0) else {
+        return;
+    };
+    result.caveats.push(remark(
+        RemarkKind::Unanswered,
+        format!(
+            "{} waited for an answer to the end of the load, the longest for {}, while the slowest \
+             answer took {}: no percentile has them; with a --timeout below that they are failed \
+             requests",
+            counted(waiting.count, "request"),
+            Seconds::from_nanos(waiting.longest_ns),
+            Seconds::from_nanos(waiting.slowest_answered_ns)
+        ),
+    ));
 }
 
 /// Open loop: was the schedule kept?
@@ -132,17 +166,48 @@ fn overload(result: &mut LoadResult, limits: &Limits) {
         result.unsent,
         percent(share)
     );
-    if result.rejections.is_empty() {
-        result.caveats.push(remark(RemarkKind::SystemOverloaded, format!(
-            "{text}: the system was overloaded while the generator kept its schedule; throughput is \
-             what the system carried, response times are those of answered requests only"
-        )));
-    } else {
+    let is_behind = |remark: &Remark| {
+        matches!(remark.kind, RemarkKind::GeneratorLate | RemarkKind::GeneratorSaturated)
+    };
+    if result.rejections.iter().any(is_behind) {
         result.rejections.push(remark(RemarkKind::Unsent, format!(
             "{text} (limit {}): the generator was behind as well, so it is unknown which of them \
              was too slow; use a lower rate, more connections or more threads",
             percent(limits.unsent_share)
         )));
+    } else {
+        let whose = whose_limit(result);
+        result.caveats.push(remark(RemarkKind::SystemOverloaded, format!(
+            "{text}: {whose}; throughput is what was carried, response times are those of answered \
+             requests only"
+        )));
+    }
+}
+
+/// Whose limit an overload found that the generator's schedule does not explain. A thread that waits
+/// for a core, or has hardly any time left, sends and reads more slowly than it could, and then the
+/// machine may be what was overloaded.
+fn whose_limit(result: &LoadResult) -> String {
+    let most = |pick: fn(&GeneratorThread) -> u64| {
+        let shares = result.threads.iter().filter_map(|one| ratio(pick(one), one.wall_ns));
+        shares.fold(0.0, f64::max)
+    };
+    let work = most(|thread| thread.cpu_user_ns + thread.cpu_system_ns);
+    let wait = most(|thread| thread.run_queue_wait_ns);
+    if work + wait > SCARCE_SHARE || wait > NOTABLE_SHARE {
+        format!(
+            "the generator kept its schedule, but its threads were at work for up to {} of the time \
+             and waited for a core for up to {}, so that it is unknown whether the system was \
+             overloaded or this machine",
+            percent(work),
+            percent(wait)
+        )
+    } else {
+        format!(
+            "the system was overloaded while the generator kept its schedule and was at work for {} \
+             of the time at most",
+            percent(work)
+        )
     }
 }
 
@@ -221,7 +286,7 @@ mod tests {
     use kendall_protocols::snapshot::EncodedHistogram;
 
     use super::*;
-    use kendall_protocols::load_result::{GeneratorThread, Operation};
+    use kendall_protocols::load_result::{Operation, Unanswered};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -292,6 +357,44 @@ mod tests {
         result.unsent = 500;
         overload(&mut result, &Limits::default());
         assert!(result.rejections[1].text.contains("500 of 1500 arrivals (33.3 %)"), "{result:?}");
+    }
+
+    /// A server that answers nobody is not the generator's fault.
+    #[test]
+    fn an_overload_without_an_answer_is_not_the_generators() {
+        let mut result = judged("open", 0, |_| ());
+        result.rejections.push(remark(RemarkKind::NothingSucceeded, String::new()));
+        result.unsent = 500;
+        overload(&mut result, &Limits::default());
+        assert_eq!(result.rejections.len(), 1, "{result:?}");
+        assert!(result.caveats[0].text.contains("the system was overloaded"), "{result:?}");
+    }
+
+    #[test]
+    fn an_overload_of_a_machine_without_a_core_to_spare_has_no_owner() {
+        let busy = |thread: &mut GeneratorThread| thread.cpu_user_ns = 7_200_000_000;
+        let waiting = |thread: &mut GeneratorThread| thread.run_queue_wait_ns = 2 * SECOND;
+        for mut result in [judged("open", 0, busy), judged("open", 0, waiting)] {
+            result.caveats.clear();
+            result.unsent = 500;
+            overload(&mut result, &Limits::default());
+            assert!(result.caveats[0].text.contains("it is unknown whether"), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_load_without_an_answer_is_rejected_whatever_the_reason() {
+        let empty = |unanswered| {
+            let mut result = LoadResult { unanswered, ..LoadResult::default() };
+            answers(&mut result);
+            super::unanswered(&mut result);
+            assert!(result.caveats.is_empty(), "{result:?}");
+            result.rejections.remove(0).text
+        };
+        assert!(empty(None).contains("no request was due"));
+        let waiting = Unanswered { count: 8, longest_ns: 3 * SECOND, slowest_answered_ns: 0 };
+        let text = empty(Some(waiting));
+        assert!(text.contains("8 requests waited") && text.contains("3.000 s"), "{text}");
     }
 
     #[test]

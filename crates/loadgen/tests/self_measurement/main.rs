@@ -179,6 +179,41 @@ fn a_closed_loop_says_that_it_hides_a_stall() {
     );
 }
 
+/// Half of the clients wait to the end for an answer that never comes, which before the time-out is
+/// no error, and the others leave no silence: the result says how many, and for how long.
+#[test]
+fn clients_that_are_never_answered_are_told() {
+    let server = Server::start(Behavior::Forget { from: 17, below: 25 });
+    let mut plan = plan(server.address(), 1_500, closed());
+    plan.timeout_ns = 5_000 * MILLISECOND_NS;
+    let result = load(&plan);
+    server.stop();
+    let operation = &result.operations["GET"];
+    assert!(operation.completed > 0 && operation.errors.is_empty(), "{operation:?}");
+    let waiting = result.unanswered.unwrap();
+    assert_eq!(waiting.count, 8, "{waiting:?}");
+    assert!(waiting.longest_ns > 2 * waiting.slowest_answered_ns, "{waiting:?}");
+    assert!(result.rejections.is_empty(), "{result:?}");
+    assert!(
+        result.caveats.iter().any(|why| why.text.contains("8 requests waited for an answer")),
+        "{result:?}"
+    );
+}
+
+/// Neither an answer nor, before the time-out, an error: that is no result.
+#[test]
+fn a_load_that_nobody_answers_is_rejected() {
+    let server = Server::start(Behavior::Silent);
+    let mut plan = plan(server.address(), 300, closed());
+    plan.timeout_ns = 5_000 * MILLISECOND_NS;
+    let result = load(&plan);
+    server.stop();
+    let operation = &result.operations["GET"];
+    assert!(operation.completed == 0 && operation.errors.is_empty(), "{operation:?}");
+    assert_eq!(result.unanswered.unwrap().count, operation.sent);
+    assert!(result.rejections[0].text.contains("no request was answered"), "{result:?}");
+}
+
 /// A station that is slower than the arrivals: what it answers after the end was not answered in
 /// the last second, or the throughput of any overload would be the rate that was offered.
 #[test]

@@ -26,6 +26,8 @@ pub(crate) enum Behavior {
     SayAndClose(Vec<u8>),
     /// Says nothing.
     Silent,
+    /// Answers, but not the requests of these numbers, the first being 1.
+    Forget { from: u64, below: u64 },
     /// After so many requests closes everything, the port included.
     DieAfter { requests: u64 },
 }
@@ -170,6 +172,7 @@ fn answer(stream: &mut TcpStream, shared: &Shared) -> bool {
             false
         }
         Behavior::Silent => true,
+        Behavior::Forget { from, below } => (*from..*below).contains(&number) || say(OK),
         Behavior::DieAfter { requests } => {
             if number == *requests {
                 shared.stop.store(true, Ordering::SeqCst);
