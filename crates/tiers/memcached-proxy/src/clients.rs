@@ -7,7 +7,8 @@ use slab::Slab;
 
 use crate::client::{Client, Waits};
 use crate::options::{
-    BULK_AT_ONCE, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES, TURN_WRITES,
+    BULK_AT_ONCE, HANDSHAKE_NS, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES,
+    TURN_WRITES,
 };
 use crate::poller::{Interest, Source};
 use crate::request::Done;
@@ -47,6 +48,8 @@ pub(crate) struct Clients {
     peak: usize,
     /// Since when it is much less.
     small_since_ns: Option<u64>,
+    /// Clients that have to agree on TLS, and by when, in this order.
+    handshakes: VecDeque<(usize, u64, u64)>,
 }
 
 impl Clients {
@@ -65,6 +68,7 @@ impl Clients {
             request_bytes: 0,
             peak: 0,
             small_since_ns: None,
+            handshakes: VecDeque::new(),
         }
     }
 
@@ -73,10 +77,35 @@ impl Clients {
         tools.progress += 1;
         self.generation += 1;
         let client = Client::new(stream, self.generation, value_bytes);
+        let is_handshaking = client.stream.is_handshaking();
         let index = self.slab.insert(client);
-        tools.look();
+        let now_ns = tools.look();
+        if is_handshaking {
+            self.handshakes.push_back((index, self.generation, now_ns + HANDSHAKE_NS));
+        }
         tools.recorder.connections.add(tools.now_ns, 1);
         self.watch(index, Interest { read: true, write: false }, tools);
+    }
+
+    /// Whether one has yet to agree on TLS.
+    pub(crate) fn have_handshakes(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+
+    /// The next one that has not agreed on TLS in time: it would keep others out.
+    pub(crate) fn overdue_handshake(&mut self, now_ns: u64) -> Option<usize> {
+        while let Some((index, generation, due_ns)) = self.handshakes.front().copied() {
+            let client = self.slab.get(index).filter(|client| client.generation == generation);
+            let goes_on = client.is_some_and(|client| client.stream.is_handshaking());
+            if goes_on && now_ns < due_ns {
+                return None;
+            }
+            self.handshakes.pop_front();
+            if goes_on {
+                return Some(index);
+            }
+        }
+        None
     }
 
     pub(crate) fn len(&self) -> usize {

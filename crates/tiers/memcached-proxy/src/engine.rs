@@ -172,6 +172,7 @@ impl Engine {
         let quiet = self.pools.in_flight() == 0 && self.pools.all_live();
         let waits = self.door.waits()
             || self.clients.have_shrunk()
+            || self.clients.have_handshakes()
             || self.later.is_some()
             || self.pools.has_retired();
         if quiet && !waits && !self.stopping {
@@ -330,6 +331,10 @@ impl Engine {
         self.pools.let_go();
         if let Some(plan) = self.later.take() {
             self.adopt(plan);
+        }
+        while let Some(index) = self.clients.overdue_handshake(self.tools.now_ns) {
+            self.tools.recorder.limit_hit(report::HANDSHAKE);
+            self.close_client(index);
         }
         self.door.tick(&mut self.tools);
         if self.clients.stay_small(self.tools.now_ns) {

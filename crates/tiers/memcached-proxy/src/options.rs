@@ -252,6 +252,9 @@ pub(crate) const TRIM_BYTES: usize = 16 << 20;
 /// How long it must have been free: to give tens of megabytes back takes milliseconds, and to get them again as
 /// long, in which nobody is served.
 pub(crate) const TRIM_AFTER_NS: u64 = 1_000_000_000;
+/// Longest time from a client's connection to the end of its TLS handshake. Until then it has shown no
+/// certificate, and takes the place of one that has.
+pub(crate) const HANDSHAKE_NS: u64 = 10_000_000_000;
 /// Bytes of unfinished requests that all clients together may leave with the proxy.
 pub(crate) const REQUESTS_TOTAL: usize = 256 << 20;
 /// Bytes of a multi-get's answer that is put together from several servers.

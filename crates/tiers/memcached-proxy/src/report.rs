@@ -71,6 +71,7 @@ const LIMITS: &[&str] = &[
     "request_memory",
     "gathered_answer",
     "shadow",
+    "handshake",
 ];
 
 pub(crate) const REQUEST_QUEUE: Limit = Limit(0);
@@ -81,6 +82,7 @@ pub(crate) const CONNECTIONS: Limit = Limit(4);
 pub(crate) const REQUEST_MEMORY: Limit = Limit(5);
 pub(crate) const GATHERED_ANSWER: Limit = Limit(6);
 pub(crate) const SHADOW: Limit = Limit(7);
+pub(crate) const HANDSHAKE: Limit = Limit(8);
 
 /// Backends come with the pools.
 pub(crate) fn layout() -> Layout {

@@ -47,6 +47,11 @@ impl Stream {
         self.tls.is_some()
     }
 
+    /// Whether it is encrypted and not agreed yet how.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
     /// Whether the other side ended behind the bytes that were read last.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {

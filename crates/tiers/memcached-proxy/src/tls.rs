@@ -277,6 +277,11 @@ impl Tls {
         true
     }
 
+    /// Whether it is not agreed yet how to speak.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
     /// Whether the other side ended, which no event may say again.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended

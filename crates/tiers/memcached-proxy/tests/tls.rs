@@ -197,6 +197,30 @@ fn clients_that_stop_within_tls_harm_nobody() {
     }
 }
 
+/// Whoever connects and says nothing, or not enough, has shown no certificate: it must not keep out those
+/// who have. Who has agreed on TLS may be silent for as long as it likes.
+#[test]
+fn a_handshake_that_does_not_end_keeps_nobody_out_for_good() {
+    let files = Files::make("silent");
+    let server = Memcached::start();
+    let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
+    let options = options(&[&server], MODES[0]);
+    let proxy = Running::start(Options { client_tls: Some(tls), connections: 8, ..options });
+    let mut silent_later = call(proxy.address, &files.certificate);
+    assert_eq!(exchange(&mut silent_later, b"get k\r\n", b"END\r\n"), b"END\r\n");
+    let mut begun: Vec<TcpStream> =
+        (0..7).map(|_| TcpStream::connect(proxy.address).unwrap()).collect();
+    begun[1].write_all(b"\x16\x03\x01").unwrap();
+    // It waits in the system's queue until there is room.
+    let mut patient = call(proxy.address, &files.certificate);
+    assert_eq!(exchange(&mut patient, b"get k\r\n", b"END\r\n"), b"END\r\n");
+    common::wait_for("the silent ones to be forgotten", || {
+        proxy.instruments.snapshot().connections.current == 2
+    });
+    assert_eq!(proxy.limit("handshake"), 7);
+    assert_eq!(exchange(&mut silent_later, b"get k\r\n", b"END\r\n"), b"END\r\n");
+}
+
 #[test]
 fn a_server_with_another_certificate_is_not_asked() {
     let (files, others) = (Files::make("mine"), Files::make("others"));
