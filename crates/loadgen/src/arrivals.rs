@@ -11,6 +11,10 @@ use crate::clock::SECOND_NS;
 use crate::distribution::{Distribution, unit_interval};
 use crate::random::{Purpose, Random, stream};
 
+/// Highest rate, in arrivals a second: far above what threads can send. Those that were not sent are
+/// drawn and counted after the end, ten million of them in a tenth of a second.
+const MOST_RATE: f64 = 1e7;
+
 /// When requests are due, in words.
 #[derive(Debug, Clone)]
 pub enum ArrivalPlan {
@@ -81,6 +85,14 @@ pub enum ArrivalError {
         /// The kind.
         kind: String,
     },
+    /// More arrivals than can be sent, or counted in the end.
+    #[error(
+        "{rate:.0} arrivals a second are more than any machine sends; the most is {MOST_RATE:.0}/s"
+    )]
+    TooDense {
+        /// What was asked for.
+        rate: f64,
+    },
     /// The distribution of the gaps.
     #[error("the distribution of the gaps")]
     Gaps(#[source] crate::distribution::DistributionError),
@@ -112,8 +124,18 @@ impl ArrivalPlan {
     /// Reads a kind of arrivals with the rate that goes with it.
     ///
     /// # Errors
-    /// [`ArrivalError`] when it is none, lacks its rate, or its file cannot be read.
+    /// [`ArrivalError`] when it is none, lacks its rate or has one that nobody sends, or its file cannot
+    /// be read.
     pub fn parse(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
+        let plan = Self::parse_kind(text, rate)?;
+        let densest = if let Self::Steps(steps) = &plan { Some(steps.to) } else { plan.rate() };
+        match densest.filter(|rate| *rate > MOST_RATE) {
+            Some(rate) => Err(ArrivalError::TooDense { rate }),
+            None => Ok(plan),
+        }
+    }
+
+    fn parse_kind(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
         let form = || ArrivalError::Form { text: text.to_owned() };
         let (kind, rest) = text.split_once(':').map_or((text, None), |(k, r)| (k, Some(r)));
         let kind_text = || kind.to_owned();
@@ -421,6 +443,9 @@ mod tests {
             ("trace:/nonexistent", None),
             ("trace:/nonexistent", Some(1.0)),
             ("uniform", Some(1.0)),
+            ("poisson", Some(1e9)),
+            ("gaps:exponential:1ns", None),
+            ("steps:1/s..1000000000/s,1/s,1s", None),
         ] {
             assert!(ArrivalPlan::parse(text, rate).is_err(), "{text}");
         }
