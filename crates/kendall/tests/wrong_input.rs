@@ -88,9 +88,9 @@ fn a_file_that_is_none_of_its_kind_says_what_it_is_or_where_it_goes() {
     let empty = folder.path().to_str().unwrap();
     let recorded = ["observe", "examples/observed/system.toml", "--recorded", empty];
     refused(&recorded, "has no recording");
-    // Windows of another length than the answer says would be a wrong number that looks right.
+    // What is asked for must not be left out without a word.
     let stepped = ["observe", "examples/observed/system.toml", "--step", "7s"];
-    refused(&stepped, "was recorded with a step of 10 s");
+    refused(&stepped, "has a step of 10 s, which cannot be changed");
     let set = ["run", "--dry-run", "--set", "nothing.at=1", "studies/demo.toml"];
     refused(&set, "--set nothing.at=1");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kendall_units::exact_f64;
 
-use crate::system::{Quantity, System};
+use crate::system::{Quantity, System, Tier};
 use crate::{Grid, Series, Source, SourceError};
 
 /// Share of the moments at which a bin of a histogram must be there.
@@ -283,19 +283,21 @@ fn hint(query: &str, known: &[String]) -> String {
     if known.is_empty() {
         return String::new();
     }
-    let asked = metrics(query);
-    let missing = asked.iter().find(|word| !known.iter().any(|name| name == *word));
-    match missing {
-        Some(word) => {
-            let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(word, name));
-            near.map_or_else(String::new, |near| {
-                format!(": there is no metric `{word}`; did you mean `{near}`?")
-            })
-        }
-        None => ": its metrics exist, so check the selector, the time, and that `scrape` is not shorter than the \
-                 server's scrape interval"
-            .to_owned(),
-    }
+    let Some(word) = unknown(query, known) else {
+        return ": its metrics exist, so check the selector, the time, and that `scrape` is not shorter than the \
+                server's scrape interval"
+            .to_owned();
+    };
+    let near = known.iter().min_by_key(|name| strsim::damerau_levenshtein(&word, name));
+    near.map_or_else(String::new, |near| {
+        format!(": there is no metric `{word}`; did you mean `{near}`?")
+    })
+}
+
+/// The first metric of a query that is none of those that there are; `None` where nobody knows them.
+fn unknown(query: &str, known: &[String]) -> Option<String> {
+    let missing = |word: &String| !known.is_empty() && !known.contains(word);
+    metrics(query).into_iter().find(missing)
 }
 
 /// Names of a query that are metrics: words with an underscore that are no function, no label and no text.

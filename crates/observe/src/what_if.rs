@@ -307,14 +307,7 @@ fn caveats(system: &System, analysis: &Analysis, network: &Network, rate: f64) -
             ));
         }
     }
-    for center in network.centers.iter().filter(|center| center.residence.held_up.value < 1.0) {
-        caveats.push(format!(
-            "requests at `{}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
-             stay so",
-            center.name,
-            center.residence.held_up.value * 100.0
-        ));
-    }
+    caveats.extend(network.centers.iter().filter_map(of_delay));
     for center in network.centers.iter().filter(|center| center.held && !center.only_way) {
         caveats.push(format!(
             "the servers of `{}` are taken as free while those behind them work, since others call these too",

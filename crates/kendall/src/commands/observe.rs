@@ -233,14 +233,24 @@ impl Observe {
         }
     }
 
-    /// Distance of the moments of a recording or a table.
+    /// Distance of the moments of a recording or a table, where the system says another one.
     fn step_there(&self, path: &Path, system: &System) -> anyhow::Result<Option<u64>> {
-        if let Some(path) = &self.csv {
-            return Ok(Some(CsvTable::open(path).map_err(refuse)?.step_s()));
+        let (what, step_s) = if let Some(path) = &self.csv {
+            (path.clone(), Some(CsvTable::open(path).map_err(refuse)?.step_s()))
+        } else if let Some(folder) = self.folder(path, system) {
+            let grid = Recording::open(&folder).map_err(refuse)?.grid();
+            (folder, grid.map(|grid| grid.step_s))
+        } else {
+            return Ok(None);
+        };
+        let step_s = step_s.filter(|step_s| *step_s != system.step_s);
+        if let (Some(step_s), Some(_)) = (step_s, &self.step) {
+            return Err(refuse(format!(
+                "{} has a step of {step_s} s, which cannot be changed: leave --step out",
+                what.display()
+            )));
         }
-        let Some(folder) = self.folder(path, system) else { return Ok(None) };
-        let grid = Recording::open(&folder).map_err(refuse)?.grid();
-        Ok(grid.map(|grid| grid.step_s).filter(|step_s| *step_s != system.step_s))
+        Ok(step_s)
     }
 
     fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
@@ -271,14 +281,6 @@ impl Observe {
             let grid = recording
                 .grid()
                 .ok_or_else(|| refuse(format!("{} holds no answers", folder.display())))?;
-            if grid.step_s != system.step_s {
-                // Windows would be taken for shorter or longer than they are.
-                let (folder, own) = (folder.display(), grid.step_s);
-                return Err(refuse(format!(
-                    "{folder} was recorded with a step of {own} s, which cannot be changed: leave --step out, \
-                     and write `step = \"{own}s\"` in the system file"
-                )));
-            }
             return fetch(system, &mut recording, grid).map_err(refuse);
         }
         let mut server = self.server(system)?;

@@ -560,6 +560,7 @@ mod tests {
         assert_eq!(counted(&under_way), [0, 0]);
     }
 
+    /// Answers at once, or never.
     #[derive(Clone)]
     struct Fake {
         answers: bool,

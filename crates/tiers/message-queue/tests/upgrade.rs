@@ -174,13 +174,16 @@ fn functions_stay_as_long_as_a_middleware_uses_them() {
     };
     let run = |text: &str| runtime.block_on(session.batch_execute(text)).unwrap();
     let server = start(&postgres).unwrap();
-    run("CREATE SCHEMA kendall_queue_f_another; \
-        CREATE FUNCTION kendall_queue_f_another.f() RETURNS integer LANGUAGE sql AS 'SELECT 1'; \
-        SELECT pg_advisory_lock_shared(x'6B656E64'::int, hashtext('kendall_queue_f_another'))");
+    run("CREATE SCHEMA kendall_queue_f_0123456789ab; \
+        CREATE FUNCTION kendall_queue_f_0123456789ab.f() RETURNS integer LANGUAGE sql AS 'SELECT 1'; \
+        SELECT pg_advisory_lock_shared(x'6B656E64'::int, hashtext('kendall_queue_f_0123456789ab'))");
     start(&postgres).unwrap().stop();
     assert_eq!(schemas(), 2, "the other one is in use");
-    run("SELECT pg_advisory_unlock_all()");
+    // No version gives such a name: it is somebody else's, and may be SQL.
+    run("SELECT pg_advisory_unlock_all(); CREATE SCHEMA \"kendall_queue_f_'); DROP\"");
     start(&postgres).unwrap().stop();
+    assert_eq!(schemas(), 2, "the one in use and somebody else's");
+    run("DROP SCHEMA \"kendall_queue_f_'); DROP\"");
     assert_eq!(schemas(), 1);
     // What is in use and was dropped all the same is made again by the next connection.
     server.stop();

@@ -45,7 +45,7 @@ const PEOPLE: &str = "SELECT hello('client ' || n) FROM generate_series(1, 20) A
 
 /// Each in a transaction that is rolled back. Client 1 is among those who take: its own messages are in
 /// front.
-const OPERATIONS: [&str; 36] = [
+const OPERATIONS: [&str; 38] = [
     "send_together('{3,4,5}', '{1}', '{6}', '{1,1,1}', '{3,4,5}', '{NULL,NULL,6}', '{a,b,c}', '{0,0,7}', \
         '{0,0,9}', NULL, NULL)",
     "send_many('{3,4}', '{1,1}', '{NULL,5}', '{a,b}', '{0,3}', '{0,0}', NULL, NULL, NULL, NULL)",
