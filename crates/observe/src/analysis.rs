@@ -181,9 +181,15 @@ pub enum AnalyzeError {
 /// # Errors
 /// [`AnalyzeError`] when it carries no analysis.
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
-    let entry = &system.tiers[system.entry];
+    let (entry, found) = (&system.tiers[system.entry], &observed.tiers[system.entry]);
     let loads = [Quantity::Throughput, Quantity::Arrivals];
-    if !loads.iter().any(|quantity| entry.queries.contains_key(quantity)) {
+    // A table has columns for which the file needs no query.
+    let is_known = |quantity: &Quantity| {
+        entry.queries.contains_key(quantity)
+            || found.series.contains_key(quantity)
+            || found.split.contains_key(quantity)
+    };
+    if !loads.iter().any(is_known) {
         return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
     }
     let windows = Windows::of(system, observed);

@@ -314,8 +314,10 @@ fn too_little_to_look_at_is_refused() {
     let error = analyze(&system, &observed).unwrap_err();
     assert!(error.to_string().contains("windows of 60 s can be used, 4 are needed"), "{error}");
     // Not for missing scrapes: nobody asked what comes in.
-    let (mut system, observed) = self::observed(60, 140.0, 1.0);
+    let (mut system, mut observed) = self::observed(60, 140.0, 1.0);
     system.tiers[0].queries.retain(|quantity, _| *quantity == Quantity::Busy);
+    assert!(analyze(&system, &observed).is_ok(), "a table says it");
+    observed.tiers[0].series.retain(|quantity, _| *quantity == Quantity::Busy);
     let error = analyze(&system, &observed).unwrap_err();
     assert!(error.to_string().contains("tiers.web: the entry needs a query for"), "{error}");
 }
