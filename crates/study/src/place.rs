@@ -10,6 +10,7 @@ use crate::clock::Until;
 use crate::hosts::protocol::AwaitReady;
 use crate::hosts::{At, Machines, Runner};
 use crate::instance::{Announced, Launch, ProcessError};
+use crate::observe::mixed;
 use crate::settings::{Link, Settings};
 use crate::template::Values;
 use crate::topology::{Accounting, AddressFrom, Source, Started, StopSignal, TierSpec};
@@ -311,7 +312,9 @@ impl Starter<'_> {
         }
         command.extend(link.options.iter().cloned());
         command.extend(["--metrics", "127.0.0.1:0", "--seed"].map(str::to_owned));
-        command.push(self.seed.to_string());
+        // Of its own: links with the same numbers would hold back messages together.
+        let seed = name.bytes().fold(self.seed, |seed, byte| mixed(seed, u64::from(byte) + 1));
+        command.push(seed.to_string());
         let mut started = Started::command(1, command.clone());
         started.address = AddressFrom::ReadyLine;
         let launch = Launch { name, command, folder, ..Launch::default() };

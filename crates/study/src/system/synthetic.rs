@@ -18,7 +18,7 @@ const KEYS: &[Key] = &[
     Key::count("workers", 1, 1024, "m: requests that are served at a time").or("1"),
     Key::text("service", "S: a time, or a distribution such as `exponential:5ms`, `constant:5ms`")
         .or("'exponential:5ms'"),
-    Key::count("seed", 0, u64::MAX, "of the service times").or("1"),
+    Key::count("seed", 0, u64::MAX, "of the service times, which differ in every run").or("1"),
     Key::texts("options", "further arguments of `kendall serve synthetic`"),
 ];
 
@@ -36,6 +36,9 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         &service,
         "--seed",
         &seed.to_string(),
+        // Runs with the same service times would not be independent, and agree too well.
+        "--run",
+        "{seed}",
     ];
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     arguments.extend(section.words("options")?);

@@ -9,7 +9,6 @@ use kendall_tier::{
     ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
     Moments, Outcome, Recorder, RequestType, Stop, Token, Waits, Waker, precise_waits,
 };
-use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -19,7 +18,7 @@ use rustix::time::Timespec;
 use crate::connection::{CLIENT, Connection, Endpoint, Read, SERVER, Write};
 use crate::control::Control;
 use crate::line::{End, Wire};
-use crate::shape::{Fault, Shape};
+use crate::shape::{Fault, Shape, numbers};
 
 /// What a link is asked to be.
 #[derive(Debug, Clone)]
@@ -276,7 +275,7 @@ impl Relay {
             again: Vec::new(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             held: 0,
-            rng: Xoshiro256PlusPlus::seed_from_u64(link.seed),
+            rng: numbers(link.seed),
             limits: link.limits,
             recorder: link.instruments.recorder(),
             stopping: false,

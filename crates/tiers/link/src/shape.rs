@@ -3,9 +3,19 @@
 use std::fmt;
 
 use kendall_units::{QuantityError, Seconds, parse_bytes, parse_seconds};
-use rand::{Rng, RngExt as _};
+use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp, Normal};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
+
+/// Sets the numbers of jitter apart from those of a load with the same seed, whose gaps between arrivals
+/// they would repeat.
+const JITTER: u64 = 0x006a_6974_7465_7273;
+
+/// The numbers that jitter is drawn from.
+pub(crate) fn numbers(seed: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed ^ JITTER)
+}
 
 /// How one route treats what it carries, each way alike.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -190,8 +200,16 @@ pub fn parse_bandwidth(text: &str) -> Result<Option<u64>, QuantityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::SeedableRng as _;
-    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    #[test]
+    fn jitter_has_numbers_of_its_own() {
+        for seed in [0, 1, 42] {
+            let mut of_a_load = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let load: Vec<u64> = (0..100).map(|_| of_a_load.random()).collect();
+            let mut ours = numbers(seed);
+            assert!((0..100).all(|_| !load.contains(&ours.random())), "seed {seed}");
+        }
+    }
 
     #[test]
     fn what_is_no_jitter_or_bandwidth_is_refused_with_the_accepted_form() {

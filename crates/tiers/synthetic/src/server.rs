@@ -8,13 +8,12 @@ use kendall_tier::{
     ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
     Outcome, Recorder, RequestType, Stage, Stop, Token, Waits, Waker, precise_waits,
 };
-use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::connection::{Alive, Connection, Found, READ_BYTES};
-use crate::service_time::ServiceTime;
+use crate::service_time::{ServiceTime, numbers};
 use crate::station::{Station, Visit};
 
 /// What a synthetic tier is asked to be.
@@ -28,6 +27,8 @@ pub struct SyntheticOptions {
     pub servers: u32,
     /// Seed of the service times.
     pub seed: u64,
+    /// Number of the run: each has service times of its own, all from one seed.
+    pub run: u64,
     /// Bounds.
     pub limits: Limits,
 }
@@ -189,7 +190,7 @@ impl EventLoop {
             stop,
             station: Station::new(tier.options.servers),
             service_time: tier.options.service_time,
-            rng: Xoshiro256PlusPlus::seed_from_u64(tier.options.seed),
+            rng: numbers(tier.options.seed, tier.options.run),
             events: Deadlines::default(),
             sequence: 0,
             waits: Waits::default(),

@@ -26,6 +26,7 @@ impl Running {
             service_time: service.parse().unwrap(),
             servers,
             seed: 5,
+            run: 0,
             limits,
         };
         let tier = Synthetic::bind(&options).unwrap();

@@ -37,6 +37,10 @@ pub(crate) struct SyntheticFlags {
     /// Seed of the service times
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Number of the run: others have other service times from the same seed
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    run: u64,
 }
 
 impl SyntheticFlags {
@@ -46,6 +50,7 @@ impl SyntheticFlags {
             service_time: self.service,
             servers: self.workers,
             seed: self.seed,
+            run: self.run,
             limits: Limits { waiting: self.queue, connections: self.connections },
         };
         let synthetic = Synthetic::bind(&options).map_err(|error| {
