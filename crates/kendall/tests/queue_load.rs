@@ -179,8 +179,9 @@ fn a_broken_stream_fails_its_calls_and_the_next_call_opens_another() {
 fn load(middleware: &Middleware, arguments: &[&str]) -> Output {
     support::kendall()
         .args(["load", "queue", &middleware.address.to_string(), "--quiet", "--duration", "2s"])
-        // Long enough that a disk may stand still for a second, and far from what the generator can do: a
-        // busy one would be rejected.
+        // Clients take the operations in turn, so that all are at the same one: long enough for each, also where
+        // a disk takes a third of a second to flush. Far from what the generator can do: a busy one would
+        // be rejected.
         .args(["--clients", "6", "--think-time", "20ms"])
         .args(arguments)
         .output()
