@@ -51,6 +51,13 @@ fn blobs_put_in_batches_are_found_and_read_with_both_functions() {
     cache.stop();
 }
 
+/// The digest of a command, and the action that names it.
+fn action_of(function: Function, command: &[u8]) -> (Digest, Vec<u8>) {
+    let digest = function.digest(command);
+    let command_digest = Some(digest.to_wire());
+    (digest, re::Action { command_digest, ..Default::default() }.encode_to_vec())
+}
+
 /// A scheduler asks once for an action and its command. A cache of another kind does not know how.
 #[test]
 fn an_action_is_read_with_its_command() {
@@ -60,14 +67,8 @@ fn an_action_is_read_with_its_command() {
         let mut client = client(cache.address()).await;
         let remote = remote(cache.address());
         for function in Function::ALL {
-            let made = |command: &[u8]| {
-                let digest = function.digest(command);
-                let command_digest = Some(digest.to_wire());
-                let action = re::Action { command_digest, ..Default::default() };
-                (digest, action.encode_to_vec())
-            };
             let command = content(3, 5000);
-            let (named, action) = made(&command);
+            let (named, action) = action_of(function, &command);
             let digest = function.digest(&action);
             let missing = remote.read_action("", digest).await;
             assert!(matches!(missing, Err(RemoteError::Missing(all)) if all == [digest]));
@@ -79,7 +80,7 @@ fn an_action_is_read_with_its_command() {
             let read = remote.read_action("", digest).await.unwrap();
             assert_eq!((read.len(), &read[&digest], &read[&named]), (2, &action, &command));
             // What is no action comes alone, and so does one with a command that is read in pieces.
-            let (_, large) = made(&vec![0; 2 << 20]);
+            let (_, large) = action_of(function, &vec![0; 2 << 20]);
             for alone in [b"\xff\xff no message".to_vec(), large] {
                 client.put(function, std::slice::from_ref(&alone)).await;
                 let read = remote.read_action("", function.digest(&alone)).await.unwrap();
@@ -100,9 +101,7 @@ fn an_action_is_looked_up_with_its_result_or_else_its_command() {
         let remote = remote(cache.address());
         for function in Function::ALL {
             let command = content(3, 5000);
-            let named = function.digest(&command);
-            let command_digest = Some(named.to_wire());
-            let action = re::Action { command_digest, ..Default::default() }.encode_to_vec();
+            let (named, action) = action_of(function, &command);
             let digest = function.digest(&action);
             let missing = remote.look_up("", digest).await;
             assert!(matches!(missing, Err(RemoteError::Missing(all)) if all == [digest]));
