@@ -34,13 +34,13 @@ test-clients: ## real build tools against the build cluster, with parts of it ki
 	target/clients/buildstream/bin/pip install --quiet buildstream==2.8.1
 	[ -x target/clients/go/rexec ] || ! command -v go >/dev/null || GOBIN=$(CURDIR)/target/clients/go \
 	  go install github.com/bazelbuild/remote-apis-sdks/go/cmd/rexec@$(REXEC) || echo "rexec could not be had: its test is skipped"
-	$(CARGO) test --locked -p kendall --test bazel_execution --test bazel_studies --test other_clients -- --include-ignored --test-threads 1
+	$(CARGO) test --locked -p kendall --test cluster -- bazel_execution bazel_studies other_clients --include-ignored --test-threads 1
 
 fuzz: ## random bytes for every parser, SECONDS of CPU time each, or TOTAL for all in turn (TARGETS="NAME…"; a C++ compiler)
 	scripts/fuzz $(if $(TOTAL),--total $(TOTAL),$(or $(SECONDS),60)) $(TARGETS)
 
 kill: ## a thousand kills, freezes and cuts over proxy, queue, PostgreSQL, build cluster and studies (half an hour)
-	$(CARGO) test --workspace --locked --test queue_history --test kill_campaign --test cluster_kills -- campaign --ignored --nocapture --test-threads 1
+	$(CARGO) test -p kendall --locked --test queue --test studies --test cluster -- campaign_over --ignored --nocapture --test-threads 1
 
 test-hosts: ## studies over three hosts in namespaces, with each failure of docs/hosts.md (root; minutes)
 	@scripts/packages hosts

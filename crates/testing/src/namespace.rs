@@ -11,10 +11,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Names the folder of what is mounted to the run inside the namespace.
-const MOUNTED: &str = "KENDALL_TEST_MOUNTED";
+/// Variable of the environment with the folder of what is mounted; set inside the namespace only.
+pub const MOUNTED: &str = "KENDALL_TEST_MOUNTED";
 
-/// Runs the test of this name again where the shell command `mount` was done first; gives the folder
+/// Runs the test of this name (with its modules: `file::test`) again where the shell command `mount` was done first; gives the folder
 /// `$KENDALL_TEST_MOUNTED` inside, and `None` outside, where all is done then.
 ///
 /// # Panics

@@ -1,0 +1,117 @@
+//! A cluster whose every connection is encrypted and bears a token: what passes, and what is refused.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::execution_support::{Process, Secure, last};
+use kendall_build_cluster::digest::Function;
+use kendall_build_cluster::peer::{Calls, Peer, Trust, TrustFiles};
+use kendall_build_cluster::remote::{Remote, RemoteError};
+use kendall_build_cluster::wire::longrunning as lro;
+use kendall_build_cluster::wire::re;
+use kendall_build_cluster::wire::re::execution_client::ExecutionClient;
+use kendall_build_cluster::work::workers_client::WorkersClient;
+use kendall_build_cluster::work::{FromWorker, Hello, from_worker};
+use kendall_testing::certificate;
+use kendall_tier::Clock;
+use prost::Message as _;
+use tonic::Code;
+
+/// Somebody with this token, or with none, who trusts the certificate.
+fn peer(address: &str, certificate: &Path, token: Option<&Path>) -> Peer {
+    let files = TrustFiles {
+        certificate: Some(certificate.to_owned()),
+        token: token.map(Path::to_owned),
+        ..TrustFiles::default()
+    };
+    Peer { address: address.parse().unwrap(), trust: Trust::read(&files).unwrap() }
+}
+
+/// Stores an action through the scheduler, and executes it.
+async fn run(peer: &Peer) -> Result<re::ExecuteResponse, tonic::Status> {
+    let remote = Remote::new(peer.clone(), Duration::from_secs(10), Clock::monotonic());
+    let words = ["/bin/sh", "-c", "echo done"].map(str::to_owned).to_vec();
+    let command = re::Command { arguments: words, ..Default::default() }.encode_to_vec();
+    let of = |bytes: &[u8]| Function::Sha256.digest(bytes);
+    let action = re::Action {
+        command_digest: Some(of(&command).to_wire()),
+        input_root_digest: Some(of(&[]).to_wire()),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let digest = of(&action);
+    let blobs = [(of(&command), command), (of(&[]), Vec::new()), (digest, action)];
+    match remote.write("", &blobs).await {
+        Err(RemoteError::Refused(status)) => return Err(*status),
+        other => other.unwrap(),
+    }
+    execute(peer.calls(), digest.to_wire()).await
+}
+
+async fn execute(calls: Calls, action: re::Digest) -> Result<re::ExecuteResponse, tonic::Status> {
+    let request = re::ExecuteRequest { action_digest: Some(action), ..Default::default() };
+    let mut stream: tonic::Streaming<lro::Operation> =
+        ExecutionClient::new(calls).execute(request).await?.into_inner();
+    last(&mut stream).await
+}
+
+/// What a worker with this token is told.
+async fn work(calls: Calls) -> Result<(), Code> {
+    let hello = Hello { name: "stranger".into(), uid: "1".into(), slots: 1, ..Hello::default() };
+    let hello = FromWorker { message: Some(from_worker::Message::Hello(hello)) };
+    let stream = WorkersClient::new(calls).work(tokio_stream::once(hello)).await;
+    stream.map(drop).map_err(|status| status.code())
+}
+
+#[test]
+fn a_cluster_with_certificates_and_tokens_serves_whom_it_knows() {
+    let Secure { folder, certificate: certificate_file, scheduler, people, ci, w1, .. } =
+        &Secure::start();
+    let known = |token: Option<&Path>| peer(&scheduler.listen, certificate_file, token);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let answer = run(&known(Some(ci))).await.unwrap();
+        assert_eq!(answer.status.as_ref().map_or(0, |status| status.code), 0, "{answer:?}");
+        assert_eq!(answer.result.unwrap().stdout_raw, b"done\n");
+        // Who may read reads, and changes nothing.
+        let refused = run(&known(Some(people))).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        let action = Function::Sha256.digest(b"some action").to_wire();
+        let refused = execute(known(Some(people)).calls(), action.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        let reader = Remote::new(known(Some(people)), Duration::from_secs(10), Clock::monotonic());
+        assert_eq!(reader.missing("", &[Function::Sha256.digest(b"x")]).await.unwrap().len(), 1);
+        // The scheduler has a token for the cache; who comes without one has none there either.
+        let refused = run(&known(None)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+        let refused = execute(known(None).calls(), action).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+        // What a worker answers is believed: a build's token is none of a worker.
+        assert_eq!(work(known(Some(ci)).calls()).await, Err(Code::PermissionDenied));
+        assert_eq!(work(known(None).calls()).await, Err(Code::Unauthenticated));
+        // In the clear, nobody is heard; nor is who trusts another certificate.
+        let plain = Peer::from(scheduler.listen.parse::<std::net::SocketAddr>().unwrap());
+        assert!(work(plain.calls()).await.is_err());
+        let other = certificate(folder.path(), "other").0;
+        let stranger = peer(&scheduler.listen, &other, Some(w1));
+        assert_eq!(work(stranger.calls()).await, Err(Code::Unavailable));
+    });
+    let workers = scheduler.page("/metrics");
+    assert!(workers.contains("kendall_build_workers 1\n"), "{workers}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none").to_str().unwrap().to_owned();
+    let data = folder.path().join("data").to_str().unwrap().to_owned();
+    let worker = ["worker", "--scheduler", "127.0.0.1:1", "--cache", "127.0.0.1:1"];
+    let with = [&worker[..], &["--data", &data, "--peer-token", &missing]].concat();
+    let said = Process::try_start(&with).map(|_| ()).unwrap_err();
+    assert!(said.contains("cannot read") && said.contains("none"), "{said}");
+    let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", "127.0.0.1:1"];
+    let with = [&scheduler[..], &["--tokens", &missing]].concat();
+    let said = Process::try_start(&with).map(|_| ()).unwrap_err();
+    assert!(said.contains("none"), "{said}");
+}

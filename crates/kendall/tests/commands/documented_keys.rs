@@ -1,0 +1,205 @@
+//! The tables of keys in the documents are those that the program reads by; schemas hold the files
+//! that come with it. `UPDATE=1 cargo test -p kendall --test commands documented_keys` rewrites the tables.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kendall_keys::Key;
+use kendall_queueing::model::keys;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Name of a table in the documents, and its keys.
+fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
+    let mut tables = kendall_study::keys::tables();
+    for (name, keys) in [
+        ("model", keys::MODEL),
+        ("model.classes", keys::CLASS),
+        ("model.stations", keys::STATION),
+        ("model.routes", keys::ROUTE),
+        ("model.pools", keys::POOL),
+        ("model.simulation", keys::SIMULATION),
+        ("proxy", kendall_memcached_proxy::CONFIG),
+        ("proxy.tls", kendall_memcached_proxy::TLS),
+        ("proxy.pools", kendall_memcached_proxy::POOL),
+        ("proxy.pools.warm_up", kendall_memcached_proxy::WARM_UP),
+        ("proxy.pools.shadow", kendall_memcached_proxy::SHADOW),
+        ("proxy.routes", kendall_memcached_proxy::ROUTE),
+    ] {
+        tables.push((name.to_owned(), vec![keys]));
+    }
+    tables
+}
+
+#[test]
+fn documents_list_the_keys_that_are_read() {
+    let tables = tables();
+    let mut found = Vec::new();
+    for file in ["docs/models.md", "docs/study-files.md", "docs/proxy.md"] {
+        let path = root().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut changed = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("<!-- keys: ") {
+            let (name, after) = after.split_once(" -->\n").unwrap();
+            let (_, after) = after.split_once("<!-- end of keys -->").unwrap();
+            let keys = tables.iter().find(|(known, _)| known == name);
+            let (known, keys) = keys.unwrap_or_else(|| panic!("{file}: no keys `{name}`"));
+            let table = kendall_keys::markdown(keys);
+            changed
+                .push_str(&format!("{before}<!-- keys: {name} -->\n{table}<!-- end of keys -->"));
+            found.push(known.clone());
+            rest = after;
+        }
+        changed.push_str(rest);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, &changed).unwrap();
+        } else {
+            assert!(text == changed, "{file} is behind: run this test with UPDATE=1");
+        }
+    }
+    for (name, _) in &tables {
+        assert!(found.contains(name), "no document lists the keys `{name}`");
+    }
+}
+
+/// Every default reads as what its key holds.
+#[test]
+fn declared_defaults_are_values() {
+    for (name, keys) in tables() {
+        for key in keys.iter().flat_map(|group| group.iter()) {
+            drop(key.default());
+            assert!(!key.help.is_empty(), "{name}.{}", key.name);
+        }
+    }
+}
+
+fn schema(of: &str) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_kendall")).args(["schema", of]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a JSON schema validator would say, for the words that our schemas use.
+fn check(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
+    if let Some(all) = schema["anyOf"].as_array() {
+        let fits = all.iter().any(|one| check(value, one, path).is_ok());
+        return if fits { Ok(()) } else { Err(format!("{path}: {value} fits none")) };
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        let fits = words.contains(value);
+        return if fits { Ok(()) } else { Err(format!("{path}: {value} is none of {words:?}")) };
+    }
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+        _ => return Ok(()),
+    };
+    let is = |name: &str| match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        other => panic!("the schema has the type {other}"),
+    };
+    if !types.iter().any(|name| is(name)) {
+        return Err(format!("{path}: {value} is no {types:?}"));
+    }
+    if let Some(items) = value.as_array() {
+        for (index, item) in items.iter().enumerate() {
+            check(item, &schema["items"], &format!("{path}[{index}]"))?;
+        }
+    }
+    if let Some(fields) = value.as_object() {
+        for (key, field) in fields {
+            let path = format!("{path}.{key}");
+            // Our patterns are plain texts.
+            let patterns = schema["patternProperties"].as_object();
+            let mut patterns = patterns.into_iter().flatten();
+            if let Some((_, own)) = patterns.find(|(pattern, _)| key.contains(pattern.as_str())) {
+                check(field, own, &path)?;
+                continue;
+            }
+            match (&schema["properties"][key], &schema["additionalProperties"]) {
+                (Value::Null, Value::Bool(false)) => {
+                    return Err(format!("{path}: not in the schema"));
+                }
+                (Value::Null, other) => check(field, other, &path)?,
+                (own, _) => check(field, own, &path)?,
+            }
+        }
+        for key in schema["required"].as_array().into_iter().flatten() {
+            if !fields.contains_key(key.as_str().unwrap()) {
+                return Err(format!("{path}: {key} is missing"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_schema_of_models_holds_every_model_that_comes_with_the_program() {
+    let schema = schema("model");
+    let full = &schema["else"];
+    let mut count = 0;
+    for entry in std::fs::read_dir(root().join("studies/models")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let model: Value = toml::from_str(&text).unwrap();
+        check(&model, full, path.to_str().unwrap()).unwrap();
+        count += 1;
+    }
+    assert!(count >= 14);
+    let wrong: Value = toml::from_str("stations = [{ name = 'a', serves = 1 }]").unwrap();
+    assert!(check(&wrong, full, "wrong").is_err());
+}
+
+#[test]
+fn the_schema_of_studies_holds_every_study_that_comes_with_the_program() {
+    let schema = schema("study");
+    let mut count = 0;
+    let folders = ["calibration", "compute", "memcached", "message-queue", "processes", "."];
+    for folder in folders {
+        for entry in std::fs::read_dir(root().join("studies").join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|ending| ending != "toml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let study: Value = toml::from_str(&text).unwrap();
+            check(&study, &schema, path.to_str().unwrap()).unwrap();
+            count += 1;
+        }
+    }
+    assert!(count >= 25, "{count}");
+    let wrong = "name = 'a'\n[system]\nkind = 'memcached'\nserver = 2";
+    assert!(check(&toml::from_str(wrong).unwrap(), &schema, "wrong").is_err());
+    let varied = |levels: &str| {
+        let study = format!("name = 'a'\n[system]\nkind = 'memcached'\n[factors]\n{levels}");
+        check(&toml::from_str(&study).unwrap(), &schema, "factors")
+    };
+    for levels in ["'a, b' = [[1, 2], [3, 4]]", "'a, b' = { low = [1, 2] }", "a = 'same as b'"] {
+        varied(levels).unwrap();
+    }
+    for levels in ["'a, b' = [1, 2]", "'a, b' = 'same as c'", "a = 3", "a = { from = 1 }"] {
+        assert!(varied(levels).is_err(), "{levels}");
+    }
+}
+
+/// The study that the documents open with is a study.
+#[test]
+fn the_complete_study_of_the_documents_is_accepted() {
+    let text = std::fs::read_to_string(root().join("docs/study-files.md")).unwrap();
+    let (_, rest) = text.split_once("```toml\n").unwrap();
+    let (study, _) = rest.split_once("```").unwrap();
+    for toy in [false, true] {
+        let read = kendall_study::StudyFile::parse("docs.toml", study.to_owned(), toy, &[]);
+        assert_eq!(read.unwrap().factors.len(), 2);
+    }
+}

@@ -1,0 +1,140 @@
+//! `kendall load http` as a user of other tools types it: short flags, formats, intervals, messages.
+
+#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+
+use kendall_protocols::snapshot::TierSnapshot;
+use kendall_testing::Process;
+
+use crate::support::kendall;
+
+/// A server that answers at once, stopped when the test ends, and its address.
+fn server() -> (Process, String) {
+    let (server, url, _) = server_with_page();
+    (server, url)
+}
+
+/// The same, with the address of its metrics page.
+fn server_with_page() -> (Process, String, SocketAddr) {
+    let (server, ready) = Process::ready(
+        kendall()
+            .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--workers", "2", "--service", "constant:1ms"])
+            .stdout(Stdio::null()),
+    );
+    (server, format!("http://{}/", ready.address("listen")), ready.address("metrics"))
+}
+
+fn load(arguments: &[&str]) -> Output {
+    kendall().args(["load", "http"]).args(arguments).output().unwrap()
+}
+
+/// Half a second carries no interval: each format says so with how long would do, and the plain
+/// numbers are there all the same.
+#[test]
+fn each_format_has_the_figures_and_says_why_a_short_load_has_no_interval() {
+    let (_server, url) = server();
+    let short = ["-c", "2", "-n", "50", "--quiet"];
+    let output = load(&[&[&url[..]], &short[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("no intervals: ") && text.contains("10 s are enough"), "{text}");
+    assert!(!text.contains('\u{1b}'), "colors in a pipe: {text}");
+
+    let output = load(&[&[&url[..]], &short[..], &["--format", "json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(json["response_time_p99_s"].as_f64().unwrap() >= 0.001, "{json:#}");
+    let interval = &json["intervals"]["throughput_per_s"];
+    assert!(interval["refused"][0].is_string() && interval["enough_s"].is_number(), "{interval}");
+
+    let output = load(&[&[&url[..]], &short[..], &["--format", "csv"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("figure,value,low,high,confidence,refused,enough_s\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("response_time_p99_s,0.0")), "{text}");
+}
+
+/// Requests that a server has answered, by its own count.
+fn answered(metrics: SocketAddr) -> u64 {
+    let page = kendall_testing::page(metrics, "/snapshot").unwrap();
+    let snapshot: TierSnapshot = serde_json::from_str(&page.body).unwrap();
+    snapshot.requests.values().map(|requests| requests.completions).sum()
+}
+
+/// Several URLs are instances of one service: connections take them in turn, and what is no such
+/// instance is refused.
+#[test]
+fn several_urls_are_loaded_in_turn() {
+    let ((_one, one, page_of_one), (_two, two, page_of_two)) =
+        (server_with_page(), server_with_page());
+    let output = load(&[&one, &two, "-c", "2", "-n", "40", "--quiet", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{json:#}");
+    // A server counts an answer after it has sent it.
+    let counts = || (answered(page_of_one), answered(page_of_two));
+    kendall_testing::wait_until("all requests to be counted", || {
+        let (of_one, of_two) = counts();
+        of_one + of_two >= 40
+    });
+    // A connection each, and each has its first request at least.
+    let (of_one, of_two) = counts();
+    assert!(of_one > 0 && of_two > 0 && of_one + of_two == 40, "{of_one} and {of_two}");
+    for (other, part) in [
+        (format!("{two}else"), "another scheme or path"),
+        (two.replacen("http:", "https:", 1), "another scheme or path"),
+    ] {
+        let output = load(&[&one, &other, "-c", "2", "-n", "2", "--quiet"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// A long enough one has them: of throughput and mean in any case.
+#[test]
+fn eleven_seconds_carry_intervals_that_hold_their_centers() {
+    let (_server, url) = server();
+    let output = load(&[
+        &url,
+        "-q",
+        "100",
+        "--arrivals",
+        "constant",
+        "-z",
+        "11",
+        "--format",
+        "json",
+        "--quiet",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["throughput_per_s", "response_time_mean_s", "response_time_p50_s"] {
+        let (center, interval) = (json[key].as_f64().unwrap(), &json["intervals"][key]);
+        // A busy machine may make a run that carries none: then it says so.
+        let Some(low) = interval["low"].as_f64() else {
+            assert!(interval["refused"][0].is_string(), "{key}: {interval}");
+            continue;
+        };
+        let high = interval["high"].as_f64().unwrap();
+        assert!(low <= center * 1.0011 && center <= high * 1.0011, "{key}: {center} {interval}");
+    }
+}
+
+#[test]
+fn what_fails_names_what_to_do() {
+    // An address that no name server has.
+    let output = load(&["http://no.such.host.invalid/", "-n", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("http://127.0.0.1:8080/") && !said.contains("11211"), "{said}");
+    let output = load(&["http://127.0.0.1:1/", "-d", "@body.json"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--body-file body.json"), "{said}");
+    // Plain HTTP where TLS was asked for.
+    let (_server, url) = server();
+    let output = load(&[&url.replacen("http:", "https:", 1), "-n", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("does not answer with TLS") && said.contains("http://"), "{said}");
+}

@@ -1,0 +1,12 @@
+//! Commands that run no study, and what holds for the whole repository: layers, documented keys.
+
+mod documented_keys;
+mod fit;
+mod layers;
+mod load_http;
+mod observe;
+mod serve_proxy;
+mod solve;
+#[path = "../support/mod.rs"]
+mod support;
+mod wrong_input;

@@ -1,0 +1,171 @@
+//! What somebody gives who does not know the program yet: files of another kind, results that are none, a
+//! disk without room, figures that cannot be.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::support::{kendall, repository};
+
+/// Exit code, standard output and standard error.
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = kendall().args(arguments).current_dir(repository()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], says: &str) {
+    let (code, _, error) = run(arguments);
+    assert_eq!(code, Some(2), "{arguments:?}: {error}");
+    assert!(error.contains(says), "{says} is not in {error}");
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Whoever reads the file afterwards must not take an empty one for a result.
+#[test]
+fn a_result_that_does_not_fit_on_the_disk_is_no_success() {
+    let mm1 = ["solve", "mm1", "--arrival-rate", "1/s", "--service-time", "1ms"];
+    for arguments in [&mm1[..], &["--help"], &["schema", "study"]] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = kendall().args(arguments).stdout(Stdio::from(full)).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {error}");
+        assert!(error.contains("cannot be written to standard output"), "{error}");
+    }
+}
+
+#[test]
+fn results_that_cannot_be_read_are_refused_alike_by_all_commands() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let database = empty.join("results.db");
+    std::fs::write(&database, []).unwrap();
+    let (empty, missing) = (empty.to_str().unwrap(), folder.path().join("missing"));
+    let missing = missing.to_str().unwrap();
+    for command in ["report", "predict"] {
+        refused(&[command, missing], "there is no results.db");
+        refused(&[command, empty], "is empty, or no file");
+    }
+    assert_eq!(std::fs::metadata(&database).unwrap().len(), 0, "reading made a database");
+    let table = file(folder.path(), "table.csv", "configuration,value\na,1\n");
+    for command in ["report", "predict"] {
+        refused(&[command, &table], "table.csv is a file; results are a folder");
+    }
+}
+
+#[test]
+fn a_file_of_another_command_says_which_command_takes_it() {
+    refused(&["solve", "studies/demo.toml"], "`kendall run studies/demo.toml` runs it");
+    refused(&["run", "studies/models/three-tier.toml"], "`kendall solve` takes this file");
+}
+
+#[test]
+fn a_file_that_is_none_of_its_kind_says_what_it_is_or_where_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("picture.toml");
+    std::fs::write(&picture, [0x89, b'P', b'N', b'G', 0xff, 0]).unwrap();
+    let picture = picture.to_str().unwrap();
+    for arguments in [&["solve", picture][..], &["run", picture], &["observe", picture]] {
+        refused(arguments, "it is not a text file");
+    }
+    refused(&["observe", "studies/demo.toml"], "which `kendall run` takes");
+    let misspelt = "name = 'a'\nentry = 'b'\nserver = 2\n[tiers.b]\nqueries.busy = 'x'\n";
+    let misspelt = file(folder.path(), "system.toml", misspelt);
+    let (_, _, error) = run(&["observe", &misspelt]);
+    assert!(error.contains("system.toml: line 3: unknown field `server`"), "{error}");
+    assert_eq!(error.trim().lines().count(), 1, "{error}");
+    let empty = folder.path().to_str().unwrap();
+    let recorded = ["observe", "examples/observed/system.toml", "--recorded", empty];
+    refused(&recorded, "has no recording");
+    // What is asked for must not be left out without a word.
+    let stepped = ["observe", "examples/observed/system.toml", "--step", "7s"];
+    refused(&stepped, "has a step of 10 s, which cannot be changed");
+    let set = ["run", "--dry-run", "--set", "nothing.at=1", "studies/demo.toml"];
+    refused(&set, "--set nothing.at=1");
+}
+
+#[test]
+fn tables_without_a_common_configuration_name_what_they_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = |name: &str, configuration: &str| {
+        let rows = format!("configuration,value\n{configuration},1\n{configuration},2\n");
+        file(folder.path(), name, &rows)
+    };
+    let (one, two) = (table("one.csv", "slow path"), table("two.csv", "fast path"));
+    refused(&["compare", &one, &two], "one.csv has slow path");
+    refused(&["compare", &one, &two], "two.csv has fast path");
+    // A slip in a CI's file would pass for ever.
+    refused(&["compare", &one, &one], "never differs from itself");
+}
+
+/// A shop of 16 servers, and a table of an hour in which the load rises five times.
+fn observed(folder: &Path, busy: impl Fn(f64) -> f64) -> (String, String) {
+    let system = "name = 'shop'\nentry = 'web'\nstep = '15s'\nscrape = '15s'\nblock = '3min'\n\
+        [tiers.web]\nservers = 16\nqueries.throughput = 'x'\n";
+    let rows: String = (0..240_u32)
+        .map(|row| {
+            let load = 50.0 + 8.0 * f64::from(row / 24 % 5);
+            format!("{},{load},{}\n", 1_700_000_000 + 15 * row, busy(load))
+        })
+        .collect();
+    let table = format!("time_s,web.throughput,web.busy\n{rows}");
+    (file(folder, "system.toml", system), file(folder, "table.csv", &table))
+}
+
+/// A load that nobody served: the windows do not answer, which is no rejected load test.
+#[test]
+fn an_observation_without_windows_is_a_question_that_is_not_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (system, _) = observed(folder.path(), |load| load);
+    let rows: String =
+        (0..240_u32).map(|row| format!("{},0,0\n", 1_700_000_000 + 15 * row)).collect();
+    let table = format!("time_s,web.throughput,web.busy\n{rows}");
+    let table = file(folder.path(), "nothing.csv", &table);
+    refused(&["observe", &system, "--csv", &table], "windows of 180 s can be used, 4 are needed");
+}
+
+/// Percent in the place of busy servers, say: the regression would take them for servers that are all busy.
+#[test]
+fn a_tier_that_is_busier_than_its_servers_can_be_has_no_capacity() {
+    let folder = tempfile::tempdir().unwrap();
+    let (system, table) = observed(folder.path(), |load| 0.25 * load);
+    let (code, text, error) = run(&["observe", &system, "--csv", &table]);
+    assert_eq!(code, Some(0), "{error}");
+    // 0.25 of 82/s are 20.5 servers, of 16.
+    assert!(text.contains("% busy, which 16 servers cannot be"), "{text}");
+    assert!(!text.contains("saturates first: at"), "{text}");
+    // Nothing gives a response time: windows there are.
+    assert!(!text.contains("no windows left"), "{text}");
+
+    let (system, table) = observed(folder.path(), |load| 0.05 * load);
+    let (_, text, _) = run(&["observe", &system, "--csv", &table]);
+    assert!(text.contains("`web` saturates first: at 320"), "{text}");
+    assert!(text.contains("nothing gives the response time of `web`"), "{text}");
+}
+
+#[test]
+fn what_an_observation_does_not_use_is_refused() {
+    let example = "examples/observed/system.toml";
+    refused(&["observe", example, "--from", "yesterday"], "a recording is analyzed whole");
+    refused(&["observe", example, "--to=-1h"], "a recording is analyzed whole");
+    refused(&["observe", example, "--prometheus", "host:9090"], "write it like `http://host:9090`");
+    refused(
+        &["observe", example, "--what-if", "load=-1"],
+        "above 0, such as 2: twice the present load",
+    );
+    refused(&["observe", example, "--what-if", "load=1e300"], "`1e300` is refused");
+    let folder = tempfile::tempdir().unwrap();
+    let (system, table) = observed(folder.path(), |load| 0.05 * load);
+    refused(&["observe", &system, "--csv", &table, "--metrics", "127.0.0.1:0"], "cannot be used");
+    let (system, table) = observed(folder.path(), |load| 1.0 - load);
+    refused(&["observe", &system, "--csv", &table], "is refused; expected a number from 0");
+}

@@ -1,0 +1,372 @@
+//! The message queue on a disk that is really full: its data's, its log's, or the one that holds
+//! both. Who sends is told RESOURCE_EXHAUSTED, receives go on where PostgreSQL can do them, what was
+//! answered is there, what was refused is not, and when there is room again all goes on by itself.
+//!
+//! Each test runs once more, in a mount namespace of its own, where it mounts a small disk and fills
+//! it. That takes root, or user namespaces.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::queue_support::Middleware;
+use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
+use kendall_protocols::queue::{
+    AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, PurgeRequest,
+    ReceiveRequest, SendRequest,
+};
+use kendall_testing::namespace::{Ballast, on_a_small_disk};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+type Client = MessageQueueClient<Channel>;
+
+const SEED: u64 = 20_261_121;
+const SENDERS: u64 = 3;
+/// Long enough for PostgreSQL to crash and come up again, and for a busy machine.
+const CALL: Duration = Duration::from_secs(30);
+/// Characters of a message: PostgreSQL keeps so many beside the table, uncompressed.
+const CONTENT: usize = 60_000;
+/// Refusals after which a disk is taken for full.
+const REFUSALS: u32 = 12;
+
+/// What is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Full {
+    /// The disk of the data; PostgreSQL's log is elsewhere.
+    Data,
+    /// The disk of PostgreSQL's log.
+    Log,
+    /// The only disk.
+    Both,
+}
+
+/// What all clients saw together.
+#[derive(Default)]
+struct History {
+    /// By content.
+    answered: BTreeSet<String>,
+    refused: BTreeSet<String>,
+    found: BTreeMap<String, u32>,
+}
+
+struct Shared {
+    history: Mutex<History>,
+    endpoint: Endpoint,
+    refusals: AtomicU32,
+    crashes: AtomicU32,
+    /// Sends that were answered.
+    sent: AtomicU32,
+    done: AtomicBool,
+}
+
+impl Shared {
+    fn channel(&self) -> Client {
+        MessageQueueClient::new(self.endpoint.connect_lazy()).max_decoding_message_size(64 << 20)
+    }
+
+    fn found(&self, content: String) {
+        *self.history.lock().unwrap().found.entry(content).or_default() += 1;
+    }
+}
+
+/// What an attempt came to.
+enum Attempt<T> {
+    Answered(T),
+    /// Nothing happened.
+    Refused,
+    /// Who knows.
+    Open,
+}
+
+/// One attempt, whose status must be one of those that the documentation names.
+async fn attempt<T>(
+    shared: &Shared,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Attempt<T> {
+    let answer = tokio::time::timeout(CALL, call).await.expect("every call is answered in time");
+    let status = match answer {
+        Ok(response) => return Attempt::Answered(response.into_inner()),
+        Err(status) => status,
+    };
+    // Whoever is refused comes again a little later.
+    tokio::time::interval_at(tokio::time::Instant::now() + PAUSE, PAUSE).tick().await;
+    match status.code() {
+        Code::ResourceExhausted => {
+            assert!(status.message().contains("disk is full"), "{status}");
+            shared.refusals.fetch_add(1, Ordering::SeqCst);
+            Attempt::Refused
+        }
+        Code::Unavailable => {
+            shared.crashes.fetch_add(1, Ordering::SeqCst);
+            Attempt::Open
+        }
+        _ => panic!("not one of the documented answers: {status}"),
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Sends until all is done. A send whose outcome is open is repeated with its request id.
+async fn send(shared: Arc<Shared>, sender: u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED + sender);
+    let mut client = shared.channel();
+    for number in 0.. {
+        if shared.done.load(Ordering::SeqCst) {
+            return;
+        }
+        let request = SendRequest {
+            client_id: sender,
+            queue_id: 1,
+            content: content(&format!("{sender} {number} "), &mut rng),
+            request_id: rng.random::<[u8; 16]>().to_vec(),
+            ..Default::default()
+        };
+        let mut open = false;
+        loop {
+            match attempt(&shared, client.send(request.clone())).await {
+                Attempt::Answered(_) => {
+                    shared.history.lock().unwrap().answered.insert(label(&request.content));
+                    shared.sent.fetch_add(1, Ordering::SeqCst);
+                    break;
+                }
+                // Refused after an attempt that may have gone through: still open.
+                Attempt::Refused if !open => {
+                    shared.history.lock().unwrap().refused.insert(label(&request.content));
+                    break;
+                }
+                Attempt::Refused => {}
+                Attempt::Open => open = true,
+            }
+        }
+    }
+}
+
+/// Text that no compression makes smaller, with a label in front.
+fn content(label: &str, rng: &mut Xoshiro256PlusPlus) -> String {
+    let letter = |byte: u8| char::from(b'0' + byte % 64);
+    let rest = (label.len()..CONTENT).map(|_| letter(rng.random()));
+    label.chars().chain(rest).collect()
+}
+
+/// The label, which tells messages apart: who sent it, and which of theirs it is.
+fn label(content: &str) -> String {
+    content.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Takes messages away until there are none.
+async fn receive_all(shared: &Shared, client: &mut Client, client_id: u64) {
+    loop {
+        let request = ReceiveRequest { client_id, queue_id: 1, ..Default::default() };
+        match attempt(shared, client.receive(request)).await {
+            Attempt::Answered(response) => match response.message {
+                Some(message) => shared.found(label(&message.content)),
+                None => return,
+            },
+            Attempt::Refused => {}
+            Attempt::Open => panic!("PostgreSQL crashed where its log has room"),
+        }
+    }
+}
+
+/// Looks until it is so, with a deadline.
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let mut looks = tokio::time::interval(PAUSE);
+    for _ in 0..18_000 {
+        looks.tick().await;
+        if so() {
+            return;
+        }
+    }
+    panic!("{what}: not within three minutes");
+}
+
+fn start(folder: &Path) -> Middleware {
+    let characters = CONTENT.to_string();
+    Middleware::start(&["--content-characters", &characters, "--data", folder.to_str().unwrap()])
+        .unwrap_or_else(|said| panic!("{said}"))
+}
+
+/// Puts one part of the cluster on the small disk and the other beside it, by a symbolic link.
+fn lay_out(full: Full, disk: &Path) -> (PathBuf, Option<tempfile::TempDir>) {
+    if full == Full::Both {
+        return (disk.join("queue"), None);
+    }
+    let other = tempfile::tempdir().unwrap();
+    open_to_all(other.path());
+    let (data, log) = if full == Full::Data { (disk, other.path()) } else { (other.path(), disk) };
+    let data = data.join("queue");
+    start(&data).stop();
+    let before = data.join("data/pg_wal");
+    let copied = Command::new("cp").arg("--archive").args([&before, &log.join("wal")]).status();
+    assert!(copied.unwrap().success());
+    std::fs::remove_dir_all(&before).unwrap();
+    std::os::unix::fs::symlink(log.join("wal"), &before).unwrap();
+    (data, Some(other))
+}
+
+fn fill_and_go_on(full: Full, disk: &Path) {
+    let (data, _other) = lay_out(full, disk);
+    let middleware = start(&data);
+    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let shared = Arc::new(Shared {
+        history: Mutex::default(),
+        endpoint,
+        refusals: AtomicU32::new(0),
+        crashes: AtomicU32::new(0),
+        sent: AtomicU32::new(0),
+        done: AtomicBool::new(false),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = shared.channel();
+        for number in 1..=SENDERS + 1 {
+            let request = HelloRequest { name: format!("client {number}") };
+            assert_eq!(client.hello(request).await.unwrap().into_inner().client_id, number);
+        }
+        let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
+        assert_eq!(client.create_queue(request).await.unwrap().into_inner().queue_id, 1);
+        let mut senders = tokio::task::JoinSet::new();
+        for sender in 1..=SENDERS {
+            senders.spawn(send(Arc::clone(&shared), sender));
+        }
+        // The log takes a new file of 16 MiB: more than that, to see it taken.
+        let ballast = Ballast::fill(disk, if full == Full::Log { 20 << 20 } else { 6 << 20 });
+        until("the disk is full", || {
+            shared.refusals.load(Ordering::SeqCst) + shared.crashes.load(Ordering::SeqCst)
+                >= REFUSALS
+        })
+        .await;
+        println!(
+            "{full:?}: {} sent, {} refused, {} open when the disk was full",
+            shared.sent.load(Ordering::SeqCst),
+            shared.refusals.load(Ordering::SeqCst),
+            shared.crashes.load(Ordering::SeqCst)
+        );
+        if full == Full::Data {
+            // Receiving makes room: sends are answered again while the disk is as full as it was.
+            receive_all(&shared, &mut client, SENDERS + 1).await;
+            let sent = shared.sent.load(Ordering::SeqCst);
+            until("there is room where messages were received", || {
+                shared.sent.load(Ordering::SeqCst) > sent + 10
+            })
+            .await;
+            assert_eq!(shared.crashes.load(Ordering::SeqCst), 0, "nothing crashed");
+        }
+        ballast.remove();
+        let sent = shared.sent.load(Ordering::SeqCst);
+        until("all goes on when there is room", || shared.sent.load(Ordering::SeqCst) > sent + 50)
+            .await;
+        shared.done.store(true, Ordering::SeqCst);
+        while let Some(sender) = senders.join_next().await {
+            sender.unwrap();
+        }
+        drain(&shared, &mut client).await;
+    });
+    check(&shared.history.lock().unwrap());
+    // The clients hang up: the stop would wait for them.
+    drop(runtime);
+    let said = middleware.stop();
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+/// Takes what is left: half by lease and acknowledgement.
+async fn drain(shared: &Shared, client: &mut Client) {
+    let client_id = SENDERS + 1;
+    for _ in 0..10 {
+        let lease =
+            LeaseRequest { client_id, queue_id: 1, lease_ms: 600_000, ..Default::default() };
+        let held = client.lease(lease).await.unwrap().into_inner();
+        let Some(message) = held.message else { break };
+        let (message_id, lease_id) = (message.message_id, held.lease_id);
+        let done = AcknowledgeRequest { client_id, message_id, lease_id, ..Default::default() };
+        client.acknowledge(done).await.unwrap();
+        shared.found(label(&message.content));
+    }
+    receive_all(shared, client, client_id).await;
+    let dropped = client.purge(PurgeRequest { queue_id: 1 }).await.unwrap().into_inner().dropped;
+    assert_eq!(dropped, 0, "all were received");
+}
+
+fn check(history: &History) {
+    let History { answered, refused, found } = history;
+    let twice: Vec<_> = found.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "delivered twice: {twice:?}");
+    let lost: Vec<_> = answered.iter().filter(|label| !found.contains_key(*label)).collect();
+    assert!(lost.is_empty(), "answered and lost: {lost:?}");
+    let there: Vec<_> = refused.iter().filter(|label| found.contains_key(*label)).collect();
+    assert!(there.is_empty(), "refused and there: {there:?}");
+    assert_eq!(found.len(), answered.len(), "all that is there was answered");
+    println!("{} answered and found, {} refused", answered.len(), refused.len());
+}
+
+#[test]
+fn the_disk_of_the_data_is_full() {
+    if let Some(disk) = on_a_small_disk("full_disk::the_disk_of_the_data_is_full", "64m") {
+        fill_and_go_on(Full::Data, &disk);
+    }
+}
+
+#[test]
+fn the_disk_of_the_log_is_full() {
+    if let Some(disk) = on_a_small_disk("full_disk::the_disk_of_the_log_is_full", "80m") {
+        fill_and_go_on(Full::Log, &disk);
+    }
+}
+
+#[test]
+fn the_only_disk_is_full() {
+    if let Some(disk) = on_a_small_disk("full_disk::the_only_disk_is_full", "120m") {
+        fill_and_go_on(Full::Both, &disk);
+    }
+}
+
+/// What the start says of a disk without room, and of a folder that cannot be written.
+#[test]
+fn a_start_without_room_says_so() {
+    let Some(disk) = on_a_small_disk("full_disk::a_start_without_room_says_so", "90m") else {
+        return;
+    };
+    let folder = disk.join("queue");
+    let arguments = ["--data", folder.to_str().unwrap()];
+    let refused = |part: &str| {
+        let said = Middleware::start(&arguments).expect_err("there is no room");
+        assert!(said.contains("exit status: 3"), "{said}");
+        assert!(said.contains(part), "`{part}` is missing: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    };
+    let ballast = Ballast::fill(&disk, 1 << 20);
+    refused("No space left on device");
+    ballast.remove();
+    start(&folder).stop();
+    let ballast = Ballast::fill(&disk, 0);
+    refused("make room");
+    ballast.remove();
+    start(&folder).stop();
+    remount(&disk, "ro");
+    refused("Read-only file system");
+    refused("--data DIR");
+    remount(&disk, "rw");
+    let file = disk.join("file");
+    std::fs::write(&file, "not a folder").unwrap();
+    let said = Middleware::start(&["--data", file.to_str().unwrap()]).expect_err("it is a file");
+    assert!(said.contains("exit status: 3") && said.contains("or no folder"), "{said}");
+    start(&folder).stop();
+}
+
+fn remount(disk: &Path, how: &str) {
+    let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(disk).status();
+    assert!(done.unwrap().success());
+}
+
+fn open_to_all(folder: &Path) {
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder, open).unwrap();
+}

@@ -1,0 +1,11 @@
+//! The message queue as a process: commands, console, load, full disks, and the history of many clients.
+
+mod command;
+mod console;
+mod full_disk;
+mod history;
+mod load;
+mod process;
+mod queue_support;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,106 @@
+//! `kendall init`: from a command, or from what runs already, to a study that runs.
+
+#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use kendall_testing::Process;
+
+use crate::support::kendall;
+
+fn init(folder: &Path, arguments: &[&str]) -> Output {
+    kendall().arg("init").args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// A command with its own address and workers becomes a study whose short run works; the file is
+/// not replaced unasked.
+#[test]
+fn a_command_becomes_a_study_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_kendall");
+    let command = [
+        "--",
+        program,
+        "serve",
+        "synthetic",
+        "--service",
+        "constant:1ms",
+        "--workers",
+        "2",
+        "--metrics",
+        "127.0.0.1:0",
+        "--listen",
+        "127.0.0.1:8000",
+    ];
+    let output = init(folder.path(), &[&["-o", "mine.toml"][..], &command[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = std::fs::read_to_string(folder.path().join("mine.toml")).unwrap();
+    assert!(text.contains("workers = 2") && text.contains("\"{address}\""), "{text}");
+    assert!(text.contains("\"system.parameters.workers\" = [1, 2, 4]"), "{text}");
+    let run = kendall()
+        .args(["run", "mine.toml", "--toy", "--no-report"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let again = init(folder.path(), &[&["-o", "mine.toml"][..], &command[..]].concat());
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+    assert!(said(&again).contains("--force"));
+    // It is asked before anything is started: this would be refused as a service that does not start.
+    let broken = ["-o", "mine.toml", "--", "sh", "-c", "exit 1", "{address}"];
+    let again = init(folder.path(), &broken);
+    assert_eq!(again.status.code(), Some(2), "{}", said(&again));
+}
+
+#[test]
+fn a_service_that_runs_already_becomes_a_study_with_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, ready) = Process::ready(
+        kendall()
+            .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--service", "constant:1ms"])
+            .stdout(Stdio::null()),
+    );
+    let url = format!("http://{}/", ready.address("listen"));
+    let output = init(folder.path(), &["--attach", &url]);
+    let pid = server.0.id();
+    let text = std::fs::read_to_string(folder.path().join("service.toml"));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(text.unwrap().contains(&format!("pids = [{pid}]")), "{}", said(&output));
+}
+
+#[test]
+fn what_does_not_work_says_what_to_do_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, code, wanted) in [
+        (&["--", "sleep", "60"][..], 2, "{address}"),
+        (&["--", "no-such-program", "-b", "{address}"], 3, "`no-such-program` is not installed"),
+        (&["--", "sh", "-c", "echo broken >&2; exit 1", "{address}"], 3, "broken"),
+        (&["--attach", "127.0.0.1:1"], 3, "start the service first"),
+        (&["--template", "dmeo"], 2, "did you mean `demo`"),
+    ] {
+        let output = init(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let output = init(folder.path(), &[]);
+    assert!(said(&output).contains("--template NAME"), "{}", said(&output));
+    for template in ["demo", "processes", "adaptive", "two-level"] {
+        let output = init(folder.path(), &["--template", template]);
+        assert_eq!(output.status.code(), Some(0), "{template}: {}", said(&output));
+        let file = format!("{template}.toml");
+        let run = kendall()
+            .args(["run", "--dry-run", &file])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(matches!(run.status.code(), Some(0 | 3)), "{}", said(&run));
+    }
+}

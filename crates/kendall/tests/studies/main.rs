@@ -1,0 +1,16 @@
+//! Studies: designs, runs at toy size, interruptions, comparisons and predictions.
+
+mod compare_in_turns;
+mod compare_results;
+mod designs;
+mod factor_tuples;
+mod init_study;
+mod interrupted_study;
+mod kill_campaign;
+mod predict;
+mod program_loads;
+mod published;
+mod refused_studies;
+mod report_several;
+#[path = "../support/mod.rs"]
+mod support;
