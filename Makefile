@@ -84,13 +84,13 @@ doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of processor time)
-	$(CARGO) test --release --locked -p kendall-stats --test coverage --test warm_up --test within_run --test comparisons --test drifting_speed --test adaptive -- --include-ignored --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p kendall-stats --test all -- coverage:: warm_up:: within_run:: comparisons:: drifting_speed:: adaptive:: --include-ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p kendall-predict --lib coverage_of_the_squared -- --include-ignored --nocapture
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
-	$(CARGO) test --release --locked -q -p kendall-queueing --test coverage -- --include-ignored --nocapture
+	$(CARGO) test --release --locked -q -p kendall-queueing --test all -- coverage:: --include-ignored --nocapture
 
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link

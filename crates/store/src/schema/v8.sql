@@ -1,6 +1,6 @@
 -- Schema version 8: views of the numbers that the report shows, and what they need.
 -- Never edited once released: a change is a new file with the next number.
--- docs/results.md explains every column; crates/report/tests/views.rs holds views and report together.
+-- docs/results.md explains every column; crates/report/tests/all/views.rs holds views and report together.
 
 -- Requests whose time is in the histogram beside them, and their mean: SQL cannot read histograms.
 -- Rows of older versions are filled in by src/schema/means.rs.

@@ -7,15 +7,13 @@
 
 // The report's own tests use all of it.
 #[allow(dead_code, reason = "shared with the report's tests")]
-mod synthetic;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::synthetic::{Synthetic, times};
 use kendall_report::document::{Cell, Table};
 use kendall_store::{DATABASE_FILE, Results, RunRecord};
 use rusqlite::types::Value;
-use synthetic::{Synthetic, times};
 
 type Row = BTreeMap<String, Value>;
 

@@ -1,12 +1,11 @@
 //! Clients that mean no good: each is refused in bounds, and others are served meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::{block_on, client, content, options, padded, start};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -14,7 +13,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kendall_build_cluster::cache::Cache;
 use kendall_build_cluster::digest::Function;
 use kendall_tier::Clock;
-use support::{block_on, client, content, options, padded, start};
 use tokio_stream::StreamExt as _;
 
 /// The gRPC status of a raw body at a path.

@@ -7,13 +7,11 @@
     reason = "a test fails by panicking; levels are compared with themselves"
 )]
 
-mod synthetic;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use synthetic::Synthetic;
+use crate::synthetic::Synthetic;
 
 /// Names of the browser in the packages of common systems.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];

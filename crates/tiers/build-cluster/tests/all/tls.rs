@@ -1,12 +1,11 @@
 //! The listener under TLS: what is agreed on, and who is let in.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-mod support;
-
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::support::{block_on, options};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -17,7 +16,6 @@ use kendall_build_cluster::wire::re;
 use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
 use kendall_testing::certificate;
 use kendall_tier::Clock;
-use support::{block_on, options};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -10,10 +10,10 @@ use kendall_stats::design::{Design, Factor};
 use kendall_stats::estimate::{Assumption, Caveat};
 use kendall_units::exact_f64;
 
-const THROUGHPUT: &str = include_str!("data/memcached-2k-writes-throughput.csv");
-const RESPONSE: &str = include_str!("data/memcached-2k-writes-response-ms.csv");
-const LATENCY: &str = include_str!("data/queue-2k-latency-ms.csv");
-const UNREPLICATED: &str = include_str!("data/queue-2k-unreplicated-throughput.csv");
+const THROUGHPUT: &str = include_str!("../data/memcached-2k-writes-throughput.csv");
+const RESPONSE: &str = include_str!("../data/memcached-2k-writes-response-ms.csv");
+const LATENCY: &str = include_str!("../data/queue-2k-latency-ms.csv");
+const UNREPLICATED: &str = include_str!("../data/queue-2k-unreplicated-throughput.csv");
 
 /// Columns `replicate` and `value` by name, all others are factors.
 fn table(csv: &str) -> Table {

@@ -27,7 +27,7 @@ struct Expected {
 }
 
 fn cases() -> Vec<Case> {
-    let text = include_str!("public-model-cases.json");
+    let text = include_str!("../public-model-cases.json");
     serde_json::from_str::<File>(text).expect("the file of this folder").cases
 }
 

@@ -2,8 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small sizes")]
 
-mod support;
-
+use crate::support::{block_on, client, content, options, padded, start};
 use kendall_build_cluster::digest::{Digest, Function};
 use kendall_build_cluster::listen::Tokens;
 use kendall_build_cluster::remote::{Remote, RemoteError};
@@ -15,7 +14,6 @@ use kendall_build_cluster::wire::re;
 use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
 use kendall_tier::Clock;
 use prost::Message as _;
-use support::{block_on, client, content, options, padded, start};
 use tonic::Code;
 
 /// The cache as a scheduler sees it.

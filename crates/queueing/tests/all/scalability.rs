@@ -27,7 +27,7 @@ fn fitted(measured: &[(f64, f64)]) -> UslFit {
 /// `build-cluster-usl.csv`, fitted with R's package usl; printed digits.
 #[test]
 fn the_build_cluster_is_as_published() {
-    let fit = fitted(&csv(include_str!("data/build-cluster-usl.csv")));
+    let fit = fitted(&csv(include_str!("../data/build-cluster-usl.csv")));
     let within = |have: f64, want: f64, last_digit: f64| {
         assert!((have - want).abs() <= 0.5001 * last_digit, "{have} for {want}");
     };

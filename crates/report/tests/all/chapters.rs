@@ -6,13 +6,11 @@
     reason = "a test fails by panicking; levels are compared with themselves"
 )]
 
-mod synthetic;
-
 use std::path::PathBuf;
 
+use crate::synthetic::{self, Synthetic};
 use kendall_protocols::topology::Part;
 use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord};
-use synthetic::Synthetic;
 
 /// A folder for one test; `KENDALL_REPORT_OUT` names one that is kept, to be looked at.
 fn folder(name: &str) -> (PathBuf, Option<tempfile::TempDir>) {

@@ -28,7 +28,7 @@ const QUEUE: &str = "buildbarn_builder_in_memory_build_queue_tasks";
 const CASES: &[Case] = &[
     Case {
         preset: "buildbarn-storage",
-        page: include_str!("pages/buildbarn-storage.txt"),
+        page: include_str!("../pages/buildbarn-storage.txt"),
         grows: &[
             (&[BARN, "_count", "\"OK\"", "\"Get\"", "\"ac\""], 30.0),
             (&[BARN, "_sum", "\"OK\"", "\"Get\"", "\"ac\""], 0.06),
@@ -50,7 +50,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "buildbarn-scheduler",
-        page: include_str!("pages/buildbarn-scheduler.txt"),
+        page: include_str!("../pages/buildbarn-scheduler.txt"),
         grows: &[
             (&[QUEUE, "_scheduled_total", "\"Queue\",do_not_cache=\"false\""], 2.0),
             (&[QUEUE, "_queued_duration_seconds_sum"], 1.0),
@@ -71,7 +71,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "bazel-remote",
-        page: include_str!("pages/bazel-remote.txt"),
+        page: include_str!("../pages/bazel-remote.txt"),
         grows: &[
             (&["\"ac\"", "\"get\"", "\"hit\""], 8.0),
             (&["\"ac\"", "\"get\"", "\"miss\""], 2.0),
@@ -88,7 +88,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "jvm",
-        page: include_str!("pages/jvm.txt"),
+        page: include_str!("../pages/jvm.txt"),
         grows: &[
             (&["_count", "SUCCESS", "orders"], 9.0),
             (&["_sum", "SUCCESS", "orders"], 0.9),
@@ -109,7 +109,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "memcached",
-        page: include_str!("pages/memcached.txt"),
+        page: include_str!("../pages/memcached.txt"),
         grows: &[
             (&["\"get\"", "\"hit\""], 90.0),
             (&["\"get\"", "\"miss\""], 10.0),
@@ -127,7 +127,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "http",
-        page: include_str!("pages/http.txt"),
+        page: include_str!("../pages/http.txt"),
         grows: &[
             (&["_count", "200", "GET"], 5.0),
             (&["_sum", "200", "GET"], 0.1),
@@ -145,7 +145,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "grpc",
-        page: include_str!("pages/grpc.txt"),
+        page: include_str!("../pages/grpc.txt"),
         grows: &[
             (&["started_total", "GetActionResult"], 7.0),
             (&["handled_total", "\"OK\"", "GetActionResult"], 5.0),
@@ -165,7 +165,7 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "container",
-        page: include_str!("pages/container.txt"),
+        page: include_str!("../pages/container.txt"),
         // Sums of the pod and of the node, the pod's container, and its pause.
         grows: &[(&["image=\"\""], 0.61), (&["container=\"host\""], 0.6), (&["pause"], 0.01)],
         finds: &[(Quantity::Busy, 0.6)],

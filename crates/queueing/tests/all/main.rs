@@ -1,0 +1,11 @@
+//! Stations, networks and the simulation against published values and each other, as one binary.
+
+mod approximations;
+mod coverage;
+mod edges;
+mod hostile;
+mod independent;
+mod networks;
+mod scalability;
+mod simulation;
+mod stations;

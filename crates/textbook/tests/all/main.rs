@@ -1,0 +1,4 @@
+//! Worked cases and what is refused of them, as one binary.
+
+mod cases;
+mod strict;
