@@ -48,7 +48,7 @@ impl Exit {
         match error {
             StoreError::Missing { .. }
             | StoreError::NoFolder { .. }
-            | StoreError::Newer { .. }
+            | StoreError::OtherVersion { .. }
             | StoreError::Corrupt { .. } => Self::Refused,
             _ => Self::NotReady,
         }

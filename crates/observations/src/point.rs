@@ -298,9 +298,7 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
 
 /// Cores that a part spent awake for its next moment.
 fn spun(measured: &Measured, part: &Part) -> f64 {
-    let share = |spun_ns: Option<u64>, length_ns: u64| {
-        spun_ns.map_or(0.0, |spun| exact_f64(spun) / exact_f64(length_ns.max(1)))
-    };
+    let share = |spun_ns: u64, length_ns: u64| exact_f64(spun_ns) / exact_f64(length_ns.max(1));
     match part.role {
         Role::Generator => measured
             .generators
@@ -314,7 +312,7 @@ fn spun(measured: &Measured, part: &Part) -> f64 {
             .filter(|tier| tier.role == part.role && tier.tier == part.name)
             .map(|tier| {
                 let length = tier.period.to_ns.saturating_sub(tier.period.from_ns);
-                share(tier.period.spun_ns, length)
+                share(tier.period.spun_ns.unwrap_or(0), length)
             })
             .sum(),
         Role::Study => 0.0,

@@ -1,4 +1,4 @@
-//! Results: SQLite schema, migrations, typed rows.
+//! Results: SQLite schema and typed rows.
 //!
 //! One folder a study, one file in it: `results.db`. The study writes one [`RunRecord`] when a run
 //! ends, in one transaction, so that a program killed at any instant loses at most the run in
@@ -78,14 +78,15 @@ pub enum StoreError {
         /// The folder.
         folder: String,
     },
-    /// Written by a newer program.
+    /// Written by a program with another schema.
     #[error(
-        "the results have schema version {found}, this program knows up to {known}; use a newer kendall"
+        "the results have schema version {found}, this program reads {known}; read them with the kendall that wrote \
+         them, or run the study again into another folder"
     )]
-    Newer {
+    OtherVersion {
         /// Version in the file.
         found: u32,
-        /// Newest version that this program knows.
+        /// The version that this program reads.
         known: u32,
     },
     /// No room left. What was stored before is whole.
@@ -173,7 +174,7 @@ impl Results {
         std::fs::remove_file(&young).unwrap_or_default();
         let mut connection = Connection::open(&young)?;
         prepare(&connection)?;
-        schema::migrate(&mut connection)?;
+        schema::create(&mut connection)?;
         write::study(&connection, study)?;
         connection.close().map_err(|(_, error)| error)?;
         std::fs::rename(&young, &path)
@@ -187,10 +188,10 @@ impl Results {
         folder.join(DATABASE_FILE).exists()
     }
 
-    /// Opens the results in a folder; an older schema is brought up to date first.
+    /// Opens the results in a folder.
     ///
     /// # Errors
-    /// [`StoreError::Missing`], [`StoreError::Newer`], or what SQLite refuses.
+    /// [`StoreError::Missing`], [`StoreError::OtherVersion`], or what SQLite refuses.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         if folder.is_file() {
             return Err(StoreError::NoFolder { path: folder.display().to_string() });
@@ -208,9 +209,9 @@ impl Results {
             return Err(StoreError::Corrupt { what });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)?;
+        let connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
-        schema::migrate(&mut connection)?;
+        schema::check(&connection)?;
         Ok(Self { connection, folder: folder.to_owned() })
     }
 

@@ -340,7 +340,7 @@ impl Results {
                 cpu_system_ns: count(row, 1)?,
                 wall_ns: count(row, 2)?,
                 run_queue_wait_ns: count(row, 3)?,
-                spun_ns: optional_count(row, 4)?,
+                spun_ns: count(row, 4)?,
             });
         }
         Ok(threads)
@@ -653,14 +653,14 @@ fn generator(row: &Row<'_>) -> Result<Generator, StoreError> {
         lateness: histogram(row, 11)?,
         gaps: histogram(row, 12)?,
         calls: row.get(13)?,
-        seed: optional_count(row, 14)?,
-        unsent: optional_count(row, 15)?,
-        reconnects: optional_count(row, 16)?,
-        connection_wait: stored(row, 17)?.then(|| histogram(row, 17)).transpose()?,
+        seed: count(row, 14)?,
+        unsent: count(row, 15)?,
+        reconnects: count(row, 16)?,
+        connection_wait: histogram(row, 17)?,
         gap_check: stored(row, 18)?.then(|| json(row, 18)).transpose()?,
-        statuses: stored(row, 19)?.then(|| json(row, 19)).transpose()?.unwrap_or_default(),
+        statuses: json(row, 19)?,
         stalls: stored(row, 20)?.then(|| json(row, 20)).transpose()?,
-        drawn: stored(row, 21)?.then(|| json(row, 21)).transpose()?.unwrap_or_default(),
+        drawn: json(row, 21)?,
         threads: Vec::new(),
         operations: Vec::new(),
     })

@@ -70,16 +70,13 @@ pub struct SearchFound {
     pub saturation_point: Estimate,
     /// Neighboring measured levels between which 95 % of the maximum is first reached.
     pub knee_between: (f64, f64),
-    /// What the runs beyond the maximum tell from chance; `None` in results of older versions. The
-    /// fit's may be another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shape: Option<Shape>,
+    /// What the runs beyond the maximum tell from chance. The fit's may be another.
+    pub shape: Shape,
     /// The highest level that was run, and its throughput over the maximum; `None` where that is
     /// the level of the maximum.
     #[serde(default)]
     pub beyond: Option<(f64, Estimate)>,
-    /// The shape fitted to all runs of the line; `None` in results of older versions, and where
-    /// fewer than five levels were run.
+    /// The shape fitted to all runs of the line; `None` where fewer than five levels were run.
     #[serde(default)]
     pub fit: Option<FittedShape>,
 }
@@ -144,7 +141,7 @@ impl SearchFound {
     pub fn beyond_in_words(&self) -> Option<String> {
         let Some((level, ratio)) = &self.beyond else {
             let words = "the maximum lies at the highest level: it may grow on";
-            return (self.shape == Some(Shape::Growing)).then(|| words.to_owned());
+            return (self.shape == Shape::Growing).then(|| words.to_owned());
         };
         let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
         let range = ratio.interval.map_or_else(String::new, |interval| {
@@ -153,7 +150,7 @@ impl SearchFound {
         // A fall is told by the interval that is printed beside it.
         let fallen = ratio.interval.map_or(ratio.center, |interval| interval.high) < FALLEN;
         let what = match (self.shape, fallen) {
-            (Some(Shape::Cliff), _) => "beyond the maximum the throughput breaks down",
+            (Shape::Cliff, _) => "beyond the maximum the throughput breaks down",
             (_, true) => "beyond the maximum the throughput falls",
             (_, false) => "beyond the maximum no fall of more than 5 % is significant",
         };
@@ -448,22 +445,20 @@ pub struct Generator {
     pub arrival_rate_per_s: Option<f64>,
     /// Message queue: `single` or `stream`.
     pub calls: Option<String>,
-    /// Seed of all draws; `None` where an older version wrote the row.
-    pub seed: Option<u64>,
+    /// Seed of all draws.
+    pub seed: u64,
     /// How late it was against its own schedule.
     pub lateness: Histogram,
     /// Open loop: gaps between sends.
     pub gaps: Histogram,
-    /// Open loop: due to a free connection, of the arrivals that found none free; `None` where an
-    /// older version wrote the row.
-    pub connection_wait: Option<Histogram>,
+    /// Open loop: due to a free connection, of the arrivals that found none free.
+    pub connection_wait: Histogram,
     /// Open loop: whether the stream of requests was the one that was asked for.
     pub gap_check: Option<GapCheck>,
-    /// Open loop: arrivals that were due and could not be sent before the end; `None` where an older
-    /// version wrote the row.
-    pub unsent: Option<u64>,
-    /// Connections that had to be made again; `None` where an older version wrote the row.
-    pub reconnects: Option<u64>,
+    /// Open loop: arrivals that were due and could not be sent before the end.
+    pub unsent: u64,
+    /// Connections that had to be made again.
+    pub reconnects: u64,
     /// Replies by HTTP status code.
     pub statuses: BTreeMap<u16, u64>,
     /// Closed loop: how long nothing completed.
@@ -488,8 +483,8 @@ pub struct GeneratorThread {
     /// Time that it was ready to run and had no core.
     pub run_queue_wait_ns: u64,
     /// Time that it stayed awake for the next moment instead of sleeping, which is in no CPU time
-    /// above; `None` where an older version wrote the row.
-    pub spun_ns: Option<u64>,
+    /// above.
+    pub spun_ns: u64,
 }
 
 /// Requests of one kind in one period, as one generator saw them.

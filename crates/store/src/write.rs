@@ -1,7 +1,6 @@
 //! Rows into the database. Callers hold the transaction.
 
 use kendall_protocols::topology::{End, Graph, PoolKind};
-use kendall_stats::histogram::Histogram;
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
@@ -181,7 +180,7 @@ fn environment(connection: &Connection, description: &str) -> Result<i64, StoreE
 }
 
 /// The system's graph of one run.
-pub(crate) fn graph(connection: &Connection, run: i64, graph: &Graph) -> Result<(), StoreError> {
+fn graph(connection: &Connection, run: i64, graph: &Graph) -> Result<(), StoreError> {
     let mut tiers =
         connection.prepare_cached("INSERT INTO graph_tiers VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut pools =
@@ -238,10 +237,10 @@ fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), S
             row.lateness.to_bytes(),
             row.gaps.to_bytes(),
             row.calls,
-            row.seed.map(|seed| int("seed", seed)).transpose()?,
-            row.unsent.map(|unsent| int("unsent", unsent)).transpose()?,
-            row.reconnects.map(|reconnects| int("reconnects", reconnects)).transpose()?,
-            row.connection_wait.as_ref().map(Histogram::to_bytes),
+            int("seed", row.seed)?,
+            int("unsent", row.unsent)?,
+            int("reconnects", row.reconnects)?,
+            row.connection_wait.to_bytes(),
             row.gap_check.as_ref().map(json).transpose()?,
             json(&row.statuses)?,
             row.stalls.as_ref().map(json).transpose()?,
@@ -259,7 +258,7 @@ fn generator(connection: &Connection, run: i64, row: &Generator) -> Result<(), S
             int("cpu_system_ns", thread.cpu_system_ns)?,
             int("wall_ns", thread.wall_ns)?,
             int("run_queue_wait_ns", thread.run_queue_wait_ns)?,
-            thread.spun_ns.map(|spun| int("spun_ns", spun)).transpose()?,
+            int("spun_ns", thread.spun_ns)?,
         ])?;
     }
     operations(connection, run, row)

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use kendall_protocols::load_result::{Dispersion, Drawn, GapCheck, Stalls};
 use kendall_protocols::snapshot::{CountedTime, counted};
@@ -78,10 +77,10 @@ fn generator(number: u32) -> Generator {
         think_time_mean_ns: SECOND / 2,
         arrival_rate_per_s: None,
         calls: Some("stream".to_owned()),
-        seed: Some(11),
+        seed: 11,
         lateness: times(&[100]),
         gaps: Histogram::new(),
-        connection_wait: Some(times(&[300])),
+        connection_wait: times(&[300]),
         gap_check: Some(GapCheck {
             requests: 40,
             planned_rate_per_s: 10.0,
@@ -92,15 +91,15 @@ fn generator(number: u32) -> Generator {
             distance_to_exponential: Some(0.02),
             dispersion: vec![Dispersion { window_ns: SECOND, planned: 1.0, sent: 1.2 }],
         }),
-        unsent: Some(3),
-        reconnects: Some(2),
+        unsent: 3,
+        reconnects: 2,
         statuses: BTreeMap::from([(200, 39), (503, 1)]),
         stalls: Some(Stalls::default()),
         drawn: BTreeMap::from([("exponent".to_owned(), Drawn { count: 40, mean: 20.5 })]),
         threads: vec![GeneratorThread {
             cpu_user_ns: 1,
             wall_ns: 9,
-            spun_ns: Some(4),
+            spun_ns: 4,
             ..GeneratorThread::default()
         }],
         operations: vec![
@@ -259,51 +258,6 @@ fn graph() -> Graph {
     }
 }
 
-/// The record as a file of an older version has it: what that version did not store is not there.
-fn as_of(version: u32) -> RunRecord {
-    let mut record = record(0, 0, 0);
-    record.run.id = RunId(1);
-    if version < 2 {
-        record.processes[0].threads.clear();
-    }
-    for period in &mut record.tiers[0].periods {
-        if version < 3 {
-            period.held_time = Histogram::new();
-        }
-        if version < 4 {
-            period.spun_ns = None;
-        }
-        if version < 6 {
-            period.counted.clear();
-        }
-    }
-    if version < 4 {
-        record.speeds.clear();
-        record.run.speed_unit_ns = None;
-        // One tier is all there is: it is the entry.
-        record.graph.tiers[0].pools.clear();
-        record.graph.edges[0].link = None;
-        for generator in &mut record.generators {
-            let threads = vec![GeneratorThread { spun_ns: None, ..generator.threads[0] }];
-            *generator = Generator {
-                calls: None,
-                seed: None,
-                connection_wait: None,
-                gap_check: None,
-                unsent: None,
-                reconnects: None,
-                statuses: BTreeMap::new(),
-                stalls: None,
-                drawn: BTreeMap::new(),
-                threads,
-                ..generator.clone()
-            };
-            generator.operations.retain(|period| period.extent != Extent::Drained);
-        }
-    }
-    record
-}
-
 fn searches() -> Vec<SearchLine> {
     let workers = |text: &str, number: f64| FactorLevel {
         factor: "system.workers".to_owned(),
@@ -319,7 +273,7 @@ fn searches() -> Vec<SearchLine> {
         best_between: (48.0, 64.0),
         saturation_point: Estimate::exact(40.0),
         knee_between: (32.0, 40.0),
-        shape: Some(Shape::Saturating),
+        shape: Shape::Saturating,
         beyond: None,
         fit: Some(FittedShape {
             likely: vec![(Shape::Saturating, 0.9)],
@@ -426,13 +380,15 @@ fn a_full_disk_is_said_and_loses_nothing_that_was_stored() {
 }
 
 #[test]
-fn a_newer_file_is_refused_with_the_way_out() {
-    let folder = tempfile::tempdir().unwrap();
-    drop(Results::create(folder.path(), &study()).unwrap());
-    let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
-    database.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
-    let error = Results::open(folder.path()).unwrap_err();
-    assert!(error.to_string().contains("use a newer kendall"), "{error}");
+fn a_file_of_another_version_is_refused_with_the_way_out() {
+    for version in [0, SCHEMA_VERSION + 1] {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Results::create(folder.path(), &study()).unwrap());
+        let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
+        database.pragma_update(None, "user_version", version).unwrap();
+        let error = Results::open(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("run the study again"), "{error}");
+    }
 }
 
 #[test]
@@ -451,64 +407,34 @@ fn noise_in_the_place_of_the_database_is_an_error() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
 }
 
-fn kept() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept")
-}
-
-/// Every version ever released reads back what it stored.
+/// Counts and means beside the histograms are those of the histograms, and the views follow from them.
 #[test]
-fn files_of_every_released_version_are_brought_up_to_date() {
-    for version in 1..=SCHEMA_VERSION {
-        let folder = tempfile::tempdir().unwrap();
-        let file = kept().join(format!("v{version}.db"));
-        std::fs::copy(&file, folder.path().join(DATABASE_FILE))
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let results = Results::open(folder.path()).unwrap();
-        assert_eq!(results.study().unwrap(), study(), "version {version}");
-        assert_eq!(results.record(RunId(1)).unwrap(), as_of(version), "version {version}");
-        let mut searches = if version < 2 { Vec::new() } else { searches() };
-        // Files before version 6 were written before a search said its shape, and before one was fitted.
-        let older = searches.iter_mut().filter(|_| version < 6);
-        for found in older.filter_map(|line| line.found.as_mut()) {
-            found.shape = None;
-            found.fit = None;
-        }
-        assert_eq!(results.searches().unwrap(), searches, "version {version}");
+fn means_beside_histograms_are_those_of_the_histograms() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::create(folder.path(), &study()).unwrap();
+    results.store_run(&record(0, 0, 0)).unwrap();
+    drop(results);
+    let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
+    let mut rows =
+        database.prepare("SELECT answered, mean_ns, response_time FROM operations").unwrap();
+    let rows = rows.query_map([], |row| {
+        Ok((row.get::<_, u32>(0)?, row.get::<_, f64>(1)?, row.get::<_, Vec<u8>>(2)?))
+    });
+    let mut seen = 0;
+    for row in rows.unwrap() {
+        let (answered, mean_ns, bytes) = row.unwrap();
+        let times = Histogram::from_bytes(&bytes).unwrap();
+        assert_eq!((u64::from(answered), Some(mean_ns)), (times.count(), times.mean()));
+        seen += 1;
     }
-}
-
-/// Counts and means beside the histograms are those of the histograms, also in rows of older versions.
-#[test]
-fn means_beside_histograms_are_filled_in_for_every_released_version() {
-    for version in 1..=SCHEMA_VERSION {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join(DATABASE_FILE);
-        std::fs::copy(kept().join(format!("v{version}.db")), &file).unwrap();
-        drop(Results::open(folder.path()).unwrap());
-        let database = rusqlite::Connection::open(&file).unwrap();
-        let mut rows =
-            database.prepare("SELECT answered, mean_ns, response_time FROM operations").unwrap();
-        let rows = rows.query_map([], |row| {
-            Ok((row.get::<_, u32>(0)?, row.get::<_, f64>(1)?, row.get::<_, Vec<u8>>(2)?))
-        });
-        let mut seen = 0;
-        for row in rows.unwrap() {
-            let (answered, mean_ns, bytes) = row.unwrap();
-            let times = Histogram::from_bytes(&bytes).unwrap();
-            let there = (u64::from(answered), Some(mean_ns));
-            assert_eq!(there, (times.count(), times.mean()), "version {version}");
-            seen += 1;
-        }
-        assert!(seen >= 8, "version {version}: {seen} rows");
-        // Two generators that completed 20 each in two seconds, of 1 ms to the histogram's precision.
-        let view = "SELECT runs, throughput_per_s, response_time_mean_s, answered
-                    FROM configuration_results WHERE configuration = 0";
-        let (runs, rate, mean, answered): (u32, f64, f64, u32) = database
-            .query_row(view, [], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))
-            .unwrap();
-        assert_eq!((runs, rate, answered), (1, 20.0, 40), "version {version}");
-        assert!((mean / 0.001 - 1.0).abs() < 0.001, "version {version}: {mean}");
-    }
+    assert!(seen >= 8, "{seen} rows");
+    // Two generators that completed 20 each in two seconds, of 1 ms to the histogram's precision.
+    let view = "SELECT runs, throughput_per_s, response_time_mean_s, answered
+                FROM configuration_results WHERE configuration = 0";
+    let (runs, rate, mean, answered): (u32, f64, f64, u32) =
+        database.query_row(view, [], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))).unwrap();
+    assert_eq!((runs, rate, answered), (1, 20.0, 40));
+    assert!((mean / 0.001 - 1.0).abs() < 0.001, "{mean}");
 }
 
 /// What a report said of a configuration is gone as soon as the configuration has another run, and a
@@ -626,7 +552,7 @@ fn searches_read_back_as_they_were_stored_last() {
 fn what_lies_beyond_a_maximum_is_said_by_its_own_interval() {
     let said = |shape, beyond: Option<(f64, f64)>| {
         let mut found = searches().remove(0).found.unwrap();
-        found.shape = Some(shape);
+        found.shape = shape;
         found.beyond = beyond.map(|(center, half)| {
             let interval = Interval::around(center, half, 0.95);
             (64.0, Estimate::with_interval(center, interval))
@@ -701,19 +627,4 @@ fn one_client_alone_stands_beside_its_run() {
     assert_eq!(results.runs().unwrap().len(), 1);
     assert!(results.verifications().unwrap().is_empty());
     assert_eq!(results.measured(alone.run.id).unwrap().run.configuration, ONE_CLIENT);
-}
-
-/// Writes the file that the test above keeps. Run it once when a version is released:
-/// `cargo test -p kendall-store -- --ignored keep`.
-#[test]
-#[ignore = "writes into the source tree; run by hand when a schema version is released"]
-fn keep_a_file_of_this_version() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut results = Results::create(folder.path(), &study()).unwrap();
-    results.store_run(&record(0, 0, 0)).unwrap();
-    results.store_searches(&searches()).unwrap();
-    drop(results);
-    std::fs::create_dir_all(kept()).unwrap();
-    let to = kept().join(format!("v{SCHEMA_VERSION}.db"));
-    std::fs::copy(folder.path().join(DATABASE_FILE), to).unwrap();
 }

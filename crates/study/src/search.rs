@@ -87,7 +87,7 @@ pub(crate) fn found(
         // The search saw the lowest level as 1, so its N* counts in lowest levels.
         saturation_point: outcome.saturation_point.map(|lowest| lowest * grid[0]),
         knee_between: (level(outcome.knee_between.0), level(outcome.knee_between.1)),
-        shape: Some(outcome.shape),
+        shape: outcome.shape,
         beyond: outcome.beyond.as_ref().map(|beyond| (level(beyond.load), beyond.ratio.clone())),
         fit: fit(runs, confidence).map(|fit| FittedShape {
             likely: fit.likely,

@@ -140,7 +140,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
     match error {
         StudyError::Refused(_)
         | StudyError::OtherStudy { .. }
-        | StudyError::Store(StoreError::Newer { .. }) => Exit::Refused,
+        | StudyError::Store(StoreError::OtherVersion { .. }) => Exit::Refused,
         StudyError::InUse { .. }
         | StudyError::NotInstalled { .. }
         | StudyError::NoProgram { .. }

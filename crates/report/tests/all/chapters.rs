@@ -201,7 +201,7 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
         best_between: (30.0, 198.0),
         saturation_point: estimate(26.5, 0.5),
         knee_between: (6.0, 30.0),
-        shape: Some(Shape::Saturating),
+        shape: Shape::Saturating,
         beyond: None,
         fit: Some(kendall_store::FittedShape {
             likely: vec![(Shape::Saturating, 0.91), (Shape::Retrograde, 0.09)],

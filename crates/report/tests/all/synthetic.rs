@@ -387,7 +387,7 @@ fn generator(truth: &Truth, open: bool) -> Generator {
             cpu_system_ns: SECOND,
             wall_ns: truth.seconds * SECOND,
             run_queue_wait_ns: SECOND / 10,
-            spun_ns: None,
+            spun_ns: 0,
         }],
         operations,
         ..Generator::default()
