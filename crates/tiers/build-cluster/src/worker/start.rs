@@ -2,8 +2,8 @@
 //!
 //! As the C library's `posix_spawn` does it: the new process borrows this one's memory until it runs the program, so that
 //! no table of pages is copied. That one asks for each of 64 signals what is done with it, and makes a stack anew
-//! for every start, which is a quarter of what a start costs the slot; here signals have no handlers of ours, and
-//! the stack stays. The descriptor by which the end of the process is awaited comes with it.
+//! for every start, which is a quarter of what a start costs the slot; here signals lose their handlers once, when
+//! the starter is made, and the stack stays. The descriptor by which the end of the process is awaited comes with it.
 
 use std::ffi::{CString, NulError, c_char, c_int, c_void};
 use std::fs::File;
@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-/// What every start needs.
+/// What every start needs. As long as there is one, no signal may be given a handler in this process.
 #[derive(Debug)]
 pub(super) struct Starter {
     stack: Box<[MaybeUninit<u128>]>,
@@ -71,11 +71,13 @@ struct Errand {
 }
 
 impl Starter {
-    /// Room, and what actions read from.
+    /// Room, and what actions read from. Takes the handlers of this process's signals away: the standard library
+    /// has some, which write what overflowed before the process ends.
     ///
     /// # Errors
     /// When there is no `/dev/null`.
     pub(super) fn new() -> io::Result<Self> {
+        drop_handlers();
         let stack = vec![MaybeUninit::uninit(); STACK].into_boxed_slice();
         Ok(Self { stack, nothing: File::open("/dev/null")? })
     }
@@ -120,6 +122,25 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
+/// Has signals that have a handler do by themselves what they do in a process that gave them none. The new process
+/// must unblock signals before it runs its program, which would inherit the mask, and a handler that ran then would
+/// work in the memory of this process.
+#[expect(unsafe_code, reason = "no safe wrapper asks what is done with a signal")]
+fn drop_handlers() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: an action of all zeros is the default one, and both point to values that live through the calls.
+        // Those few signals that no process may ask about refuse.
+        unsafe {
+            let usual: libc::sigaction = std::mem::zeroed();
+            let mut now = usual;
+            let asked = libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0;
+            if asked && !matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+                libc::sigaction(signal, &raw const usual, std::ptr::null_mut());
+            }
+        }
+    }
+}
+
 /// Starts a process with the memory of this one, which goes on when that one runs its program or has failed.
 #[expect(unsafe_code, reason = "no safe wrapper starts a process with the memory of this one")]
 fn spawn(stack: &mut [MaybeUninit<u128>], errand: &mut Errand) -> io::Result<(Pid, OwnedFd)> {
@@ -127,8 +148,9 @@ fn spawn(stack: &mut [MaybeUninit<u128>], errand: &mut Errand) -> io::Result<(Pi
     let mut descriptor: c_int = -1;
     // SAFETY: the sets are valid when they are all zeros, and are written before they are read. The stack is aligned,
     // is used by one process at a time, and stays, with what the errand points to, until the call returns: that is
-    // when the new process has memory of its own or has ended. No handler can run in it meanwhile, since all
-    // signals are blocked. The descriptor is a new one, which nobody else closes.
+    // when the new process has memory of its own or has ended. No handler can run in it meanwhile: its signals are
+    // blocked until just before its program runs, and a `Starter`, whose stack this is, has left none to run.
+    // The descriptor is a new one, which nobody else closes.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());
@@ -159,7 +181,10 @@ extern "C" fn run(told: *mut c_void) -> c_int {
     unsafe {
         let errand = &mut *told.cast::<Errand>();
         let placed = (0..).zip(errand.descriptors).all(|(to, from)| libc::dup2(from, to) == to);
-        if placed && libc::chdir(errand.directory) == 0 {
+        // Whatever this process, or the one that started the worker, has open besides: the table of descriptors is
+        // the new process's own.
+        let closed = placed && libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) == 0;
+        if closed && libc::chdir(errand.directory) == 0 {
             let usual: libc::sigaction = std::mem::zeroed();
             // The one signal that this process ignores; the others come to the program as usual.
             libc::sigaction(libc::SIGPIPE, &raw const usual, std::ptr::null_mut());
@@ -215,16 +240,21 @@ mod tests {
         assert_eq!(out, "A=b c\nD=\n");
     }
 
+    /// Not even what this process itself was given without the mark that closes it: a file, a pair of sockets.
     #[test]
     fn a_program_holds_no_file_of_the_slot() {
+        use rustix::fs::{Mode, OFlags};
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
         let mut starter = Starter::new().unwrap();
-        let kept = std::array::from_fn::<File, 20, _>(|_| tempfile::tempfile().unwrap());
-        let numbers = kept.each_ref().map(|file| file.as_raw_fd());
-        let own = [starter.nothing.as_raw_fd()];
-        let numbers: Vec<String> = numbers.iter().chain(&own).map(ToString::to_string).collect();
-        let script = "for n in 1 NUMBERS; do [ -e /proc/$$/fd/$n ] && echo $n; done; exit 0";
-        let script = script.replace("NUMBERS", &numbers.join(" "));
-        assert_eq!(run(&mut starter, &script, Path::new("/")).0, "1\n");
+        let _kept = std::array::from_fn::<File, 20, _>(|_| tempfile::tempfile().unwrap());
+        let _file = rustix::fs::open("/dev/zero", OFlags::RDWR, Mode::empty()).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let pair = rustix::net::socketpair(family, kind, SocketFlags::empty(), None);
+        let far = rustix::io::fcntl_dupfd_cloexec(&pair.unwrap().0, 900).unwrap();
+        rustix::io::fcntl_setfd(&far, rustix::io::FdFlags::empty()).unwrap();
+        // While the shell lists them it has the folder open itself.
+        let script = "for f in /proc/$$/fd/*; do [ -e $f ] && echo ${f##*/}; done; exit 0";
+        assert_eq!(run(&mut starter, script, Path::new("/")).0, "0\n1\n2\n");
     }
 
     /// No signal is blocked, and the one that this process ignores by itself is not ignored.
@@ -241,6 +271,10 @@ mod tests {
         assert_ne!(of(&here, "SigIgn:") & pipe, 0);
         assert_eq!(of(&there, "SigIgn:"), of(&here, "SigIgn:") & !pipe);
         assert_eq!(of(&there, "SigBlk:"), 0);
+        // Nothing of this process can run between the unblocking of a signal and the program. The two
+        // that the C library keeps for its threads can be blocked by nobody.
+        let of_threads = 0b11 << 31;
+        assert_eq!(of(&here, "SigCgt:") & !of_threads, 0);
     }
 
     #[test]
