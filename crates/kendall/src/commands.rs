@@ -79,7 +79,7 @@ impl Kendall {
 
     /// Whether it is a server, which others wait for.
     pub(crate) fn serves(&self) -> bool {
-        matches!(self.command, Command::Serve(_))
+        matches!(&self.command, Command::Serve(serve) if !serve.needs_one_thread())
     }
 
     /// Runs the command that was asked for.

@@ -52,6 +52,12 @@ enum Tier {
 }
 
 impl Serve {
+    /// Whether it must have no other thread when it starts, not even one for its log: the kernel gives
+    /// a namespace of users to no process that has two.
+    pub(crate) fn needs_one_thread(&self) -> bool {
+        matches!(self.tier, Tier::WorkerSlot(_))
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         kendall_tier::raise_descriptor_limit();
         match self.tier {

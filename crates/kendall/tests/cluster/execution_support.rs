@@ -7,6 +7,8 @@
 )]
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -18,6 +20,52 @@ use kendall_build_cluster::wire::{longrunning as lro, protobuf, re};
 use kendall_tier::Clock;
 use prost::Message;
 use tonic::transport::Channel;
+
+/// Names the program that is tested, where it is not the one that was built beside the tests.
+const UNDER_TEST: &str = "KENDALL_UNDER_TEST";
+/// A user without rights, and the group.
+const NOBODY: u32 = 65534;
+
+/// The program that is tested.
+pub fn program() -> PathBuf {
+    std::env::var_os(UNDER_TEST).map_or_else(|| env!("CARGO_BIN_EXE_kendall").into(), PathBuf::from)
+}
+
+/// Runs tests of a module once more as a user without rights. Where the tests run as such a user anyway, they
+/// just have: nothing is left to do.
+pub fn again_as_a_user_without_rights(module: &str, tests: &[&str]) {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    // The tests' own names do not have that of their file before them.
+    let module = module.split_once("::").unwrap().1;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Where they were built, that user may not reach them.
+    let place = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        std::fs::hard_link(from, &to).or_else(|_| std::fs::copy(from, &to).map(drop)).unwrap();
+        to
+    };
+    let own = place(&std::env::current_exe().unwrap(), "tests");
+    let program = place(Path::new(env!("CARGO_BIN_EXE_kendall")), "kendall");
+    let home = folder.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
+    let output = Command::new(own)
+        .args(["--exact", "--test-threads=2"])
+        .args(tests.iter().map(|test| format!("{module}::{test}")))
+        .env(UNDER_TEST, program)
+        .env("TMPDIR", &home)
+        .current_dir(&home)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = format!("{}{}", text(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let all = format!("test result: ok. {} passed", tests.len());
+    assert!(output.status.success() && said.contains(&all), "{said}");
+}
 
 /// A tier as a process of its own.
 pub struct Process {
@@ -33,7 +81,12 @@ impl Process {
 
     /// What it said instead of `ready`, if it ended.
     pub fn try_start(arguments: &[&str]) -> Result<Self, String> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        Self::try_start_by(Command::new(program()), arguments)
+    }
+
+    /// With a command that runs the program.
+    pub fn try_start_by(mut kendall: Command, arguments: &[&str]) -> Result<Self, String> {
+        let mut child = kendall
             .arg("serve")
             .args(arguments)
             .args(["--metrics", "127.0.0.1:0"])

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::usage;
 
@@ -67,17 +67,11 @@ impl Sandbox {
     /// When the system does not allow it.
     pub fn leave(&self) -> Result<(), SandboxError> {
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-        let mut flags = UnshareFlags::NEWNS
-            | UnshareFlags::NEWPID
-            | UnshareFlags::NEWIPC
-            | UnshareFlags::NEWUTS;
-        if !self.network {
-            flags |= UnshareFlags::NEWNET;
-        }
-        if !user.is_root() {
-            flags |= UnshareFlags::NEWUSER;
-        }
-        step(usage::unshare(flags), || "make namespaces".to_owned())?;
+        step(usage::leave_namespaces(!self.network, !user.is_root()), || {
+            "make namespaces; the system must permit them, also those of users if the worker is not root \
+             (see --isolation)"
+                .to_owned()
+        })?;
         if !user.is_root() {
             let map = |name: &str, text: String| {
                 let path = format!("/proc/self/{name}");
@@ -86,6 +80,7 @@ impl Sandbox {
             map("setgroups", "deny".to_owned())?;
             map("uid_map", format!("{0} {0} 1", user.as_raw()))?;
             map("gid_map", format!("{0} {0} 1", group.as_raw()))?;
+            keep_rights()?;
         }
         Ok(())
     }
@@ -192,6 +187,19 @@ impl Sandbox {
         rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
         Ok(())
     }
+}
+
+/// Has the next program keep what it needs to make the place: of a user that is not root, a program that is
+/// run loses the rights that the user has in the new namespaces.
+fn keep_rights() -> Result<(), SandboxError> {
+    let words = || "keep rights in the namespaces".to_owned();
+    let mut sets = step(rustix::thread::capabilities(None), words)?;
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
+    sets.inheritable |= needed;
+    step(rustix::thread::set_capabilities(None, sets), words)?;
+    needed.iter().try_for_each(|one| {
+        step(rustix::thread::configure_capability_in_ambient_set(one, true), words)
+    })
 }
 
 /// Makes a folder in the new root.

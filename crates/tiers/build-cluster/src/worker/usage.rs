@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use rustix::process::Pid;
-use rustix::thread::UnshareFlags;
+use rustix::thread::UnshareFlags as Flags;
 
 /// How a process ended and what it and those that it waited for used.
 #[derive(Debug, Clone, Copy)]
@@ -60,14 +60,17 @@ fn wait4(pid: Pid) -> io::Result<(i32, libc::rusage)> {
     }
 }
 
-/// Leaves namespaces of the parent. Descriptors stay as they are, so no other thread can lose one.
+/// Leaves the machine's namespaces of mounts, processes, messages and names, that of the network with `network`,
+/// and that of users with `users`, for which the caller must have one thread.
 ///
 /// # Errors
 /// When the system does not allow it.
-#[expect(unsafe_code, reason = "the wrapper is unsafe because of flags that are not used here")]
-pub(super) fn unshare(flags: UnshareFlags) -> io::Result<()> {
-    debug_assert!(!flags.contains(UnshareFlags::FILES), "others may use their descriptors");
-    // SAFETY: the table of descriptors stays shared.
+#[expect(unsafe_code, reason = "the wrapper is unsafe because of a flag that is not used here")]
+pub(super) fn leave_namespaces(network: bool, users: bool) -> io::Result<()> {
+    let always = Flags::NEWNS | Flags::NEWPID | Flags::NEWIPC | Flags::NEWUTS;
+    let more = |wanted: bool, flag| if wanted { flag } else { Flags::empty() };
+    let flags = always | more(network, Flags::NEWNET) | more(users, Flags::NEWUSER);
+    // SAFETY: the one flag that can take something from other threads, their table of descriptors, is `FILES`.
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
