@@ -15,3 +15,4 @@ mod kill_campaign;
 mod other_clients;
 #[path = "../support/mod.rs"]
 mod support;
+mod worker_slots;

@@ -97,11 +97,6 @@ fn with_execution(mut known: re::ServerCapabilities) -> re::ServerCapabilities {
     let functions = [re::digest_function::Value::Sha256, re::digest_function::Value::Blake3];
     let range =
         re::priority_capabilities::PriorityRange { min_priority: i32::MIN, max_priority: i32::MAX };
-    // Inputs and outputs with links out of the input root are refused by the workers.
-    if let Some(cache) = &mut known.cache_capabilities {
-        let refused = re::symlink_absolute_path_strategy::Value::Disallowed;
-        cache.symlink_absolute_path_strategy = refused as i32;
-    }
     known.execution_capabilities = Some(re::ExecutionCapabilities {
         digest_function: re::digest_function::Value::Sha256 as i32,
         exec_enabled: true,

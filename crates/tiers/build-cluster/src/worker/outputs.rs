@@ -30,8 +30,10 @@ pub(super) enum OutputError {
     /// It is a device, a socket or a pipe.
     #[error("the output {0:?} is neither a file nor a directory nor a link")]
     Kind(String),
-    /// A link that points out of the input root.
-    #[error("the output {link:?} is a link to {target:?}, out of the input root")]
+    /// A relative link that points out of the input root.
+    #[error(
+        "the output {link:?} is a link to {target:?}, out of the input root; only absolute links may lead there"
+    )]
     Link {
         /// The link.
         link: String,
@@ -359,16 +361,21 @@ impl Finder {
         Ok(())
     }
 
-    /// Where a link points, relative, as far as it stays inside.
+    /// Where a link points. Into the root it is relative, wherever the root was; elsewhere it is as the action made
+    /// it, which must be absolute.
     fn target(&self, folder: impl AsFd, name: &str, path: &str) -> Result<String, OutputError> {
         let target = rustix::fs::readlinkat(folder, name, Vec::new());
         let target = target.map_err(|source| read_error(path, source))?;
         let target = target.into_string().map_err(|_| OutputError::Name(path.to_owned()))?;
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let below = target.strip_prefix(&self.seen_at).and_then(|rest| rest.strip_prefix('/'));
+        let below = target.strip_prefix(&self.seen_at).filter(|rest| {
+            // Not a folder beside it whose name begins as its own.
+            rest.is_empty() || rest.starts_with('/')
+        });
+        let below = below.and_then(|rest| paths::inside("", rest.trim_start_matches('/')).ok());
         if let Some(below) = below {
             let up = "../".repeat(parent.split('/').filter(|part| !part.is_empty()).count());
-            return Ok(format!("{up}{}", paths::inside("", below)?));
+            return Ok(if below.is_empty() { format!("{up}.") } else { format!("{up}{below}") });
         }
         match paths::target(parent, &target) {
             Ok(()) => Ok(target),
@@ -411,11 +418,11 @@ impl Finder {
         path: &str,
         folder: &OwnedFd,
         below: &mut HashMap<Digest, re::Directory>,
-        depth: u64,
+        depth: usize,
     ) -> Result<re::Directory, OutputError> {
-        const DEPTH: u64 = 200;
-        if depth > DEPTH {
-            return Err(OutputError::Bound { what: "deeper directories", limit: DEPTH });
+        if depth > paths::DEPTH {
+            let limit = paths::DEPTH as u64;
+            return Err(OutputError::Bound { what: "deeper directories", limit });
         }
         self.count(0)?;
         let mut directory = re::Directory::default();

@@ -12,6 +12,9 @@ pub(super) enum PathError {
     /// It has a character that no path may have, or an empty part.
     #[error("the path {0:?} is malformed")]
     Malformed(String),
+    /// It has too many directories.
+    #[error("the path {0:?} has more than {DEPTH} directories below each other")]
+    Deep(String),
     /// The name of an entry is none.
     #[error("{0:?} is not a file name")]
     Name(String),
@@ -21,6 +24,8 @@ pub(super) enum PathError {
 const NAME_BYTES: usize = 255;
 /// Longest path.
 const PATH_BYTES: usize = 4000;
+/// Directories below each other in a path or an output.
+pub(super) const DEPTH: usize = 200;
 
 /// `path`, which is relative to `directory`, relative to the input root, without `.` and `..`.
 ///
@@ -46,6 +51,9 @@ pub(super) fn inside(directory: &str, path: &str) -> Result<String, PathError> {
             part => parts.push(part),
         }
     }
+    if parts.len() > DEPTH {
+        return Err(PathError::Deep(shown(path)));
+    }
     Ok(parts.join("/"))
 }
 
@@ -62,15 +70,16 @@ pub(super) fn name(name: &str) -> Result<&str, PathError> {
     if bad { Err(PathError::Name(shown(name))) } else { Ok(name) }
 }
 
-/// The target of a link in `directory` (relative to the input root).
+/// The target of a link in `directory` (relative to the input root). An absolute one may lead anywhere: only actions
+/// follow it, and among what they see; the worker never does.
 ///
 /// # Errors
-/// [`PathError`] when it points out of the input root.
+/// [`PathError`] when it is relative and points out of the input root.
 pub(super) fn target(directory: &str, target: &str) -> Result<(), PathError> {
-    if target.is_empty() {
-        return Err(PathError::Malformed(String::new()));
+    if target.is_empty() || target.contains('\0') || target.len() > PATH_BYTES {
+        return Err(PathError::Malformed(shown(target)));
     }
-    inside(directory, target).map(drop)
+    if target.starts_with('/') { Ok(()) } else { inside(directory, target).map(drop) }
 }
 
 /// As much of a path as a message may show.
@@ -96,6 +105,11 @@ mod tests {
         }
         assert!(target("a/b", "../../c").is_ok());
         assert!(target("a", "../../c").is_err());
-        assert!(target("a", "/c").is_err());
+        assert!(target("a", "/usr/bin/python3").is_ok());
+        for bad in ["", "/a\0", "/a".repeat(3000).as_str()] {
+            assert!(matches!(target("a", bad), Err(PathError::Malformed(_))), "{bad:?}");
+        }
+        assert!(inside("", &"d/".repeat(DEPTH)).is_ok());
+        assert!(matches!(inside("d", &"d/".repeat(DEPTH)), Err(PathError::Deep(_))));
     }
 }

@@ -171,7 +171,7 @@ impl Slot {
         let (pid, process) = match self.starter.start(&program, &self.stdout, &self.stderr) {
             Ok(started) => started,
             Err(error) => {
-                let refused = format!("{:?} cannot be started: {error}", order.arguments[0]);
+                let refused = self.why_not(order, &error);
                 return Ok(Some(Ended { refused, ..Ended::default() }));
             }
         };
@@ -211,7 +211,9 @@ impl Slot {
         let path = order.environment.iter().find(|variable| variable.name == "PATH");
         let path = path.map_or(DEFAULT_PATH, |variable| &variable.value);
         let program = self.find(name, &directory, path, now_ns).ok_or_else(|| {
-            format!("{name:?} is not there, or is not a program (PATH is {path:?})")
+            no_directory(order, &directory).unwrap_or_else(|| {
+                format!("{name:?} is not there, or is not a program (PATH is {path:?})")
+            })
         })?;
         // Of a name that comes twice, the last one counts.
         let environment: BTreeMap<&str, &str> = order
@@ -221,6 +223,19 @@ impl Slot {
             .collect();
         Program::new(&program, &directory, &order.arguments, environment)
             .map_err(|_| "a word or a variable of the command has a zero byte in it".to_owned())
+    }
+
+    /// Why a program that was found could not be started.
+    fn why_not(&self, order: &Order, error: &io::Error) -> String {
+        let name = &order.arguments[0];
+        no_directory(order, &self.build.join(&order.directory)).unwrap_or_else(|| {
+            match error.kind() {
+                io::ErrorKind::NotFound => format!(
+                    "{name:?} cannot be started: what its first line or its header names to run it is not there"
+                ),
+                _ => format!("{name:?} cannot be started: {error}"),
+            }
+        })
     }
 
     /// The program that a name means. A build starts the same few again and again, each of which would be searched
@@ -351,6 +366,16 @@ fn children() -> io::Result<Vec<Pid>> {
         }
     }
     Ok(found)
+}
+
+/// What to say when the working directory of a command is none.
+fn no_directory(order: &Order, directory: &Path) -> Option<String> {
+    let name = &order.directory;
+    (!directory.is_dir()).then(|| {
+        format!(
+            "the working directory {name:?} is not a directory of the inputs, nor one of an output"
+        )
+    })
 }
 
 /// Whether all folders of a search path show the system's own, in which actions change nothing.

@@ -90,6 +90,12 @@ pub(super) struct Folders {
     limits: TreeLimits,
 }
 
+impl TreeLimits {
+    fn too_deep(&self) -> TreeError {
+        TreeError::Bound { what: "deeper directories", limit: self.depth as u64 }
+    }
+}
+
 impl Folder {
     pub(super) fn parse(digest: Digest, content: &[u8]) -> Result<Self, TreeError> {
         let wire = re::Directory::decode(content).map_err(|_| TreeError::Malformed(digest))?;
@@ -147,27 +153,34 @@ impl Folders {
         let mut folders: HashMap<Digest, Arc<Folder>> = HashMap::new();
         let mut level = vec![root];
         let mut missing = Vec::new();
-        while !level.is_empty() {
+        for depth in 0.. {
+            if level.is_empty() {
+                break;
+            }
+            // A directory's first level is its least: a tree that is refused here is nowhere less deep, and each
+            // level is a question to the cache.
+            if depth > self.limits.depth {
+                return Err(self.limits.too_deep());
+            }
             let mut unknown = Vec::new();
+            let mut read = Vec::new();
             for digest in level {
                 match self.known(&digest) {
-                    Some(folder) => {
-                        folders.insert(digest, folder);
-                    }
+                    Some(folder) => read.push((digest, folder)),
                     None => unknown.push(digest),
                 }
             }
             match remote.read(instance, &unknown).await {
-                Ok(read) => {
-                    for (digest, content) in read {
-                        folders.insert(digest, self.learn(digest, &content)?);
+                Ok(contents) => {
+                    for (digest, content) in contents {
+                        read.push((digest, self.learn(digest, &content)?));
                     }
                 }
                 // Everything else that is missing is collected before the client gets an answer.
                 Err(RemoteError::Missing(some)) => missing.extend(some),
                 Err(error) => return Err(error.into()),
             }
-            level = next_level(&folders, &missing);
+            level = next_level(read, &mut folders, &missing);
             if folders.len() as u64 + level.len() as u64 > self.limits.entries {
                 return Err(self.too_many());
             }
@@ -199,14 +212,18 @@ impl Folders {
     }
 }
 
-/// Directories that are named in `folders` and not there yet.
-fn next_level(folders: &HashMap<Digest, Arc<Folder>>, missing: &[Digest]) -> Vec<Digest> {
-    let named =
-        folders.values().flat_map(|folder| folder.folders.iter().map(|(_, digest)| *digest));
-    let mut next: Vec<Digest> =
-        named.filter(|digest| !folders.contains_key(digest) && !missing.contains(digest)).collect();
+/// Adds a level to `folders`: the directories that it names and that are not there yet.
+fn next_level(
+    level: Vec<(Digest, Arc<Folder>)>,
+    folders: &mut HashMap<Digest, Arc<Folder>>,
+    missing: &[Digest],
+) -> Vec<Digest> {
+    let named = level.iter().flat_map(|(_, folder)| folder.folders.iter());
+    let mut next: Vec<Digest> = named.map(|(_, digest)| *digest).collect();
+    folders.extend(level);
     next.sort_unstable();
     next.dedup();
+    next.retain(|digest| !folders.contains_key(digest) && !missing.contains(digest));
     next
 }
 
@@ -247,12 +264,12 @@ impl Tree {
         limits: &TreeLimits,
         known: &mut HashMap<Digest, Weight>,
     ) -> Result<Weight, TreeError> {
-        let deep = || TreeError::Bound { what: "deeper directories", limit: limits.depth as u64 };
         if let Some(weight) = known.get(&digest) {
-            return if depth + weight.depth > limits.depth { Err(deep()) } else { Ok(*weight) };
+            let deep = depth + weight.depth > limits.depth;
+            return if deep { Err(limits.too_deep()) } else { Ok(*weight) };
         }
         if depth > limits.depth {
-            return Err(deep());
+            return Err(limits.too_deep());
         }
         let Some(folder) = self.folders.get(&digest) else { return Ok(Weight::default()) };
         let own = folder.files.len() + folder.folders.len() + folder.links.len();
