@@ -1,4 +1,4 @@
-//! Has the linker leave the tables for unwinding out of a released program (docs/decisions/0111-no-unwinding-tables.md).
+//! Has the linker leave the tables for unwinding out of a released program (docs/decisions/0101-a-panic-ends-the-program.md).
 
 use std::env;
 use std::path::Path;
