@@ -176,7 +176,6 @@ pub(crate) fn records(
 enum Quotes {
     /// Those that open a cell are closed.
     Closed,
-    /// One is not.
     Open,
     /// One follows a space at the begin of its cell.
     Spaced,

@@ -7,9 +7,7 @@ use kendall_store::StoreError;
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done.
     Done = 0,
-    /// Unforeseen failure.
     Failure = 1,
     /// Wrong usage, a file that was refused, or a question that the runs do not answer.
     Refused = 2,

@@ -11,12 +11,10 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// For standard output.
     pub(crate) fn of_results() -> Self {
         Self::of(std::io::stdout().is_terminal())
     }
 
-    /// For standard error.
     pub(crate) fn of_notes() -> Self {
         Self::of(std::io::stderr().is_terminal())
     }
@@ -42,7 +40,6 @@ impl Paint {
         self.paint("33", text)
     }
 
-    /// What is well.
     pub(crate) fn good(self, text: &str) -> String {
         self.paint("32", text)
     }

@@ -19,7 +19,6 @@ pub type Keys = &'static [&'static [Key]];
 /// Whether a key must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It must.
     Required,
     /// It need not, and nothing stands in for it.
     Optional,
@@ -30,18 +29,14 @@ pub enum Need {
 /// What a key may hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// Any text.
     Text,
     /// One of several words.
     Choice(&'static [&'static str]),
     /// A whole number within bounds.
     Count {
-        /// The least.
         from: u64,
-        /// The most.
         to: u64,
     },
-    /// Any finite number.
     Number,
     /// A list of numbers.
     Numbers,
@@ -51,7 +46,6 @@ pub enum Form {
     Quantity(&'static Quantity),
     /// A list of texts; one text alone is split at spaces.
     Texts,
-    /// A table.
     Table(Keys),
     /// A list of tables.
     Tables(Keys),
@@ -93,7 +87,6 @@ impl Key {
         Self { need: Need::Default(default), ..self }
     }
 
-    /// Any text.
     #[must_use]
     pub const fn text(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Form::Text, help)

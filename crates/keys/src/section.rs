@@ -131,9 +131,6 @@ impl<'a> Section<'a> {
     }
 
     /// A word or sentence.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is missing without a default, or no text.
     pub fn text(&mut self, key: &str) -> Result<String, Problem> {
         let text = self.opt_text(key)?;
         Ok(self.needed(key, text))
@@ -170,9 +167,6 @@ impl<'a> Section<'a> {
     }
 
     /// One of several things, by its name.
-    ///
-    /// # Errors
-    /// As [`text`](Self::text).
     pub fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, Problem> {
         let word = self.text(key)?;
         choices
@@ -221,18 +215,12 @@ impl<'a> Section<'a> {
     }
 
     /// As [`count`](Self::count), for numbers that fit 32 bits.
-    ///
-    /// # Errors
-    /// As [`count`](Self::count).
     pub fn small(&mut self, key: &str) -> Result<u32, Problem> {
         let count = self.count(key)?;
         u32::try_from(count).map_err(|_| self.problem(key, format!("`{count}` is too large")))
     }
 
     /// Any finite number that may be missing.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is not a number, or not finite.
     pub fn number(&mut self, key: &str) -> Result<Option<f64>, Problem> {
         let declared = self.key(key);
         let Some(value) = self.value(declared)? else { return Ok(None) };
@@ -242,9 +230,6 @@ impl<'a> Section<'a> {
     }
 
     /// A list of numbers that may be missing; a number alone is a list of one.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is something else.
     pub fn numbers(&mut self, key: &str) -> Result<Option<Vec<f64>>, Problem> {
         let declared = self.key(key);
         let Some(value) = self.value(declared)? else { return Ok(None) };
@@ -273,9 +258,6 @@ impl<'a> Section<'a> {
     }
 
     /// `true` or `false`.
-    ///
-    /// # Errors
-    /// [`Problem`] for anything else.
     pub fn flag(&mut self, key: &str) -> Result<bool, Problem> {
         let flag = match self.value(self.key(key))? {
             Some(Value::Boolean(flag)) => flag,
@@ -306,9 +288,6 @@ impl<'a> Section<'a> {
     }
 
     /// A list of texts; one text alone is split at spaces.
-    ///
-    /// # Errors
-    /// [`Problem`] for anything else.
     pub fn words(&mut self, key: &str) -> Result<Vec<String>, Problem> {
         let form = "a list of texts";
         let words = match self.value(self.key(key))? {
@@ -327,9 +306,6 @@ impl<'a> Section<'a> {
 
     /// A table inside this one; an empty one when it is not written. Its keys are those that the
     /// declaration has; those of a table of the user's own names are not checked.
-    ///
-    /// # Errors
-    /// [`Problem`] when the key holds something else.
     pub fn section(&mut self, key: &str) -> Result<Section<'a>, Problem> {
         let path = self.path_of(key);
         let keys = match self.key(key).form {
@@ -350,9 +326,6 @@ impl<'a> Section<'a> {
     }
 
     /// A list of tables; empty when it is not written.
-    ///
-    /// # Errors
-    /// [`Problem`] when the key holds something else.
     pub fn sections(&mut self, key: &str) -> Result<Vec<Section<'a>>, Problem> {
         let path = self.path_of(key);
         let Form::Tables(keys) = self.key(key).form else {
@@ -399,9 +372,6 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses the first key that is not declared.
-    ///
-    /// # Errors
-    /// [`Problem`], naming those that are.
     pub fn known(&self) -> Result<(), Problem> {
         let known: Vec<&str> =
             self.keys.iter().flat_map(|group| group.iter()).map(|key| key.name).collect();

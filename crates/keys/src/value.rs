@@ -40,9 +40,6 @@ pub fn from_json(path: &str, json: &serde_json::Value) -> Result<Value, Problem>
 
 /// A JSON document; a key that an object has twice is refused, as TOML refuses it, for one of the two
 /// would be ignored.
-///
-/// # Errors
-/// What the parser says, with line and column.
 pub fn json_document(text: &str) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_str::<OnlyOnce>(text).map(|document| document.0)
 }

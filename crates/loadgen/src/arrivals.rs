@@ -18,9 +18,7 @@ const MOST_RATE: f64 = 1e7;
 /// When requests are due, in words.
 #[derive(Debug, Clone)]
 pub enum ArrivalPlan {
-    /// Evenly spaced.
     Constant {
-        /// Arrivals a second.
         rate: f64,
     },
     /// Gaps from the exponential distribution: a Poisson process.
@@ -50,7 +48,6 @@ pub enum ArrivalPlan {
 pub struct Steps {
     /// Arrivals a second at first.
     pub from: f64,
-    /// Highest rate.
     pub to: f64,
     /// By how much it grows.
     pub by: f64,
@@ -69,22 +66,13 @@ pub enum ArrivalError {
          `on-off:ON,OFF` such as `on-off:100ms,400ms`, `steps:100/s..1000/s,100/s,5s`, \
          `poisson-steps:…` or `trace:PATH`"
     )]
-    Form {
-        /// What was written.
-        text: String,
-    },
+    Form { text: String },
     /// The kind of arrivals needs a rate.
     #[error("`{kind}` arrivals need a rate above 0; write it like `--rate 250/s`")]
-    NoRate {
-        /// The kind.
-        kind: String,
-    },
+    NoRate { kind: String },
     /// The kind of arrivals has its own rate.
     #[error("`{kind}` arrivals bring their own rate; leave out `--rate`")]
-    TwoRates {
-        /// The kind.
-        kind: String,
-    },
+    TwoRates { kind: String },
     /// More arrivals than can be sent, or counted in the end.
     #[error(
         "{rate:.0} arrivals a second are more than any machine sends; the most is {MOST_RATE:.0}/s"
@@ -99,9 +87,7 @@ pub enum ArrivalError {
     /// The file of moments could not be read.
     #[error("cannot read the arrivals of `{path}`")]
     File {
-        /// Its path.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -111,11 +97,9 @@ pub enum ArrivalError {
          since the start, like `0.125`, or a time, like `125ms`"
     )]
     Line {
-        /// Its path.
         path: String,
         /// Counted from 1.
         line: usize,
-        /// What it says.
         text: String,
     },
 }

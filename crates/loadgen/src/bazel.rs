@@ -40,7 +40,6 @@ const TAIL_BYTES: usize = 800;
 pub enum TaskKind {
     /// Runs of one test.
     Tests,
-    /// Generated files.
     Files,
 }
 
@@ -53,16 +52,13 @@ pub enum Behind {
     Cache,
 }
 
-/// A build.
 #[derive(Debug, Clone)]
 pub struct BuildPlan {
     /// `HOST:PORT`.
     pub target: String,
-    /// What is there.
     pub behind: Behind,
     /// What the tasks are.
     pub kind: TaskKind,
-    /// How many.
     pub tasks: u32,
     /// Files: in so many layers of the same size, each task after two of the layer before.
     pub layers: u32,
@@ -76,7 +72,6 @@ pub struct BuildPlan {
     pub reuse: bool,
     /// Whether the same is built once before, and what it left here is removed.
     pub warm: bool,
-    /// The program.
     pub bazel: PathBuf,
     /// Further arguments of the build.
     pub options: Vec<String>,
@@ -95,26 +90,16 @@ pub enum BuildError {
          bazel-platforms`), or name it with --bazel"
     )]
     Start {
-        /// Its name.
         program: String,
         /// What the operating system says.
         #[source]
         source: std::io::Error,
     },
-    /// It failed.
     #[error("bazel {command} ended with {status}: {said}")]
-    Failed {
-        /// The command.
-        command: String,
-        /// How it ended.
-        status: String,
-        /// Its last words.
-        said: String,
-    },
+    Failed { command: String, status: String, said: String },
     /// It took too long, or a signal came.
     #[error("bazel {command} was stopped after {seconds:.1} s, before its end")]
     Stopped {
-        /// The command.
         command: String,
         /// How long it had run.
         seconds: f64,
@@ -122,7 +107,6 @@ pub enum BuildError {
     /// The profile does not show what was built.
     #[error("the profile of the build shows {found} of {tasks} tasks")]
     Profile {
-        /// Tasks in it.
         found: usize,
         /// Tasks that there were.
         tasks: u32,
@@ -130,7 +114,6 @@ pub enum BuildError {
     /// A file or a folder.
     #[error("{path}")]
     File {
-        /// Which.
         path: String,
         /// What the operating system says.
         #[source]
@@ -148,9 +131,6 @@ impl BuildError {
 }
 
 /// Runs the build once, in a folder of its own below `around`.
-///
-/// # Errors
-/// [`BuildError`]: no Bazel, a build that fails or is stopped.
 pub fn run(plan: &BuildPlan, around: &Path, stop: &AtomicBool) -> Result<LoadResult, BuildError> {
     let workspace = Workspace::write(plan, around)?;
     let bazel = Bazel { plan, workspace: &workspace, stop };

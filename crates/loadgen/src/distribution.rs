@@ -10,7 +10,6 @@ use rand_distr::Distribution as _;
 /// Values below zero make no sense for any of them, so every draw is at least 0.
 #[derive(Debug, Clone)]
 pub enum Distribution {
-    /// Always the same.
     Constant(f64),
     /// Exponential with this mean.
     Exponential(f64),
@@ -34,16 +33,10 @@ pub enum DistributionError {
         "`{text}` is not a distribution; write {example}, `exponential:MEAN`, `uniform:LOW..HIGH`, \
          `normal:MEAN,DEVIATION`, `pareto:SCALE,SHAPE`, `zipf:RANKS,EXPONENT` or `file:PATH`"
     )]
-    Form {
-        /// What was written.
-        text: String,
-        /// The plain form.
-        example: &'static str,
-    },
+    Form { text: String, example: &'static str },
     /// A parameter outside of what the distribution allows.
     #[error("`{text}`: {reason}")]
     Parameter {
-        /// What was written.
         text: String,
         /// What the parameter must be.
         reason: &'static str,
@@ -51,9 +44,7 @@ pub enum DistributionError {
     /// The file of values could not be read.
     #[error("cannot read the values of `{path}`")]
     File {
-        /// Its path.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -62,13 +53,10 @@ pub enum DistributionError {
         "{path}, line {line}: `{text}` is not a value; write one value per line, like {example}"
     )]
     Line {
-        /// Its path.
         path: String,
         /// Counted from 1.
         line: usize,
-        /// What it says.
         text: String,
-        /// An accepted form.
         example: &'static str,
     },
 }
@@ -80,7 +68,6 @@ pub enum Unit {
     Time,
     /// Sizes, kept in bytes.
     Bytes,
-    /// Bare numbers.
     Number,
 }
 
@@ -191,7 +178,6 @@ impl Distribution {
         Ok(Self::Empirical(values))
     }
 
-    /// Draws one value.
     pub fn sample(&self, rng: &mut impl Rng) -> f64 {
         match self {
             Self::Constant(value) => *value,

@@ -36,12 +36,9 @@ pub struct Progress {
     pub reply: Option<Reply>,
 }
 
-/// One complete reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Keys found.
     pub hits: u32,
-    /// Keys not found.
     pub misses: u32,
     /// Why this reply is not an answer.
     pub error: Option<ErrorKind>,
@@ -77,7 +74,6 @@ macro_rules! error_kinds {
             /// All of them, in the order of their counters.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// Name in results.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }

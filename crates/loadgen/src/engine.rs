@@ -60,7 +60,6 @@ pub(crate) struct Ended {
     pub(crate) tally: Tally,
 }
 
-/// One generator thread.
 pub(crate) struct Generator<'a, D: Driver> {
     plan: ThreadPlan<'a>,
     started_ns: u64,
@@ -125,9 +124,6 @@ impl<'a, D: Driver> Generator<'a, D> {
     }
 
     /// Runs from `started_ns` to `ends_ns`, or until told to stop; returns when it ended.
-    ///
-    /// # Errors
-    /// When the kernel refuses to wait for events.
     pub(crate) fn run(mut self, started_ns: u64, ends_ns: u64) -> Result<Ended, std::io::Error> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         let tick_ns = (self.plan.timeout_ns / 8).clamp(MILLISECOND_NS, LONGEST_WAIT_NS);

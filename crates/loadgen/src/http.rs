@@ -35,27 +35,17 @@ pub struct HttpPlan {
 /// A header, method or path that HTTP does not allow.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpPlanError {
-    /// Not a method.
     #[error("`{method}` is not a method; write it like `GET` or `POST`")]
-    Method {
-        /// What was written.
-        method: String,
-    },
-    /// Not a header.
+    Method { method: String },
     #[error("`{header}` is not a header; write it like `Accept: application/json`")]
-    Header {
-        /// What was written.
-        header: String,
-    },
+    Header { header: String },
     /// A header that the load itself must write.
     #[error("the header `{header}` follows from the request; {remedy}")]
     OwnHeader {
-        /// What was written.
         header: String,
         /// What to do instead.
         remedy: &'static str,
     },
-    /// A placeholder.
     #[error(transparent)]
     Placeholder(#[from] PlaceholderError),
 }

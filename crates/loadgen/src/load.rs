@@ -88,15 +88,9 @@ impl Default for Limits {
 #[derive(Debug, Clone)]
 pub enum PacePlan {
     /// Each client sends a think time after its last reply.
-    Closed {
-        /// `None` for none.
-        think_time: Option<Distribution>,
-    },
+    Closed { think_time: Option<Distribution> },
     /// Requests are due whatever became of those before.
-    Open {
-        /// When.
-        arrivals: ArrivalPlan,
-    },
+    Open { arrivals: ArrivalPlan },
 }
 
 /// A load test that did not take place.
@@ -105,13 +99,10 @@ pub enum LoadError {
     /// A target that does not answer.
     #[error("cannot connect to {target}; is the server running?")]
     Connect {
-        /// Its address.
         target: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The kernel refused.
     #[error("a generator thread failed")]
     Thread(#[source] std::io::Error),
 }

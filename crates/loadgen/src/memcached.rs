@@ -24,20 +24,14 @@ pub enum Command {
     MultiGet,
     /// `gat` of one key.
     Gat,
-    /// `set`.
     Set,
-    /// `add`.
     Add,
-    /// `replace`.
     Replace,
-    /// `delete`.
     Delete,
-    /// `touch`.
     Touch,
 }
 
 impl Command {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::Get,
         Self::Gets,
@@ -131,7 +125,6 @@ pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, Mix
      gat, set, add, replace, delete, touch"
 )]
 pub struct MixError {
-    /// What was written.
     pub text: String,
 }
 

@@ -46,13 +46,11 @@ const TOGETHER: usize = 64;
 const FILLED_AT_ONCE: u64 = 100;
 /// Clients that share a stream by default: half of those that can have a call on it.
 pub const CLIENTS_A_STREAM: usize = OPEN_CALLS / 2;
-/// Names of results.
 const ACKNOWLEDGE: &str = "acknowledge";
 
 /// What a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueOperation {
-    /// Sends a message.
     Send,
     /// Takes a message away.
     Receive,
@@ -92,7 +90,6 @@ pub enum Peers {
     Random,
 }
 
-/// How clients call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     /// Each operation is a call of its own.
@@ -117,7 +114,6 @@ impl Calls {
 pub struct QueuePlan {
     /// How middlewares are reached. A token is an administrator's: the load has clients of many names.
     pub access: Access,
-    /// How clients call.
     pub calls: Calls,
     /// Operations and their weights.
     pub mix: Vec<(QueueOperation, f64)>,
@@ -143,58 +139,36 @@ pub struct QueuePlan {
 /// A plan that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QueuePlanError {
-    /// Not a mix.
     #[error(
         "`{text}` is not a mix; write it like `send=1,receive=1` (send, receive, read, lease, list)"
     )]
-    Mix {
-        /// What was written.
-        text: String,
-    },
-    /// Not peers.
+    Mix { text: String },
     #[error("invalid value `{text}` for --peers: expected any, next or random")]
-    Peers {
-        /// What was written.
-        text: String,
-    },
+    Peers { text: String },
     /// Not a way to call.
     #[error("`{text}` is not a kind of calls; write `single` or `stream`")]
-    Calls {
-        /// What was written.
-        text: String,
-    },
+    Calls { text: String },
     /// An operation that streams do not carry.
     #[error("a stream does not carry `{operation}`; leave it out of the mix, or make single calls")]
-    NotOnStreams {
-        /// Its name.
-        operation: &'static str,
-    },
+    NotOnStreams { operation: &'static str },
     /// More clients than can have a call on these streams.
     #[error(
         "{connections} connections with a stream each are too few for {clients} clients: a stream \
          carries {OPEN_CALLS} calls at a time; allow {needed} or more"
     )]
     Crowded {
-        /// Connections.
         connections: usize,
-        /// Clients.
         clients: usize,
         /// Connections that they need.
         needed: u64,
     },
     /// A size that messages cannot have.
     #[error("`{text}` is not a size of messages; write it like `200B` or `uniform:50B..2KB`")]
-    Size {
-        /// What was written.
-        text: String,
-    },
+    Size { text: String },
 }
 
 impl QueuePlan {
     /// Reads `send=1,receive=1`.
-    ///
-    /// # Errors
-    /// [`QueuePlanError::Mix`] when it is none, or all weights are 0.
     pub fn parse_mix(text: &str) -> Result<Vec<(QueueOperation, f64)>, QueuePlanError> {
         let refuse = || QueuePlanError::Mix { text: text.to_owned() };
         let mut weights = [0.0; QueueOperation::ALL.len()];
@@ -216,9 +190,6 @@ impl QueuePlan {
     }
 
     /// Reads `any`, `next` or `random`.
-    ///
-    /// # Errors
-    /// [`QueuePlanError::Peers`] when it is none of these.
     pub fn parse_peers(text: &str) -> Result<Peers, QueuePlanError> {
         match text {
             "any" => Ok(Peers::Any),
@@ -229,9 +200,6 @@ impl QueuePlan {
     }
 
     /// Reads `single` or `stream`.
-    ///
-    /// # Errors
-    /// [`QueuePlanError::Calls`] when it is neither.
     pub fn parse_calls(text: &str) -> Result<Calls, QueuePlanError> {
         let named = |calls: &Calls| calls.name() == text;
         let calls = [Calls::Single, Calls::Stream].into_iter().find(named);
@@ -261,9 +229,6 @@ impl QueuePlan {
     }
 
     /// Reads `200B` or `uniform:50B..2KB`.
-    ///
-    /// # Errors
-    /// [`QueuePlanError::Size`] when it is neither.
     pub fn parse_size(text: &str) -> Result<Size, QueuePlanError> {
         match Size::parse(text) {
             Ok(size @ (Size::Fixed(_) | Size::Uniform(..))) => Ok(size),
@@ -290,7 +255,6 @@ pub enum QueueLoadError {
     Refused {
         /// What was asked of it.
         what: &'static str,
-        /// Its status.
         said: String,
     },
 }

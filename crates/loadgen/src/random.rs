@@ -11,9 +11,7 @@ pub type Random = Xoshiro256PlusPlus;
 pub enum Purpose {
     /// Gaps between arrivals: the same in every thread.
     Arrivals,
-    /// Contents of requests.
     Requests,
-    /// Think times.
     ThinkTimes,
     /// Sizes of keys and values.
     Sizes,

@@ -37,7 +37,6 @@ use stock::Stock;
 pub enum ReapiOperation {
     /// `FindMissingBlobs` of a batch.
     FindMissing,
-    /// `GetActionResult`.
     GetResult,
     /// `UpdateActionResult`, whose outputs are of the stock.
     PutResult,
@@ -56,7 +55,6 @@ pub enum ReapiOperation {
 }
 
 impl ReapiOperation {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::FindMissing,
         Self::GetResult,
@@ -89,7 +87,6 @@ impl ReapiOperation {
 /// Operations and their weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mix {
-    /// Each operation once.
     pub parts: Vec<(ReapiOperation, f64)>,
     /// Nothing was built before: results and digests that are asked for are always missing.
     pub cold: bool,
@@ -122,39 +119,26 @@ pub struct ReapiPlan {
     pub stock: u64,
     /// Probability that a read asks for one of the stock.
     pub hit_ratio: f64,
-    /// Instance name.
     pub instance: String,
 }
 
 /// A plan that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReapiPlanError {
-    /// Not a mix.
     #[error(
         "`{text}` is not a mix; write `cold`, `cold-execution`, `warm`, `get`, `put`, or weights \
          like `read=3,write=1` (find-missing, get-result, put-result, batch-read, batch-update, \
          read, write, execute, execute-cached)"
     )]
-    Mix {
-        /// What was written.
-        text: String,
-    },
+    Mix { text: String },
     /// Not a size, or not a time.
     #[error("`{text}`: {reason}")]
-    Size {
-        /// What was written.
-        text: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Size { text: String, reason: String },
 }
 
 impl ReapiPlan {
     /// Reads `cold` and `warm` (as Bazel 4 makes them of a cache), `cold-execution` (as it makes them
     /// of a cluster), `get`, `put`, or weights.
-    ///
-    /// # Errors
-    /// [`ReapiPlanError::Mix`] when it is none of these.
     pub fn parse_mix(text: &str) -> Result<Mix, ReapiPlanError> {
         use ReapiOperation::{Execute, FindMissing, GetResult, PutResult, Read, Write};
         let named = |cold, parts: &[(ReapiOperation, f64)]| Mix { parts: parts.to_vec(), cold };
@@ -190,9 +174,6 @@ impl ReapiPlan {
     }
 
     /// Reads a size or a distribution of sizes, such as `64KiB` or `exponential:20KiB`.
-    ///
-    /// # Errors
-    /// [`ReapiPlanError::Size`] when it is neither.
     pub fn parse_size(text: &str) -> Result<Distribution, ReapiPlanError> {
         Self::distribution(text, Unit::Bytes)
     }
@@ -229,19 +210,13 @@ pub enum ReapiLoadError {
          --stock {clients} or more"
     )]
     FewActions {
-        /// Clients.
         clients: usize,
         /// Actions that are stored.
         stock: u64,
     },
     /// The cache would not take the stock.
     #[error("{target} refused to store what the load reads: {said}")]
-    Refused {
-        /// Its address.
-        target: std::net::SocketAddr,
-        /// What it said.
-        said: String,
-    },
+    Refused { target: std::net::SocketAddr, said: String },
 }
 
 /// Runs a load test of a build cache.
@@ -328,10 +303,7 @@ enum Expected {
     /// The result of this action of the stock; `None` for one that nobody stored.
     Result(Option<u64>),
     /// That an action was run, or that its result was in the cache.
-    Executed {
-        /// Which of both.
-        cached: bool,
-    },
+    Executed { cached: bool },
 }
 
 /// The connected clients of a thread: a connection each.

@@ -27,7 +27,6 @@ use kendall_protocols::load_result::LoadResult;
 /// What a load over TLS or HTTP/2 sends, and how.
 #[derive(Debug, Clone)]
 pub struct WebPlan {
-    /// The requests.
     pub content: HttpPlan,
     /// TLS: the name that the server's certificate must have.
     pub tls: Option<String>,
@@ -63,7 +62,6 @@ pub fn run(
     run_threads("http", plan, vec![web.content.method.clone()], &body, stop, progress)
 }
 
-/// Makes requests.
 struct Requests {
     template: Template,
     random: Random,

@@ -30,7 +30,6 @@ impl Variable {
         }
     }
 
-    /// What it measures.
     #[must_use]
     pub fn quantity(self) -> Quantity {
         match self {
@@ -40,9 +39,6 @@ impl Variable {
     }
 
     /// The estimate over all runs: the number that is shown everywhere.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn estimate(self, configuration: &Configuration) -> Result<Estimate, Caveat> {
         let none = || Caveat::Note { text: format!("no run has a {}", self.name()) };
         match self {

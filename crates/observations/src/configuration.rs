@@ -27,7 +27,6 @@ pub struct Configuration {
     pub number: u32,
     /// Levels of all factors.
     pub levels: Vec<FactorLevel>,
-    /// Its runs.
     pub repetitions: Vec<Repetition>,
     /// All runs together: rates are means over runs, times are means over requests.
     pub point: OperatingPoint,

@@ -15,15 +15,12 @@ pub const STEP_NS: u64 = 100_000;
 /// A distribution of times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distribution {
-    /// Requests.
     pub count: u64,
     /// Mean of all of them.
     pub mean_s: f64,
-    /// Their standard deviation.
     pub standard_deviation_s: f64,
     /// In the order of [`PERCENTILES`].
     pub percentiles_s: Vec<f64>,
-    /// Largest.
     pub max_s: f64,
     /// Count by step of 0.1 ms: number of the step, requests in it.
     pub steps: Vec<(u64, u64)>,
@@ -45,9 +42,6 @@ impl Distribution {
     }
 
     /// One of the [`PERCENTILES`], where there are requests enough for it.
-    ///
-    /// # Errors
-    /// [`Caveat::TooFewSamples`].
     pub fn percentile(&self, place: usize) -> Result<f64, Caveat> {
         let quantile = PERCENTILES.get(place).copied().unwrap_or(0.5);
         enough_for(quantile, self.count)?;

@@ -58,17 +58,11 @@ pub struct Observations {
 
 impl Observations {
     /// Reads a folder of results.
-    ///
-    /// # Errors
-    /// What the store refuses.
     pub fn read(results: &Results) -> Result<Self, StoreError> {
         Self::read_with(results, &[])
     }
 
     /// As [`read`](Self::read), with further quantiles of the response time than [`PERCENTILES`].
-    ///
-    /// # Errors
-    /// What the store refuses.
     pub fn read_with(results: &Results, quantiles: &[f64]) -> Result<Self, StoreError> {
         let study = results.study()?;
         let mut runs = results.runs()?;
@@ -100,9 +94,6 @@ impl Observations {
     }
 
     /// With the traces of the fastest configuration, which take reading its seconds again.
-    ///
-    /// # Errors
-    /// What the store refuses.
     pub fn with_traces(mut self, results: &Results) -> Result<Self, StoreError> {
         let runs = self.fastest().into_iter().flat_map(|c| &c.repetitions);
         let traces = runs

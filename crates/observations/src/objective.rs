@@ -15,9 +15,6 @@ pub struct Objective {
 
 impl Objective {
     /// Reads `p99 < 10ms`, `p99.9 < 1s` or `mean < 2ms`.
-    ///
-    /// # Errors
-    /// What is wrong with it, and the accepted form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let form = "write it like `p99 < 10ms` or `mean < 2ms`";
         let refused = || format!("`{text}` is not an objective; {form}");

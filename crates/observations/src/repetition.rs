@@ -11,10 +11,8 @@ use kendall_units::{Seconds, exact_f64};
 
 use crate::point;
 
-/// One usable run.
 #[derive(Debug, Clone)]
 pub struct Repetition {
-    /// As stored.
     pub run: Run,
     /// What was measured, over the whole graph.
     pub point: OperatingPoint,
@@ -24,7 +22,6 @@ pub struct Repetition {
     pub answered: u64,
     /// What happened to its requests.
     pub counts: Counts,
-    /// By operation.
     pub operations: BTreeMap<String, OperationOfRun>,
     /// Requests that failed, by operation and kind of failure.
     pub errors: BTreeMap<(String, String), u64>,
@@ -51,7 +48,6 @@ pub struct Repetition {
 pub struct Counts {
     /// Answered without an error.
     pub completed: u64,
-    /// Failed.
     pub errors: u64,
     /// Keys asked for and found.
     pub hits: u64,
@@ -76,7 +72,6 @@ impl Counts {
 /// What the clients saw of one operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OperationOfRun {
-    /// Completed per second.
     pub throughput_per_s: f64,
     /// Mean response time; `None` where nothing was answered.
     pub response_time_s: Option<f64>,
@@ -87,11 +82,9 @@ pub struct OperationOfRun {
 /// One instance of a tier, by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instance {
-    /// The tier.
     pub tier: String,
     /// Which of its instances.
     pub instance: u32,
-    /// X.
     pub throughput_per_s: f64,
     /// R, W and S of its own requests, by the stage's name: the mean in seconds, and how many times it is of. A
     /// stage of which it recorded none is not in it.
@@ -107,17 +100,13 @@ pub struct Instance {
 /// What one instance of the first tier sent to one of its backends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendLoad {
-    /// The tier.
     pub tier: String,
-    /// Its instance.
     pub instance: u32,
     /// Number of the backend.
     pub backend: usize,
     /// Requests sent to it.
     pub requests: u64,
-    /// Keys in them.
     pub keys: u64,
-    /// Failed.
     pub errors: u64,
     /// Mean time until its answer.
     pub backend_time_mean_s: Option<f64>,
@@ -128,13 +117,11 @@ pub struct BackendLoad {
 pub struct Counted {
     /// One of `kendall_protocols::snapshot::counted`.
     pub kind: String,
-    /// Which of them.
     pub name: String,
     /// How many a second.
     pub per_s: f64,
     /// What they were about (rows, operations), a second.
     pub items_per_s: f64,
-    /// Their mean time.
     pub time_mean_s: f64,
 }
 

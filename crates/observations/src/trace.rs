@@ -58,20 +58,16 @@ pub struct Overview {
 pub struct ClientPeriod {
     /// Since the measured window began.
     pub from_s: f64,
-    /// Completed a second.
     pub throughput_per_s: f64,
-    /// R.
     pub response_time_s: Option<f64>,
     /// 99th percentile of the response time.
     pub p99_s: Option<f64>,
-    /// Requests that failed.
     pub errors: u64,
 }
 
 /// What happened in one period.
 #[derive(Debug, Clone, Default)]
 pub struct TracePeriod {
-    /// At the clients.
     pub clients: ClientPeriod,
     /// All response times of the period.
     pub times: Histogram,
@@ -82,11 +78,8 @@ pub struct TracePeriod {
 /// Mean times in the stages of the first tier, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TracedTier {
-    /// R.
     pub response_time_s: Option<f64>,
-    /// W.
     pub waiting_time_s: Option<f64>,
-    /// S.
     pub service_time_s: Option<f64>,
     /// The part of S spent waiting for backends.
     pub backend_time_s: Option<f64>,

@@ -1,4 +1,5 @@
 //! Codecs and message types: bytes in, values out. No input or output, no clock.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod load_result;
 pub mod memcached;

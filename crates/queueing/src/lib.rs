@@ -2,6 +2,7 @@
 //!
 //! Pure mathematics: no input or output, no clock. Times are seconds, rates are per second.
 //! Start at [`model::Model`], the one description that every solver takes.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod distribution;
 pub mod laws;

@@ -52,9 +52,6 @@ pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
 }
 
 /// As [`analyze`], written into a folder as `across.html`, `across.json` and `tables/maxima.csv`.
-///
-/// # Errors
-/// As [`analyze`]; [`ReportError::File`] when a file cannot be written.
 pub fn write(folders: &[PathBuf], out: &Path) -> Result<(Report, Written), ReportError> {
     let report = analyze(folders)?;
     let written = crate::write_as(out, NAME, &report)?;

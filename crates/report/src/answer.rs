@@ -26,7 +26,6 @@ pub use trust::{Trust, TrustLevel};
 /// What a study answers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Answer {
-    /// What it asks.
     pub question: String,
     /// The answer in a sentence, with its interval; or that nobody can tell, and what would tell.
     pub answer: String,
@@ -526,7 +525,6 @@ fn over_its_runs(only: &Configuration) -> String {
     format!("It answers {}; a request takes {mean} on average{p99}.", rate_of(only))
 }
 
-/// One configuration.
 fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
     let unsteady = trace::drifting(data);
     let steady = match unsteady.first() {

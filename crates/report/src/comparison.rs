@@ -48,7 +48,6 @@ pub enum DifferenceKind {
 /// Something that is not the same in both sets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Its kind.
     pub kind: DifferenceKind,
     /// Dotted key of the setting, or the item of the environment.
     pub what: String,
@@ -63,7 +62,6 @@ pub struct Difference {
 pub struct ComparisonPage {
     /// What is compared with.
     pub before: ComparedSet,
-    /// What is judged.
     pub after: ComparedSet,
     /// The worst verdict of all.
     pub verdict: Verdict,
@@ -81,9 +79,6 @@ pub struct ComparisonPage {
 
 impl ComparisonPage {
     /// Writes `comparison.html`, `comparison.json` and tables into a folder.
-    ///
-    /// # Errors
-    /// [`ReportError::File`] when a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Written, ReportError> {
         crate::write_as(folder, NAME, &self.report())
     }

@@ -12,12 +12,10 @@ use crate::plot::Plot;
 /// Rows that a screen shows at once.
 const LONG: usize = 24;
 
-/// One chapter.
 #[derive(Debug, Clone, Serialize)]
 pub struct Section {
     /// Anchor, and prefix of the names of its tables and plots.
     pub id: &'static str,
-    /// Heading.
     pub title: String,
     /// What it says, in order.
     pub blocks: Vec<Block>,
@@ -33,17 +31,14 @@ impl Section {
         Self { id, title: title.into(), blocks: Vec::new(), folded: false }
     }
 
-    /// Adds a heading.
     pub fn heading(&mut self, text: impl Into<String>) {
         self.blocks.push(Block::Heading(text.into()));
     }
 
-    /// Adds a paragraph.
     pub fn text(&mut self, text: impl Into<String>) {
         self.blocks.push(Block::Text(text.into()));
     }
 
-    /// Adds a remark.
     pub fn note(&mut self, level: Level, text: impl Into<String>) {
         self.blocks.push(Block::Note(Note { level, text: text.into() }));
     }
@@ -99,7 +94,6 @@ impl Section {
 pub enum Block {
     /// A heading below the chapter's.
     Heading(String),
-    /// A paragraph.
     Text(String),
     /// Items without an order.
     List(Vec<String>),
@@ -115,16 +109,12 @@ pub enum Block {
     Verbatim(String),
     /// A drawing that is not a plot.
     Drawing(Drawing),
-    /// Blocks on demand.
     Fold(Fold),
 }
 
-/// Blocks on demand.
 #[derive(Debug, Clone, Serialize)]
 pub struct Fold {
-    /// What they show.
     pub title: String,
-    /// The blocks.
     pub blocks: Vec<Block>,
 }
 
@@ -142,7 +132,6 @@ pub struct Drawing {
 pub struct Note {
     /// How it stands out.
     pub level: Level,
-    /// What it says.
     pub text: String,
 }
 
@@ -152,7 +141,6 @@ pub struct Note {
 pub enum Level {
     /// A check that passed.
     Good,
-    /// A caveat.
     Doubt,
     /// Something that must not be overlooked.
     Bad,
@@ -170,14 +158,11 @@ impl Level {
     }
 }
 
-/// A table.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// Name of its CSV file and of its key in the JSON.
     pub id: String,
-    /// What it shows.
     pub caption: String,
-    /// One a column.
     pub columns: Vec<Column>,
     /// Rows of as many cells as there are columns.
     pub rows: Vec<Vec<Cell>>,
@@ -200,7 +185,6 @@ pub struct Column {
 /// How numbers in SI units are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Words.
     Text,
     /// As it is, to this many figures.
     Plain(i32),
@@ -208,28 +192,23 @@ pub enum Unit {
     Milliseconds,
     /// Seconds, printed in microseconds.
     Microseconds,
-    /// Per second.
     PerSecond,
     /// A share, printed as percent.
     Percent,
     /// A difference as share, printed as percent with its sign.
     SignedPercent,
-    /// A whole number.
     Count,
     /// A level or a load: as short as four figures allow.
     Level,
 }
 
-/// One cell.
 #[derive(Debug, Clone)]
 pub enum Cell {
-    /// Words.
     Text(String),
     /// A number in the column's SI unit.
     Number(f64),
     /// A number with its interval.
     Estimate(Estimate),
-    /// Nothing, and why.
     Empty(String),
 }
 

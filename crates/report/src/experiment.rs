@@ -21,15 +21,11 @@ pub struct ExperimentPage<'a> {
     pub source: &'a str,
     /// Name of the response variable.
     pub response: &'a str,
-    /// What was found.
     pub analysis: &'a Analysis,
 }
 
 impl ExperimentPage<'_> {
     /// Writes `analysis.html`, `analysis.json` and tables into a folder.
-    ///
-    /// # Errors
-    /// [`ReportError::File`] when a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Written, ReportError> {
         crate::write_as(folder, NAME, &self.report())
     }

@@ -46,7 +46,6 @@ pub struct Report {
     pub answer: Option<answer::Answer>,
     /// The result in a few sentences; the first chapter holds them too.
     pub summary: Vec<String>,
-    /// Chapters, in order.
     pub sections: Vec<Section>,
     /// Models of the study as files that `kendall solve` takes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -62,7 +61,6 @@ pub struct ModelFile {
     pub curve: String,
     /// What it is called.
     pub model: String,
-    /// What it holds.
     pub text: String,
 }
 
@@ -81,7 +79,6 @@ pub enum ReportError {
     /// A file cannot be written.
     #[error("{path} cannot be written")]
     File {
-        /// Which file.
         path: PathBuf,
         /// What the operating system said.
         #[source]
@@ -92,20 +89,13 @@ pub enum ReportError {
 /// Files of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// The page.
     pub html: PathBuf,
-    /// Everything as JSON.
     pub json: PathBuf,
-    /// Tables as CSV.
     pub tables: Vec<PathBuf>,
-    /// Models as TOML.
     pub models: Vec<PathBuf>,
 }
 
 /// Analyzes a folder of results.
-///
-/// # Errors
-/// [`ReportError::Store`] when there are no results, or they cannot be read.
 pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
     let results = Results::open(folder)?;
     let data = Observations::read(&results)?.with_traces(&results)?;
@@ -144,9 +134,6 @@ pub fn answer_of(data: &Observations) -> answer::Answer {
 
 /// Analyzes a folder of results and writes the report into it, and into `results.db` what its views
 /// cannot calculate, unless that can only be read.
-///
-/// # Errors
-/// As [`analyze`]; [`ReportError::File`] when a file cannot be written.
 pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
     let mut results = Results::open(folder)?;
     let data = Observations::read(&results)?.with_traces(&results)?;
@@ -159,9 +146,6 @@ pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
 }
 
 /// Writes `NAME.html`, `NAME.json` and tables into a folder: for reports that others put together.
-///
-/// # Errors
-/// [`ReportError::File`] when a file cannot be written.
 pub fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, ReportError> {
     std::fs::create_dir_all(folder)
         .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;

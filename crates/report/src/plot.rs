@@ -11,27 +11,20 @@ pub use heat::{Cell, density};
 
 use serde::Serialize;
 
-/// A plot.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plot {
-    /// Anchor.
     pub id: String,
-    /// What it shows.
     pub title: String,
     /// What a reader who cannot see it should know, in a sentence or two.
     pub description: String,
-    /// Abscissa.
     pub x: Axis,
-    /// Ordinate.
     pub y: Axis,
     /// What is drawn, first below.
     pub series: Vec<Series>,
 }
 
-/// An axis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Axis {
-    /// Label, unit included.
     pub label: String,
     /// How values become places.
     pub scale: Scale,
@@ -41,7 +34,6 @@ pub struct Axis {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// Proportional, from zero.
     FromZero,
     /// Proportional, around the data.
     AroundData,
@@ -52,7 +44,6 @@ pub enum Scale {
     /// The levels that were tried, each with a tick: proportional from zero, or logarithmic where each
     /// is about double the one before.
     Levels {
-        /// Levels, rising.
         ticks: Vec<f64>,
         /// Whether the axis is logarithmic.
         log: bool,
@@ -68,7 +59,6 @@ pub struct Series {
     pub mark: Mark,
     /// Color: series with the same number have the same color; models share that of what they model.
     pub color: usize,
-    /// What is drawn.
     pub points: Vec<Point>,
 }
 
@@ -80,7 +70,6 @@ pub enum Mark {
     Line,
     /// A dashed line without points: what a model says.
     Dashed,
-    /// Points only.
     Points,
     /// Bars from zero, side by side where several series have them.
     Bars,
@@ -96,9 +85,7 @@ pub enum Mark {
 /// One point, in the units of the axes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Point {
-    /// Abscissa.
     pub x: f64,
-    /// Ordinate.
     pub y: f64,
     /// Ends of the interval.
     pub interval: Option<(f64, f64)>,
@@ -191,7 +178,6 @@ pub fn stacked(mut parts: Vec<Series>) -> Vec<Series> {
 }
 
 impl Axis {
-    /// Proportional, from zero.
     #[must_use]
     pub fn from_zero(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::FromZero }
@@ -203,13 +189,11 @@ impl Axis {
         Self { label: label.into(), scale: Scale::AroundData }
     }
 
-    /// Logarithmic.
     #[must_use]
     pub fn log(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Log }
     }
 
-    /// Names.
     #[must_use]
     pub fn categories(label: impl Into<String>, names: Vec<String>) -> Self {
         Self { label: label.into(), scale: Scale::Categories(names) }

@@ -1,6 +1,7 @@
 //! Statistics of experiments: histograms, estimates, intervals, steady state, comparisons, designs.
 //!
 //! Pure: no input or output, no clock, and chance is an argument.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod adaptive;
 pub mod analysis;

@@ -59,25 +59,16 @@ pub enum StoreError {
     #[error(
         "no results in {folder}: there is no {DATABASE_FILE}; make them with `kendall run STUDY.toml --out {folder}`"
     )]
-    Missing {
-        /// The folder.
-        folder: String,
-    },
+    Missing { folder: String },
     /// A file in the place of a folder of results.
     #[error(
         "{path} is a file; results are a folder, the one that `kendall run` wrote (a table of measurements is for \
          `kendall compare`, `kendall fit` or `kendall design analyze`)"
     )]
-    NoFolder {
-        /// The file.
-        path: String,
-    },
+    NoFolder { path: String },
     /// A database where a new one was to be made.
     #[error("{folder} holds results already; continue them or choose another folder")]
-    Exists {
-        /// The folder.
-        folder: String,
-    },
+    Exists { folder: String },
     /// Written by a program with another schema.
     #[error(
         "the results have schema version {found}, this program reads {known}; read them with the kendall that wrote \
@@ -94,26 +85,15 @@ pub enum StoreError {
         "the disk of the results is full; runs that were stored before are safe: free some space, and the same command resumes"
     )]
     DiskFull {
-        /// What SQLite said.
         #[source]
         source: rusqlite::Error,
     },
     /// Something in the file that this program would not have written.
     #[error("the results hold something that cannot be read: {what}")]
-    Corrupt {
-        /// What it is.
-        what: String,
-    },
+    Corrupt { what: String },
     /// A count beyond what the file can hold.
     #[error("{what} is {value}, more than the {limit} that can be stored")]
-    TooLarge {
-        /// Which count.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-        /// The limit.
-        limit: i64,
-    },
+    TooLarge { what: &'static str, value: u64, limit: i64 },
     /// No run has this key.
     #[error("no run {0} in the results")]
     NoSuchRun(i64),
@@ -126,7 +106,6 @@ pub enum StoreError {
     /// The folder cannot be made.
     #[error("the folder {folder} cannot be made")]
     Folder {
-        /// The folder.
         folder: String,
         /// What the operating system said.
         #[source]
@@ -157,9 +136,6 @@ pub struct Results {
 
 impl Results {
     /// Makes a new folder of results for a study.
-    ///
-    /// # Errors
-    /// [`StoreError::Exists`] when there are results already, or what the disk refuses.
     pub fn create(folder: &Path, study: &Study) -> Result<Self, StoreError> {
         let shown = || folder.display().to_string();
         std::fs::create_dir_all(folder)
@@ -189,9 +165,6 @@ impl Results {
     }
 
     /// Opens the results in a folder.
-    ///
-    /// # Errors
-    /// [`StoreError::Missing`], [`StoreError::OtherVersion`], or what SQLite refuses.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         if folder.is_file() {
             return Err(StoreError::NoFolder { path: folder.display().to_string() });
@@ -215,16 +188,12 @@ impl Results {
         Ok(Self { connection, folder: folder.to_owned() })
     }
 
-    /// The folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Stores how far an adaptive design has come, in the place of what was stored before.
-    ///
-    /// # Errors
-    /// What SQLite refuses; what was stored before is left then.
     pub fn store_searches(&mut self, lines: &[SearchLine]) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         write::searches(&transaction, lines)?;
@@ -246,9 +215,6 @@ impl Results {
     /// Stores what a report says of each configuration, in the place of what was stored before, for
     /// the views that join it. `attempts` is how many runs of the design the report knew: where there are
     /// more by now, nothing is stored. A file that holds the same already is left as it is.
-    ///
-    /// # Errors
-    /// What SQLite refuses; what was stored before is left then.
     pub fn store_summary(
         &mut self,
         rows: &[SummaryRow],
@@ -275,17 +241,11 @@ impl Results {
     }
 
     /// Whether the file can only be read.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn is_read_only(&self) -> Result<bool, StoreError> {
         Ok(self.connection.is_readonly(rusqlite::MAIN_DB)?)
     }
 
     /// Stores what was asked of the model, and what it answered.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn store_prediction(&mut self, prediction: &StoredPrediction) -> Result<(), StoreError> {
         write::prediction(&self.connection, prediction)
     }

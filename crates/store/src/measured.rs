@@ -92,11 +92,9 @@ impl MeasuredTier {
 /// What one process used in the measured window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessUse {
-    /// Who it is.
     pub part: Part,
     /// Number of the instance of that part.
     pub instance: u32,
-    /// Where it ran.
     pub host: String,
     /// Time between the two samples used, which lie nearest the window's edges.
     pub length_s: f64,
@@ -142,9 +140,7 @@ impl ProcessUse {
 /// What a host used in the measured window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostUse {
-    /// Which host.
     pub host: String,
-    /// Cores.
     pub cores: u32,
     /// Time between the two samples used.
     pub length_s: f64,
@@ -156,7 +152,6 @@ pub struct HostUse {
     pub cpu_idle_s: f64,
     /// Time that a hypervisor gave to others, over all cores.
     pub cpu_steal_s: f64,
-    /// Context switches.
     pub context_switches: u64,
     /// Bytes received, loopback included.
     pub network_in_bytes: u64,
@@ -176,9 +171,6 @@ impl HostUse {
 
 impl Results {
     /// The measured window of one run.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchRun`], [`StoreError::NotMeasured`], or what SQLite refuses.
     pub fn measured(&self, id: RunId) -> Result<Measured, StoreError> {
         let run = self.run(id)?;
         let window = run.measured.clone().ok_or(StoreError::NotMeasured(id.0))?;

@@ -17,9 +17,6 @@ use crate::{Results, StoreError};
 
 impl Results {
     /// The study that the results belong to.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn study(&self) -> Result<Study, StoreError> {
         let query = "SELECT name, title, file_name, file, fingerprint, seed, design, confidence,
                        planned_runs, created_unix_ns FROM study";
@@ -27,9 +24,6 @@ impl Results {
     }
 
     /// How far an adaptive design came, line by line; empty for other designs.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn searches(&self) -> Result<Vec<SearchLine>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT line, factor, levels, runs, grid, sweep_runs, found, without
@@ -54,9 +48,6 @@ impl Results {
 
     /// What the last report said of each configuration that got no run since, by configuration and
     /// variable.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn summary(&self) -> Result<Vec<SummaryRow>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT configuration, variable, value, low, high, why FROM summary
@@ -76,25 +67,16 @@ impl Results {
     }
 
     /// All runs of the design in the order in which they ended: every attempt, usable or not.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn runs(&self) -> Result<Vec<Run>, StoreError> {
         self.runs_for(Purpose::Design)
     }
 
     /// Runs that verified predictions, and those beside them, in the order in which they ended.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn verifications(&self) -> Result<Vec<Run>, StoreError> {
         self.runs_for(Purpose::Verification)
     }
 
     /// What was asked of the study's model and kept, oldest first.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn predictions(&self) -> Result<Vec<StoredPrediction>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT made_unix_ns, asked, answer, run, repeated, verdict FROM predictions
@@ -116,9 +98,6 @@ impl Results {
     }
 
     /// What one client alone did before the loads of runs, of the design and others, in the order of these.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn one_client_runs(&self) -> Result<Vec<Run>, StoreError> {
         self.runs_where("one_client_of IS NOT NULL", [])
     }
@@ -146,9 +125,6 @@ impl Results {
     }
 
     /// What runs ran on, each that was stored once, the newest first.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn environments(&self) -> Result<Vec<serde_json::Value>, StoreError> {
         let mut statement = self
             .connection
@@ -162,9 +138,6 @@ impl Results {
     }
 
     /// The last attempt at each planned run, ordered by configuration and repetition.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn latest_runs(&self) -> Result<Vec<Run>, StoreError> {
         let mut runs = self.runs()?;
         runs.sort_by_key(|run| (run.configuration, run.repetition, std::cmp::Reverse(run.attempt)));
@@ -173,9 +146,6 @@ impl Results {
     }
 
     /// One run.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchRun`], or what SQLite refuses.
     pub fn run(&self, id: RunId) -> Result<Run, StoreError> {
         let mut statement =
             self.connection.prepare_cached(&format!("{RUNS} WHERE runs.id = ?1"))?;
@@ -186,9 +156,6 @@ impl Results {
     }
 
     /// Everything about one run, as it was stored.
-    ///
-    /// # Errors
-    /// [`StoreError::NoSuchRun`], or what SQLite refuses.
     pub fn record(&self, id: RunId) -> Result<RunRecord, StoreError> {
         Ok(RunRecord {
             run: self.run(id)?,
@@ -202,9 +169,6 @@ impl Results {
     }
 
     /// The system of a run: its tiers by their distance from the clients, and who talks to whom.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn graph(&self, id: RunId) -> Result<Graph, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT tier, kind, instances FROM graph_tiers WHERE run = ?1 ORDER BY position",
@@ -264,9 +228,6 @@ impl Results {
     }
 
     /// How fast the cores of a run were; empty where it was not probed.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn speeds(&self, id: RunId) -> Result<Vec<SpeedSample>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT host, core, at_ns, unit_ns FROM speeds WHERE run = ?1
@@ -301,9 +262,6 @@ impl Results {
     }
 
     /// The generators of a run, with their operations of one extent, or of all.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn generators(
         &self,
         id: RunId,
@@ -383,9 +341,6 @@ impl Results {
 
     /// The tiers of a run by their distance from the clients, then the links, with their periods of
     /// one extent, or of all.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn tiers(&self, id: RunId, extent: Option<Extent>) -> Result<Vec<Tier>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT t.tier, t.instance, t.kind, t.host, t.address, t.pid, t.command, t.role
@@ -487,9 +442,6 @@ impl Results {
     }
 
     /// Resources of the processes of a run.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn processes(&self, id: RunId) -> Result<Vec<Process>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT name, instance, host, pid, at_ns, cpu_user_ns, cpu_system_ns,
@@ -543,9 +495,6 @@ impl Results {
     }
 
     /// Resources of the hosts of a run.
-    ///
-    /// # Errors
-    /// What SQLite refuses.
     pub fn hosts(&self, id: RunId) -> Result<Vec<HostSample>, StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT host, at_ns, cores, cpu_user_ns, cpu_system_ns, cpu_idle_ns, cpu_steal_ns,

@@ -14,7 +14,6 @@ use serde_json::Value;
 /// The study that a folder of results belongs to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// Short name.
     pub name: String,
     /// One line that says what it asks.
     pub title: String,
@@ -86,7 +85,6 @@ pub struct SearchFound {
 pub struct FittedShape {
     /// The likeliest shape and the others that are not ruled out, with their weights (of 1).
     pub likely: Vec<(Shape, f64)>,
-    /// The fitted maximum.
     pub maximum_throughput_per_s: Estimate,
     /// The level of the fitted maximum.
     pub level_of_maximum: Estimate,
@@ -213,7 +211,6 @@ pub struct FactorLevel {
 pub struct MeasuredWindow {
     /// First moment, `CLOCK_MONOTONIC`.
     pub from_ns: u64,
-    /// Last moment (excluded).
     pub to_ns: u64,
     /// The rule that cut it, in words with its figures.
     pub rule: String,
@@ -285,7 +282,6 @@ pub struct Run {
     pub position: u32,
     /// 0 for the first try, more where a rejected or failed run was tried again.
     pub attempt: u32,
-    /// How it ended.
     pub status: Status,
     /// Why it failed or was rejected; empty when done.
     pub reasons: Vec<String>,
@@ -355,7 +351,6 @@ impl Run {
 /// A number that a report says of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummaryRow {
-    /// The configuration's number.
     pub configuration: u32,
     /// Its key in the report's tables, unit included.
     pub variable: String,
@@ -384,7 +379,6 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// All of them.
     pub const ALL: &'static [Self] = &[Self::Second, Self::Measured, Self::Drained, Self::Whole];
 
     /// As it is stored.
@@ -423,9 +417,7 @@ pub struct RunRecord {
 pub struct Generator {
     /// Number of the generator, from 0.
     pub generator: u32,
-    /// Where it ran.
     pub host: String,
-    /// Its command line.
     pub command: String,
     /// `memcached`, `http`, …
     pub protocol: String,
@@ -465,7 +457,6 @@ pub struct Generator {
     pub stalls: Option<Stalls>,
     /// What was drawn for requests whose content varies, by name.
     pub drawn: BTreeMap<String, Drawn>,
-    /// One per thread.
     pub threads: Vec<GeneratorThread>,
     /// Requests by period and operation, ordered by extent and time.
     pub operations: Vec<OperationPeriod>,
@@ -492,32 +483,23 @@ pub struct GeneratorThread {
 pub struct OperationPeriod {
     /// What the period is.
     pub extent: Extent,
-    /// Its start.
     pub from_ns: u64,
-    /// Its end (excluded).
     pub to_ns: u64,
     /// `get`, `set`, …
     pub operation: String,
-    /// What happened.
     pub counts: OperationCounts,
 }
 
 /// What happened to requests of one kind.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OperationCounts {
-    /// Requests sent.
     pub sent: u64,
     /// Requests answered without an error (misses included).
     pub completed: u64,
-    /// Keys found.
     pub hits: u64,
-    /// Keys not found.
     pub misses: u64,
-    /// Errors by kind.
     pub errors: BTreeMap<String, u64>,
-    /// Bytes sent.
     pub bytes_out: u64,
-    /// Bytes received.
     pub bytes_in: u64,
     /// Due to done, of those completed.
     pub response_time: Histogram,
@@ -550,9 +532,7 @@ pub struct Tier {
     pub instance: u32,
     /// What it is: `memcached-proxy`, `memcached`, `link`, `process`, …
     pub kind: String,
-    /// Where it ran.
     pub host: String,
-    /// Where it listened.
     pub address: String,
     /// Its process; 0 where it is not known.
     pub pid: u32,
@@ -566,7 +546,6 @@ pub struct Tier {
 /// A level that goes up and down, over a period.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Level {
-    /// Time-weighted mean.
     pub mean: f64,
     /// Highest; over a period longer than a second, the highest of the samples' recent maxima.
     pub maximum: u64,
@@ -589,7 +568,6 @@ pub struct TierPeriod {
     pub workers_busy: Level,
     /// How long workers were held, one entry a batch; empty where one serves a request at a time.
     pub held_time: Histogram,
-    /// Client connections open.
     pub connections: Level,
     /// Bytes read from clients.
     pub bytes_in: u64,
@@ -605,7 +583,6 @@ pub struct TierPeriod {
     pub outcomes: BTreeMap<String, u64>,
     /// How often each bound was hit.
     pub limits_hit: BTreeMap<String, u64>,
-    /// By request type.
     pub requests: BTreeMap<String, TierRequests>,
     /// One per backend, in the order of the tier's command line.
     pub backends: Vec<TierBackend>,
@@ -642,7 +619,6 @@ impl TierPeriod {
 pub struct TierRequests {
     /// Requests whose last byte was read.
     pub arrivals: u64,
-    /// Requests answered.
     pub completions: u64,
     /// Time in each stage, by the names in `kendall_protocols::snapshot::stage`.
     pub stages: BTreeMap<String, Histogram>,
@@ -651,7 +627,6 @@ pub struct TierRequests {
 /// What a tier sent to one backend in a period.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TierBackend {
-    /// `host:port`.
     pub address: String,
     /// Requests sent to it.
     pub requests: u64,
@@ -666,13 +641,10 @@ pub struct TierBackend {
 /// Resources of one process, by the operating system's accounting.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Process {
-    /// Who it is.
     pub part: Part,
     /// Number of the instance of that part.
     pub instance: u32,
-    /// Where it ran.
     pub host: String,
-    /// The process.
     pub pid: u32,
     /// Cumulative counters, about one a second, in order.
     pub samples: Vec<ProcessSample>,
@@ -721,9 +693,7 @@ pub struct ProcessSample {
 /// How fast one core was at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SpeedSample {
-    /// Which host.
     pub host: String,
-    /// Which core.
     pub core: u32,
     /// The moment, `CLOCK_MONOTONIC`.
     pub at_ns: u64,
@@ -734,11 +704,9 @@ pub struct SpeedSample {
 /// Cumulative counters of a host at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HostSample {
-    /// Which host.
     pub host: String,
     /// The moment, `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// Cores.
     pub cores: u32,
     /// CPU time in user mode (nice included), over all cores.
     pub cpu_user_ns: u64,
@@ -748,7 +716,6 @@ pub struct HostSample {
     pub cpu_idle_ns: u64,
     /// Time that a hypervisor gave to others, over all cores.
     pub cpu_steal_ns: u64,
-    /// Context switches.
     pub context_switches: u64,
     /// Bytes received on all interfaces, loopback included.
     pub network_in_bytes: u64,

@@ -4,7 +4,6 @@
 
 /// Share of the saturation point N* at which pools begin to wait.
 const NEAR_KNEE: f64 = 0.8;
-/// Most configurations.
 const MOST: usize = 6;
 
 /// The grid that a calibration chooses from.

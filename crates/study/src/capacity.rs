@@ -121,7 +121,6 @@ impl Climb {
         self.measured.push(throughput_per_s);
     }
 
-    /// The highest throughput.
     pub(crate) fn capacity_per_s(&self) -> f64 {
         self.measured.iter().copied().fold(0.0, f64::max)
     }

@@ -19,7 +19,6 @@ pub(crate) const STEPS: &[Key] = &[
 /// Levels that one factor may have; a longer list is a slip of the pen.
 pub(crate) const MOST_LEVELS: usize = 1_000;
 
-/// One factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factor {
     /// Dotted key of the study file; of a tuple its keys with `+` between them.

@@ -67,7 +67,6 @@ pub(crate) const STUDY: &[Key] = &[
     .optional(),
 ];
 
-/// `[design]`.
 pub(crate) const DESIGN: &[Key] = &[
     Key::choice(
         "kind",
@@ -102,7 +101,6 @@ pub enum Refusal {
     /// A key that cannot be used.
     #[error("{file}:{line}: {problem}")]
     Key {
-        /// The study file.
         file: String,
         /// Line of the key, from 1.
         line: usize,
@@ -117,10 +115,8 @@ pub enum Refusal {
         /// The key and what is wrong with it.
         problem: Problem,
     },
-    /// No TOML.
     #[error("{file}:{line}: {what}")]
     Toml {
-        /// The study file.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -130,7 +126,6 @@ pub enum Refusal {
     /// The file cannot be read.
     #[error("{file}: {what}; give the path of a study file, such as studies/demo.toml")]
     Unreadable {
-        /// The path.
         file: String,
         /// What the operating system says.
         what: String,
@@ -154,7 +149,6 @@ pub struct StudyFile {
     pub objective: Option<Objective>,
     /// Seed of all chance.
     pub seed: u64,
-    /// What is varied.
     pub factors: Vec<Factor>,
     /// How the factors are combined.
     pub design: DesignSpec,
@@ -195,21 +189,18 @@ impl Places {
     }
 }
 
-/// `[design]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesignSpec {
     /// How the factors are combined.
     pub kind: DesignKind,
     /// Of the effects, where the file states one: `additive` or `multiplicative`.
     pub model: Option<String>,
-    /// Effective values.
     pub effective: Json,
 }
 
 /// How factors are combined.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DesignKind {
-    /// Every combination.
     Full,
     /// Each factor by itself, the others at their base value.
     OneAtATime,
@@ -231,7 +222,6 @@ pub enum DesignKind {
     },
 }
 
-/// `kind = "adaptive"`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adaptive {
     /// The factor that is searched, such as `workload.clients`.
@@ -258,9 +248,6 @@ impl DesignKind {
 impl StudyFile {
     /// Reads and checks a study file; with `toy`, its `[toy]` table replaces what it names. Each of
     /// `sets` is a dotted key and its value, such as `measure.duration=5s`.
-    ///
-    /// # Errors
-    /// [`Refusal`] with file, line, key, value and accepted form.
     pub fn read(path: &Path, toy: bool, sets: &[String]) -> Result<Self, Refusal> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -269,9 +256,6 @@ impl StudyFile {
     }
 
     /// As [`read`](Self::read), from a text.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
     pub fn parse(
         name: &str,
         mut text: String,
@@ -313,17 +297,11 @@ impl StudyFile {
     }
 
     /// The settings with these levels applied: one index a factor, `None` for its base value.
-    ///
-    /// # Errors
-    /// [`Refusal`] for a combination that the system cannot have.
     pub fn settings(&self, levels: &[Option<usize>]) -> Result<Settings, Refusal> {
         self.settings_with(levels, &[])
     }
 
     /// The same with these values in the place of what the levels gave.
-    ///
-    /// # Errors
-    /// As [`settings`](Self::settings).
     pub fn settings_with(
         &self,
         levels: &[Option<usize>],
@@ -379,9 +357,6 @@ impl StudyFile {
     }
 
     /// The same study with shares of this capacity, in requests per second.
-    ///
-    /// # Errors
-    /// [`Refusal`] for a capacity that cannot be one.
     pub fn with_capacity(&self, capacity_per_s: f64) -> Result<Self, Refusal> {
         let mut study = self.clone();
         let text = Value::String(capacity::text(capacity_per_s));
@@ -407,9 +382,6 @@ impl StudyFile {
     }
 
     /// The base configuration in a closed loop of so many clients, by which the capacity is found.
-    ///
-    /// # Errors
-    /// [`Refusal`] where the system cannot have it.
     pub(crate) fn closed_loop(&self, clients: u64) -> Result<Settings, Refusal> {
         let duration_s = self.base.measure.duration.get();
         let file = capacity::closed(&self.base_table()?, clients, duration_s);

@@ -237,7 +237,6 @@ impl Machines {
         Ok((one(address)?, one(LOOPBACK.to_owned())?))
     }
 
-    /// Starts a process.
     pub(crate) fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
         let Some(agent) = self.agent(at)?.map(Arc::clone) else {
             return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));

@@ -44,7 +44,6 @@ pub(crate) enum ProcessError {
     Quota {
         /// Name of the process.
         name: String,
-        /// Why.
         #[source]
         source: QuotaError,
     },
@@ -53,7 +52,6 @@ pub(crate) enum ProcessError {
     Ended {
         /// Name of the process.
         name: String,
-        /// How it ended.
         status: String,
         /// The end of its log.
         tail: String,
@@ -63,7 +61,6 @@ pub(crate) enum ProcessError {
     NotReady {
         /// Name of the process.
         name: String,
-        /// The deadline.
         seconds: u64,
         /// What was waited for.
         check: String,
@@ -75,18 +72,15 @@ pub(crate) enum ProcessError {
     Placeholder {
         /// Name of the process.
         name: String,
-        /// The placeholder.
         placeholder: String,
         /// What can be written.
         known: String,
     },
-    /// Another host.
     #[error(transparent)]
     Host(crate::hosts::HostError),
     /// What an agent said of a process.
     #[error("{what}")]
     There {
-        /// Its words.
         what: String,
         /// Whether the process has ended.
         ended: bool,

@@ -81,9 +81,7 @@ pub fn reap(input: impl BufRead) {
 /// A command that a [`Keeper`] starts.
 #[derive(Debug, Clone, Copy)]
 pub struct Spawn<'a> {
-    /// Program and arguments.
     pub command: &'a [String],
-    /// Environment variables.
     pub environment: &'a [(String, String)],
     /// Folder of the control group that it runs in; that of the study without one.
     pub group: Option<&'a Path>,
@@ -140,18 +138,12 @@ const BEAT: &str = "=";
 
 impl Keeper {
     /// `program` is the `kendall` binary, which has the commands [`GUARD`] and [`REAPER`].
-    ///
-    /// # Errors
-    /// When the reaper cannot be started.
     pub fn start(program: &Path) -> std::io::Result<Self> {
         Self::start_with(program, &[])
     }
 
     /// One that ends everything when it hears nothing of this process for the lease, and that
     /// removes a folder in the end.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub fn with_lease(program: &Path, lease: Duration, folder: &Path) -> std::io::Result<Self> {
         let (lease, agent) = (lease.as_secs_f64().to_string(), std::process::id().to_string());
         let words: [&std::ffi::OsStr; 6] = [
@@ -179,7 +171,6 @@ impl Keeper {
         Ok(Self { program: program.to_owned(), reaper, input, processors })
     }
 
-    /// The `kendall` binary.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
@@ -219,7 +210,6 @@ impl Keeper {
         self.tell('-', group);
     }
 
-    /// This process lives.
     pub fn beat(&mut self) {
         self.say(BEAT);
     }

@@ -71,7 +71,6 @@ pub(crate) enum RunError {
     /// A generator ended without a result.
     #[error("{name} gave no result: {what}{tail}")]
     NoResult {
-        /// Which generator.
         name: String,
         /// What is wrong with what it printed.
         what: String,
@@ -81,7 +80,6 @@ pub(crate) enum RunError {
     /// A disk that the run writes to has no room left.
     #[error("{full}{then}")]
     NoRoom {
-        /// Which.
         full: Full,
         /// What came of it.
         then: String,
@@ -119,14 +117,12 @@ pub(crate) struct Observed {
 pub(crate) struct Alone {
     /// As it was measured.
     pub(crate) settings: Settings,
-    /// What was seen.
     pub(crate) observed: Observed,
 }
 
 /// A load generator, and what it found.
 #[derive(Debug)]
 pub(crate) struct ObservedGenerator {
-    /// Where it ran.
     pub(crate) host: String,
     pub(crate) command: String,
     pub(crate) result: LoadResult,
@@ -140,7 +136,6 @@ pub(crate) struct ObservedMember {
     pub(crate) part: Part,
     pub(crate) kind: String,
     pub(crate) number: u32,
-    /// Where it ran.
     pub(crate) host: String,
     pub(crate) address: String,
     pub(crate) pid: u32,

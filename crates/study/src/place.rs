@@ -44,7 +44,6 @@ pub(crate) struct Member {
     stop_deadline: Duration,
 }
 
-/// What starting needs.
 pub(crate) struct Starter<'a> {
     pub(crate) machines: &'a mut Machines,
     pub(crate) settings: &'a Settings,

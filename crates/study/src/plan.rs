@@ -72,7 +72,6 @@ pub struct Ended {
     pub repetition: u32,
     /// Attempt, from 0.
     pub attempt: u32,
-    /// How it ended.
     pub status: Status,
     /// What it measured, if it did.
     pub throughput_per_s: Option<f64>,
@@ -118,9 +117,6 @@ impl Measured {
 
 impl Plan {
     /// The plan of a study file.
-    ///
-    /// # Errors
-    /// [`Problem`] for a design that its factors do not allow.
     pub fn of(study: &StudyFile) -> Result<Self, Problem> {
         let measure = &study.base.measure;
         let mut plan = Self {

@@ -57,7 +57,6 @@ pub enum QuotaError {
     TooLittle {
         /// What was asked for.
         cores: String,
-        /// The least.
         least: String,
     },
 }

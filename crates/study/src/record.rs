@@ -23,12 +23,7 @@ pub(crate) enum RecordError {
     Histogram(#[from] DecodeError),
     /// A counter that went back.
     #[error("two snapshots of {tier} contradict each other: {what} went back")]
-    Backwards {
-        /// Which tier.
-        tier: String,
-        /// Which counter.
-        what: String,
-    },
+    Backwards { tier: String, what: String },
 }
 
 /// One generator's rows. `window` is absent where the run has no measured part.

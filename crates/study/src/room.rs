@@ -19,7 +19,6 @@ pub(crate) struct Full {
     pub(crate) host: Option<String>,
     /// A folder on that disk.
     pub(crate) folder: String,
-    /// What is left.
     pub(crate) free_bytes: u64,
 }
 

@@ -18,11 +18,8 @@ use crate::workload::{self, Arrivals, Workload};
 pub struct Settings {
     /// What kind of system is measured.
     pub kind: &'static SystemKind,
-    /// Its tiers.
     pub topology: Topology,
-    /// Emulated network.
     pub links: Vec<Link>,
-    /// What loads it.
     pub workload: Workload,
     /// How it is measured.
     pub measure: Measure,
@@ -97,14 +94,12 @@ const LEAST_ONE_CLIENT_S: f64 = 0.2;
 pub enum Cut {
     /// What the data ask for, by the rule MSER-5.
     Auto,
-    /// A stated time.
     Fixed(Seconds),
 }
 
 /// How often each configuration is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Repetitions {
-    /// So many times.
     Fixed(u32),
     /// Until the interval of the mean throughput is narrow enough.
     Until {
@@ -127,7 +122,6 @@ pub(crate) const LINK: &[Key] = &[
     Key::text("bandwidth", "`10MB/s`, `100Mbit/s`, each way of each connection pair").optional(),
 ];
 
-/// `[measure]`.
 pub(crate) const MEASURE: &[Key] = &[
     Key::quantity("duration", &TIME, "how long the load of a run lasts, warm-up and cool-down included")
         .or("'60s'"),

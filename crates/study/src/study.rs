@@ -40,7 +40,6 @@ const FAILURES_IN_A_ROW: u32 = 3;
 pub struct Options {
     /// Folder of the results.
     pub folder: PathBuf,
-    /// The `kendall` binary.
     pub program: PathBuf,
     /// Tries every failed or rejected run once more.
     pub retry_failed: bool,
@@ -78,16 +77,12 @@ pub enum Event<'a> {
         /// Runs that have ended already.
         ended: usize,
     },
-    /// A run starts.
     Started {
-        /// Which.
         planned: Planned,
-        /// Its levels.
         run: &'a Run,
     },
     /// The capacity that rates are shares of is known.
     Capacity {
-        /// Requests per second.
         per_s: f64,
         /// Clients of the last closed loop that measured it; `None` where an earlier session did.
         clients: Option<u64>,
@@ -98,7 +93,6 @@ pub enum Event<'a> {
     Live(Live),
     /// A run has ended and is stored.
     Ended {
-        /// Its row.
         run: &'a Run,
         /// Requests per second, if it was measured.
         throughput_per_s: Option<f64>,
@@ -110,7 +104,6 @@ pub enum Event<'a> {
 /// A study that could not go on. What was stored is whole.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// The file.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The folder belongs to another study.
@@ -118,38 +111,21 @@ pub enum StudyError {
         "{folder} holds the results of another study, or of this one before its file was changed; \
          choose another folder with --out, or remove that one"
     )]
-    OtherStudy {
-        /// The folder.
-        folder: String,
-    },
+    OtherStudy { folder: String },
     /// Another program runs a study there.
     #[error("{folder} is in use by another kendall")]
-    InUse {
-        /// The folder.
-        folder: String,
-    },
+    InUse { folder: String },
     /// A program that the system needs is not installed.
     #[error("{program} is not installed; install it with `apt-get install {package}`")]
-    NotInstalled {
-        /// The program.
-        program: String,
-        /// Debian's package.
-        package: String,
-    },
+    NotInstalled { program: String, package: String },
     /// A program that a tier's command names is not there.
     #[error(
         "tier `{tier}`: the program `{program}` is not installed: not in PATH, or no such file"
     )]
-    NoProgram {
-        /// The tier.
-        tier: String,
-        /// The program.
-        program: String,
-    },
+    NoProgram { tier: String, program: String },
     /// Something that a tier needs beside its program is not there.
     #[error("tier `{tier}`: {what}")]
     Lacking {
-        /// The tier.
         tier: String,
         /// In the words of the program that looked for it.
         what: String,
@@ -159,10 +135,7 @@ pub enum StudyError {
     Quota(#[from] crate::quota::QuotaError),
     /// A host that cannot be used.
     #[error("{what}")]
-    Host {
-        /// Which, and why.
-        what: String,
-    },
+    Host { what: String },
     /// The user asked for the end before anything was run.
     #[error("interrupted")]
     Interrupted,
@@ -185,7 +158,6 @@ pub enum StudyError {
          again with --retry-failed"
     )]
     Failing {
-        /// How many.
         count: u32,
         /// Why the last one failed.
         reason: String,
@@ -198,16 +170,12 @@ pub enum StudyError {
     Capacity {
         /// Clients of the closed loop.
         clients: u64,
-        /// Why not.
         reason: String,
     },
-    /// The results.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something around it.
     #[error("{what}")]
     System {
-        /// What was tried.
         what: String,
         /// What the operating system says.
         #[source]
@@ -281,7 +249,6 @@ pub fn run(
 /// A configuration that is run beside those of the design.
 #[derive(Debug, Clone)]
 pub struct Beside {
-    /// Its effective values.
     pub settings: Settings,
     /// Its levels, in the order of the study's factors.
     pub factors: Vec<FactorLevel>,

@@ -23,7 +23,6 @@ pub struct SystemKind {
     pub protocol: &'static str,
     /// The other keys of `[system]`, and what they mean.
     pub keys: Keys,
-    /// Reads them.
     pub read: fn(&mut Section<'_>) -> Result<Topology, Problem>,
     /// Programs that must be installed, and the Debian package that has each.
     pub programs: &'static [(&'static str, &'static str)],
@@ -33,7 +32,6 @@ pub struct SystemKind {
     pub sometimes: &'static [&'static str],
 }
 
-/// All of them.
 pub const SYSTEMS: &[SystemKind] = &[
     memcached::KIND,
     memcached_proxy::KIND,
@@ -58,7 +56,6 @@ const NAMES: [&str; SYSTEMS.len()] = {
 /// The key of `[system]` that says which other keys it has.
 pub const KIND: &[Key] = &[Key::new("kind", Form::Choice(&NAMES), "what is measured")];
 
-/// Reads `[system]`.
 pub(crate) fn read(
     mut section: Section<'_>,
 ) -> Result<(&'static SystemKind, Topology, serde_json::Value), Problem> {

@@ -135,9 +135,6 @@ pub(crate) struct Values {
 }
 
 /// The words of a command with its placeholders filled, as a study fills them.
-///
-/// # Errors
-/// The placeholder that stands for nothing.
 pub fn fill(words: &[String], values: &[(&str, String)]) -> Result<Vec<String>, String> {
     let mut known = Values::default();
     values.iter().for_each(|(name, value)| known.set(name, value.clone()));
@@ -206,9 +203,6 @@ impl Values {
     }
 
     /// All words; one with `{each:NAME}` is repeated for each value of the list.
-    ///
-    /// # Errors
-    /// The placeholder that stands for nothing.
     pub(crate) fn fill_all(&self, words: &[String]) -> Result<Vec<String>, String> {
         let mut filled = Vec::new();
         for word in words {
@@ -227,9 +221,6 @@ impl Values {
     }
 
     /// One text; `{{` and `}}` stand for braces.
-    ///
-    /// # Errors
-    /// The placeholder that stands for nothing.
     pub(crate) fn fill(&self, text: &str) -> Result<String, String> {
         let mut filled = String::new();
         let mut rest = text;

@@ -22,7 +22,6 @@ pub struct Topology {
     pub filled: Vec<String>,
 }
 
-/// One tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierSpec {
     /// Name in the topology, such as `proxies`.
@@ -45,14 +44,12 @@ pub struct TierSpec {
 pub enum Source {
     /// The study starts them.
     Started(Started),
-    /// They run already.
     Attached(Vec<Attached>),
 }
 
 /// Instances that the study starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Started {
-    /// How many.
     pub instances: u32,
     /// Program and arguments, with placeholders.
     pub command: Vec<String>,
@@ -107,9 +104,7 @@ pub enum Ready {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopSignal {
-    /// SIGTERM.
     Terminate,
-    /// SIGINT.
     Interrupt,
     /// SIGQUIT: what nginx takes as a graceful stop.
     Quit,
@@ -132,7 +127,6 @@ pub struct Attached {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
-    /// Nowhere.
     None,
     /// The process with this id and its children, on this machine.
     Process(u32),
@@ -212,9 +206,6 @@ impl Topology {
 
     /// The tiers in the order of starting: each after those that it talks to. `None` where they
     /// talk in a circle or to a tier that does not exist; then also the culprit's name.
-    ///
-    /// # Errors
-    /// The name of a tier that cannot be placed.
     pub fn start_order(&self) -> Result<Vec<&TierSpec>, String> {
         let mut order: Vec<&TierSpec> = Vec::new();
         while order.len() < self.tiers.len() {

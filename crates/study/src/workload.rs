@@ -22,7 +22,6 @@ pub struct Protocol {
     pub name: &'static str,
     /// The keys of its own, and what they mean.
     pub keys: Keys,
-    /// Reads them.
     pub read: fn(&mut Section<'_>) -> Result<Driver, Problem>,
     /// Whether its loads are jobs with an end.
     pub jobs: Jobs,
@@ -39,7 +38,6 @@ pub enum Jobs {
     Always,
 }
 
-/// All of them.
 pub const PROTOCOLS: &[Protocol] = &[
     memcached::PROTOCOL,
     http::PROTOCOL,
@@ -167,7 +165,6 @@ pub struct Workload {
     pub arrivals: Arrivals,
     /// Clients over all generators (closed loop), or connections (open loop).
     pub clients: u64,
-    /// Generator processes.
     pub generators: u32,
     /// Threads of each generator.
     pub threads: u32,
@@ -191,7 +188,6 @@ pub enum Arrivals {
     Job,
     /// Requests are due whatever the answers do.
     Open {
-        /// Word for `--arrivals`.
         process: String,
         /// Requests per second over all generators.
         rate_per_s: f64,
@@ -201,7 +197,6 @@ pub enum Arrivals {
     },
 }
 
-/// Reads `[workload]`.
 pub(crate) fn read(
     mut section: Section<'_>,
     protocol: &str,

@@ -152,7 +152,6 @@ impl Process {
 #[derive(Debug)]
 pub struct Link {
     _process: Process,
-    /// Where it listens.
     pub listen: SocketAddr,
     control: SocketAddr,
 }
@@ -215,7 +214,6 @@ impl Ready {
 /// What a page answered.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
     /// What follows the head.
     pub body: String,

@@ -21,7 +21,6 @@ enum Source {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl Clock {
-    /// The machine's clock.
     #[must_use]
     pub const fn monotonic() -> Self {
         Self(Source::Monotonic)
@@ -33,7 +32,6 @@ impl Clock {
         Self(Source::Manual(manual.clone()))
     }
 
-    /// Now, in nanoseconds.
     #[must_use]
     #[inline]
     pub fn now_ns(&self) -> u64 {

@@ -177,7 +177,6 @@ pub(crate) struct BackendTotals {
 }
 
 impl Instruments {
-    /// Starts counting.
     #[must_use]
     pub fn new(layout: Layout, clock: Clock) -> Self {
         let started_ns = clock.now_ns();
@@ -286,7 +285,6 @@ impl Instruments {
         sums
     }
 
-    /// Kind of tier.
     #[must_use]
     pub fn tier(&self) -> &'static str {
         self.shared.layout.tier
@@ -297,7 +295,6 @@ impl Instruments {
     }
 }
 
-/// Counts without histograms.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) at_ns: u64,
@@ -344,7 +341,6 @@ impl Recorder {
         self.block.held_time.record(nanoseconds);
     }
 
-    /// Counts outcomes.
     #[inline]
     pub fn outcome(&mut self, outcome: Outcome, count: u64) {
         increase(&self.block.outcomes[outcome.0], count);

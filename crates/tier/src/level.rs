@@ -47,7 +47,6 @@ impl LevelWriter {
         self.state[CURRENT]
     }
 
-    /// Raises the level.
     #[inline]
     pub fn add(&mut self, now_ns: u64, by: u64) {
         self.set(now_ns, self.state[CURRENT] + by);

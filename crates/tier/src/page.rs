@@ -34,15 +34,12 @@ const NICE: i32 = 5;
 /// Where a tier can be reached: the line that it prints when it is ready, and `GET /health`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// Whether it serves.
     pub ready: bool,
-    /// Kind of tier.
     pub tier: String,
     /// Addresses for clients, with the real ports.
     pub listen: Vec<SocketAddr>,
     /// Address of the metrics page, with the real port.
     pub metrics: Option<SocketAddr>,
-    /// Process.
     pub pid: u32,
 }
 
@@ -55,7 +52,6 @@ pub struct PageRequest {
     pub path: String,
     /// After the `?`; empty when there is none.
     pub query: String,
-    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -89,7 +85,6 @@ pub enum PageError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -133,7 +128,6 @@ impl PageResponse {
 }
 
 impl Routes {
-    /// None.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -210,7 +204,6 @@ impl Page {
         Ok(Self { address, announcement, end, thread: Some(thread) })
     }
 
-    /// The real address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -366,9 +359,6 @@ fn not_allowed() -> PageResponse {
 
 impl PageRequest {
     /// The request in `bytes`; `None` when more bytes are needed.
-    ///
-    /// # Errors
-    /// What the sender is answered instead.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, PageResponse> {
         parse(bytes)
     }

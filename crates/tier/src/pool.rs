@@ -24,9 +24,6 @@ pub struct WorkerPool<T> {
 
 impl<T: Send + 'static> WorkerPool<T> {
     /// Starts `workers` threads.
-    ///
-    /// # Errors
-    /// When the system has no more threads.
     pub fn start(
         name: &'static str,
         queue: RequestQueue<T>,
@@ -75,7 +72,6 @@ impl<T: Send + 'static> WorkerPool<T> {
         Ok(())
     }
 
-    /// Number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()

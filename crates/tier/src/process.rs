@@ -14,7 +14,6 @@ pub(crate) struct Usage {
     pub(crate) max_fds: u64,
 }
 
-/// Reads `/proc/self`.
 pub(crate) fn usage() -> Usage {
     let Ok((process, stat)) = Process::myself().and_then(|p| p.stat().map(|stat| (p, stat))) else {
         return Usage::default();

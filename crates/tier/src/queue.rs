@@ -24,7 +24,6 @@ pub enum Capacity {
 pub struct Full<T> {
     /// The request that found no room.
     pub item: T,
-    /// Requests that wait.
     pub waiting: usize,
 }
 
@@ -89,7 +88,6 @@ impl<T> RequestQueue<T> {
         Ok(())
     }
 
-    /// Requests that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().waiting.len()

@@ -116,9 +116,6 @@ impl<T> Default for ConnectionTable<T> {
 impl<T> ConnectionTable<T> {
     /// Adds the connection that `make` returns; it gets its key so that it can have its
     /// sockets watched.
-    ///
-    /// # Errors
-    /// That of `make`; the table is as it was.
     pub fn insert_with<E>(&mut self, make: impl FnOnce(Key) -> Result<T, E>) -> Result<Key, E> {
         let generation = self.next_generation;
         let index = self.free.last().copied().unwrap_or_else(|| {
@@ -184,7 +181,6 @@ impl<T> ConnectionTable<T> {
 pub enum Accepted {
     /// A connection, which neither blocks nor delays small writes.
     Connection(OwnedFd),
-    /// Nobody waits.
     Nobody,
     /// The system has no descriptor or no memory for one; ask again after [`ACCEPT_PAUSE_NS`].
     NoRoom,
@@ -223,9 +219,6 @@ pub fn resolved(text: &str) -> io::Result<SocketAddr> {
 }
 
 /// A listener for an event loop: it does not block, and has a backlog of [`BACKLOG`].
-///
-/// # Errors
-/// What the system said: the address is taken, or not ours.
 pub fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

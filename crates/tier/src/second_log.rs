@@ -17,9 +17,6 @@ pub struct SecondLog {
 
 impl SecondLog {
     /// Starts it.
-    ///
-    /// # Errors
-    /// When the system has no more threads.
     pub fn start(instruments: Instruments, stop: Stop) -> io::Result<Self> {
         let thread = std::thread::Builder::new().name("second-log".into()).spawn(move || {
             let mut before = instruments.counts();

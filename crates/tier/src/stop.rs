@@ -35,9 +35,6 @@ pub struct Waker {
 
 impl Waker {
     /// A waker that was not woken yet.
-    ///
-    /// # Errors
-    /// When the system has no more descriptors.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { descriptor: Arc::new(descriptor) })
@@ -69,9 +66,6 @@ pub struct Hangups {
 
 impl Hangups {
     /// From now on the signal does not end the process.
-    ///
-    /// # Errors
-    /// When the handler cannot be installed.
     pub fn new() -> io::Result<Self> {
         Ok(Self { signals: Signals::new([SIGHUP])? })
     }
@@ -91,9 +85,6 @@ impl Stop {
     }
 
     /// A stop that SIGTERM and SIGINT ask for. A second signal ends the process at once.
-    ///
-    /// # Errors
-    /// When the handlers cannot be installed.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::new();
         let second = Arc::new(AtomicBool::new(false));
@@ -153,9 +144,6 @@ impl Stop {
     }
 
     /// A waker that is woken when the stop is asked for.
-    ///
-    /// # Errors
-    /// When the system has no more descriptors.
     pub fn waker(&self) -> io::Result<Waker> {
         let waker = Waker::new()?;
         self.register(&waker);

@@ -10,9 +10,6 @@ const LONG_WAIT_NS: u64 = 10_000_000;
 
 /// Asks the kernel to end this thread's waits on time. By default it may be 50 µs late, to spare
 /// wake-ups.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn precise_waits() -> io::Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     Ok(())

@@ -3,6 +3,7 @@
 //!
 //! What it leaves out: whether a value makes sense. A negative time is a [`Seconds`]; the model
 //! that takes it says why it cannot.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod counted;
 mod exact;

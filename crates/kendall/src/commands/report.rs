@@ -19,7 +19,6 @@ const NAMES: usize = 2;
 /// Writes `report.html`, `report.json` and `tables/*.csv` into the folder, and prints the summary.
 /// With `--format json` it prints the contents of the report.
 #[derive(Debug, clap::Args)]
-///
 /// For several folders it writes one page with a table of the highest throughputs of all their load
 /// curves.
 #[command(

@@ -48,9 +48,6 @@ const COVERAGE: &str = "package(default_visibility = [\"//visibility:public\"])\
 const PLATFORMS: &str = "/usr/share/bazel/tools/platforms";
 
 /// Writes them below a folder.
-///
-/// # Errors
-/// [`BuildError`] with the file that cannot be written.
 pub fn write_all(root: &Path) -> Result<(), BuildError> {
     for (name, package, rules) in RULES {
         write(&root.join(name).join("WORKSPACE"), &format!("workspace(name = \"{name}\")\n"))?;

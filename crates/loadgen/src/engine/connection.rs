@@ -28,14 +28,16 @@ pub(super) enum Input {
     /// The socket is empty.
     Nothing,
     /// `held` bytes lie in the inbox, of which `read` are new; `more` may follow at once.
-    Bytes { held: usize, read: usize, more: bool },
+    Bytes {
+        held: usize,
+        read: usize,
+        more: bool,
+    },
     /// The server closed its side.
     End,
-    /// The socket failed.
     Failed(ErrorKind),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Connection<P> {
     target: SocketAddr,

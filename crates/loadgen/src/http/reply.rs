@@ -8,7 +8,6 @@ const LONGEST_HEAD: usize = 16 << 10;
 /// Most headers of a reply.
 const MOST_HEADERS: usize = 96;
 
-/// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Next {
     #[default]

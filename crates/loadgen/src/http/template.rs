@@ -21,63 +21,38 @@ const AT_MOST: &str = " at most ";
 /// A placeholder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceholderError {
-    /// Not `NAME=VALUES`.
     #[error(
         "`{text}` is not a placeholder; write it like `difficulty=normal:20,5` or `id=file:PATH`"
     )]
-    Form {
-        /// What was written.
-        text: String,
-    },
-    /// Its values.
+    Form { text: String },
     #[error("placeholder `{name}`")]
     Values {
-        /// Its name.
         name: String,
         /// What is wrong with them.
         #[source]
         source: DistributionError,
     },
-    /// The largest number.
     #[error(
         "placeholder `{name}`: `{most}` is not a whole number; write it like `exponential:300000 at most 1000000`"
     )]
-    Most {
-        /// Its name.
-        name: String,
-        /// What was written.
-        most: String,
-    },
-    /// Its file.
+    Most { name: String, most: String },
     #[error("placeholder `{name}`: cannot read lines from `{path}`")]
     File {
-        /// Its name.
         name: String,
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// It has two sets of values.
     #[error("placeholder `{name}` is given twice; each --vary names another one")]
-    Twice {
-        /// Its name.
-        name: String,
-    },
+    Twice { name: String },
     /// It stands nowhere in the request.
     #[error("`{{{name}}}` is not in the URL, the headers or the body")]
-    Unused {
-        /// Its name.
-        name: String,
-    },
+    Unused { name: String },
 }
 
 impl Values {
     /// Reads `NAME=VALUES`, where the values are a distribution of numbers or the lines of a file.
-    ///
-    /// # Errors
-    /// [`PlaceholderError`] when it is neither.
     pub fn parse(text: &str) -> Result<(String, Self), PlaceholderError> {
         let (name, values) = text
             .split_once('=')

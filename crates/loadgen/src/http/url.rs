@@ -2,10 +2,8 @@
 
 use hyper::Uri;
 
-/// Where requests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
-    /// `https`.
     pub tls: bool,
     /// Host name or address, without brackets.
     pub host: String,
@@ -21,15 +19,11 @@ pub struct Url {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a URL; write it like `http://127.0.0.1:8080/path?key=value`")]
 pub struct UrlError {
-    /// What was written.
     pub text: String,
 }
 
 impl Url {
     /// Reads a URL. A fragment is left out, as it is never sent.
-    ///
-    /// # Errors
-    /// [`UrlError`] when it is none, or one with a user name.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         Self::split(text).ok_or_else(|| UrlError { text: text.to_owned() })
     }

@@ -33,7 +33,6 @@ pub(super) struct Collected {
     pub(super) windows: Vec<Window>,
     /// What was answered after the end; empty where nothing was.
     pub(super) drained: BTreeMap<String, Operation>,
-    /// All of it.
     pub(super) operations: BTreeMap<String, Operation>,
 }
 

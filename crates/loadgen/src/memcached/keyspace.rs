@@ -29,7 +29,6 @@ const ABSENT: u64 = 1 << 63;
 /// A size of keys or values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
-    /// All alike.
     Fixed(usize),
     /// Uniform from the first to the second, both included.
     Uniform(usize, usize),
@@ -40,9 +39,6 @@ pub enum Size {
 
 impl Size {
     /// Reads `1KiB`, `uniform:10B..2KiB` or `etc`.
-    ///
-    /// # Errors
-    /// [`KeyspaceError::Size`] when it is none of these.
     pub fn parse(text: &str) -> Result<Self, KeyspaceError> {
         let bytes = |text: &str| {
             kendall_units::parse_bytes(text).ok().and_then(|bytes| usize::try_from(bytes).ok())
@@ -87,9 +83,6 @@ pub enum KeyChoice {
 
 impl KeyChoice {
     /// Reads `uniform`, `zipf:0.99`, `hotspot:10%,90%` or `fixed`.
-    ///
-    /// # Errors
-    /// [`KeyspaceError::Choice`] when it is none of these.
     pub fn parse(text: &str) -> Result<Self, KeyspaceError> {
         let refuse = || KeyspaceError::Choice { text: text.to_owned() };
         match text.split_once(':') {
@@ -115,7 +108,6 @@ impl KeyChoice {
 /// What a keyspace is made from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyspacePlan {
-    /// Number of keys.
     pub keys: u64,
     /// Size of each key.
     pub key_size: Size,
@@ -130,27 +122,19 @@ pub struct KeyspacePlan {
 /// A keyspace that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyspaceError {
-    /// No size.
     #[error("`{text}` is not a size; write it like `1KiB`, `uniform:10B..2KiB` or `etc`")]
-    Size {
-        /// What was written.
-        text: String,
-    },
+    Size { text: String },
     /// No choice of keys.
     #[error(
         "`{text}` is not a choice of keys; write `uniform`, `zipf:0.99`, `hotspot:10%,90%` \
          (10% of the keys get 90% of the requests) or `fixed`"
     )]
-    Choice {
-        /// What was written.
-        text: String,
-    },
+    Choice { text: String },
     /// Too few or too many keys.
     #[error("{keys} keys: there are from 1 to {most}")]
     Keys {
         /// What was asked for.
         keys: u64,
-        /// The limit.
         most: u64,
     },
     /// Keys too short to be different or too long for the protocol.
@@ -158,7 +142,6 @@ pub enum KeyspaceError {
     KeySize {
         /// What was asked for.
         bytes: usize,
-        /// Number of keys.
         keys: u64,
         /// What their numbers need.
         least: usize,
@@ -234,7 +217,6 @@ impl Keyspace {
         Ok(Self { plan, zipf, hot_keys, keys, sizes, digits, filler })
     }
 
-    /// Number of keys.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.plan.keys

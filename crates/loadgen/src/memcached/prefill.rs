@@ -15,30 +15,23 @@ const BATCH_BYTES: usize = 256 << 10;
 /// A prefill that did not store every key.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefillError {
-    /// No connection.
     #[error("cannot connect to {target} to store keys; is the server running?")]
     Connect {
-        /// Address.
         target: SocketAddr,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The connection broke.
     #[error("{target} closed the connection after {stored} keys were stored")]
     Broken {
-        /// Address.
         target: SocketAddr,
         /// Keys stored until then.
         stored: u64,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// A value was refused.
     #[error("{target} refused key number {key}: `{answer}`; is it large enough for the values?")]
     Refused {
-        /// Address.
         target: SocketAddr,
         /// Number of the key.
         key: u64,

@@ -15,7 +15,6 @@ const LONGEST_VALUE: usize = 1 << 30;
 pub(super) struct ReplyReader {
     command: Option<Command>,
     keys: usize,
-    /// Values so far.
     found: usize,
     /// Place in the request of the key whose value comes, and from where on to search for the next.
     place: usize,

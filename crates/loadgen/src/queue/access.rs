@@ -33,7 +33,6 @@ pub enum AccessError {
         path.display()
     )]
     NoToken {
-        /// The file.
         path: PathBuf,
         /// Why, where it could not be read.
         #[source]
@@ -41,14 +40,10 @@ pub enum AccessError {
     },
     /// Not a host name.
     #[error("`{name}` is not a host name")]
-    Name {
-        /// What was written.
-        name: String,
-    },
+    Name { name: String },
     /// No certificate in the file.
     #[error("cannot read a certificate (PEM) from {}", path.display())]
     Root {
-        /// The file.
         path: PathBuf,
         /// Why, where it is known.
         #[source]
@@ -91,9 +86,6 @@ impl Access {
 
     /// The token that a file has: it stands there alone, or, in a middleware's file of tokens, is the first
     /// administrator's.
-    ///
-    /// # Errors
-    /// [`AccessError::NoToken`] when there is none.
     pub fn token_of(path: &Path) -> Result<String, AccessError> {
         let refuse = |source| AccessError::NoToken { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(|error| refuse(Some(error)))?;
@@ -131,7 +123,6 @@ impl Access {
     }
 }
 
-/// A connection.
 pub(super) enum Reached {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<TcpStream>>),

@@ -32,7 +32,6 @@ pub enum Refusal {
     Status {
         /// A gRPC status code.
         code: i32,
-        /// In words.
         text: String,
     },
     /// The stream ended before it had answered: whether the call took effect is open.
@@ -40,7 +39,6 @@ pub enum Refusal {
     Ended {
         /// A gRPC status code.
         code: i32,
-        /// In words.
         text: String,
     },
     /// There was no connection and none could be made: nothing was asked.

@@ -48,7 +48,6 @@ struct Next {
     request: Request,
 }
 
-/// What is asked.
 enum Asked {
     /// Something that a stream carries as well.
     Call(Operation),
@@ -56,7 +55,6 @@ enum Asked {
     List(wire::ListQueuesRequest),
 }
 
-/// What is answered.
 #[derive(Clone)]
 enum Answer {
     Call(OfCall),
@@ -65,7 +63,6 @@ enum Answer {
 
 enum Request {
     None,
-    /// With its prefix.
     Single(Vec<u8>),
     Stream(Operation),
 }

@@ -62,7 +62,6 @@ impl Conversation {
         Self { target, access, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
     }
 
-    /// The middleware.
     #[must_use]
     pub fn target(&self) -> SocketAddr {
         self.target

@@ -21,7 +21,6 @@ const WINDOW: u32 = 16 << 20;
 /// Bytes before every message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// What came back.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// The messages, each in one piece.

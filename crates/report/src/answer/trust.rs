@@ -7,15 +7,11 @@ use serde::Serialize;
 
 use crate::number;
 
-/// The light.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrustLevel {
-    /// Nothing was noticed.
     Good,
-    /// Usable, with care.
     Doubt,
-    /// Do not use.
     Bad,
 }
 
@@ -34,9 +30,7 @@ impl TrustLevel {
 /// Whether to trust an answer, and why.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trust {
-    /// The light.
     pub level: TrustLevel,
-    /// Its reason.
     pub why: String,
     /// What to do about it; empty where there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]

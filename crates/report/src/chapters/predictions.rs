@@ -164,7 +164,6 @@ fn band(key: &str, points: &[(f64, &StoredPrediction)]) -> Plot {
     }
 }
 
-/// The model itself.
 fn model(data: &Data, section: &mut Section) {
     let Some(calibration) = &data.calibration else { return };
     if !calibration.one_client.is_empty() {

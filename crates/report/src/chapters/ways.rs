@@ -22,7 +22,6 @@ enum Probed {
     /// No word of it, as in results of an older program.
     #[default]
     Never,
-    /// Nothing came through.
     Shut,
     Through(Probe),
 }

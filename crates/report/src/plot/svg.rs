@@ -10,12 +10,9 @@ use super::heat;
 use super::scale::Fitted;
 use super::{Mark, Plot, Point, Scale, Series};
 
-/// For which screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// Desktops and paper.
     Wide,
-    /// Telephones.
     Narrow,
 }
 
@@ -194,7 +191,6 @@ fn shortened(label: &str, most: usize) -> String {
     label.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// Draws the plot.
 #[must_use]
 pub fn draw(plot: &Plot, width: Width) -> String {
     let frame = Frame::new(plot, width);

@@ -64,9 +64,6 @@ struct Agent<W> {
 
 /// Serves one study, over an input and an output. Call it on the main thread: processes end with the
 /// thread that started them.
-///
-/// # Errors
-/// When the folder or the reaper cannot be made.
 pub fn serve<R, W>(program: &Path, lease: Duration, input: R, output: W) -> std::io::Result<()>
 where
     R: BufRead + Send + 'static,

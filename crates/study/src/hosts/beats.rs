@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use crate::clock::nanos;
 
-/// Between two beats.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 
 /// How long either end waits for a word of the other.

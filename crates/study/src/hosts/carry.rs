@@ -44,7 +44,6 @@ const TWIN_OF: &str = "kendall-static.of";
 const STATIC: &str =
     "a static build runs there: `make static` makes one, which is carried from then on";
 
-/// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -59,7 +58,6 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Reads it.
     pub(crate) fn read(path: &Path) -> std::io::Result<Self> {
         let bytes = std::fs::read(path)?;
         let digest = hex(&Sha256::digest(&bytes));

@@ -153,9 +153,6 @@ pub struct HostReport {
 }
 
 /// Connects every host that the study places something on, and checks each.
-///
-/// # Errors
-/// [`StudyError::Host`] for the first that cannot be used, [`StudyError::Interrupted`].
 pub fn check_hosts(
     study: &StudyFile,
     program: &Path,

@@ -59,7 +59,6 @@ pub(crate) struct ClockFit {
     /// The most that a mapped moment can be wrong by, between the first and the last ping, if both
     /// clocks run evenly; as far as the pings show that they do not, it is larger.
     pub(crate) bound_ns: f64,
-    /// Least round trip.
     pub(crate) round_trip_ns: u64,
     /// Pings that were used.
     pub(crate) pings: usize,

@@ -46,7 +46,6 @@ pub(crate) enum HostError {
     Unusable {
         /// Its name in the study file.
         host: String,
-        /// Why, in words.
         what: String,
     },
     /// It was there, and is no longer.
@@ -54,7 +53,6 @@ pub(crate) enum HostError {
     Lost {
         /// Its name in the study file.
         host: String,
-        /// What was noticed.
         what: String,
     },
     /// It refused a request.
@@ -62,7 +60,6 @@ pub(crate) enum HostError {
     Refused {
         /// Its name in the study file.
         host: String,
-        /// The agent's words.
         what: String,
     },
     /// The user asked for the end.

@@ -23,40 +23,67 @@ pub(crate) struct Request {
     pub(crate) what: What,
 }
 
-/// What is asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(crate) enum What {
     /// The clock there; answered before anything else is done.
     Clock,
     /// Which of these programs are not there.
-    Missing { programs: Vec<String> },
+    Missing {
+        programs: Vec<String>,
+    },
     /// Runs Kendall's own program with these arguments, to its end: whether it ends well.
-    Check { arguments: Vec<String> },
+    Check {
+        arguments: Vec<String>,
+    },
     /// A port on this address that nobody listens on.
-    FreePort { address: String },
-    /// Starts a process.
+    FreePort {
+        address: String,
+    },
     Start(StartProcess),
     /// Waits until a process may be used.
     Ready(AwaitReady),
     /// Asks a process to stop.
-    Signal { process: u32, signal: StopSignal },
+    Signal {
+        process: u32,
+        signal: StopSignal,
+    },
     /// Waits for the end of a process, kills it at the deadline, and forgets it.
-    Finish { process: u32, deadline_ms: u64 },
+    Finish {
+        process: u32,
+        deadline_ms: u64,
+    },
     /// Snapshots, counters of processes, counters of the host.
-    Look { snapshots: Vec<String>, accounts: Vec<Accounting> },
+    Look {
+        snapshots: Vec<String>,
+        accounts: Vec<Accounting>,
+    },
     /// Length and digest of a file below the agent's folder.
-    Measure { file: String },
+    Measure {
+        file: String,
+    },
     /// A piece of it.
-    Read { file: String, offset: u64 },
+    Read {
+        file: String,
+        offset: u64,
+    },
     /// Removes a folder below the agent's folder.
-    Remove { folder: String },
+    Remove {
+        folder: String,
+    },
     /// Times of connections to this address.
-    RoundTrips { address: String, count: u32 },
+    RoundTrips {
+        address: String,
+        count: u32,
+    },
     /// Answers one probe of the network at this address of the host; its port.
-    ServeProbe { address: String },
+    ServeProbe {
+        address: String,
+    },
     /// Probes the way to where another answers.
-    Probe { address: String },
+    Probe {
+        address: String,
+    },
     /// The end; nothing is left.
     Bye,
 }
@@ -92,18 +119,21 @@ pub(crate) struct AwaitReady {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub(crate) enum Line {
-    /// The first one.
     Hello(Hello),
-    /// An answer.
     Answer {
         id: u64,
         #[serde(flatten)]
         outcome: Outcome,
     },
     /// A process has ended.
-    Ended { process: u32, end: End },
+    Ended {
+        process: u32,
+        end: End,
+    },
     /// The agent ends by itself, and what it started with it.
-    End { why: String },
+    End {
+        why: String,
+    },
 }
 
 /// How a request went.
@@ -112,7 +142,6 @@ pub(crate) enum Line {
 pub(crate) enum Outcome {
     /// Answer to [`What::Clock`].
     ClockNs(u64),
-    /// Any other answer.
     Ok(Json),
     /// Why there is none.
     Error(String),
@@ -121,7 +150,6 @@ pub(crate) enum Outcome {
 /// Who an agent is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Of the program.
     pub(crate) version: String,
     /// What the host calls itself.
     pub(crate) machine: String,
@@ -136,7 +164,6 @@ pub(crate) struct Hello {
     pub(crate) clock_source: Option<String>,
     /// Where the agent's folder is.
     pub(crate) free_bytes: u64,
-    /// The program, there.
     pub(crate) program: String,
     /// Everything of a study lies below; removed at the end.
     pub(crate) folder: String,
@@ -174,7 +201,6 @@ pub(crate) type ReadyAnswer = Result<Announced, Unready>;
 pub(crate) enum Unready {
     /// It has ended: another program may have taken its port.
     Ended(String),
-    /// Anything else.
     Other(String),
 }
 

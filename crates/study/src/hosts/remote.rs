@@ -22,9 +22,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A process that a study started.
 #[derive(Debug)]
 pub(crate) enum Runner {
-    /// On this machine.
     Here(Instance),
-    /// On another.
     There(Remote),
 }
 

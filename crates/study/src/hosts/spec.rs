@@ -87,7 +87,6 @@ pub struct Pods {
     pub deadline_s: u64,
 }
 
-/// One host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSpec {
     /// Its name in the study.
@@ -104,7 +103,6 @@ pub struct HostSpec {
     pub memory_bytes: Option<u64>,
 }
 
-/// `[hosts]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Hosts {
     /// How they are reached.
@@ -117,10 +115,8 @@ pub struct Hosts {
     pub program: Option<String>,
 }
 
-/// Where something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum At {
-    /// On this machine.
     Here,
     /// On the host of this number in [`Hosts::list`].
     Host(usize),

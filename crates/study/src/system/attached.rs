@@ -24,7 +24,6 @@ const KEYS: &[Key] = &[
     Key::new("tiers", Form::Tables(&[TIER]), "one table per tier"),
 ];
 
-/// `[[system.tiers]]`.
 pub(super) const TIER: &[Key] = &[
     Key::text("name", "name of the tier, used by links and in the report"),
     Key::text("kind", "what the report calls it").or("'process'"),

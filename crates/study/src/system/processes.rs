@@ -34,7 +34,6 @@ const KEYS: &[Key] = &[
     Key::new("tiers", Form::Tables(&[TIER]), "one table per tier"),
 ];
 
-/// `[[system.tiers]]`.
 pub(super) const TIER: &[Key] = &[
     Key::text("name", "name of the tier, used by links and in the report"),
     Key::new("command", Form::Texts, "program and arguments: a list, or one text split at spaces"),

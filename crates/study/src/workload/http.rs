@@ -9,7 +9,6 @@ use crate::workload::{Driver, Jobs, Protocol, TargetForm};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "http", keys: &[KEYS], read, jobs: Jobs::Never };
 
-/// Keys of HTTP.
 const KEYS: &[Key] = &[
     Key::choice("scheme", &["http", "https"], "of the addresses").or("'http'"),
     Key::text("path", "of the requests, with its leading slash").or("'/'"),

@@ -9,7 +9,6 @@ use crate::workload::{Driver, Jobs, Protocol, weights};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "memcached", keys: &[KEYS], read, jobs: Jobs::Never };
 
-/// Keys of memcached.
 const KEYS: &[Key] = &[
     Key::new(
         "mix",

@@ -30,9 +30,7 @@ pub mod wire {
 
 /// Messages and service between the scheduler and its workers: `proto/kendall/worker/v1`.
 #[expect(
-    missing_docs,
     clippy::all,
-    clippy::missing_errors_doc,
     clippy::allow_attributes_without_reason,
     reason = "made from the published description, which explains them"
 )]

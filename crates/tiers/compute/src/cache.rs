@@ -9,7 +9,6 @@ use crate::request::Asked;
 /// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheLimits {
-    /// Results.
     pub entries: usize,
     /// Bytes of results and of the requests that they answer.
     pub bytes: usize,
@@ -21,7 +20,6 @@ impl Default for CacheLimits {
     }
 }
 
-/// Results by request.
 #[derive(Debug)]
 pub(crate) struct Cache {
     results: LruCache<Asked, Bytes>,
@@ -60,7 +58,6 @@ impl Cache {
         dropped
     }
 
-    /// Forgets all.
     pub(crate) fn clear(&mut self) {
         self.results.clear();
         self.bytes = 0;

@@ -19,9 +19,6 @@ const BATCH: u64 = 128;
 /// The primes whose product is `number`, in order, each as often as it divides; none for 1.
 /// `go_on` is asked now and then.
 ///
-/// # Errors
-/// [`Interrupted`] when `go_on` says no.
-///
 /// # Panics
 /// For 0, which is not a product of primes.
 ///

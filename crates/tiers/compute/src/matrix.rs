@@ -50,7 +50,6 @@ impl Matrix {
         Self { size, entries }
     }
 
-    /// The identity.
     #[must_use]
     pub fn identity(size: usize) -> Self {
         let entries = (0..size * size).map(|place| u32::from(place % (size + 1) == 0)).collect();
@@ -63,7 +62,6 @@ impl Matrix {
         self.size
     }
 
-    /// The rows.
     pub fn rows(&self) -> impl Iterator<Item = &[u32]> {
         // A matrix of size 0 has no entries, and `chunks` needs a length.
         self.entries.chunks(self.size.max(1))
@@ -71,9 +69,6 @@ impl Matrix {
 
     /// This matrix to the power `exponent`, by that many multiplications of N³ steps each: the
     /// exponent is the difficulty. `go_on` is asked before each of them.
-    ///
-    /// # Errors
-    /// [`Interrupted`] when `go_on` says no.
     pub fn power(
         &self,
         exponent: u64,

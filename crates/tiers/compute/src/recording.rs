@@ -42,9 +42,7 @@ pub struct Recorded {
 /// Bytes of one network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct InterfaceBytes {
-    /// Received.
     pub received: u64,
-    /// Sent.
     pub sent: u64,
 }
 
@@ -80,7 +78,6 @@ impl Recording {
         Some(Moment::now(instruments).since(&begin))
     }
 
-    /// Ends the period.
     pub(crate) fn stop(&self, instruments: &Instruments) -> Option<Recorded> {
         let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(Moment::now(instruments).since(&begin))

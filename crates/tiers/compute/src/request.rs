@@ -30,7 +30,6 @@ pub(crate) struct Asked {
     pub(crate) whole: bool,
 }
 
-/// One computation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     /// `matrix` to the power `exponent`.
@@ -50,7 +49,6 @@ pub(crate) enum Source {
 /// (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The HTTP status.
     pub status: u16,
     /// A short name that programs may rely on.
     pub title: &'static str,
@@ -131,17 +129,11 @@ impl Asked {
 
 impl RequestLimits {
     /// Whether a `POST` with this body would be computed.
-    ///
-    /// # Errors
-    /// [`Problem`]: what its sender is answered instead.
     pub fn check_body(&self, body: &[u8]) -> Result<(), Problem> {
         Asked::from_json(body, self).map(drop)
     }
 
     /// Whether a `GET` with this query would be computed.
-    ///
-    /// # Errors
-    /// [`Problem`]: what its sender is answered instead.
     pub fn check_query(&self, query: &str) -> Result<(), Problem> {
         Asked::from_query(query, self).map(drop)
     }

@@ -78,12 +78,7 @@ impl Default for Limits {
 pub enum ComputeError {
     /// The address is taken or not ours.
     #[error("cannot listen on {address}; is another program there?")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// An option that cannot be.
     #[error(transparent)]
     Options(#[from] ChangeError),
@@ -110,9 +105,6 @@ pub struct Compute {
 
 impl Compute {
     /// Binds the address and starts the workers.
-    ///
-    /// # Errors
-    /// [`ComputeError`] naming what cannot be.
     pub fn bind(options: &ComputeOptions) -> Result<Self, ComputeError> {
         let listen = || {
             let listener = std::net::TcpListener::bind(options.listen)?;
@@ -133,7 +125,6 @@ impl Compute {
         Ok(Self { listener, address, control, limits: options.limits })
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -152,9 +143,6 @@ impl Compute {
     }
 
     /// Serves until `stop` is asked for; then answers what it accepted, and ends.
-    ///
-    /// # Errors
-    /// [`ComputeError::Start`] when the system gives no thread or descriptor.
     pub fn run(self, stop: &Stop) -> Result<(), ComputeError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -293,7 +281,6 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Answers one request.
 async fn answer(
     shared: &Shared,
     pending: &Pending,

@@ -22,7 +22,6 @@ use crate::request::{Asked, RequestLimits, Task};
 /// comes near it, and memory stays bounded.
 pub const QUEUE_HARD_CAP: usize = 1_000_000;
 
-/// Most worker threads.
 pub const MOST_WORKERS: usize = 1024;
 
 pub(crate) const POWER: RequestType = RequestType(0);
@@ -82,7 +81,6 @@ pub(crate) struct Done {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Worker threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
     /// Whether the cache answers and keeps. Switched off, it forgets.
@@ -103,7 +101,6 @@ pub enum QueueBound {
     Unbounded(Unbounded),
 }
 
-/// The word `unbounded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unbounded {
@@ -118,7 +115,6 @@ pub struct State {
     pub workers: usize,
     /// Requests that may wait.
     pub queue: QueueBound,
-    /// Requests that wait.
     pub queue_length: usize,
     /// Whether the cache answers.
     pub cache: bool,
@@ -240,9 +236,6 @@ impl Shared {
     }
 
     /// Puts `asked` on the queue; the worker answers through what comes back.
-    ///
-    /// # Errors
-    /// The number of those that wait when there is no room.
     pub(crate) fn enqueue(&self, asked: Asked) -> Result<oneshot::Receiver<Done>, usize> {
         // Only the network thread adds to the queue, so nothing comes between the two lines.
         let waiting = self.queue.len();
@@ -316,9 +309,6 @@ impl Control {
 
     /// Changes what is asked for, or nothing when a part is refused. Workers that are too many end
     /// after the request that they serve; this does not wait for them.
-    ///
-    /// # Errors
-    /// [`ChangeError`] naming the part.
     pub fn change(&self, change: &Change) -> Result<State, ChangeError> {
         if let Some(workers) =
             change.workers.filter(|workers| !(1..=MOST_WORKERS).contains(workers))
@@ -360,7 +350,6 @@ impl Control {
         self.shared.recording.so_far(&self.shared.instruments)
     }
 
-    /// Ends the recording.
     #[must_use]
     pub fn stop_recording(&self) -> Option<Recorded> {
         self.shared.recording.stop(&self.shared.instruments)

@@ -21,11 +21,9 @@ pub struct LinkState {
 /// The state of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteState {
-    /// Where it listens.
     pub listen: SocketAddr,
     /// Where it connects to.
     pub to: SocketAddr,
-    /// Delay each way.
     pub delay_ns: u64,
     /// Such as `normal:100000ns`.
     pub jitter: String,
@@ -112,9 +110,6 @@ impl Control {
 
     /// Changes one route or all of them: all that is asked for, or nothing when a part is refused.
     /// When it returns, the running link has taken the change over (or was busy for a second).
-    ///
-    /// # Errors
-    /// [`ControlError`] naming the part.
     pub fn change(&self, change: &ShapeChange) -> Result<LinkState, ControlError> {
         let mut shapes = self.lock();
         let mut wanted = shapes.wanted.clone();

@@ -29,7 +29,6 @@ pub struct LinkOptions {
     pub shape: Shape,
     /// Seed of the jitter.
     pub seed: u64,
-    /// Bounds.
     pub limits: Limits,
 }
 
@@ -75,19 +74,13 @@ pub enum LinkError {
     /// An address that is none.
     #[error("`{address}` is not an address that can be reached; write it like `127.0.0.1:11211`")]
     Address {
-        /// What was written.
         address: String,
         /// What the resolver said.
         source: io::Error,
     },
     /// An address that cannot be listened on.
     #[error("cannot listen on {address}; is another program there?")]
-    Listen {
-        /// Where.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: String, source: io::Error },
     /// The event loop failed.
     #[error("the link's event loop failed")]
     EventLoop(#[from] io::Error),
@@ -96,7 +89,6 @@ pub enum LinkError {
 /// What every direction may hold when the bound of all buffers is reached, so that no connection
 /// stands still because of others.
 const SMALL_SHARE: usize = 4 * 1024;
-/// Largest single read.
 const SCRATCH: usize = 64 * 1024;
 /// Reads and writes of one connection before others have their turn.
 const TURNS: u32 = 16;
@@ -147,9 +139,6 @@ struct Listening {
 
 impl Link {
     /// Resolves and binds all addresses.
-    ///
-    /// # Errors
-    /// [`LinkError`] naming the address.
     pub fn bind(options: &LinkOptions) -> Result<Self, LinkError> {
         if options.routes.is_empty() {
             return Err(LinkError::NoRoutes);
@@ -205,9 +194,6 @@ impl Link {
     }
 
     /// Relays until `stop` is asked for; then delivers what it holds and closes.
-    ///
-    /// # Errors
-    /// [`LinkError::EventLoop`] when the kernel refuses what the loop cannot do without.
     pub fn run(self, stop: &Stop) -> Result<(), LinkError> {
         let waker = stop.waker()?;
         Relay::new(self, waker)?.run()
@@ -218,13 +204,22 @@ impl Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// Bytes or an end of this direction are due.
-    Line { key: Key, direction: usize },
+    Line {
+        key: Key,
+        direction: usize,
+    },
     /// The server should have accepted by now.
-    Connect { key: Key },
+    Connect {
+        key: Key,
+    },
     /// A wire has room again.
-    Wire { route: usize, direction: usize },
-    /// Accept again.
-    Accept { route: usize },
+    Wire {
+        route: usize,
+        direction: usize,
+    },
+    Accept {
+        route: usize,
+    },
     /// The graceful stop has taken long enough.
     Grace,
 }

@@ -49,7 +49,6 @@ pub enum Jitter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// Everything works.
     #[default]
     None,
     /// Nothing is forwarded and nobody is let in; all that arrives is held until the stop ends.
@@ -84,9 +83,6 @@ pub struct ShapeChange {
 
 impl ShapeChange {
     /// `shape` with this change.
-    ///
-    /// # Errors
-    /// [`QuantityError`] naming the text that is not what it should be.
     pub fn applied_to(&self, mut shape: Shape) -> Result<Shape, QuantityError> {
         if let Some(delay) = &self.delay {
             shape.delay = parse_seconds(delay)?;
@@ -133,9 +129,6 @@ impl fmt::Display for Jitter {
 }
 
 /// A jitter such as `constant`, `uniform:0.1ms`, `normal:0.1ms` or `exponential:0.1ms`.
-///
-/// # Errors
-/// [`QuantityError`] for anything else.
 ///
 /// # Example
 /// ```

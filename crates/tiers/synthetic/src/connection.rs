@@ -20,7 +20,6 @@ const PIPELINED: usize = 128;
 /// Bytes of one read.
 pub(crate) const READ_BYTES: usize = 16 * 1024;
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
@@ -45,8 +44,10 @@ pub(crate) struct Connection {
 enum Answer {
     /// The station has it.
     Waited,
-    /// It may leave.
-    Ready { bytes: Vec<u8>, visit: Option<Visit> },
+    Ready {
+        bytes: Vec<u8>,
+        visit: Option<Visit>,
+    },
 }
 
 /// A request that was found in the bytes.
@@ -54,7 +55,6 @@ enum Answer {
 pub(crate) enum Found {
     /// A request for the station.
     Visit,
-    /// `GET /health`.
     Health,
     /// What is answered with this status, and ends the connection.
     Refused(u16, &'static str),

@@ -23,13 +23,11 @@ pub struct SyntheticOptions {
     pub listen: SocketAddr,
     /// Distribution of service times.
     pub service_time: ServiceTime,
-    /// m.
     pub servers: u32,
     /// Seed of the service times.
     pub seed: u64,
     /// Number of the run: each has service times of its own, all from one seed.
     pub run: u64,
-    /// Bounds.
     pub limits: Limits,
 }
 
@@ -53,12 +51,7 @@ impl Default for Limits {
 pub enum SyntheticError {
     /// The address is taken or not ours.
     #[error("cannot listen on {address}; is another program there?")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// A station of no servers.
     #[error("servers: a station has at least one")]
     NoServers,
@@ -91,9 +84,6 @@ pub struct Synthetic {
 
 impl Synthetic {
     /// Binds the address.
-    ///
-    /// # Errors
-    /// [`SyntheticError`] naming what cannot be.
     pub fn bind(options: &SyntheticOptions) -> Result<Self, SyntheticError> {
         if options.servers == 0 {
             return Err(SyntheticError::NoServers);
@@ -118,7 +108,6 @@ impl Synthetic {
         Ok(Self { listener, address, options: options.clone(), instruments })
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -132,9 +121,6 @@ impl Synthetic {
     }
 
     /// Serves until `stop` is asked for; then answers what it accepted, and ends.
-    ///
-    /// # Errors
-    /// [`SyntheticError::EventLoop`] when the kernel refuses what the loop cannot do without.
     pub fn run(self, stop: &Stop) -> Result<(), SyntheticError> {
         let waker = stop.waker()?;
         EventLoop::new(self, waker)?.run()?;
@@ -146,10 +132,16 @@ impl Synthetic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A server is done; the answer with this number leaves.
-    Ends { sequence: u64, key: Key, number: u64, visit: VisitTimes },
+    Ends {
+        sequence: u64,
+        key: Key,
+        number: u64,
+        visit: VisitTimes,
+    },
     /// A server takes the next request.
-    Begins { sequence: u64 },
-    /// Accept again.
+    Begins {
+        sequence: u64,
+    },
     Accept,
     /// The graceful stop has taken long enough.
     Grace,

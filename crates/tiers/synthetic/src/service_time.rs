@@ -45,10 +45,7 @@ pub enum ServiceTimeError {
          `exponential:5ms`, `uniform:4ms..6ms`, `normal:5ms,1ms`, `erlang:4,5ms` or \
          `hyperexponential:5ms,4` (mean and squared coefficient of variation, at least 1)"
     )]
-    Form {
-        /// What was written.
-        text: String,
-    },
+    Form { text: String },
     /// A time that is none.
     #[error(transparent)]
     Time(#[from] QuantityError),

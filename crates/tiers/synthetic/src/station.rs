@@ -14,7 +14,6 @@ pub struct Station {
 /// One visit to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visit {
-    /// When it came.
     pub arrived_ns: u64,
     /// When a server took it.
     pub begins_ns: u64,

@@ -85,7 +85,6 @@ pub(super) struct ResultSet {
     factors: Values,
     /// All effective values that are not factors.
     settings: Values,
-    /// Machine, kernel, versions.
     environment: Values,
     /// By configuration and metric.
     responses: BTreeMap<Key, Responses>,
@@ -320,7 +319,6 @@ impl ResultSet {
         })
     }
 
-    /// For the page.
     pub(super) fn described(&self) -> ComparedSet {
         ComparedSet {
             name: self.name.clone(),

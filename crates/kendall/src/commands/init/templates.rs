@@ -41,7 +41,6 @@ const TEMPLATES: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// For people.
 pub(super) fn list() -> String {
     let mut text = "A study of your own service:\n  \
         kendall init -- COMMAND … {address} …       starts it on an address that the study chooses\n  \

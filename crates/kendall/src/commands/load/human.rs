@@ -32,7 +32,6 @@ pub(crate) fn progress(moment: &LoadProgress) -> String {
     )
 }
 
-/// The whole result.
 pub(super) fn table(
     result: &LoadResult,
     run: Option<&WithinRun>,

@@ -18,9 +18,6 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
 const CONFIDENCE: f64 = 0.95;
 
 /// All operations of a load together; `None` where it has no window.
-///
-/// # Errors
-/// [`DecodeError`] when a histogram of the result is none.
 pub(super) fn of(result: &LoadResult) -> Result<Option<WithinRun>, DecodeError> {
     let windows: Result<Vec<RunWindow>, DecodeError> = result
         .windows

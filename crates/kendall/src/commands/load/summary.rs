@@ -25,9 +25,6 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Sums over the operations of `result`.
-    ///
-    /// # Errors
-    /// [`DecodeError`] when a histogram of the result is none.
     pub(crate) fn of(result: &LoadResult) -> Result<Self, DecodeError> {
         let mut times = Histogram::new();
         let (mut completed, mut failed) = (0_u64, 0_u64);

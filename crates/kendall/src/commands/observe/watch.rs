@@ -24,7 +24,6 @@ const MOST_FAILED: u64 = 3;
 
 /// How a system is watched.
 pub(super) struct Watch<'a> {
-    /// The system file.
     pub(super) text: &'a str,
     /// Time between two analyses.
     pub(super) every: Duration,

@@ -12,7 +12,6 @@ use super::question::{Asked, QuestionError, apply, is_own};
 use super::verify::{Checked, compared, levels, measured};
 use crate::commands::design::tables::{grid, note};
 
-/// What was found.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Scores {
     /// Configurations that the model was calibrated on.
@@ -280,7 +279,6 @@ fn floor(place: usize, runs: &[RunFacts]) -> Option<f64> {
     (freedom > 0.0).then(|| (squares / freedom).sqrt())
 }
 
-/// For people.
 pub(super) fn text(scores: &Scores) -> String {
     let mut text = String::new();
     let percent = |share: f64| format!("{:.1}", 100.0 * share);

@@ -12,7 +12,6 @@ use super::question::{Asked, StudyOfResults, place, question};
 use crate::csv;
 use crate::exit::{Exit, exit_with};
 
-/// What is printed.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Answers {
     /// Name of the study.
@@ -64,7 +63,6 @@ pub(super) struct Point {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// The numbers.
     Predicted(Box<Answer>),
     /// Why there are none.
     Refused(String),
@@ -124,7 +122,6 @@ impl<'a> Asker<'a> {
         Ok(fitted)
     }
 
-    /// One point.
     pub(super) fn ask(&self, values: &[(String, String)]) -> anyhow::Result<Answer> {
         let question = self.question(values)?;
         Ok(self.twin(&question)?.answer(&question, None)?)

@@ -16,7 +16,6 @@ const HALVINGS: u32 = 6;
 /// Settings that are tried at most.
 const MOST_SETTINGS: usize = 200;
 
-/// What planning found.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "snake_case", tag = "plan")]
 pub(super) enum Plan {
@@ -186,7 +185,6 @@ fn overloaded(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(AskError::Refused(Refusal::Overloaded { .. })))
 }
 
-/// For people.
 pub(super) fn text(plan: &Plan) -> String {
     let mut text = String::new();
     match plan {

@@ -14,7 +14,6 @@ const ANY_LEVELS: &str = "design={ kind = \"full\" }";
 /// Keys and what they are set to.
 pub(super) type Values = Vec<(String, String)>;
 
-/// One `--what-if`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct WhatIf {
     pub(super) key: String,
@@ -22,7 +21,6 @@ pub(super) struct WhatIf {
     pub(super) values: Vec<String>,
 }
 
-/// All of them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     pub(super) what_ifs: Vec<WhatIf>,
@@ -31,28 +29,18 @@ pub(super) struct Asked {
 /// What cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QuestionError {
-    /// No `=`.
     #[error(
         "`{0}` is not a what-if; write it like workload.clients=300 or workload.clients=10..300"
     )]
     Form(String),
-    /// A key twice.
     #[error("`{0}` is given twice; a list or a range of one key gives a curve")]
     Twice(String),
-    /// Two ranges.
     #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
-    TwoCurves {
-        /// One key.
-        first: String,
-        /// The other.
-        second: String,
-    },
+    TwoCurves { first: String, second: String },
     /// A value that its key cannot have.
     #[error("{key}={value}: {what}")]
     Value {
-        /// The key.
         key: String,
-        /// Its value.
         value: String,
         /// What it must be.
         what: String,
@@ -72,19 +60,13 @@ pub(super) enum QuestionError {
          --against, only what no study file contains can be changed: cores, cpu_speed, placement, \
          tiers.TIER.…"
     )]
-    OfTheStudy {
-        /// The key.
-        key: String,
-    },
+    OfTheStudy { key: String },
     /// Several values where the other results have one.
     #[error(
         "`{key}` has several values, and --against compares the model with runs that were made on one \
          hardware: give it one value"
     )]
-    SeveralAgainst {
-        /// The key.
-        key: String,
-    },
+    SeveralAgainst { key: String },
     /// The load ends by itself.
     #[error(
         "the load of this study is a job with an end, and predictions are for loads that continue; \
@@ -97,12 +79,7 @@ pub(super) enum QuestionError {
          it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load and \
          near saturation, and use those results"
     )]
-    NeverVaried {
-        /// The key.
-        key: String,
-        /// Its value.
-        value: String,
-    },
+    NeverVaried { key: String, value: String },
 }
 
 impl Asked {

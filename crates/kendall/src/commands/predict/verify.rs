@@ -25,7 +25,6 @@ const TRIES: u32 = 3;
 pub(super) struct Verdict {
     /// Keys and values as they were asked.
     pub(super) asked: Vec<(String, String)>,
-    /// Metric by metric.
     pub(super) metrics: Vec<Checked>,
     /// Time of the speed probe in the run over that of the calibration; none without a probe.
     pub(super) slowness: Option<f64>,
@@ -43,7 +42,6 @@ pub(super) struct Verdict {
     pub(super) caveats: Vec<String>,
 }
 
-/// One number.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Checked {
     pub(super) metric: Metric,
@@ -252,7 +250,6 @@ pub(super) fn levels(run: &Run) -> String {
     if levels.is_empty() { "the study's own configuration".to_owned() } else { levels.join(" ") }
 }
 
-/// For people.
 pub(super) fn text(verdict: &Verdict) -> String {
     let mut text = String::new();
     let asked: Vec<String> =

@@ -15,7 +15,6 @@ use crate::output::{self, Format};
 /// Messages that travel together at most: what has been read while the last ones were sent.
 const TOGETHER: usize = 500;
 
-/// One line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {

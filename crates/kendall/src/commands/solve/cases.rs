@@ -20,7 +20,6 @@ pub(crate) const FILE: &[Key] = &[
     Key::number("case_count", "how many cases there are; checked"),
 ];
 
-/// A worked case.
 pub(crate) const CASE: &[Key] = &[
     Key::text("id", "what the case is called").optional(),
     Key::text("title", "free text").optional(),
@@ -46,14 +45,11 @@ const OUTPUT: &[Key] = &[
     Key::number("abs_tol", "absolute tolerance; 0 unless given"),
 ];
 
-/// One expected output.
 #[derive(Debug, Clone)]
 pub(super) struct Check {
-    /// Its name.
     pub(super) output: String,
     /// What the file says.
     pub(super) expected: Value,
-    /// What was found.
     pub(super) found: Option<Value>,
     /// Largest relative difference of its numbers.
     pub(super) relative_error: Option<f64>,
@@ -74,7 +70,6 @@ pub(super) struct Solved {
     refusal: bool,
     /// Whether the case itself makes sense.
     sound: bool,
-    /// Its expected outputs.
     pub(super) checks: Vec<Check>,
 }
 

@@ -29,7 +29,6 @@ pub(super) fn is_file(name: &str) -> bool {
 pub(super) struct File {
     /// As it was named.
     name: String,
-    /// What it says.
     pub(super) value: Value,
     lines: Lines,
 }

@@ -26,7 +26,6 @@ enum What {
     Throughput(Option<String>),
     Response(Option<String>),
     Number(Option<String>),
-    /// Of the station.
     Utilization(String),
     /// Percent of a quantile of the response time.
     Quantile(String),

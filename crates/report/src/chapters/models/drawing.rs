@@ -15,7 +15,6 @@ const MARGIN: f64 = 16.0;
 /// Way to the first center, and width of each.
 const LEAD: f64 = 34.0;
 const CENTER: f64 = 108.0;
-/// Where centers stand.
 const LEVEL: f64 = 62.0;
 /// Servers that are drawn one by one; of more, two with dots between them.
 const MOST_SERVERS: f64 = 3.0;
