@@ -18,7 +18,7 @@ pub use crate::station::Accuracy;
 pub use approximate::{Iteration, MultiServer, linearizer, schweitzer};
 pub use bounds::{
     Bottleneck, Bounds, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,
-    geometric_bounds, multi_class_bounds, open_bounds, proportional_bounds,
+    geometric_bounds, multi_class_bounds, proportional_bounds,
 };
 pub use convolution::{convolution, normalization_constants};
 pub use fork_join::{

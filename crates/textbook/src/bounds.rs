@@ -3,7 +3,7 @@
 use kendall_queueing::network::{
     Bounds, Load, Network, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,
     convolution, flow_equivalent, geometric_bounds, multi_class_bounds, normalization_constants,
-    open_bounds, proportional_bounds,
+    proportional_bounds,
 };
 use kendall_queueing::solver::{Solution, product_form};
 
@@ -42,17 +42,17 @@ pub(crate) fn only(kind: &str, lowered: &Lowered) -> Result<Answer, TextbookErro
         several(&mut answer, lowered, &bounds, "");
         return Ok(answer);
     }
-    let bounds = if network.has_open() {
-        if kind != "asymptotic-bounds" {
-            let what = format!("`{kind}` is for a closed class: write a population");
-            return Err(TextbookError::key("kind", what));
-        }
-        open_bounds(&network)?
-    } else {
-        let family = FAMILIES.iter().find(|(_, name, _)| *name == kind);
-        let (_, _, of) = family.unwrap_or(&FAMILIES[0]);
-        of(&network)?
-    };
+    let open = ["asymptotic-bounds", "balanced-job-bounds"];
+    if network.has_open() && !open.contains(&kind) {
+        let what = format!(
+            "`{kind}` is for a closed class; for an open one there are `{}` and `{}`",
+            open[0], open[1]
+        );
+        return Err(TextbookError::key("kind", what));
+    }
+    let family = FAMILIES.iter().find(|(_, name, _)| *name == kind);
+    let (_, _, of) = family.unwrap_or(&FAMILIES[0]);
+    let bounds = of(&network)?;
     put(&mut answer, lowered, &bounds, "");
     neck(&mut answer, lowered, &network);
     Ok(answer)
@@ -70,15 +70,9 @@ pub(crate) fn add(answer: &mut Answer, lowered: &Lowered, solution: &Solution) {
         }
         return;
     }
-    if network.has_open() {
-        if let Ok(bounds) = open_bounds(&network) {
-            put(answer, lowered, &bounds, "aba_");
-        }
-    } else {
-        for (name, _, of) in FAMILIES {
-            if let Ok(bounds) = of(&network) {
-                put(answer, lowered, &bounds, &format!("{name}_"));
-            }
+    for (name, _, of) in FAMILIES {
+        if let Ok(bounds) = of(&network) {
+            put(answer, lowered, &bounds, &format!("{name}_"));
         }
     }
     neck(answer, lowered, &network);
@@ -92,7 +86,9 @@ fn put(answer: &mut Answer, lowered: &Lowered, bounds: &Bounds, prefix: &str) {
     answer.number(&format!("{prefix}throughput_upper"), unit.rate(high), &unit.per());
     let (low, high) = bounds.system_response;
     answer.number(&format!("{prefix}response_lower"), unit.time(low), unit.name);
-    answer.number(&format!("{prefix}response_upper"), unit.time(high), unit.name);
+    if high.is_finite() {
+        answer.number(&format!("{prefix}response_upper"), unit.time(high), unit.name);
+    }
 }
 
 fn several(answer: &mut Answer, lowered: &Lowered, all: &[Bounds], prefix: &str) {

@@ -77,7 +77,7 @@ fn single(network: &Network, solver: &'static str, several: bool) -> Result<Sing
         return Err(NetworkError::Unsupported {
             solver,
             what: "open or several classes",
-            instead: "`open_bounds` or `multi_class_bounds`",
+            instead: "`asymptotic_bounds`, `balanced_bounds` or `multi_class_bounds`",
         });
     };
     let mut z = think_time;
@@ -125,27 +125,40 @@ impl Single {
     }
 }
 
-/// Asymptotic bounds: N/(N·D + Z) ≤ X ≤ min(1/Dmax, N/(D + Z)). One closed class; several servers
-/// count with D/m in Dmax.
+/// Asymptotic bounds: N/(N·D + Z) ≤ X ≤ min(1/Dmax, N/(D + Z)) of one closed class; X ≤ 1/Dmax and
+/// R ≥ D of an open one, whose R has no upper bound (infinity). Several servers count with D/m in
+/// Dmax.
 ///
 /// # Errors
-/// [`NetworkError::Unsupported`] for other networks.
+/// [`NetworkError::Unsupported`] for other networks; [`NetworkError::Unstable`] when λ·Dmax ≥ 1.
 ///
 /// # Source
 /// [LZGS84 table 5.1].
 pub fn asymptotic_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    if let [Load::Open { arrival_rate }] = network.classes[..] {
+        let (neck, _) = open_neck(network, arrival_rate)?;
+        return Ok(Bounds {
+            throughput: (arrival_rate, neck.most_throughput),
+            system_response: (neck.total_demand, f64::INFINITY),
+        });
+    }
     let s = single(network, "asymptotic bounds", true)?;
     Ok(s.bounds(s.n / (s.n * s.total + s.z), s.upper()))
 }
 
-/// Balanced job bounds: as if all queues had the same demand. One closed class, single servers.
+/// Balanced job bounds: as if all queues had the same demand. One closed class at single servers;
+/// or an open one, whose R lies between that of the balanced network and that of the bottleneck
+/// repeated.
 ///
 /// # Errors
-/// [`NetworkError::Unsupported`] for other networks.
+/// [`NetworkError::Unsupported`] for other networks; [`NetworkError::Unstable`] when λ·Dmax ≥ 1.
 ///
 /// # Source
 /// [LZGS84 table 5.2], Zahorjan et al. 1982.
 pub fn balanced_bounds(network: &Network) -> Result<Bounds, NetworkError> {
+    if let [Load::Open { arrival_rate }] = network.classes[..] {
+        return open_balanced(network, arrival_rate);
+    }
     let s = single(network, "balanced job bounds", false)?;
     let average = s.total / exact_f64(s.demands.len());
     let others = s.n - 1.0;
@@ -233,37 +246,27 @@ impl Single {
     }
 }
 
-/// Bounds for an open class alone: the response time at arrival rate λ lies between that of the
-/// balanced network and that of the bottleneck repeated; X is at most 1/Dmax.
-///
-/// # Errors
-/// [`NetworkError::Unstable`] when λ·Dmax ≥ 1; [`NetworkError::Unsupported`] for other networks.
-///
-/// # Source
-/// [LZGS84 table 5.2].
-pub fn open_bounds(network: &Network) -> Result<Bounds, NetworkError> {
-    network.check()?;
-    let [Load::Open { arrival_rate }] = network.classes[..] else {
-        return Err(NetworkError::Unsupported {
-            solver: "open bounds",
-            what: "closed or several classes",
-            instead: "`asymptotic_bounds` or `multi_class_bounds`",
-        });
-    };
+/// Bottleneck of an open class alone, and its utilization.
+fn open_neck(network: &Network, arrival_rate: f64) -> Result<(Bottleneck, f64), NetworkError> {
     let neck = bottleneck(network, 0)?;
-    let delay: f64 = network.resources.iter().filter(|r| r.is_delay()).map(|r| r.demands[0]).sum();
+    let busy = arrival_rate * neck.demand;
+    if busy < 1.0 {
+        return Ok((neck, busy));
+    }
+    Err(NetworkError::Unstable {
+        resource: neck.resource,
+        offered: busy,
+        capacity: 1.0,
+        share: 1.0 / busy,
+    })
+}
+
+fn open_balanced(network: &Network, arrival_rate: f64) -> Result<Bounds, NetworkError> {
+    let (neck, busy) = open_neck(network, arrival_rate)?;
     let queues: Vec<f64> =
         network.resources.iter().filter(|r| !r.is_delay()).map(|r| r.demands[0]).collect();
     let total: f64 = queues.iter().sum();
-    let busy = arrival_rate * neck.demand;
-    if busy >= 1.0 {
-        return Err(NetworkError::Unstable {
-            resource: neck.resource,
-            offered: busy,
-            capacity: 1.0,
-            share: 1.0 / busy,
-        });
-    }
+    let delay = neck.total_demand - total;
     let single = network.resources.iter().all(|r| matches!(r.kind, Kind::Queue | Kind::Delay));
     let average = total / exact_f64(queues.len());
     let low = if single { total / (1.0 - arrival_rate * average) } else { total };
@@ -288,7 +291,7 @@ pub fn multi_class_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError
         return Err(NetworkError::Unsupported {
             solver: "multi-class bounds",
             what: "open classes",
-            instead: "`open_bounds`",
+            instead: "`asymptotic_bounds` of an open class alone",
         });
     }
     let everybody: u64 = network.populations().iter().sum();

@@ -4,7 +4,7 @@ use kendall_queueing::network::{
     Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource, arrival_bounds,
     asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent, geometric_bounds,
     linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
-    open_bounds, pool_rates, proportional_bounds, schweitzer,
+    pool_rates, proportional_bounds, schweitzer,
 };
 use kendall_queueing::station::{finite_population, mmm};
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_oneof, proptest};
@@ -258,12 +258,20 @@ fn open_networks_are_stations_side_by_side() {
     let s = open(&n).unwrap();
     near(s.total_number(0), mmm(2.5, 1.0, 4).unwrap().number.mean, 1e-12);
     near(s.system_response[0], s.residence[0][0] + 2.0, 1e-12);
-    let b = open_bounds(&network(
+    let n = network(
         &[Load::Open { arrival_rate: 0.3 }],
         vec![Resource::queue(&[0.605]), Resource::queue(&[2.1]), Resource::queue(&[1.35])],
-    ))
-    .unwrap();
-    assert!(b.system_response.0 < 8.683_74 && 8.683_74 < b.system_response.1);
+    );
+    // [LZGS84 table 5.2]: R ≥ D, and D/(1 − λ·D/K) ≤ R ≤ D/(1 − λ·Dmax).
+    let asymptotic = asymptotic_bounds(&n).unwrap();
+    near(asymptotic.system_response.0, 4.055, 1e-12);
+    assert_eq!(asymptotic.system_response.1, f64::INFINITY);
+    near(asymptotic.throughput.1, 1.0 / 2.1, 1e-12);
+    let balanced = balanced_bounds(&n).unwrap();
+    near(balanced.system_response.0, 4.055 / (1.0 - 0.3 * 4.055 / 3.0), 1e-12);
+    near(balanced.system_response.1, 4.055 / (1.0 - 0.63), 1e-12);
+    assert!(balanced.system_response.0 < 8.683_74 && 8.683_74 < balanced.system_response.1);
+    assert!(geometric_bounds(&n).is_err() && proportional_bounds(&n).is_err());
     let error = open(&network(&[Load::Open { arrival_rate: 2.0 }], vec![Resource::queue(&[0.6])]));
     assert!(matches!(error, Err(NetworkError::Unstable { .. })));
 }

@@ -47,6 +47,30 @@ fn bounds_of_several_classes_are_of_the_kind_that_was_asked_for() {
     }
 }
 
+/// The asymptotic lower bound of an open class was the balanced one, which could not be asked for.
+#[test]
+fn open_bounds_are_of_the_kind_that_was_asked_for() {
+    let model = r#""arrival_rate_per_s": 0.3, "service_demand_s": [1, 2]"#;
+    let one = |answer: &kendall_textbook::Answer, name: &str| {
+        answer.outputs.get(name).map(|(output, _)| output.numbers()[0])
+    };
+    let near = |have: Option<f64>, wanted: f64| assert!((have.unwrap() - wanted).abs() < 1e-12);
+    let asymptotic = answer(&format!(r#"{{"kind": "asymptotic-bounds", {model}}}"#));
+    near(one(&asymptotic, "response_lower"), 3.0);
+    near(one(&asymptotic, "throughput_upper"), 0.5);
+    assert_eq!(one(&asymptotic, "response_upper"), None);
+    let balanced = answer(&format!(r#"{{"kind": "balanced-job-bounds", {model}}}"#));
+    near(one(&balanced, "response_lower"), 3.0 / (1.0 - 0.3 * 1.5));
+    near(one(&balanced, "response_upper"), 3.0 / (1.0 - 0.3 * 2.0));
+    let solved = answer(&format!(r#"{{"kind": "open-single-class", {model}}}"#));
+    near(one(&solved, "aba_response_lower"), 3.0);
+    near(one(&solved, "bjb_response_lower"), 3.0 / (1.0 - 0.3 * 1.5));
+    for kind in ["geometric-bounds", "proportional-bounds"] {
+        let said = refusal(&format!(r#"{{"kind": "{kind}", {model}}}"#));
+        assert!(said.contains("is for a closed class"), "{said}");
+    }
+}
+
 /// Each of these was answered once, as another model, and called exact.
 #[test]
 fn keys_of_other_kinds_and_misspelled_ones_are_refused() {
