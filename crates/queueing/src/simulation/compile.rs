@@ -87,8 +87,12 @@ pub(super) fn compile(model: &Model) -> Result<(Plan, Layout), SimulationError> 
     }
     let mut done = 0;
     while done < compiler.order.len() {
-        compiler.compile_context(done)?;
-        done += 1;
+        while done < compiler.order.len() {
+            compiler.compile_context(done)?;
+            done += 1;
+        }
+        // Only now is it known who comes to which pool; the ways out may need further contexts.
+        compiler.add_refusals()?;
     }
     compiler.finish()
 }
@@ -345,18 +349,6 @@ impl Compiler<'_> {
             self.routes.insert((number(station), own), hops);
         }
         if context.held.is_empty() {
-            // Who finds a pool full and belongs to a closed class goes home.
-            let closed = !self.model.classes[class].is_open();
-            for pool in self.layout.pools.clone() {
-                if closed && self.work.contains_key(&(pool, own)) {
-                    let mut home = match self.think[class] {
-                        Some(_) => vec![self.hop(&[], Place::Outside, class)?],
-                        None => self.hops(&[], class, Place::Outside)?,
-                    };
-                    home.iter_mut().for_each(|hop| hop.completes = false);
-                    self.routes.insert((pool, own), home);
-                }
-            }
             if let Some(think) = self.think[class] {
                 let Workload::Closed { think_time, .. } = &self.model.classes[class].workload
                 else {
@@ -372,6 +364,39 @@ impl Compiler<'_> {
                 let hops = self.hops(&[], class, Place::Outside)?;
                 self.entries.insert(own, hops);
             }
+        }
+        Ok(())
+    }
+
+    /// Where customers go who get no token, or whose request was lost while they held one: those
+    /// of open classes leave, those of closed classes start anew, and neither completes.
+    fn add_refusals(&mut self) -> Result<(), SimulationError> {
+        let holders = self.work.iter().filter(|(_, work)| matches!(work, Work::Hold));
+        let holders: Vec<(u32, u16)> =
+            holders.map(|(key, _)| *key).filter(|key| !self.routes.contains_key(key)).collect();
+        for (pool, own) in holders {
+            let Context { class, held, .. } = self.order[usize::from(own)].clone();
+            let bounded = self.plan.stations[pool as usize].capacity != UNLIMITED;
+            let ways = if self.model.classes[class].is_open() || !bounded {
+                let then = NO_HOP;
+                vec![Hop { cumulative: 1.0, to: EXIT, class: own, completes: false, then }]
+            } else if held.is_empty() && self.think[class].is_none() {
+                self.hops(&[], class, Place::Outside)?
+            } else {
+                let mut out = self.hop(&held, Place::Outside, class)?;
+                if self.think[class].is_none() {
+                    out = self.back_around(&held, class, out)?;
+                }
+                out.completes = false;
+                let mut then = out.then;
+                while then != NO_HOP {
+                    let next = &mut self.plan.hops[then as usize];
+                    next.completes = false;
+                    then = next.then;
+                }
+                vec![out]
+            };
+            self.routes.insert((pool, own), ways);
         }
         Ok(())
     }
@@ -419,7 +444,9 @@ impl Compiler<'_> {
                 return Err(ModelError::VisitsNothing { class: real.name.clone() }.into());
             }
             let entry = self.plan.add_route(&entry);
-            self.plan.classes.push(ClassPlan { reported: context.class, kind, entry, think });
+            let closed = !real.is_open();
+            let reported = context.class;
+            self.plan.classes.push(ClassPlan { reported, closed, kind, entry, think });
         }
         for station in 0..self.plan.stations.len() {
             for class in 0..classes {

@@ -368,13 +368,10 @@ impl<'p> Engine<'p> {
                 return;
             }
             // Not let in: an open customer is gone, a closed one goes on as if it had been served.
-            let class = self.customers[customer as usize].class;
-            let system = &mut self.systems[usize::from(class)];
-            system.abandoned += 1;
-            if !matches!(self.plan.classes[usize::from(class)].kind, Kind::Closed { .. }) {
+            if !self.gives_up(customer) {
                 return self.remove(customer);
             }
-            self.customers[customer as usize].then = NO_HOP;
+            let class = self.customers[customer as usize].class;
             hop = self.after(hop.to, class, customer);
         }
         self.halt.get_or_insert(Halt::ClockStands { time: self.now });
@@ -437,13 +434,23 @@ impl<'p> Engine<'p> {
         let class = self.customers[customer as usize].class;
         let station = self.customers[customer as usize].station;
         self.abandon_queue(customer);
-        self.systems[usize::from(class)].abandoned += 1;
-        if matches!(self.plan.classes[usize::from(class)].kind, Kind::Closed { .. }) {
+        if self.gives_up(customer) {
             let hop = self.after(station, class, customer);
             self.go(customer, hop);
         } else {
             self.remove(customer);
         }
+    }
+
+    /// Counts a visit that came to nothing, for the class of the model; whether the customer goes
+    /// on.
+    fn gives_up(&mut self, customer: u32) -> bool {
+        let place = &mut self.customers[customer as usize];
+        // The token or the station that it was on its way to is no longer its aim.
+        place.then = NO_HOP;
+        let plan = &self.plan.classes[usize::from(place.class)];
+        self.systems[plan.reported].abandoned += 1;
+        plan.closed
     }
 
     /// Sends out the children of a customer whose service is visits elsewhere.

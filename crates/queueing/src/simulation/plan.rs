@@ -112,6 +112,9 @@ pub(super) enum Work {
 pub(super) struct ClassPlan {
     /// Class of the model whose results these customers belong to.
     pub(super) reported: usize,
+    /// Its customers stay in the network, also those that hold a token: one that is not let in
+    /// goes on as if it had been served.
+    pub(super) closed: bool,
     pub(super) kind: Kind,
     /// First hop of an arrival or of an initial customer.
     pub(super) entry: Route,
