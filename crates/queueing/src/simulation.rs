@@ -12,7 +12,7 @@
 //!    narrow as asked, by the batches of all replications too, *and* neighboring batches hardly
 //!    depend on one another (a narrow interval of a short run is an accident), or until the cap.
 //! 3. Intervals are Student's t over replications, with ratio estimators; percentiles come from
-//!    histograms with cells of 0.8 %.
+//!    histograms with cells of 0.8 %, and have an interval where the run is long enough for one.
 //!
 //! One seed gives one answer, whatever the number of threads: every source of chance has a stream
 //! of its own. Time is simulated: nothing here reads a clock.
@@ -63,7 +63,8 @@ pub struct Settings {
     pub relative_half_width: f64,
     /// Independent replications; with fewer than five, one is cut into 32 batches instead.
     pub replications: u32,
-    /// Completed customers (all classes, all replications) after which it stops in any case.
+    /// Customers (all classes, all replications, warm-up included) that may complete, to within one
+    /// batch.
     pub most_customers: u64,
     /// Customers in the network at once after which a replication is given up.
     pub most_present: u32,
@@ -131,7 +132,7 @@ impl Measured {
 /// How far a simulation is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Customers completed so far.
+    /// Customers completed so far, warm-up included.
     pub completed_customers: u64,
     /// Where it stops in any case.
     pub most_customers: u64,
@@ -168,6 +169,16 @@ pub enum Doubt {
     TooShort {
         /// Lag-1 correlation of batch means.
         correlation: f64,
+    },
+    /// Percentiles from this one on have no interval.
+    #[error(
+        "no interval for the {percent} % percentile and rarer ones: too few independent busy \
+         periods reached it; allow more customers",
+        percent = kendall_units::exact_f64(kendall_units::whole_u64((1e5 * quantile).round())) / 1e3
+    )]
+    NoInterval {
+        /// The commonest of them, 0 to 1.
+        quantile: f64,
     },
     /// The transient may have lasted longer than what was cut.
     #[error(

@@ -160,7 +160,12 @@ pub const SIMULATION: &[Key] = &[
     Key::new("confidence", Form::Number, "of its intervals").or("0.95"),
     Key::new("relative_half_width", Form::Number, "how narrow its intervals must be").or("0.02"),
     Key::count("replications", 1, 1_000_000, "independent ones, at least").or("24"),
-    Key::new("most_customers", WHOLE, "stops after this many in any case").or("20_000_000"),
+    Key::new(
+        "most_customers",
+        WHOLE,
+        "stops after this many, warm-up included, to within one batch",
+    )
+    .or("20_000_000"),
 ];
 
 const SHAPE_NAME: Key = Key::choice("distribution", &SHAPES, "which shape");

@@ -7,7 +7,7 @@ use super::compile::Layout;
 use super::plan::{Kind, Plan, UNLIMITED};
 use super::run::Sample;
 use super::station::servers_of;
-use super::tally::{Cell, TimeHistogram, Times, Totals};
+use super::tally::{Cell, Times, Totals};
 use super::{Doubt, Measured, Settings};
 use crate::model::Model;
 
@@ -141,6 +141,13 @@ pub(super) fn simulated(
     let pool = |index: usize| {
         reader.station(model.pools[index].name.clone(), layout.pools[index] as usize, layout)
     };
+    let classes: Vec<ClassResult> =
+        (0..model.classes.len()).map(|class| reader.class(class)).collect();
+    let quantiles = classes.iter().flat_map(|class| &class.response_time_quantiles_s);
+    let without = quantiles.filter(|(_, found)| found.half_width.is_none()).map(|(p, _)| *p);
+    if let Some(quantile) = without.min_by(f64::total_cmp) {
+        doubts.push(Doubt::NoInterval { quantile });
+    }
     Simulated {
         seed: settings.seed,
         confidence: settings.confidence,
@@ -158,7 +165,7 @@ pub(super) fn simulated(
         events: sample.events,
         precise: sample.precise,
         doubts,
-        classes: (0..model.classes.len()).map(|class| reader.class(class)).collect(),
+        classes,
         stations: (0..model.stations.len()).map(station).collect(),
         pools: (0..model.pools.len()).map(pool).collect(),
     }
@@ -178,12 +185,8 @@ impl Reader<'_> {
     }
 
     fn quantiles(&self, times: &[Times]) -> Vec<(f64, Measured)> {
-        let histograms: Vec<TimeHistogram> = times.iter().map(|t| t.histogram.clone()).collect();
-        self.settings
-            .quantiles
-            .iter()
-            .filter_map(|&p| Some((p, quantile(&histograms, p, self.settings.confidence)?)))
-            .collect()
+        let of = |p: f64| quantile(times, p, self.settings.confidence).map(|found| (p, found));
+        self.settings.quantiles.iter().filter_map(|p| of(*p)).collect()
     }
 
     fn class(&self, class: usize) -> ClassResult {

@@ -78,6 +78,11 @@ impl<'p> Runner<'p> {
         }
     }
 
+    /// Customers completed since the last call of [`take`](Self::take).
+    fn completed(&self) -> f64 {
+        self.responses().iter().map(|(_, count)| count).sum()
+    }
+
     /// ∫ number dt of each station since the last call of [`take`](Self::take).
     fn areas(&self) -> Vec<f64> {
         match self {
@@ -113,14 +118,8 @@ pub(super) fn run(
 ) -> Result<Sample, SimulationError> {
     let batch_means = settings.replications < FEWEST_REPLICATIONS;
     let count = if batch_means { 1 } else { settings.replications };
-    let first = FIRST_EVENTS.max(5 * population(plan));
-    let mut pilot = Runner::new(plan, settings, 0);
-    pilot.run_events(first).map_err(|halt| failure(halt, settings))?;
-    let length = pilot.now();
-    if length <= 0.0 || !length.is_finite() {
-        return Err(SimulationError::NothingHappens);
-    }
-    drop(pilot);
+    let budget = WARM_UP_SHARE * kendall_units::exact_f64(settings.most_customers);
+    let length = pilot(plan, settings, budget / f64::from(count))?;
     let mut replications: Vec<Replication<'_>> = (0..count)
         .map(|index| Replication {
             runner: Runner::new(plan, settings, index),
@@ -131,15 +130,38 @@ pub(super) fn run(
         })
         .collect();
     let mut doubts = Vec::new();
-    let warm_up_s = warm_up(&mut replications, length, settings, &mut doubts)?;
+    let (warm_up_s, spent) = warm_up(&mut replications, length, budget, settings, &mut doubts)?;
     let mut sample =
         Sample { totals: Vec::new(), warm_up_s, precise: false, doubts, batch_means, events: 0 };
+    // What is left of the cap.
+    let room = (kendall_units::exact_f64(settings.most_customers) - spent).max(0.0);
     if batch_means {
-        by_batches(&mut replications[0], plan, settings, &mut sample, progress)?;
+        let most_s = if spent > 0.0 { warm_up_s * room / spent } else { f64::INFINITY };
+        by_batches(&mut replications[0], plan, settings, (room, most_s), &mut sample, progress)?;
     } else {
-        by_replications(&mut replications, plan, settings, &mut sample, progress)?;
+        by_replications(&mut replications, plan, settings, room, &mut sample, progress)?;
     }
     Ok(sample)
+}
+
+/// Simulated time of the first events, or of so many customers if that is shorter: what the search
+/// for the end of the warm-up begins with.
+fn pilot(plan: &Plan, settings: &Settings, most: f64) -> Result<f64, SimulationError> {
+    let first = FIRST_EVENTS.max(5 * population(plan));
+    let mut pilot = Runner::new(plan, settings, 0);
+    let mut events = 0;
+    while events < first && pilot.completed() < most {
+        // In steps of an eighth of what was run, so that it is not much more than that.
+        let step = (events / 8).max(8).min(first - events);
+        pilot.run_events(step).map_err(|halt| failure(halt, settings))?;
+        events += step;
+    }
+    let length = pilot.now();
+    if length > 0.0 && length.is_finite() {
+        Ok(length)
+    } else {
+        Err(SimulationError::NothingHappens)
+    }
 }
 
 fn population(plan: &Plan) -> u64 {
@@ -153,25 +175,27 @@ fn population(plan: &Plan) -> u64 {
 }
 
 /// Runs until the number of customers at the busiest stations is stationary in the second half
-/// of what was run, and forgets all of it.
+/// of what was run, and forgets all of it. Returns its simulated time, and how many customers of
+/// all replications completed in it.
 fn warm_up(
     replications: &mut [Replication<'_>],
     length: f64,
+    budget: f64,
     settings: &Settings,
     doubts: &mut Vec<Doubt>,
-) -> Result<f64, SimulationError> {
+) -> Result<(f64, f64), SimulationError> {
     let mut batch = length / kendall_units::exact_f64(WARM_UP_BATCHES);
     let mut time = 0.0;
-    let share = WARM_UP_SHARE / kendall_units::exact_f64(replications.len());
-    let budget = share * kendall_units::exact_f64(settings.most_customers);
+    let mut done;
     loop {
         let missing = WARM_UP_BATCHES - replications[0].batches.len();
         advance(replications, settings, missing, batch)?;
         time += batch * kendall_units::exact_f64(missing);
         let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let settled = analysis::settled(&series);
-        let completed = completed(&replications[0].totals);
-        if settled || completed >= budget || spent(&[&replications[0].totals], settings) {
+        done = replications.iter().map(|r| completed(&r.totals)).sum::<f64>();
+        // The next search runs as long again.
+        if settled || 2.0 * done > budget || spent(&[&replications[0].totals], settings) {
             if !settled {
                 doubts.push(Doubt::WarmUpNotFound { simulated_s: time });
             }
@@ -187,7 +211,7 @@ fn warm_up(
         replication.batches.clear();
         replication.batch_time = batch;
     }
-    Ok(time)
+    Ok((time, done))
 }
 
 fn completed(totals: &Totals) -> f64 {
@@ -206,6 +230,7 @@ fn by_replications(
     replications: &mut [Replication<'_>],
     plan: &Plan,
     settings: &Settings,
+    room: f64,
     sample: &mut Sample,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<(), SimulationError> {
@@ -219,18 +244,18 @@ fn by_replications(
         let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
         let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let verdict = analysis::judge(plan, &totals, &series, settings);
-        report(progress, settings, done, &verdict);
-        let most = kendall_units::exact_f64(settings.most_customers);
-        if verdict.enough() || done >= most || spent(&totals, settings) {
+        report(progress, settings, room, done, &verdict);
+        let now = replications[0].batches.len();
+        let batches = kendall_units::exact_f64(now);
+        let affordable = (batches * room / done.max(1.0)).floor();
+        if verdict.enough() || affordable <= batches || spent(&totals, settings) {
             sample.precise = verdict.precise;
             sample.doubts.extend(verdict.doubts(settings));
             sample.events = totals.iter().map(|totals| totals.events).sum();
             break;
         }
-        let now = replications[0].batches.len();
-        let factor = verdict.growth().min((most / done.max(1.0)).max(1.05));
-        let batches = kendall_units::exact_f64(now) * factor;
-        wanted = usize::try_from(kendall_units::whole_u64(batches.ceil())).unwrap_or(now) + 1;
+        let longer = ((batches * verdict.growth()).ceil() + 1.0).min(affordable);
+        wanted = usize::try_from(kendall_units::whole_u64(longer)).unwrap_or(now);
         while wanted > 8 * BATCHES {
             replications.iter_mut().for_each(|r| analysis::merge_pairs(&mut r.batches));
             batch *= 2.0;
@@ -247,11 +272,12 @@ fn by_batches(
     replication: &mut Replication<'_>,
     plan: &Plan,
     settings: &Settings,
+    (room, most_s): (f64, f64),
     sample: &mut Sample,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<(), SimulationError> {
     let half = BATCH_MEANS as usize / 2;
-    let mut length = 2.0 * sample.warm_up_s / kendall_units::exact_f64(half);
+    let mut length = (4.0 * sample.warm_up_s).min(most_s) / kendall_units::exact_f64(2 * half);
     let mut batches: Vec<Totals> = Vec::new();
     loop {
         while batches.len() < 2 * half {
@@ -264,9 +290,8 @@ fn by_batches(
         let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
         let from = replication.batches.len() - 2 * half;
         let verdict = analysis::judge(plan, &totals, &[&replication.batches[from..]], settings);
-        report(progress, settings, done, &verdict);
-        let most = kendall_units::exact_f64(settings.most_customers);
-        if verdict.enough() || 2.0 * done > most || spent(&totals, settings) {
+        report(progress, settings, room, done, &verdict);
+        if verdict.enough() || 2.0 * done > room || spent(&totals, settings) {
             sample.precise = verdict.precise;
             sample.doubts.extend(verdict.doubts(settings));
             sample.events = totals.iter().map(|totals| totals.events).sum();
@@ -289,11 +314,13 @@ fn by_batches(
 fn report(
     progress: &mut dyn FnMut(&Progress),
     settings: &Settings,
+    room: f64,
     completed: f64,
     verdict: &Verdict,
 ) {
+    let warm_up = kendall_units::exact_f64(settings.most_customers) - room;
     progress(&Progress {
-        completed_customers: kendall_units::whole_u64(completed),
+        completed_customers: kendall_units::whole_u64(completed + warm_up),
         most_customers: settings.most_customers,
         relative_half_width: verdict.widest.max(verdict.pooled),
         wanted: settings.relative_half_width,

@@ -76,6 +76,24 @@ impl TimeHistogram {
         self.zeros + self.counts.iter().sum::<u64>()
     }
 
+    /// Cells that hold something: the first, and the one after the last.
+    pub(super) fn cells(&self) -> Option<(u64, u64)> {
+        let first = self.counts.iter().position(|n| *n > 0)?;
+        let last = self.counts.iter().rposition(|n| *n > 0)?;
+        let number = |at: usize| self.base + u64::try_from(at).expect("at most 2^18 cells");
+        Some((number(first), number(last) + 1))
+    }
+
+    /// How many times are at most the lower edge of each cell, ready to be asked.
+    pub(super) fn cumulative(&self) -> Cumulative {
+        let mut below = vec![self.zeros];
+        below.extend(self.counts.iter().scan(self.zeros, |sum, n| {
+            *sum += n;
+            Some(*sum)
+        }));
+        Cumulative { base: self.base, below }
+    }
+
     /// The time that a share `p` of the recorded ones does not exceed, interpolated within its
     /// cell; `None` when nothing was recorded.
     pub(super) fn quantile(&self, p: f64) -> Option<f64> {
@@ -92,8 +110,7 @@ impl TimeHistogram {
         for (cell, &n) in (self.base..).zip(&self.counts) {
             if n > 0 {
                 let here = kendall_units::exact_f64(n);
-                let low = f64::from_bits(cell << SHIFT);
-                let high = f64::from_bits((cell + 1) << SHIFT);
+                let (low, high) = (lower_edge(cell), lower_edge(cell + 1));
                 if below + here >= rank {
                     return Some(low + (high - low) * ((rank - below) / here).clamp(0.0, 1.0));
                 }
@@ -103,6 +120,40 @@ impl TimeHistogram {
         }
         Some(last)
     }
+}
+
+/// A histogram as a distribution function.
+#[derive(Debug)]
+pub(super) struct Cumulative {
+    base: u64,
+    below: Vec<u64>,
+}
+
+impl Cumulative {
+    pub(super) fn count(&self) -> f64 {
+        kendall_units::exact_f64(self.below[self.below.len() - 1])
+    }
+
+    /// How many times are longer than `time`, interpolated within its cell.
+    pub(super) fn above(&self, time: f64) -> f64 {
+        let cell = cell_of(time);
+        let last = self.below.len() - 1;
+        let at = usize::try_from(cell.saturating_sub(self.base)).unwrap_or(last).min(last);
+        let below = |at: usize| kendall_units::exact_f64(self.below[at.min(last)]);
+        let (low, high) = (lower_edge(cell), lower_edge(cell + 1));
+        let within = if cell < self.base { 0.0 } else { (time - low) / (high - low) };
+        self.count() - below(at) - (below(at + 1) - below(at)) * within.clamp(0.0, 1.0)
+    }
+}
+
+/// Number of the cell of a time.
+pub(super) fn cell_of(time: f64) -> u64 {
+    time.max(0.0).to_bits() >> SHIFT
+}
+
+/// The time at which a cell begins.
+pub(super) fn lower_edge(cell: u64) -> f64 {
+    f64::from_bits(cell << SHIFT)
 }
 
 fn length_of(counts: &[u64]) -> u64 {

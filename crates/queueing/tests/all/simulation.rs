@@ -5,7 +5,10 @@ use kendall_queueing::Distribution;
 use kendall_queueing::model::{
     Balking, Batch, Class, Discipline, Fork, Leg, Model, Place, Pool, Station, Workload,
 };
-use kendall_queueing::simulation::{Measured, Settings, Simulated, SimulationError, simulate};
+use kendall_queueing::simulation::{
+    Doubt, Measured, Settings, Simulated, SimulationError, simulate,
+};
+use kendall_queueing::station::{finite_population, mmm_impatient};
 
 fn settings(model: &Model, width: f64) -> Settings {
     Settings {
@@ -370,6 +373,98 @@ fn a_cap_ends_it_and_says_so() {
     assert!(!s.doubts.is_empty());
 }
 
+/// All that is simulated counts, warm-up included: at most the cap and one batch of all
+/// replications. Of the cap at least half is used, and as much as that is behind the answer.
+#[test]
+fn the_cap_holds_to_within_one_batch() {
+    let closed = Model::new(
+        "closed",
+        vec![Class::closed("c", 500, 1.0)],
+        vec![Station::queue("q", 1).with_service_time(0, 0.01)],
+    );
+    for model in [one(Station::queue("q", 1).with_service_time(0, 0.95), 1.0), closed.unwrap()] {
+        for (most, replications) in [(3_000, 24), (60_000, 24), (60_000, 1), (500_000, 10)] {
+            let settings =
+                Settings { most_customers: most, replications, ..settings(&model, 1e-9) };
+            let mut told = 0;
+            let s = simulate(&model, &settings, &mut |p| told = p.completed_customers).unwrap();
+            let most = f64::from(u32::try_from(most).unwrap());
+            let have = |n: u64| f64::from(u32::try_from(n).unwrap()) / most;
+            // A batch is a fortieth of the least that is run; arrivals vary.
+            assert!(have(told) <= 1.0 + 1.0 / 40.0 + 5.0 / most.sqrt(), "{told} {most}");
+            assert!(have(s.completed_customers) > 0.3, "{} {most}", s.completed_customers);
+            assert!(!s.precise && s.completed_customers <= told);
+        }
+    }
+}
+
+/// A percentile far out needs many independent busy periods, and has no interval without them.
+#[test]
+fn a_percentile_of_too_short_a_run_has_no_interval() {
+    let model = one(Station::queue("q", 1).with_service_time(0, 0.95), 1.0);
+    let of = |most_customers| {
+        let settings = Settings { most_customers, ..settings(&model, 1e-9) };
+        simulate(&model, &settings, &mut |_| {}).unwrap()
+    };
+    let p99 = |s: &Simulated| s.classes[0].response_time_quantiles_s[3];
+    let none = |s: &Simulated| s.doubts.iter().any(|d| matches!(d, Doubt::NoInterval { .. }));
+    let short = of(30_000);
+    assert_eq!((p99(&short).0, p99(&short).1.half_width), (0.99, None));
+    assert!(none(&short) && short.classes[0].response_time_quantiles_s[0].1.half_width.is_some());
+    let long = of(3_000_000);
+    assert!(!none(&long));
+    covers(Some(p99(&long).1), -19.0 * 0.01_f64.ln());
+}
+
+/// Who finds a pool full is lost, or thinks anew; who is lost while a token is held gives it back.
+#[test]
+fn requests_that_are_lost_inside_pools_are_lost() {
+    let pool = |name: &str, tokens, stations: &[usize], queue_capacity| Pool {
+        name: name.to_owned(),
+        tokens,
+        stations: stations.to_vec(),
+        classes: vec![0],
+        queue_capacity,
+    };
+    let b = || Station::queue("b", 1).with_service_time(0, 0.2);
+    let a = || Station::delay("a").with_service_time(0, 0.1);
+    let with = |class: Class, stations: Vec<Station>, pools| {
+        let mut model = Model::new("pools", vec![class], stations).unwrap();
+        model.pools = pools;
+        run(&model)
+    };
+    // M/M/1/2 with 6 customers that think for 1 s.
+    let s = with(Class::closed("c", 6, 1.0), vec![b()], vec![pool("p", 1, &[0], Some(1))]);
+    let known = finite_population(1.0, 5.0, 1, 6, Some(2)).unwrap();
+    covers(s.classes[0].throughput_per_s, known.throughput);
+    covers(s.stations[0].utilization, known.utilization);
+    covers(s.pools[0].utilization, known.utilization);
+    // Erlang's loss behind a delay, λ·S = 0.6 at one server: lost at the inner pool, at a station.
+    let lost = 0.6 / 1.6;
+    let open = || Class::open("c", 3.0);
+    let outer = || pool("o", 1_000, &[0, 1], None);
+    let bounded = Station { capacity: Some(1), ..b() };
+    let inner = pool("i", 1, &[1], Some(0));
+    for (station, pools) in [(b(), vec![outer(), inner]), (bounded, vec![outer()])] {
+        let s = with(open(), vec![a(), station], pools);
+        covers(s.classes[0].abandoned_share, lost);
+        covers(s.classes[0].throughput_per_s, 3.0 * (1.0 - lost));
+        covers(s.stations[1].utilization, 0.6 * (1.0 - lost));
+    }
+    // Given up while a token is held: M/M/1+M at `b`.
+    let impatient = Station { patience: Some(Distribution::exponential(0.5).unwrap()), ..b() };
+    let s = with(open(), vec![a(), impatient], vec![outer()]);
+    let known = mmm_impatient(3.0, 5.0, 1, 2.0, None).unwrap();
+    covers(s.classes[0].abandoned_share, known.loss_probability);
+    // A closed customer that finds a station full goes on as if served, with its token.
+    let bounded = Station { capacity: Some(1), ..b() };
+    let s = with(Class::closed("c", 6, 1.0), vec![a(), bounded], vec![outer()]);
+    assert!(
+        s.classes[0].throughput_per_s.unwrap().center
+            > s.stations[1].all.throughput_per_s.unwrap().center
+    );
+}
+
 /// Batch means of one long run instead of replications.
 #[test]
 fn one_replication_is_cut_into_batches() {
@@ -416,7 +511,7 @@ fn the_laws_hold_in_models_put_together_at_random() {
         let model = Model::new("random", vec![class], stations.clone()).unwrap();
         // Ten long replications: what their ends cut off is a few customers in 100,000.
         let settings =
-            Settings { most_customers: 400_000, replications: 10, ..settings(&model, 0.02) };
+            Settings { most_customers: 1_500_000, replications: 10, ..settings(&model, 0.02) };
         let s = simulate(&model, &settings, &mut |_| {}).unwrap();
         let near = |have: f64, want: f64| {
             assert!(
