@@ -445,6 +445,11 @@ impl StationKeys<'_, '_> {
     }
 
     fn rate_multipliers(&mut self) -> Result<Vec<f64>, ModelError> {
+        for key in ["rate_multipliers", "service_rates_per_s"] {
+            if self.section.numbers(key)?.is_some_and(|list| list.is_empty()) {
+                return Err(self.refused(key, "[]", "one number at least"));
+            }
+        }
         if let Some(multipliers) = self.section.numbers("rate_multipliers")? {
             return Ok(multipliers);
         }

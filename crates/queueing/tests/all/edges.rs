@@ -473,3 +473,14 @@ fn constant_gaps_and_services_wait_for_nobody() {
     let refused = mmm(1e300, 1e-300, 1).unwrap_err().to_string();
     assert!(refused.starts_with("arrival rate is 1e300;"), "{refused}");
 }
+
+/// It was taken for a station that works alike with any number of customers.
+#[test]
+fn an_empty_list_of_rates_is_refused() {
+    for key in ["rate_multipliers", "service_rates_per_s"] {
+        let station = serde_json::json!({ "name": "cpu", "service_time_s": 0.1, key: [] });
+        let model = serde_json::json!({ "population": 3, "stations": [station] });
+        let error = serde_json::from_value::<kendall_queueing::Model>(model).unwrap_err();
+        assert!(error.to_string().contains(key), "{error}");
+    }
+}
