@@ -15,7 +15,7 @@ mod open;
 use kendall_units::exact_f64;
 
 pub use crate::station::Accuracy;
-pub use approximate::{Iteration, MultiServer, linearizer, schweitzer};
+pub use approximate::{Iteration, MeasuredError, MultiServer, linearizer, schweitzer};
 pub use bounds::{
     Bottleneck, Bounds, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,
     geometric_bounds, multi_class_bounds, proportional_bounds,
@@ -109,6 +109,9 @@ pub struct NetworkSolution {
     pub marginals: Vec<Option<Vec<f64>>>,
     /// Rounds of an iteration, and the largest change in its last one.
     pub iterations: Option<(u32, f64)>,
+    /// How far the solver was off at most over random networks like this one, where that was
+    /// measured.
+    pub measured_error: Option<MeasuredError>,
 }
 
 /// Why there is no solution.
@@ -459,6 +462,7 @@ impl NetworkSolution {
             utilization,
             marginals: vec![None; network.resources.len()],
             iterations: None,
+            measured_error: None,
         }
     }
 

@@ -156,6 +156,10 @@ pub enum Caveat {
         /// Which pool.
         pool: String,
     },
+    /// How far the solver was off at most over random networks that were solved exactly too.
+    MeasuredError(network::MeasuredError),
+    /// Nobody has measured how far the approximation is off for such models.
+    UnknownError,
     /// An iteration was stopped while its numbers still changed a little.
     Unsettled {
         /// Largest relative change of a throughput in the last round.
@@ -181,9 +185,10 @@ impl std::fmt::Display for Caveat {
             Self::PoissonAssumed { station } => {
                 write!(f, "arrivals at `{station}` are taken as Poisson")
             }
-            Self::MatchedPercentiles => {
-                f.write_str("percentiles come from a distribution matched to two moments")
-            }
+            Self::MatchedPercentiles => f.write_str(
+                "means are exact, and percentiles come from a distribution matched to two moments: \
+                 their error is unknown",
+            ),
             Self::NoPercentiles => f.write_str(
                 "percentiles in this network are known by simulation only: use `--solver \
                  simulation`, or `--compare auto,simulation`",
@@ -194,6 +199,15 @@ impl std::fmt::Display for Caveat {
             Self::FlowEquivalent { pool } => {
                 write!(f, "`{pool}` is solved as a flow-equivalent server")
             }
+            Self::MeasuredError(error) => write!(
+                f,
+                "error of this approximation over random networks at most {} % in throughput and \
+                 {} % in response time (docs/models.md)",
+                error.throughput_percent, error.response_percent
+            ),
+            Self::UnknownError => f.write_str(
+                "error of this approximation unknown: compare with `--solver simulation`",
+            ),
             Self::Unsettled { change } => write!(
                 f,
                 "the iteration was stopped while throughputs still changed by {change:.1e} a round"
@@ -320,6 +334,11 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None => layered::solve(model)?,
     };
     percentiles(model, &mut solution)?;
+    let measured = solution.caveats.iter().any(|c| matches!(c, Caveat::MeasuredError(_)));
+    let matched = solution.caveats.contains(&Caveat::MatchedPercentiles);
+    if solution.accuracy == Accuracy::Approximation && !measured && !matched {
+        solution.caveats.push(Caveat::UnknownError);
+    }
     for (station, result) in model.stations.iter().zip(&solution.stations) {
         let used: f64 = result.utilization.iter().sum();
         let open = model.classes.iter().any(crate::model::Class::is_open);
@@ -432,6 +451,8 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     } else if !product_form && solved.accuracy == Accuracy::Exact {
         solved.accuracy = Accuracy::Approximation;
     }
+    // Without a product form the error of the solver is the smaller part.
+    caveats.extend(solved.measured_error.filter(|_| product_form).map(Caveat::MeasuredError));
     Ok(chained.solution(model, &solved, caveats))
 }
 

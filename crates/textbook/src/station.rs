@@ -4,7 +4,7 @@ use kendall_keys::{Form, Key, Section};
 use kendall_queueing::Model;
 use kendall_queueing::model::keys::{DISTRIBUTION, SHAPES};
 use kendall_queueing::model::{ModelError, Workload};
-use kendall_queueing::solver::{Solution, SolveError, Solver, solve as solve_model};
+use kendall_queueing::solver::{Caveat, Solution, SolveError, Solver, solve as solve_model};
 use kendall_queueing::station::{GgmFormula, StationSolution, mmm_unequal};
 use toml::{Table, Value};
 
@@ -519,12 +519,8 @@ fn answer(model: &Model, solution: &Solution, numbers: &Numbers, unit: Unit) -> 
         Some(station) => describe(station, numbers.servers, unit),
         None => idle(model, solution, unit),
     };
-    answer.caveats = solution
-        .caveats
-        .iter()
-        .map(ToString::to_string)
-        .filter(|caveat| !caveat.contains("percentiles"))
-        .collect();
+    let caveats = solution.caveats.iter().filter(|caveat| **caveat != Caveat::NoPercentiles);
+    answer.caveats = caveats.map(ToString::to_string).collect();
     answer
 }
 

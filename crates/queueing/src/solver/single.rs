@@ -401,14 +401,18 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
     let response_quantiles = quantiles(&|q| solved.response_quantile(q));
     let waiting_quantiles = quantiles(&|q| solved.waiting_quantile(q));
     let exact = |law: &Option<crate::station::TimeLaw>| law.as_ref().is_none_or(|l| l.is_exact());
+    let mut accuracy = solved.accuracy;
     if !(exact(&solved.response_law) && exact(&solved.waiting_law)) {
         caveats.push(Caveat::MatchedPercentiles);
+        if !(response_quantiles.is_empty() && waiting_quantiles.is_empty()) {
+            accuracy = Accuracy::Approximation;
+        }
     }
     let class = &model.classes[0];
     Solution {
         model: model.name.clone(),
         solver: format!("{}: {}", solved.notation, solved.method),
-        accuracy: solved.accuracy,
+        accuracy,
         classes: vec![ClassResult {
             name: class.name.clone(),
             throughput: solved.throughput,

@@ -1,10 +1,13 @@
 //! How far approximations are off, over thousands of random networks that are solved exactly too:
 //! the table of docs/models.md, held here.
 
+use kendall_queueing::Distribution;
+use kendall_queueing::model::{Batch, Class, Model, Station, Workload};
 use kendall_queueing::network::{
-    Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds, convolution,
-    linearizer, mva_exact, schweitzer,
+    Accuracy, Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds,
+    convolution, linearizer, mva_exact, schweitzer,
 };
+use kendall_queueing::solver::{Caveat, Solver, solve};
 
 /// A generator of its own, so that the networks stay the same for ever.
 struct Draw(u64);
@@ -37,6 +40,11 @@ impl Errors {
     fn add(&mut self, have: &NetworkSolution, exact: &NetworkSolution) {
         for class in 0..exact.throughput.len() {
             let gap = |a: f64, b: f64| (a / b - 1.0).abs();
+            // What the answer itself says.
+            let said = have.measured_error.expect("measured here");
+            let x = 100.0 * gap(have.throughput[class], exact.throughput[class]);
+            let r = 100.0 * gap(have.system_response[class], exact.system_response[class]);
+            assert!(x <= said.throughput_percent && r <= said.response_percent, "{x} {r} {said:?}");
             self.throughput.push(gap(have.throughput[class], exact.throughput[class]));
             self.response.push(gap(have.system_response[class], exact.system_response[class]));
         }
@@ -50,6 +58,10 @@ impl Errors {
             list.sort_by(f64::total_cmp);
             let mean = list.iter().sum::<f64>() / kendall_units::exact_f64(list.len());
             let have = [mean, list[list.len() * 99 / 100], list[list.len() - 1]].map(|e| 100.0 * e);
+            println!(
+                "{name}, {what}: mean {:.2}, 99 % {:.2}, largest {:.2}",
+                have[0], have[1], have[2]
+            );
             for (have, most) in have.iter().zip(most) {
                 assert!(*have <= most, "{name}, {what}: {have} % for the documented {most} %");
             }
@@ -118,6 +130,7 @@ fn three_classes_err_as_documented() {
 fn several_servers_err_as_documented() {
     let mut draw = Draw(3);
     let (mut conditional, mut seidmann) = (Errors::default(), Errors::default());
+    let mut linear = Errors::default();
     for _ in 0..NETWORKS {
         let n = network(&mut draw, 1, 60, 8);
         let exact = convolution(&n).unwrap();
@@ -126,9 +139,52 @@ fn several_servers_err_as_documented() {
         };
         conditional.add(&by(MultiServer::Conditional), &exact);
         seidmann.add(&by(MultiServer::Seidmann), &exact);
+        linear.add(&linearizer(&n, Iteration::default()).unwrap(), &exact);
     }
     conditional.within("conditional, up to 8 servers", CONDITIONAL.0, CONDITIONAL.1);
     seidmann.within("Seidmann, up to 8 servers", SEIDMANN.0, SEIDMANN.1);
+    linear.within("Linearizer, up to 8 servers", LINEARIZER_SERVERS.0, LINEARIZER_SERVERS.1);
+}
+
+/// Every approximation says how far it may be off, or that nobody knows; percentiles by two moments
+/// are no exact answer.
+#[test]
+fn an_approximation_states_its_error() {
+    let cpu = || Station::queue("cpu", 1).with_service_time(0, 0.1);
+    let with = |class: Class, stations: Vec<Station>, quantiles: &[f64]| {
+        let mut model = Model::new("m", vec![class], stations).unwrap();
+        model.quantiles = quantiles.to_vec();
+        model
+    };
+    let closed = with(
+        Class::closed("c", 9, 1.0),
+        vec![cpu(), Station { name: "disk".to_owned(), ..cpu() }],
+        &[],
+    );
+    for solver in [Solver::Schweitzer, Solver::Seidmann, Solver::Linearizer] {
+        let solved = solve(&closed, solver).unwrap();
+        assert!(matches!(solved.caveats[..], [Caveat::MeasuredError(_)]), "{:?}", solved.caveats);
+    }
+    assert_eq!(solve(&closed, Solver::Mva).unwrap().caveats, []);
+    let regular = Class {
+        workload: Workload::Open {
+            arrival_rate_per_s: 8.0,
+            interarrival: Distribution::lognormal(0.125, 4.0).unwrap(),
+            batch: Batch::Fixed(1),
+        },
+        ..Class::open("c", 8.0)
+    };
+    let solved = solve(&with(regular, vec![cpu()], &[]), Solver::Auto).unwrap();
+    assert_eq!(solved.accuracy, Accuracy::Approximation);
+    assert_eq!(solved.caveats, [Caveat::UnknownError]);
+    let heavy = cpu().with_service(0, Distribution::lognormal(0.1, 2.0).unwrap());
+    let of = |quantiles: &[f64]| {
+        let model = with(Class::open("c", 8.0), vec![heavy.clone()], quantiles);
+        let solved = solve(&model, Solver::Auto).unwrap();
+        assert!(solved.caveats.contains(&Caveat::MatchedPercentiles));
+        solved.accuracy
+    };
+    assert_eq!([of(&[]), of(&[0.99])], [Accuracy::Exact, Accuracy::Approximation]);
 }
 
 /// Documented errors in percent, of throughput and of response time: mean, 99 %, most.
@@ -140,3 +196,4 @@ const THREE_CLASSES: Documented = ([2.7, 12.5, 22.0], [4.0, 16.0, 28.5]);
 const THREE_LINEARIZER: Documented = ([0.2, 2.2, 9.5], [0.3, 2.8, 20.5]);
 const CONDITIONAL: Documented = ([1.8, 8.5, 11.5], [2.6, 15.0, 22.0]);
 const SEIDMANN: Documented = ([2.8, 14.0, 17.5], [4.6, 20.0, 24.0]);
+const LINEARIZER_SERVERS: Documented = ([1.3, 11.0, 13.5], [2.2, 13.5, 15.5]);
