@@ -58,10 +58,6 @@ impl Errors {
             list.sort_by(f64::total_cmp);
             let mean = list.iter().sum::<f64>() / kendall_units::exact_f64(list.len());
             let have = [mean, list[list.len() * 99 / 100], list[list.len() - 1]].map(|e| 100.0 * e);
-            println!(
-                "{name}, {what}: mean {:.2}, 99 % {:.2}, largest {:.2}",
-                have[0], have[1], have[2]
-            );
             for (have, most) in have.iter().zip(most) {
                 assert!(*have <= most, "{name}, {what}: {have} % for the documented {most} %");
             }

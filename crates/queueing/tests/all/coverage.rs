@@ -63,7 +63,7 @@ fn percentiles(rho: f64, most_customers: u64, seeds: u64) -> [(f64, u64, u64); 3
 
 /// Of `seeds` intervals of 95 %, those that are given and miss: up to a twentieth by chance, and
 /// the half again that a heavy tail costs, plus three deviations.
-fn few_miss(rho: f64, most_customers: u64, seeds: u64) {
+fn few_miss(rho: f64, most_customers: u64, seeds: u64) -> String {
     let (n, mut line) = (kendall_units::exact_f64(seeds), String::new());
     let most = 0.075 * n + 3.0 * (0.075 * 0.925 * n).sqrt();
     for (p, covering, without) in percentiles(rho, most_customers, seeds) {
@@ -75,13 +75,13 @@ fn few_miss(rho: f64, most_customers: u64, seeds: u64) {
             "{rho} {most_customers} p{percent}: {missing} miss, {without} none"
         );
     }
-    println!("utilization {rho}, {most_customers} customers, of {seeds}:{line}");
+    format!("utilization {rho}, {most_customers} customers, of {seeds}:{line}")
 }
 
 /// Of the longest runs every percentile has an interval.
 #[test]
 fn intervals_of_percentiles_cover_at_their_rate() {
-    few_miss(0.8, 60_000, 60);
+    println!("{}", few_miss(0.8, 60_000, 60));
     assert_eq!(percentiles(0.5, 60_000, 5).map(|(.., without)| without), [0; 3]);
 }
 
@@ -90,7 +90,7 @@ fn intervals_of_percentiles_cover_at_their_rate() {
 fn intervals_of_percentiles_cover_at_three_loads_and_three_lengths() {
     for rho in [0.5, 0.8, 0.95] {
         for most_customers in [60_000, 480_000, 4_800_000] {
-            few_miss(rho, most_customers, 200);
+            println!("{}", few_miss(rho, most_customers, 200));
         }
     }
 }
