@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::execution_support::{
     Client, Cluster, Job, Process, again_as_a_user_without_rights, program, text,
@@ -160,6 +161,73 @@ fn a_tree_of_five_thousand_levels_is_refused_before_it_is_made() {
         let words = refusal(&client, &Job::shell("true").outputs(&[&format!("{deep}x")])).await;
         assert!(words.contains("more than 200 directories"), "{words}");
         assert_eq!(client.run(&Job::shell("exit 0")).await.exit_code, 0);
+    });
+}
+
+/// Runs a job beyond a bound beside one that goes on, and holds what is said of the first.
+async fn is_ended(client: &Client, script: &str, exit_code: i32, words: &str) {
+    let beside = Job { skip_cache: true, ..Job::shell("sleep 1; sh -c 'echo well'") };
+    let job = Job { timeout: Some(Duration::from_secs(60)), ..Job::shell(script) };
+    let (ended, beside) = tokio::join!(client.try_run(&job), client.run(&beside));
+    assert_eq!(text(&beside.stdout_raw), "well\n", "{}", text(&beside.stderr_raw));
+    let ended = ended.unwrap();
+    assert!(ended.message.contains(words), "{words} in {ended:?}");
+    let result = ended.result.unwrap();
+    assert_eq!(result.exit_code, exit_code, "{result:?}");
+    // Where the action itself said much, it is a blob.
+    let said = match &result.stderr_digest {
+        Some(digest) => client.get(digest).await,
+        None => text(&result.stderr_raw).to_owned(),
+    };
+    let line = said.lines().last().unwrap();
+    assert_eq!(line, format!("kendall: {}", ended.message));
+    assert!(!ended.cached_result);
+}
+
+#[test]
+fn an_action_that_fills_the_memory_is_ended_and_its_neighbour_is_not() {
+    let cluster = Cluster::start(2, 1, &["--action-memory", "256MiB"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        // One process, and several of which none is beyond the bound.
+        let words = "more than 268435456 bytes of memory, the worker's --action-memory";
+        is_ended(&client, "cat /dev/zero | tail -c 100G", 201, words).await;
+        let hold = "{ head -c 60M /dev/zero; sleep 50; } | tail -c 60M > /dev/null &";
+        is_ended(&client, &format!("{} wait", hold.repeat(8)), 201, words).await;
+        let within = client.run(&Job::shell("head -c 1G /dev/zero | tail -c 100M | wc -c")).await;
+        assert_eq!(text(&within.stdout_raw), "104857600\n");
+    });
+}
+
+#[test]
+fn an_action_that_fills_the_disk_is_ended_and_its_neighbour_is_not() {
+    let cluster = Cluster::start(2, 1, &["--action-disk", "64MiB", "--output-bytes", "8GiB"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let words = "more than 67108864 bytes on the worker's disk, the worker's --action-disk";
+        // In time, so that the test takes no more than it must.
+        let slowly = "while :; do head -c 4M /dev/zero >> FILE; sleep 0.01; done";
+        for file in ["out", "/tmp/out", "/dev/shm/out"] {
+            is_ended(&client, &slowly.replace("FILE", file), 202, words).await;
+        }
+        let many = "mkdir d; i=0; while :; do i=$((i+1)); : > d/$i; done";
+        is_ended(&client, many, 202, words).await;
+        // What it wrote is gone, and what stays below the bound is left alone.
+        let within = "head -c 40M /dev/zero > out; sleep 0.5";
+        assert_eq!(client.run(&Job::shell(within)).await.exit_code, 0);
+    });
+}
+
+#[test]
+fn an_action_that_makes_ever_more_processes_is_ended_and_its_neighbour_is_not() {
+    let cluster = Cluster::start(2, 1, &["--action-processes", "100"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let words = "more than 100 processes and threads, the worker's --action-processes";
+        is_ended(&client, "b() { b | b & b; }; b", 203, words).await;
+        is_ended(&client, "while :; do sleep 100 & done", 203, words).await;
+        let within = "for i in $(seq 60); do sleep 0.5 & done; wait; echo all";
+        assert_eq!(text(&client.run(&Job::shell(within)).await.stdout_raw), "all\n");
     });
 }
 

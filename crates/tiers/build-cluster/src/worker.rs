@@ -2,10 +2,13 @@
 //! own, and puts their results into the cache.
 
 mod action;
+mod bounds;
 mod connection;
+mod disk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod loopback;
+mod meter;
 mod outputs;
 mod paths;
 mod remove;
@@ -29,6 +32,7 @@ use kendall_tier::{Clock, Instruments};
 use tokio::runtime::Runtime;
 
 use action::Kitchen;
+pub use bounds::ActionBounds;
 use connection::{Identity, Runner, Table};
 pub use outputs::OutputLimits;
 use report::Report;
@@ -137,7 +141,7 @@ impl Worker {
         let mut slots: Vec<Slot> = (0..options.slots)
             .map(|number| {
                 let folder = folder.join("slots").join(number.to_string());
-                Slot::new(folder, options.slot.clone())
+                Slot::new(folder, options.slot.clone(), clock.clone())
             })
             .collect();
         let mut notes = String::new();

@@ -9,7 +9,8 @@ use std::process::Command;
 use kendall_build_cluster::peer::Peer;
 use kendall_build_cluster::worker::sandbox::Sandbox;
 use kendall_build_cluster::worker::{
-    OutputLimits, SlotProgram, TreeLimits, Worker, WorkerError, WorkerOptions, slot_process,
+    ActionBounds, OutputLimits, SlotProgram, TreeLimits, Worker, WorkerError, WorkerOptions,
+    slot_process,
 };
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
@@ -97,9 +98,20 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = parse_bytes)]
     log_bytes: u64,
 
-    /// Most processes of all actions together
-    #[arg(long, value_name = "N", default_value_t = 8192)]
-    processes: u64,
+    /// Most memory of one action, all its processes together; by default three quarters of the
+    /// machine's
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    action_memory: Option<u64>,
+
+    /// Most bytes that one action has on the disk of --data: what it wrote, and its inputs where
+    /// they are copies
+    #[arg(long, value_name = "BYTES", default_value = "16GiB", value_parser = parse_bytes)]
+    action_disk: u64,
+
+    /// Most processes and threads of one action
+    #[arg(long, value_name = "N", default_value_t = 2048,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    action_processes: u64,
 
     /// How long the cache may be unreachable before actions are returned
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_seconds)]
@@ -129,6 +141,16 @@ const SLOTS_A_THREAD: usize = 8;
 
 fn threads_for(slots: u16, cores: usize) -> usize {
     usize::from(slots).div_ceil(SLOTS_A_THREAD).clamp(1, cores.max(1))
+}
+
+/// Processes that the user of actions may have beside those of the slots, and of one slot too many.
+const SPARE_PROCESSES: u64 = 4096;
+
+/// Most memory of an action where nothing was said: one alone does not take all of the machine's.
+fn most_memory() -> u64 {
+    let machine = rustix::system::sysinfo();
+    let bytes = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
+    bytes / 4 * 3
 }
 
 /// Where actions run.
@@ -215,6 +237,7 @@ impl WorkerFlags {
                 arguments: self.slot_arguments(),
                 owner: root.then_some(self.run_as),
                 own_root: self.isolation == Isolation::Namespaces,
+                disk_bytes: self.action_disk,
             },
             other_user: root,
             own_root: self.isolation == Isolation::Namespaces,
@@ -235,7 +258,13 @@ impl WorkerFlags {
         // One more than is allowed: what is cut off there shows, and is not taken for all there was.
         let most = self.output_bytes.max(self.log_bytes).saturating_add(1);
         add("--file-bytes", most.to_string());
-        add("--processes", self.processes.to_string());
+        add("--action-memory", self.action_memory.unwrap_or_else(most_memory).to_string());
+        add("--action-disk", self.action_disk.to_string());
+        add("--action-processes", self.action_processes.to_string());
+        // The kernel counts those of a user, and all slots have the same. So an action that makes too many
+        // must be seen before it has taken those of the others.
+        let all = (u64::from(self.slots) + 1).saturating_mul(self.action_processes);
+        add("--processes", all.saturating_add(SPARE_PROCESSES).to_string());
         for folder in &self.visible {
             add("--visible", folder.to_string_lossy().into_owned());
         }
@@ -269,6 +298,12 @@ pub(crate) struct WorkerSlotFlags {
     #[arg(long)]
     file_bytes: u64,
     #[arg(long)]
+    action_memory: u64,
+    #[arg(long)]
+    action_disk: u64,
+    #[arg(long)]
+    action_processes: u64,
+    #[arg(long)]
     processes: u64,
     #[arg(long)]
     visible: Vec<PathBuf>,
@@ -291,6 +326,11 @@ impl WorkerSlotFlags {
             network: self.network,
             visible: self.visible,
             file_bytes: self.file_bytes,
+            bounds: ActionBounds {
+                memory: self.action_memory,
+                disk: self.action_disk,
+                processes: self.action_processes,
+            },
             processes: self.processes,
         };
         let socket = std::io::stdin().as_fd().try_clone_to_owned()?;

@@ -180,6 +180,7 @@ impl<'a> Job<'a> {
             directory: self.directory.clone(),
             time_limit_ns: self.lease.time_limit_ms.saturating_mul(1_000_000),
             log_bytes,
+            out_of_disk: false,
         }
     }
 }
@@ -266,7 +267,8 @@ impl Kitchen {
         } else {
             None
         };
-        let mut message = limit.as_ref().map(|l| l.message().to_owned()).unwrap_or_default();
+        let mut message =
+            limit.as_ref().map_or_else(|| ended.beyond.clone(), |l| l.message().to_owned());
         if limit.is_none() && ended.exit_code == 0 && !job.action.do_not_cache {
             let instance = &job.lease.instance;
             match self.remote.store_result(instance, job.digest, result.clone()).await {
@@ -381,7 +383,8 @@ impl Kitchen {
     }
 
     fn find(&self, job: &Job<'_>, slot: &Slot, ended: &Ended) -> Result<Found, Stopped> {
-        if ended.out_of_time || ended.out_of_log || job.expected.paths.is_empty() {
+        let cut = ended.out_of_time || ended.out_of_log || !ended.beyond.is_empty();
+        if cut || job.expected.paths.is_empty() {
             return Ok(Found::default());
         }
         let build = slot.build();

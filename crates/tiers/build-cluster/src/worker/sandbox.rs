@@ -12,6 +12,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use super::bounds::ActionBounds;
 use super::usage;
 
 /// What an action sees of the machine.
@@ -31,7 +32,9 @@ pub struct Sandbox {
     pub visible: Vec<PathBuf>,
     /// Largest file that an action may write.
     pub file_bytes: u64,
-    /// Most processes of an action's user.
+    /// What one action may use.
+    pub bounds: ActionBounds,
+    /// Most processes of the user of actions, of whatever slot.
     pub processes: u64,
 }
 
@@ -156,9 +159,12 @@ impl Sandbox {
     /// # Errors
     /// When the system does not allow it.
     pub fn drop_rights(&self) -> Result<(), SandboxError> {
-        let most = |bytes: u64| Rlimit { current: Some(bytes), maximum: Some(bytes) };
-        let limit = |resource, value| {
-            step(rustix::process::setrlimit(resource, most(value)), || "set limits".to_owned())
+        let limit = |resource, most: u64| {
+            // Where the worker itself may use less, that is the limit.
+            let now = rustix::process::getrlimit(resource).maximum;
+            let most = Some(now.map_or(most, |now| now.min(most)));
+            let both = Rlimit { current: most, maximum: most };
+            step(rustix::process::setrlimit(resource, both), || "set limits".to_owned())
         };
         limit(Resource::Fsize, self.file_bytes)?;
         limit(Resource::Core, 0)?;

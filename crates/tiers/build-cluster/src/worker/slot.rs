@@ -9,11 +9,13 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use kendall_tier::Clock;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
+use super::disk::Disk;
 use super::remove;
 use super::slot_protocol::{self, Ended, Order};
 
@@ -28,6 +30,8 @@ pub struct SlotProgram {
     pub owner: Option<(u32, u32)>,
     /// Whether actions have a root of their own, in which they cannot replace the folders that they write to.
     pub own_root: bool,
+    /// Most bytes that one action has on the disk.
+    pub disk_bytes: u64,
 }
 
 /// A slot that cannot be used.
@@ -60,6 +64,7 @@ pub(super) struct Slot {
     program: SlotProgram,
     process: Option<Process>,
     writable: Vec<Writable>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -74,8 +79,8 @@ const WRITABLE: [&str; 3] = ["build", "tmp", "shm"];
 impl Slot {
     /// A slot in that folder. Nothing is started yet.
     #[must_use]
-    pub(super) fn new(folder: PathBuf, program: SlotProgram) -> Self {
-        Self { folder, program, process: None, writable: Vec::new() }
+    pub(super) fn new(folder: PathBuf, program: SlotProgram, clock: Clock) -> Self {
+        Self { folder, program, process: None, writable: Vec::new(), clock }
     }
 
     /// Starts its process if there is none; what it could not set up.
@@ -175,19 +180,25 @@ impl Slot {
         order: &Order,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<Ended, SlotFailure> {
+        let disk = Disk {
+            folders: WRITABLE.iter().map(|name| self.folder.join(name)).collect(),
+            owner: self.program.owner.map(|(user, _)| user),
+            most: self.program.disk_bytes,
+        };
+        let filling = disk.fills(self.clock.clone());
         let (reader, mut writer) = self.process()?.socket.split();
         let order = slot_protocol::frame(order);
         writer.write_all(&order).await.map_err(SlotFailure::Gone)?;
         // Kept through the stop: a message that was read in part must be read to its end.
         let mut reading = std::pin::pin!(read(reader));
-        let stopped = tokio::select! {
+        let end = tokio::select! {
             ended = reading.as_mut() => return ended,
-            stopped = stop.wait_for(|stop| *stop) => stopped.is_ok(),
+            stopped = stop.wait_for(|stop| *stop) => stopped.is_ok().then(Order::default),
+            () = filling => Some(Order { out_of_disk: true, ..Order::default() }),
         };
-        if stopped {
+        if let Some(end) = end {
             // Whether it was in time, the answer says.
-            let end = slot_protocol::frame(&Order::default());
-            writer.write_all(&end).await.map_err(SlotFailure::Gone)?;
+            writer.write_all(&slot_protocol::frame(&end)).await.map_err(SlotFailure::Gone)?;
         }
         reading.await
     }
@@ -356,8 +367,9 @@ mod tests {
             arguments: Vec::new(),
             owner: None,
             own_root: false,
+            disk_bytes: 0,
         };
-        let mut slot = Slot::new(base.path().to_owned(), program);
+        let mut slot = Slot::new(base.path().to_owned(), program, Clock::monotonic());
         slot.make_folders().unwrap();
         fs::rename(slot.build(), base.path().join("moved")).unwrap();
         fs::create_dir(slot.build()).unwrap();

@@ -19,13 +19,18 @@ use kendall_tier::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions};
 
+use super::bounds::{ActionBounds, Beyond};
+use super::meter;
 use super::sandbox::{BUILD, SYSTEM, Sandbox, SandboxError};
 use super::slot_protocol::{self, Ended, Order};
 use super::start::{Program, Starter};
 use super::usage;
 
-/// How often the sizes of the logs are checked while an action runs.
+/// How often the sizes of the logs, memory and processes are checked while an action runs, and how soon again.
 const LOOK_NS: u64 = 100_000_000;
+const SOON_NS: u64 = 5_000_000;
+/// A look takes no more than one part of so many of the time of a core.
+const SHARE: u64 = 10;
 /// How long it counts where a program of the system was found.
 const FOUND_NS: u64 = 1_000_000_000;
 /// Where programs are searched for when the action does not say.
@@ -106,6 +111,7 @@ struct Slot {
     starter: Starter,
     build: PathBuf,
     namespaces: bool,
+    bounds: ActionBounds,
     found: Option<Found>,
     notes: String,
 }
@@ -123,6 +129,7 @@ struct Found {
 enum Cut {
     Time,
     Log,
+    Beyond(Beyond),
     Stopped,
     WorkerGone,
 }
@@ -139,6 +146,10 @@ impl Slot {
         if let Err(error) = rustix::process::setsid() {
             tracing::debug!(%error, "the slot leads a session already");
         }
+        // Should the machine run out of memory all the same, an action ends rather than its worker.
+        if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "500") {
+            tracing::debug!(%error, "the kernel does not prefer to end actions");
+        }
         let mut notes = String::new();
         let build = if sandbox.namespaces {
             notes = sandbox.enter()?;
@@ -151,8 +162,8 @@ impl Slot {
         let starter = Starter::new()?;
         sandbox.drop_rights()?;
         let namespaces = sandbox.namespaces;
-        let found = None;
-        Ok(Self { socket, clock, stdout, stderr, starter, build, namespaces, found, notes })
+        let (bounds, found) = (sandbox.bounds, None);
+        Ok(Self { socket, clock, stdout, stderr, starter, build, namespaces, bounds, found, notes })
     }
 
     /// Runs one action to its end; `None` when the worker went away.
@@ -187,8 +198,17 @@ impl Slot {
         let used = usage::wait(pid)?;
         // Before the answer, so that nothing writes to what is collected now.
         self.end_all()?;
+        let (beyond, exit_code) = match cut {
+            Some(Cut::Beyond(beyond)) => {
+                let words = beyond.words(&self.bounds);
+                self.say(&words, order)?;
+                (words, beyond.exit_code())
+            }
+            _ => (String::new(), exit_code(used.status)),
+        };
         Ok(Some(Ended {
-            exit_code: exit_code(used.status),
+            exit_code,
+            beyond,
             refused: String::new(),
             out_of_time: cut == Some(Cut::Time),
             out_of_log: cut == Some(Cut::Log),
@@ -267,12 +287,14 @@ impl Slot {
         began_ns: u64,
     ) -> Result<Option<Cut>, SlotError> {
         let deadline = began_ns.saturating_add(order.time_limit_ns);
+        // It begins with nothing.
+        let mut look_in = self.again_in(meter::Had::default(), 0);
         loop {
             let now = self.clock.now_ns();
             if now >= deadline {
                 return Ok(Some(Cut::Time));
             }
-            let wait = LOOK_NS.min(deadline - now);
+            let wait = look_in.min(deadline - now);
             let (process_ready, socket_ready) = self.poll(process, wait)?;
             if process_ready {
                 let ended = self.too_long(order)?.then_some(Cut::Log);
@@ -280,6 +302,7 @@ impl Slot {
             }
             if socket_ready {
                 return match slot_protocol::read::<Order>(&self.socket) {
+                    Ok(Some(end)) if end.out_of_disk => Ok(Some(Cut::Beyond(Beyond::Disk))),
                     Ok(Some(_)) => Ok(Some(Cut::Stopped)),
                     Ok(None) | Err(_) => Ok(Some(Cut::WorkerGone)),
                 };
@@ -287,7 +310,36 @@ impl Slot {
             if self.too_long(order)? {
                 return Ok(Some(Cut::Log));
             }
+            let began = self.clock.now_ns();
+            let own = std::process::id();
+            // Without a view of the processes, the kernel's limits are all that there is.
+            let had = meter::below(own, self.asked()).unwrap_or_default();
+            if let Some(beyond) = had.beyond(&self.bounds) {
+                return Ok(Some(Cut::Beyond(beyond)));
+            }
+            look_in = self.again_in(had, self.clock.now_ns().saturating_sub(began));
         }
+    }
+
+    /// Most processes that a look asks: those of the machine, where they are not the slot's alone.
+    fn asked(&self) -> u64 {
+        // The slot's own, and one that is too many.
+        if self.namespaces { self.bounds.processes.saturating_add(2) } else { u64::MAX }
+    }
+
+    /// Nanoseconds until the next look, of an action that had this at the last one, which took so long.
+    fn again_in(&self, had: meter::Had, took_ns: u64) -> u64 {
+        let soon = had.safe_ns(&self.bounds).clamp(SOON_NS, LOOK_NS);
+        soon.max(took_ns.saturating_mul(SHARE))
+    }
+
+    /// Adds a line to what the action wrote to its errors, where there is room.
+    fn say(&self, words: &str, order: &Order) -> io::Result<()> {
+        let line = format!("kendall: {words}\n");
+        if self.stderr.metadata()?.len().saturating_add(line.len() as u64) <= order.log_bytes {
+            io::Write::write_all(&mut &self.stderr, line.as_bytes())?;
+        }
+        Ok(())
     }
 
     fn poll(&self, process: &OwnedFd, wait_ns: u64) -> io::Result<(bool, bool)> {

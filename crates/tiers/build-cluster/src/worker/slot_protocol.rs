@@ -26,6 +26,9 @@ pub(super) struct Order {
     /// Most bytes on each of its two outputs.
     #[prost(uint64, tag = "5")]
     pub log_bytes: u64,
+    /// What runs is to end since it takes too much of the disk.
+    #[prost(bool, tag = "6")]
+    pub out_of_disk: bool,
 }
 
 /// One variable.
@@ -57,6 +60,9 @@ pub(super) struct Ended {
     /// Ended because the worker said so.
     #[prost(bool, tag = "5")]
     pub stopped: bool,
+    /// The bound of memory, disk or processes that it was ended for, in words.
+    #[prost(string, tag = "13")]
+    pub beyond: String,
     /// When it began and ended, on the machine's monotonic clock.
     #[prost(uint64, tag = "6")]
     pub began_ns: u64,

@@ -1,0 +1,41 @@
+//! What one action may use at most, and what is said of one that uses more.
+
+/// Most that one action may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActionBounds {
+    /// Bytes of memory of all its processes.
+    pub memory: u64,
+    /// Bytes that it has on the worker's disk.
+    pub disk: u64,
+    /// Processes at the same time, each thread counted as one.
+    pub processes: u64,
+}
+
+/// The bound that an action went beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beyond {
+    Memory,
+    Disk,
+    Processes,
+}
+
+impl Beyond {
+    /// The exit code of the action: above those of signals, so that it says which bound it was.
+    pub(super) fn exit_code(self) -> i32 {
+        match self {
+            Self::Memory => 201,
+            Self::Disk => 202,
+            Self::Processes => 203,
+        }
+    }
+
+    /// For the one who wrote the action, and the one who set the bound.
+    pub(super) fn words(self, bounds: &ActionBounds) -> String {
+        let (much, flag) = match self {
+            Self::Memory => (format!("{} bytes of memory", bounds.memory), "memory"),
+            Self::Disk => (format!("{} bytes on the worker's disk", bounds.disk), "disk"),
+            Self::Processes => (format!("{} processes and threads", bounds.processes), "processes"),
+        };
+        format!("the action was ended: it had more than {much}, the worker's --action-{flag}")
+    }
+}
