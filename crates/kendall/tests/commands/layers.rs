@@ -114,6 +114,7 @@ fn a_study_links_no_tier_and_a_report_links_no_study() {
         "kendall-build-cluster",
         "kendall-compute",
         "kendall-link",
+        "kendall-synthetic",
     ] {
         assert!(!links("kendall-study", tier), "a study starts {tier} as a process");
     }
