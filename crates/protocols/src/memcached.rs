@@ -14,7 +14,7 @@ mod request;
 
 pub use ketama::Ring;
 pub use number::{signed, unsigned, whole};
-pub use reply::{BadReply, Element, Framing, Status, element};
+pub use reply::{BadReply, Element, Framing, Status, element, is_reply_to};
 pub use request::{Command, Limits, Parsed, Refusal, Request, Span, Store, keys, parse, tokens};
 
 /// First byte of a request of the binary protocol.

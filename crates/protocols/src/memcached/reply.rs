@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::number::whole;
-use super::request::Span;
+use super::request::{Command, Span};
 
 /// Longest line that a server may write before it counts as noise.
 const REPLY_LINE_BYTES: usize = 8 << 10;
@@ -173,9 +173,48 @@ impl Status {
     }
 }
 
+fn first_word(text: &[u8]) -> &[u8] {
+    text.split(|byte| matches!(byte, b' ' | b'\r' | b'\n')).next().unwrap_or(b"")
+}
+
+/// Whether a line can be, or be part of, the reply to a command. An error can, whatever was asked.
+#[must_use]
+pub fn is_reply_to(command: Command, line: &[u8]) -> bool {
+    let word = first_word(line);
+    let replies: &[&[u8]] = match command {
+        Command::Get | Command::Gets | Command::Gat | Command::Gats => &[b"VALUE", b"END"],
+        Command::Store(_) => &[b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND"],
+        Command::Incr | Command::Decr if whole(word).is_some() => return true,
+        Command::Incr | Command::Decr => &[b"NOT_FOUND"],
+        Command::Delete => &[b"DELETED", b"NOT_FOUND"],
+        Command::Touch => &[b"TOUCHED", b"NOT_FOUND"],
+        Command::MetaGet => &[b"VA", b"HD", b"EN"],
+        Command::MetaSet | Command::MetaDelete => &[b"HD", b"NS", b"EX", b"NF"],
+        Command::MetaArithmetic => &[b"VA", b"HD", b"NS", b"EX", b"NF"],
+        Command::MetaDebug => &[b"ME", b"EN"],
+        Command::MetaNoop => &[b"MN"],
+        Command::FlushAll | Command::Verbosity => &[b"OK"],
+        Command::Version => &[b"VERSION"],
+        Command::Stats => &[b"STAT", b"ITEM", b"PREFIX", b"END", b"RESET", b"OK"],
+        Command::Admin => &[
+            b"OK",
+            b"BUSY",
+            b"BADCLASS",
+            b"NOSPARE",
+            b"NOTFULL",
+            b"UNSAFE",
+            b"SAME",
+            b"NOTSTARTED",
+            b"MEMLIMIT_TOO_SMALL",
+            b"MEMLIMIT_ADJUST_FAILED",
+        ],
+        Command::Quit => &[],
+    };
+    replies.contains(&word) || matches!(status(line), Status::ClientError | Status::ServerError)
+}
+
 fn status(text: &[u8]) -> Status {
-    let word = text.split(|byte| matches!(byte, b' ' | b'\r' | b'\n')).next().unwrap_or(b"");
-    match word {
+    match first_word(text) {
         b"END" | b"MN" => Status::End,
         b"NOT_FOUND" | b"NF" | b"EN" => Status::Miss,
         b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"RESET" | b"HD" | b"VERSION" | b"ME" => {
@@ -183,7 +222,7 @@ fn status(text: &[u8]) -> Status {
         }
         b"ERROR" | b"ERROR:" | b"CLIENT_ERROR" => Status::ClientError,
         b"SERVER_ERROR" => Status::ServerError,
-        _ if whole(word).is_some() => Status::Success,
+        word if whole(word).is_some() => Status::Success,
         _ => Status::Refused,
     }
 }

@@ -2,10 +2,11 @@
 
 use kendall_protocols::memcached::{BINARY_REQUEST, Command, Parsed, Refusal, Request, parse};
 
+use crate::admission::Size;
 use crate::client::{Client, Waits};
 use crate::dispatch::is_exclusive;
 use crate::engine::Engine;
-use crate::options::{ANSWERS_ADMIT, BULK_BYTES, Mode, REQUESTS_TOTAL, TURN_REQUESTS};
+use crate::options::{ANSWERS_ADMIT, Mode, REQUESTS_TOTAL, TURN_REQUESTS};
 use crate::report;
 use crate::request::{Entry, has_values, is_read};
 use crate::requests::Place;
@@ -167,16 +168,9 @@ impl Engine {
                     .or_else(|| self.has_no_window(index, &request))
             }
         };
-        match waits {
-            Some(Waits::Bulk) => {
-                self.clients.wait_for_bulk(index);
-                return None;
-            }
-            Some(waits) => {
-                self.clients.get_mut(index)?.waits = waits;
-                return None;
-            }
-            None => {}
+        if let Some(waits) = waits {
+            self.clients.get_mut(index)?.waits = waits;
+            return None;
         }
         self.tools.progress += 1;
         match parsed {
@@ -216,25 +210,43 @@ impl Engine {
         (!may_start).then_some(Waits::Order)
     }
 
-    /// Whether its answer, as far as is known, would be more than the client may have under way.
+    /// Whether its answer, as far as is known, would be more than the client may have under way, or has
+    /// to wait for others', or for another connection.
     fn has_no_window(&mut self, index: usize, request: &Request) -> Option<Waits> {
-        let client = self.clients.get(index)?;
-        let full = has_values(request) && !client.has_window(client.expects(request.keys));
-        if full {
-            self.tools.recorder.limit_hit(report::CLIENT_ANSWERS);
+        if !has_values(request) {
+            return None;
         }
-        if full {
+        let client = self.clients.get(index)?;
+        if !client.has_window(client.expects(request.keys)) {
+            self.tools.recorder.limit_hit(report::CLIENT_ANSWERS);
             return Some(Waits::Room);
         }
-        let bulk = self.bulk(index, request);
-        (bulk > 0 && !self.clients.has_bulk_room(index, bulk)).then_some(Waits::Bulk)
+        let (size, bytes) = self.admission(index, request);
+        let client = self.clients.get(index)?;
+        if client.lane != size && !client.pending.is_empty() && !self.requests.have_workers() {
+            // Over two connections its requests could overtake each other.
+            return Some(Waits::Order);
+        }
+        if self.clients.has_room(index, size, bytes) {
+            return None;
+        }
+        self.clients.wait_for_admission(index, size);
+        Some(Waits::Admission)
     }
 
-    /// Bytes of a request's answer, where its client's answers are large.
-    fn bulk(&self, index: usize, request: &Request) -> usize {
-        let Some(client) = self.clients.get(index) else { return 0 };
-        let is_bulk = client.usual_answer() >= BULK_BYTES && has_values(request);
-        if is_bulk { client.expects(request.keys) } else { 0 }
+    /// How large the answer to a read is thought to be, and the bytes for which it is admitted.
+    fn admission(&self, index: usize, request: &Request) -> (Size, usize) {
+        let Some(client) = self.clients.get(index) else { return (Size::Small, 0) };
+        let size = if has_values(request) { client.size() } else { Size::Small };
+        let bytes = match size {
+            Size::Small => 0,
+            Size::Unknown => {
+                let first = self.clients.expected_first().min(self.options.value_bytes);
+                request.keys.max(1).saturating_mul(first)
+            }
+            Size::Large => client.expects(request.keys),
+        };
+        (size, bytes)
     }
 
     fn take(&mut self, index: usize, request: Request, bytes: &[u8], exclusive: bool) {
@@ -249,12 +261,13 @@ impl Engine {
             _ => {}
         }
         self.tools.recorder.arrived(kind);
-        let bulk = self.bulk(index, &request);
-        self.clients.take_bulk(index, bulk);
+        let (size, bytes_asked) = self.admission(index, &request);
+        self.clients.ask(index, size, bytes_asked);
         let Some(client) = self.clients.get_mut(index) else { return };
         client.plan = self.pools.number();
         let mut entry = Entry::new(index, client.generation, kind, client.read_ns);
-        entry.bulk = bulk;
+        entry.size = size;
+        entry.admitted = size.admits(bytes_asked);
         entry.is_read = is_read(&request);
         entry.parsed = Some(request);
         if has_values(&request) {
@@ -262,8 +275,7 @@ impl Engine {
             client.reserve(entry.reserved);
         }
         if client.pending.is_empty() {
-            // Only now: over two connections its requests could overtake each other.
-            client.is_bulk = client.usual_answer() >= BULK_BYTES;
+            client.lane = size;
         }
         if entry.is_read {
             client.reads += 1;
@@ -278,9 +290,9 @@ impl Engine {
 
     /// Gives a request to a worker, or to the connections that are shared, or to the queue.
     fn start(&mut self, index: usize, id: usize, bytes: &[u8]) {
-        let is_bulk = self.clients.get(index).is_some_and(|client| client.is_bulk);
+        let size = self.clients.get(index).map_or(Size::Small, |client| client.lane);
         let shared = match self.options.mode {
-            Mode::Pipelined { .. } => self.pools.shared_lane(index, is_bulk),
+            Mode::Pipelined { .. } => self.pools.shared_lane(index, size),
             Mode::Workers(_) => 0,
         };
         match self.requests.place(id, shared, bytes, &mut self.tools) {
@@ -339,10 +351,11 @@ impl Engine {
         let Some(client) = self.clients.get_mut(index) else { return };
         let mut entry = Entry::new(index, client.generation, report::OTHER, client.read_ns);
         entry.done = true;
-        entry.reply.extend_from_slice(answer);
+        entry.reply.append(answer);
+        let (generation, held) = (client.generation, entry.reply.room());
         let id = self.requests.insert(entry);
         client.pending.push_back(id);
-        self.clients.count_answer(index, answer.len());
+        self.clients.hold(index, generation, held);
         self.advance(index);
     }
 }

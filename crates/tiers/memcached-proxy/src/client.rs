@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
+use crate::admission::Size;
+use crate::buffer::Buffer;
 use crate::options::{
-    ANSWERS_ADMIT, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST, KEEP_BYTES, KEEP_OWED_BYTES,
-    LARGE_BYTES, READ_BYTES,
+    ANSWERS_ADMIT, BULK_BYTES, CHUNK_BYTES, CLIENT_REQUESTS, CLIENT_WINDOW, EXPECTED_LEAST,
+    KEEP_BYTES, LARGE_BYTES, READ_BYTES,
 };
 use crate::poller::{Interest, Watched};
 use crate::request::Done;
@@ -19,8 +21,8 @@ pub(crate) enum Waits {
     Order,
     /// Fewer unanswered requests, or answers that the client takes.
     Room,
-    /// Fewer large answers on their way from the servers.
-    Bulk,
+    /// Fewer answers on their way from the servers that are large, or may be.
+    Admission,
     /// The next turn: it had its share of this one.
     Turn,
 }
@@ -36,8 +38,7 @@ pub(crate) struct Client {
     pub(crate) needed: usize,
     /// Bytes that follow and are dropped: a value that was refused.
     pub(crate) swallow: usize,
-    out: Vec<u8>,
-    out_start: usize,
+    pub(crate) out: Buffer,
     /// Bytes of answers so far: put into `out`, and written.
     appended: u64,
     written: u64,
@@ -45,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) pending: VecDeque<usize>,
     /// Ends of answers in `out`.
     marks: VecDeque<(u64, Done)>,
-    /// Bytes of answers that it has not taken, in `out` and with its requests.
+    /// Memory of answers that it has not taken, in `out` and with its requests.
     pub(crate) buffered: usize,
     /// Reads and writes in service or waiting for a worker.
     pub(crate) reads: usize,
@@ -56,8 +57,8 @@ pub(crate) struct Client {
     expected: usize,
     /// An answer was seen.
     is_known: bool,
-    /// Its requests go over connections of their own, as their answers are large.
-    pub(crate) is_bulk: bool,
+    /// Where requests share connections, its requests go over those for answers of this size.
+    pub(crate) lane: Size,
     /// The plan under which its last request was taken.
     pub(crate) plan: u64,
     /// A request that goes to one server first and then to the others is under way.
@@ -71,10 +72,10 @@ pub(crate) struct Client {
     /// It is closed once it has its answers.
     pub(crate) closing: bool,
     pub(crate) waits: Waits,
-    /// It waits in the queue of those that want a large answer.
-    pub(crate) queues_for_bulk: bool,
+    /// It waits in a queue for admission.
+    pub(crate) queues: bool,
     /// It is the next of that queue, and was resumed.
-    pub(crate) leads_bulk: bool,
+    pub(crate) leads: bool,
     /// It waits in the list of those that are served next.
     pub(crate) dirty: bool,
     /// It waits in the list of those whose input is resumed.
@@ -83,6 +84,8 @@ pub(crate) struct Client {
     pub(crate) watched: Watched,
     /// When the latest bytes were read.
     pub(crate) read_ns: u64,
+    /// When it last took a part of an answer.
+    pub(crate) took_ns: u64,
 }
 
 impl Client {
@@ -94,8 +97,7 @@ impl Client {
             input: Vec::new(),
             needed: 0,
             swallow: 0,
-            out: Vec::new(),
-            out_start: 0,
+            out: Buffer::default(),
             appended: 0,
             written: 0,
             pending: VecDeque::new(),
@@ -106,7 +108,7 @@ impl Client {
             reserved: 0,
             expected: value_bytes,
             is_known: false,
-            is_bulk: false,
+            lane: Size::Small,
             plan: 0,
             exclusive: false,
             greeted: false,
@@ -114,42 +116,28 @@ impl Client {
             gone: false,
             closing: false,
             waits: Waits::Bytes,
-            queues_for_bulk: false,
-            leads_bulk: false,
+            queues: false,
+            leads: false,
             dirty: false,
             resuming: false,
             interest: Interest { read: false, write: false },
             watched: Watched::default(),
             read_ns: 0,
+            took_ns: 0,
         }
     }
 
     /// Puts bytes of an answer behind those before it.
     #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
+        self.out.append(bytes);
         self.appended += bytes.len() as u64;
-        self.buffered += bytes.len();
     }
 
-    /// So many bytes of an answer follow: they get room at once. A buffer that grows as they come is copied
-    /// again and again.
-    pub(crate) fn make_room(&mut self, bytes: usize) {
-        if self.out.len() - self.out_start > ANSWERS_ADMIT {
-            // One of many values in one answer: each would be copied once more with every later one.
-            return self.out.reserve(bytes);
-        }
-        self.out.drain(..self.out_start);
-        self.out_start = 0;
-        self.out.reserve_exact(bytes);
-    }
-
-    /// Gives the room back where it has all that it was owed.
-    pub(crate) fn let_go_of_room(&mut self) {
-        if self.pending.is_empty() && !self.has_output() && self.out.capacity() > KEEP_BYTES {
-            self.out = Vec::new();
-            self.out_start = 0;
-        }
+    /// Puts an answer behind those before it.
+    pub(crate) fn append_all(&mut self, answer: Buffer) {
+        self.appended += answer.len() as u64;
+        self.out.append_all(answer);
     }
 
     /// The answer to a request ends here.
@@ -198,19 +186,26 @@ impl Client {
         self.expected = self.expected.max(bytes);
     }
 
-    /// A request was answered, with so many bytes a key.
-    pub(crate) fn answered(&mut self, reserved: usize, bytes: usize) {
+    /// A request was answered, with so many bytes a key; says whether that was the first answer to a read.
+    pub(crate) fn answered(&mut self, reserved: usize, bytes: usize) -> bool {
         self.reserved -= reserved.min(self.reserved);
-        if reserved > 0 {
-            let fading = if self.is_known { self.expected - self.expected / 8 } else { 0 };
-            self.expected = bytes.max(fading);
-            self.is_known = true;
+        if reserved == 0 {
+            return false;
         }
+        let is_first = !self.is_known;
+        let fading = if is_first { 0 } else { self.expected - self.expected / 8 };
+        self.expected = bytes.max(fading);
+        self.is_known = true;
+        is_first
     }
 
-    /// Bytes of its answers of late, a key.
-    pub(crate) fn usual_answer(&self) -> usize {
-        if self.is_known { self.expected } else { 0 }
+    /// How large its answers are, by those of late.
+    pub(crate) fn size(&self) -> Size {
+        match self.is_known {
+            false => Size::Unknown,
+            true if self.expected >= BULK_BYTES => Size::Large,
+            true => Size::Small,
+        }
     }
 
     /// Whether more input would be of use.
@@ -233,8 +228,7 @@ impl Client {
     /// Takes note that it can get no answers.
     pub(crate) fn forget_answers(&mut self) {
         self.gone = true;
-        self.out = Vec::new();
-        self.out_start = 0;
+        self.out = Buffer::default();
         self.buffered = 0;
         self.marks.clear();
     }
@@ -252,42 +246,38 @@ impl Client {
     /// Whether it has to get something.
     #[inline]
     pub(crate) fn has_output(&self) -> bool {
-        self.out_start < self.out.len()
-    }
-
-    /// Bytes that its buffer has room for.
-    #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
-        self.out.capacity()
+        !self.out.is_empty()
     }
 
     /// Whether it has to get so much that others go first.
     #[inline]
     pub(crate) fn has_much_output(&self) -> bool {
-        self.out.len() - self.out_start > LARGE_BYTES
+        self.out.len() > LARGE_BYTES
     }
 
-    /// Writes at most so many bytes of what it has to get. An empty buffer that grew large is given
-    /// back.
-    pub(crate) fn write(&mut self, most: usize) -> Moved {
-        let end = self.out.len().min(self.out_start.saturating_add(most));
-        let moved = self.stream.write(&self.out[self.out_start..end]);
-        let Moved::Bytes(bytes) = moved else { return moved };
-        self.out_start += bytes;
+    /// Writes at most so many bytes of what it has to get; says how much memory is free then. Idle, it keeps
+    /// a small buffer where `keeps` says so.
+    pub(crate) fn write(&mut self, most: usize, keeps: bool) -> (Moved, usize) {
+        let front = self.out.front();
+        let moved = self.stream.write(&front[..front.len().min(most)]);
+        let Moved::Bytes(bytes) = moved else { return (moved, 0) };
+        let before = self.out.room();
         self.written += bytes as u64;
-        self.buffered -= bytes;
-        if self.out_start == self.out.len() {
-            self.out_start = 0;
-            let most = if self.pending.is_empty() { KEEP_BYTES } else { KEEP_OWED_BYTES };
-            if self.out.capacity() > most {
-                self.out = Vec::new();
-            } else {
-                self.out.clear();
-            }
-        } else if self.out_start > READ_BYTES && self.out_start > self.out.len() / 2 {
-            self.out.drain(..self.out_start);
-            self.out_start = 0;
+        self.out.consume(bytes, if keeps { CHUNK_BYTES } else { 0 });
+        let freed = before - self.out.room();
+        self.buffered -= freed;
+        (moved, freed + self.trim(keeps))
+    }
+
+    /// Gives the memory back that it needs no more; says how much.
+    pub(crate) fn trim(&mut self, keeps: bool) -> usize {
+        if !self.pending.is_empty() {
+            return 0;
         }
-        moved
+        let before = self.out.room();
+        self.out.trim(if keeps { KEEP_BYTES } else { 0 });
+        let freed = before - self.out.room();
+        self.buffered -= freed;
+        freed
     }
 }

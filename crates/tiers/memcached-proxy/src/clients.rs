@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 
+use crate::admission::{Admission, Admitted, Size};
+use crate::buffer::Buffer;
 use crate::client::{Client, Waits};
 use crate::options::{
-    BULK_AT_ONCE, HANDSHAKE_NS, TRIM_AFTER_NS, TRIM_BYTES, TURN_LARGE_BYTES, TURN_WRITE_BYTES,
-    TURN_WRITES,
+    ANSWERS_KEPT, BULK_AT_ONCE, HANDSHAKE_NS, STALLED_NS, TRIM_AFTER_NS, TRIM_BYTES,
+    TURN_LARGE_BYTES, TURN_WRITE_BYTES, TURN_WRITES, UNKNOWN_LEAST,
 };
 use crate::poller::{Interest, Source};
 use crate::request::Done;
@@ -33,15 +35,19 @@ pub(crate) struct Clients {
     next: Work,
     /// Of those that have to get answers, the ones that have to get much, first come first served, and
     /// the bytes that may be written to them in this turn.
-    large: VecDeque<usize>,
+    behind: VecDeque<usize>,
     large_left: usize,
-    /// Bytes of large answers that servers were asked for, and who waits for fewer, first come first
-    /// served.
-    bulk: usize,
-    /// The most of them.
-    bulk_most: usize,
-    bulk_waiting: VecDeque<(usize, u64)>,
-    /// Bytes of answers and of unfinished requests that all clients leave with the proxy.
+    /// Reads whose answers are large, and those of clients of which nothing is known yet.
+    large: Admission,
+    unknown: Admission,
+    /// Bytes a key of the first answers of late: the largest, fading.
+    first_answers: usize,
+    /// Memory of answers beyond which large ones wait, what the next of those needs, and since when it
+    /// waits for that.
+    memory: usize,
+    memory_wanted: usize,
+    short_since_ns: Option<u64>,
+    /// Memory of answers, and bytes of unfinished requests, that all clients leave with the proxy.
     answer_bytes: usize,
     request_bytes: usize,
     /// The most that both were together since memory was last given back.
@@ -59,11 +65,14 @@ impl Clients {
             generation: 0,
             now: Work { dirty: Vec::new(), resuming: Vec::new() },
             next: Work { dirty: Vec::new(), resuming: Vec::new() },
-            large: VecDeque::new(),
+            behind: VecDeque::new(),
             large_left: TURN_LARGE_BYTES,
-            bulk: 0,
-            bulk_most: BULK_AT_ONCE,
-            bulk_waiting: VecDeque::new(),
+            large: Admission::new(BULK_AT_ONCE),
+            unknown: Admission::new(BULK_AT_ONCE),
+            first_answers: 0,
+            memory: usize::MAX,
+            memory_wanted: 0,
+            short_since_ns: None,
             answer_bytes: 0,
             request_bytes: 0,
             peak: 0,
@@ -218,28 +227,44 @@ impl Clients {
     /// Puts bytes of an answer behind those before it, unless nobody takes them.
     #[inline]
     pub(crate) fn append(&mut self, index: usize, bytes: &[u8]) {
-        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
-        client.append(bytes);
-        self.answer_bytes += bytes.len();
-        if !client.dirty {
-            client.dirty = true;
-            self.now.dirty.push(index);
+        if self.change_out(index, |client| client.append(bytes)) {
+            self.mark_dirty(index);
         }
     }
 
-    /// Takes note of an answer that waits for those before it.
-    pub(crate) fn count_answer(&mut self, index: usize, bytes: usize) {
-        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
+    /// The same of bytes whose memory is not counted.
+    pub(crate) fn append_all(&mut self, index: usize, answer: Buffer) {
+        if self.change_out(index, |client| client.append_all(answer)) {
+            self.mark_dirty(index);
+        }
+    }
+
+    /// Changes what a client has to get, unless it takes nothing any more.
+    #[inline]
+    fn change_out(&mut self, index: usize, change: impl FnOnce(&mut Client)) -> bool {
+        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else {
+            return false;
+        };
+        let before = client.out.room();
+        change(client);
+        let after = client.out.room();
+        client.buffered = client.buffered + after - before;
+        self.answer_bytes = self.answer_bytes + after - before;
+        true
+    }
+
+    /// Counts memory of an answer that waits for those before it, or for its other parts.
+    pub(crate) fn hold(&mut self, index: usize, generation: u64, bytes: usize) {
+        let Some(client) = self.of(index, generation).filter(|client| !client.gone) else { return };
         client.buffered += bytes;
         self.answer_bytes += bytes;
     }
 
-    /// An answer that waited has its turn.
-    pub(crate) fn append_counted(&mut self, index: usize, bytes: &[u8]) {
-        let Some(client) = self.slab.get_mut(index).filter(|client| !client.gone) else { return };
-        client.buffered -= bytes.len();
-        client.append(bytes);
-        self.mark_dirty(index);
+    /// Such memory is counted elsewhere, or is free.
+    pub(crate) fn release(&mut self, index: usize, generation: u64, bytes: usize) {
+        let Some(client) = self.of(index, generation).filter(|client| !client.gone) else { return };
+        client.buffered -= bytes;
+        self.answer_bytes -= bytes;
     }
 
     /// Marks the end of an answer, and with it of its request.
@@ -264,7 +289,7 @@ impl Clients {
     pub(crate) fn may_go_on(&mut self, index: usize) {
         let Some(client) = self.slab.get_mut(index) else { return };
         let may = match client.waits {
-            Waits::Bytes | Waits::Bulk | Waits::Turn => false,
+            Waits::Bytes | Waits::Admission | Waits::Turn => false,
             Waits::Order => true,
             Waits::Room => !client.is_full(),
         };
@@ -274,81 +299,133 @@ impl Clients {
         }
     }
 
-    /// So many servers are asked from now on.
-    pub(crate) fn bound_bulk(&mut self, servers: usize) {
-        self.bulk_most = BULK_AT_ONCE.saturating_mul(servers.max(1));
+    /// So many servers are asked from now on; the memory of all answers is bounded by `most`.
+    pub(crate) fn bound(&mut self, servers: usize, most: usize) {
+        let at_once = BULK_AT_ONCE.saturating_mul(servers.max(1));
+        self.unknown.bound(at_once);
+        self.large.bound(at_once);
+        self.memory = most;
     }
 
-    /// Whether servers may be asked for so many bytes of large answers besides; one answer they may always
-    /// be asked for, and others only for a client before which nobody waits.
-    pub(crate) fn has_bulk_room(&self, index: usize, bytes: usize) -> bool {
-        let is_next =
-            || self.bulk_waiting.is_empty() || self.slab.get(index).is_some_and(|c| c.leads_bulk);
-        self.bulk == 0 || (self.bulk + bytes <= self.bulk_most && is_next())
+    /// What the first answer of a client counts for, a key.
+    pub(crate) fn expected_first(&self) -> usize {
+        self.first_answers.max(UNKNOWN_LEAST)
     }
 
-    /// Servers are asked for so many bytes of a large answer to a client.
-    pub(crate) fn take_bulk(&mut self, index: usize, bytes: usize) {
-        self.bulk += bytes;
-        if let Some(client) = self.slab.get_mut(index)
-            && bytes > 0
-        {
-            client.leads_bulk = false;
+    /// A client had its first answer, of so many bytes a key.
+    pub(crate) fn learn_first(&mut self, bytes: usize) {
+        self.first_answers = bytes.max(self.first_answers - self.first_answers / 8);
+    }
+
+    /// Whether servers may be asked for so many bytes besides: one answer always, and others only for a
+    /// client before which nobody waits.
+    pub(crate) fn has_room(&mut self, index: usize, size: Size, bytes: usize) -> bool {
+        let leads = self.slab.get(index).is_some_and(|client| client.leads);
+        let queue = match size {
+            Size::Small => return true,
+            Size::Unknown => &self.unknown,
+            Size::Large => &self.large,
+        };
+        let is_next = !queue.is_waited_for() || leads;
+        if !queue.has_room(bytes) || !(is_next || queue.asked() == 0) {
+            return false;
+        }
+        if size == Size::Large && !self.has_memory(bytes) {
+            self.memory_wanted = bytes;
+            return false;
+        }
+        true
+    }
+
+    /// Whether so many bytes of a large answer would have room when they come.
+    fn has_memory(&self, bytes: usize) -> bool {
+        let held = self.answer_bytes + self.large.asked();
+        held == 0 || held.saturating_add(bytes) <= self.memory
+    }
+
+    /// Whether large answers wait for memory.
+    pub(crate) fn are_short_of_memory(&self) -> bool {
+        self.large.is_waited_for() && !self.has_memory(self.memory_wanted)
+    }
+
+    /// At every tick: who keeps large answers of others waiting for too long, as it takes nothing.
+    pub(crate) fn stalled(&mut self, now_ns: u64) -> Option<usize> {
+        if !self.are_short_of_memory() {
+            self.short_since_ns = None;
+            return None;
+        }
+        let since_ns = *self.short_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) < STALLED_NS {
+            return None;
+        }
+        let stalled = self.slab.iter().filter(|(_, client)| {
+            client.has_much_output() && now_ns.saturating_sub(client.took_ns) >= STALLED_NS
+        });
+        stalled.max_by_key(|(_, client)| client.buffered).map(|(index, _)| index)
+    }
+
+    /// Servers are asked for so many bytes of an answer to a client.
+    pub(crate) fn ask(&mut self, index: usize, size: Size, bytes: usize) {
+        match size {
+            Size::Small => return,
+            Size::Unknown => self.unknown.ask(bytes),
+            Size::Large => {
+                self.large.ask(bytes);
+                self.memory_wanted = 0;
+            }
+        }
+        if let Some(client) = self.slab.get_mut(index) {
+            client.leads = false;
         }
     }
 
     /// A client waits until fewer are on their way: behind the others, unless it was the next already.
-    pub(crate) fn wait_for_bulk(&mut self, index: usize) {
+    pub(crate) fn wait_for_admission(&mut self, index: usize, size: Size) {
         let Some(client) = self.slab.get_mut(index) else { return };
-        client.waits = Waits::Bulk;
-        if client.queues_for_bulk {
+        client.waits = Waits::Admission;
+        if client.queues {
             return;
         }
-        client.queues_for_bulk = true;
-        if client.leads_bulk {
-            self.bulk_waiting.push_front((index, client.generation));
-        } else {
-            self.bulk_waiting.push_back((index, client.generation));
+        client.queues = true;
+        let waits = (index, client.generation);
+        match size {
+            Size::Small => {}
+            Size::Unknown => self.unknown.wait(waits, client.leads),
+            Size::Large => self.large.wait(waits, client.leads),
         }
     }
 
-    /// A large answer is there, or does not come.
-    pub(crate) fn give_bulk(&mut self, bytes: usize) {
-        self.bulk -= bytes;
-        self.next_for_bulk();
+    /// What was admitted for an answer is another number of bytes now that its length is known, or none
+    /// when it is there or does not come.
+    pub(crate) fn readmit(&mut self, before: Admitted, after: Admitted) {
+        self.unknown.answered(before.unknown);
+        self.unknown.ask(after.unknown);
+        self.large.answered(before.large);
+        self.large.ask(after.large);
+        self.admit_next();
     }
 
-    /// A client was resumed: unless it is the next one for a large answer still, and has no room for it, the
-    /// turn of the next one has come.
+    /// A client was resumed: unless it is the next one still, and has no room, the turn of the next one
+    /// has come.
     pub(crate) fn was_resumed(&mut self, index: usize) {
         if let Some(client) = self.slab.get_mut(index) {
-            client.leads_bulk &= client.waits == Waits::Bulk;
-            if client.leads_bulk {
+            client.leads &= client.waits == Waits::Admission;
+            if client.leads {
                 return;
             }
         }
-        self.next_for_bulk();
+        self.admit_next();
     }
 
-    /// Resumes the client that waits longest for a large answer, where there is room.
-    fn next_for_bulk(&mut self) {
-        while self.bulk < self.bulk_most
-            && let Some((index, generation)) = self.bulk_waiting.pop_front()
-        {
-            let Some(client) = self.slab.get_mut(index) else { continue };
-            if client.generation != generation {
-                continue;
-            }
-            client.queues_for_bulk = false;
-            if client.waits != Waits::Bulk {
-                continue;
-            }
-            client.leads_bulk = true;
-            if !client.resuming {
-                client.resuming = true;
-                self.now.resuming.push(index);
-            }
-            return;
+    /// Resumes those that wait longest, where there is room.
+    fn admit_next(&mut self) {
+        if self.unknown.is_waited_for() && self.unknown.is_open() {
+            let next = self.unknown.next_of(&mut self.slab);
+            self.now.resuming.extend(next);
+        }
+        if self.large.is_waited_for() && self.large.is_open() && !self.are_short_of_memory() {
+            let next = self.large.next_of(&mut self.slab);
+            self.now.resuming.extend(next);
         }
     }
 
@@ -378,9 +455,9 @@ impl Clients {
             if !self.slab.get(index).is_some_and(Client::has_much_output) {
                 return Some(index);
             }
-            self.large.push_back(index);
+            self.behind.push_back(index);
         }
-        if self.large_left == 0 { None } else { self.large.pop_front() }
+        if self.large_left == 0 { None } else { self.behind.pop_front() }
     }
 
     /// Whether there is something to do in this turn.
@@ -392,7 +469,7 @@ impl Clients {
     /// Whether the next turn has something to do.
     pub(crate) fn have_work_later(&self) -> bool {
         self.have_work()
-            || !self.large.is_empty()
+            || !self.behind.is_empty()
             || !self.next.dirty.is_empty()
             || !self.next.resuming.is_empty()
     }
@@ -413,6 +490,7 @@ impl Clients {
         let share = if has_much { self.large_left } else { TURN_WRITE_BYTES };
         let (mut blocked, mut moved, mut left) = (false, false, share.min(TURN_WRITE_BYTES));
         let mut writes = 0;
+        let keeps = self.answer_bytes <= ANSWERS_KEPT;
         if client.stream.has_backlog() && !client.has_output() && !client.stream.flush() {
             client.ended = true;
             self.answer_bytes -= client.buffered;
@@ -425,16 +503,18 @@ impl Clients {
                 break;
             }
             writes += 1;
-            match client.write(left) {
+            let (wrote, freed) = client.write(left, keeps);
+            self.answer_bytes -= freed;
+            match wrote {
                 Moved::Bytes(count) => {
                     moved = true;
+                    client.took_ns = tools.now_ns;
                     left -= count.min(left);
                     if has_much {
                         self.large_left -= count.min(self.large_left);
                     }
                     tools.progress += 1;
                     tools.recorder.bytes_out(count as u64);
-                    self.answer_bytes -= count;
                 }
                 Moved::Later => {
                     blocked = client.stream.waits_for_room();
@@ -449,7 +529,7 @@ impl Clients {
                 }
             }
         }
-        client.let_go_of_room();
+        self.answer_bytes -= client.trim(keeps);
         blocked |= client.stream.has_backlog() && !client.gone;
         if client.has_ended_answer() {
             tools.look();
@@ -468,6 +548,7 @@ impl Clients {
         }
         if moved {
             self.may_go_on(index);
+            self.admit_next();
         }
         false
     }
@@ -507,6 +588,7 @@ impl Clients {
         self.request_bytes -= client.input.len();
         tools.look();
         tools.recorder.connections.subtract(tools.now_ns, 1);
+        self.admit_next();
         Some(client)
     }
 }

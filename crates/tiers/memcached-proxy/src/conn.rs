@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use kendall_protocols::memcached::Framing;
+use kendall_protocols::memcached::{Command, Framing};
 
+use crate::check::Mark;
 use crate::options::{KEEP_BYTES, READ_BYTES};
 use crate::poller::{Interest, Watched};
 use crate::socket::{Moved, Stream};
@@ -42,6 +43,9 @@ pub(crate) struct InFlight {
     pub(crate) request: usize,
     pub(crate) role: Role,
     pub(crate) framing: Framing,
+    pub(crate) command: Command,
+    /// What shows that a reply is its own.
+    pub(crate) mark: Mark,
     /// Where it ends in what is written.
     pub(crate) end: u64,
     /// When its last byte was written; 0 before that.
@@ -49,8 +53,12 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn new(request: usize, role: Role, framing: Framing) -> Self {
-        Self { request, role, framing, end: 0, sent_ns: 0 }
+    pub(crate) fn new(request: usize, role: Role, framing: Framing, command: Command) -> Self {
+        Self { request, role, framing, command, mark: Mark::None, end: 0, sent_ns: 0 }
+    }
+
+    pub(crate) fn marked(self, mark: Mark) -> Self {
+        Self { mark, ..self }
     }
 }
 
@@ -133,6 +141,21 @@ impl Conn {
         self.ends_with_data = false;
     }
 
+    /// Whether the first request was written, so that a reply may come.
+    pub(crate) fn awaits_reply(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Takes bytes of a value; says how many. `None` where no end of a line is behind it.
+    pub(crate) fn take_data(&mut self, bytes: &[u8]) -> Option<usize> {
+        let taken = self.data_left.min(bytes.len());
+        if !ends_well(&bytes[..taken], self.data_left) {
+            return None;
+        }
+        self.data_left -= taken;
+        Some(taken)
+    }
+
     /// Bytes that wait to be written.
     pub(crate) fn unwritten(&self) -> usize {
         self.out.len() - self.out_start
@@ -179,4 +202,13 @@ impl Conn {
             self.out_start = 0;
         }
     }
+}
+
+/// Whether a value of which `left` bytes were to come ends with a line's end, as far as it is in `piece`.
+fn ends_well(piece: &[u8], left: usize) -> bool {
+    let is = |behind: usize, wanted: u8| {
+        let at = left.checked_sub(behind).and_then(|at| piece.get(at));
+        at.is_none_or(|byte| *byte == wanted)
+    };
+    is(2, b'\r') && is(1, b'\n')
 }

@@ -4,6 +4,7 @@ use kendall_protocols::memcached::{
     Command, Framing, LINE_BYTES, Request, Span, Store, keys, tokens, unsigned,
 };
 
+use crate::check::{self, Mark};
 use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
 use crate::fills_and_copies::is_warmed;
@@ -321,7 +322,7 @@ impl Engine {
             .map(|part| {
                 let bytes = part_line(request, bytes, &part.keys);
                 let to = To { lane, pool: part.pool, server: part.server };
-                (to, Line { keys: part.keys.len(), bytes })
+                (to, Line { command: request.command, keys: part.keys.len(), bytes })
             })
             .collect();
         let Some(entry) = self.requests.get_mut(id) else { return };
@@ -346,7 +347,8 @@ impl Engine {
         for server in servers.live().to_vec() {
             if server != to.server {
                 let to = To { server, ..to };
-                self.send_raw(id, to, Role::Discard, (framing(request), line));
+                let flight = InFlight::new(id, Role::Discard, framing(request), request.command);
+                self.send_raw(flight, to, line);
             }
         }
     }
@@ -359,7 +361,7 @@ impl Engine {
         part.server = server;
         let request = again(&entry.bytes);
         let bytes = part_line(&request, &entry.bytes, &part.keys);
-        let line = Line { keys: part.keys.len(), bytes };
+        let line = Line { command: request.command, keys: part.keys.len(), bytes };
         let to = To { lane, pool: part.pool, server };
         self.send_line(id, to, number, &line);
     }
@@ -377,8 +379,17 @@ impl Engine {
         let origin = servers.origin(to.server);
         let stage = self.requests.get(id).map_or(Stage::Only, |entry| entry.stage);
         let conn = servers.number(to.lane, to.server);
-        let flight = InFlight::new(id, role, framing(request));
-        let write = |out: &mut Vec<u8>| write_request(out, request, bytes, origin, stage);
+        let mark = self.tools.mark(request, bytes);
+        let flight = InFlight::new(id, role, framing(request), request.command).marked(mark);
+        if check::has_several_keys(&flight)
+            && let Some(entry) = self.requests.get_mut(id)
+        {
+            // Its values' keys are compared with them.
+            entry.key_at = 0;
+            entry.bytes.clear();
+            entry.bytes.extend_from_slice(bytes);
+        }
+        let write = |out: &mut Vec<u8>| write_request(out, request, bytes, origin, (stage, mark));
         servers.send(conn, flight, request.keys.max(1), write, &mut self.tools);
     }
 
@@ -386,25 +397,18 @@ impl Engine {
     fn send_line(&mut self, id: usize, to: To, part: usize, line: &Line) {
         let servers = &mut self.pools[to.pool];
         let conn = servers.number(to.lane, to.server);
-        let flight = InFlight::new(id, Role::Gather(part), Framing::Values);
+        let flight = InFlight::new(id, Role::Gather(part), Framing::Values, line.command);
         let write = |out: &mut Vec<u8>| out.extend_from_slice(&line.bytes);
         servers.send(conn, flight, line.keys, write, &mut self.tools);
     }
 
     /// Sends a command of the proxy's own that a request waits for.
-    pub(crate) fn send_raw(
-        &mut self,
-        id: usize,
-        to: To,
-        role: Role,
-        (framing, command): (Framing, &[u8]),
-    ) {
-        if let Some(entry) = self.requests.get_mut(id) {
+    pub(crate) fn send_raw(&mut self, flight: InFlight, to: To, command: &[u8]) {
+        if let Some(entry) = self.requests.get_mut(flight.request) {
             entry.waiting += 1;
         }
         let servers = &mut self.pools[to.pool];
         let conn = servers.number(to.lane, to.server);
-        let flight = InFlight::new(id, role, framing);
         let write = |out: &mut Vec<u8>| out.extend_from_slice(command);
         servers.send(conn, flight, 1, write, &mut self.tools);
     }
@@ -433,6 +437,7 @@ fn short(parts: Vec<Part>, request: &Request, bytes: &[u8]) -> Vec<Part> {
 
 /// A part of a multi-get as a server shall see it.
 struct Line {
+    command: Command,
     keys: usize,
     bytes: Vec<u8>,
 }
@@ -460,13 +465,13 @@ pub(crate) fn part_line(request: &Request, bytes: &[u8], numbers: &[usize]) -> V
 
 /// Writes a request as a server shall see it: every server answers it, so `noreply` is left out
 /// and an `mn` marks the end of a quiet command; numbers are plain, so that proxy and server
-/// agree on where the value ends.
+/// agree on where the value ends. An opaque of the proxy's own stands at the end of the line.
 pub(crate) fn write_request(
     out: &mut Vec<u8>,
     request: &Request,
     bytes: &[u8],
     origin: Origin,
-    stage: Stage,
+    (stage, mark): (Stage, Mark),
 ) {
     let line = request.line.of(bytes);
     let compares = request.unique.filter(|_| origin.is_mapped() || stage != Stage::Only);
@@ -475,9 +480,12 @@ pub(crate) fn write_request(
     let plain_length = length.of(bytes).iter().all(u8::is_ascii_digit);
     let long = line.len() >= LINE_BYTES;
     if !request.noreply && compares.is_none() && plain_end && plain_length && !long {
-        out.extend_from_slice(bytes);
+        out.extend_from_slice(&bytes[..request.line.end]);
+        write_opaque(out, mark);
+        out.extend_from_slice(&bytes[request.line.end..]);
     } else {
         write_line(out, request, bytes, compares, origin, stage);
+        write_opaque(out, mark);
         out.extend_from_slice(b"\r\n");
         if let Some(value) = request.value {
             out.extend_from_slice(value.of(bytes));
@@ -485,6 +493,12 @@ pub(crate) fn write_request(
     }
     if request.quiet {
         out.extend_from_slice(b"mn\r\n");
+    }
+}
+
+fn write_opaque(out: &mut Vec<u8>, mark: Mark) {
+    if let Mark::Own(number) = mark {
+        out.extend_from_slice(format!(" O{number}").as_bytes());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::clients::Clients;
 use crate::conn::ConnState;
 use crate::listener::{Door, Listener};
 use crate::memory;
-use crate::options::{GET_LINE_BYTES, Options, READ_BYTES, TICK_NS};
+use crate::options::{ANSWERS_LARGE, GET_LINE_BYTES, Options, READ_BYTES, TICK_NS};
 use crate::plan::{Inbox, Plan};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};
 use crate::pools::Pools;
@@ -33,6 +33,11 @@ const DRAIN_NS: u64 = 5_000_000_000;
 const PASSES: usize = 8;
 /// Connections that a thread takes at once where there are others to take some.
 const ACCEPT_SHARED: usize = 4;
+
+/// Memory of answers of a thread's clients beyond which large ones wait.
+fn large_memory(options: &Options) -> usize {
+    ANSWERS_LARGE.max(8 * options.value_bytes) / options.threads.max(1) as usize
+}
 
 /// All state of a network thread.
 #[derive(Debug)]
@@ -87,7 +92,7 @@ impl Engine {
         let pools = Pools::new(&shared.plan, number, &mut tools);
         shared.plan.is_adopted();
         let mut clients = Clients::new();
-        clients.bound_bulk(pools.servers());
+        clients.bound(pools.servers(), large_memory(&options));
         Ok(Self {
             limits: Limits { value_bytes: options.value_bytes, get_line_bytes: GET_LINE_BYTES },
             tools,
@@ -174,6 +179,7 @@ impl Engine {
             || self.clients.have_shrunk()
             || self.clients.have_handshakes()
             || self.later.is_some()
+            || self.clients.are_short_of_memory()
             || self.pools.has_retired();
         if quiet && !waits && !self.stopping {
             return None;
@@ -293,7 +299,7 @@ impl Engine {
         self.options = Arc::clone(&plan.shares[self.number]);
         self.limits.value_bytes = self.options.value_bytes;
         self.requests.bound(self.options.queue_length);
-        self.clients.bound_bulk(self.pools.servers());
+        self.clients.bound(self.pools.servers(), large_memory(&self.options));
         self.door.set_tls(self.options.client_tls.as_ref());
         if !self.stopping {
             // There may be room for more clients.
@@ -316,6 +322,9 @@ impl Engine {
     pub(crate) fn close_client(&mut self, index: usize) {
         let Some(client) = self.clients.remove(index, &mut self.tools) else { return };
         for id in client.pending {
+            if let Some(entry) = self.requests.get_mut(id) {
+                entry.forget_answer();
+            }
             if self.requests.get(id).is_some_and(|entry| entry.done) {
                 self.requests.remove(id);
             }
@@ -334,6 +343,10 @@ impl Engine {
         }
         while let Some(index) = self.clients.overdue_handshake(self.tools.now_ns) {
             self.tools.recorder.limit_hit(report::HANDSHAKE);
+            self.close_client(index);
+        }
+        while let Some(index) = self.clients.stalled(self.tools.now_ns) {
+            self.tools.recorder.limit_hit(report::CLIENT_STALLED);
             self.close_client(index);
         }
         self.door.tick(&mut self.tools);

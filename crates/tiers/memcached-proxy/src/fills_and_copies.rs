@@ -1,8 +1,11 @@
 //! What goes beside a request: copies for a shadow pool, and what keeps a cold pool and the warm one
 //! that it is filled from in step.
 
-use kendall_protocols::memcached::{Command, Framing, Request, Span, Status, keys, tokens, whole};
+use kendall_protocols::memcached::{
+    Command, Framing, Request, Span, Status, Store, keys, tokens, whole,
+};
 
+use crate::check::{Mark, hash};
 use crate::conn::{InFlight, Role};
 use crate::dispatch::{To, by_pool, framing, part_line, write_request};
 use crate::engine::Engine;
@@ -81,10 +84,14 @@ impl Engine {
             let mut command = if encoded { b"md ".to_vec() } else { b"delete ".to_vec() };
             command.extend_from_slice(key);
             command.extend_from_slice(if encoded { b" b\r\n" } else { b"\r\n" });
-            let framing = if encoded { Framing::Meta } else { Framing::Line };
+            let (framing, kind) = match encoded {
+                true => (Framing::Meta, Command::MetaDelete),
+                false => (Framing::Line, Command::Delete),
+            };
             for server in self.pools[warm.pool].all_for(key) {
                 let to = To { lane, pool: warm.pool, server };
-                self.send_raw(id, to, Role::Discard, (framing, &command));
+                let flight = InFlight::new(id, Role::Discard, framing, kind);
+                self.send_raw(flight, to, &command);
             }
         }
     }
@@ -101,9 +108,11 @@ impl Engine {
         for server in servers {
             let pool = &mut self.pools[copies.pool];
             let origin = pool.origin(server);
-            let flight = InFlight::new(usize::MAX, Role::Shadow, framing(request));
+            let mark = self.tools.mark(request, bytes);
+            let flight = InFlight::new(usize::MAX, Role::Shadow, framing(request), request.command)
+                .marked(mark);
             let write = |out: &mut Vec<u8>| {
-                write_request(out, request, bytes, origin, Stage::Only);
+                write_request(out, request, bytes, origin, (Stage::Only, mark));
             };
             let sent = pool.send_copy(server, flight, (1, bytes.len()), write, &mut self.tools);
             self.count_copy(sent);
@@ -123,7 +132,8 @@ impl Engine {
             };
             for part in parts {
                 let line = part_line(request, bytes, &part.keys);
-                let flight = InFlight::new(usize::MAX, Role::Shadow, Framing::Values);
+                let flight =
+                    InFlight::new(usize::MAX, Role::Shadow, Framing::Values, request.command);
                 let size = (part.keys.len(), line.len());
                 let write = |out: &mut Vec<u8>| out.extend_from_slice(&line);
                 let pool = &mut self.pools[part.pool];
@@ -247,11 +257,16 @@ impl Engine {
                 let server = self.pools[warm.pool].any_for(&key, true);
                 let mut command = b"mg ".to_vec();
                 command.extend_from_slice(&key);
-                command.extend_from_slice(b" v f t\r\n");
-                sent.push((To { lane, pool: warm.pool, server }, number, command));
+                let opaque = self.tools.next_opaque();
+                command.extend_from_slice(format!(" v f t O{opaque}\r\n").as_bytes());
+                let mark = Mark::Of(hash(opaque.to_string().as_bytes()));
+                let flight =
+                    InFlight::new(id, Role::Fetch(number), Framing::Meta, Command::MetaGet);
+                let to = To { lane, pool: warm.pool, server };
+                sent.push((flight.marked(mark), to, command));
             }
-            for (to, number, command) in &sent {
-                self.send_raw(id, *to, Role::Fetch(*number), (Framing::Meta, command));
+            for (flight, to, command) in &sent {
+                self.send_raw(*flight, *to, command);
             }
             if !sent.is_empty() {
                 return true;
@@ -274,7 +289,9 @@ impl Engine {
         fill.found.push((ordinal, pool));
         for server in servers {
             let to = To { lane, pool, server };
-            self.send_raw(id, to, Role::Discard, (Framing::Line, &command));
+            let kind = Command::Store(Store::Add);
+            let flight = InFlight::new(id, Role::Discard, Framing::Line, kind);
+            self.send_raw(flight, to, &command);
         }
         self.tools.recorder.outcome(report::WARMED, 1);
     }

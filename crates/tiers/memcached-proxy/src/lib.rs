@@ -9,6 +9,9 @@
 //! worker is a state of the network thread and not a thread.
 
 mod accept;
+mod admission;
+mod buffer;
+mod check;
 mod client;
 mod clients;
 mod config;

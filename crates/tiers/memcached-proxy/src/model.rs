@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Store, keys, parse};
+use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Store, keys, parse, tokens};
 use kendall_tier::{Clock, Instruments, ManualClock};
 use rustix::event::Timespec;
 use rustix::net::sockopt::set_socket_linger;
@@ -29,6 +29,8 @@ use crate::options::{
 use crate::plan::Planner;
 use crate::report;
 use crate::socket;
+
+mod oracle;
 
 /// Turns that may have something to do and do nothing, one after the other: an event may be of a
 /// socket that an earlier event of the same turn closed.
@@ -94,6 +96,8 @@ struct Link {
     stream: TcpStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// No reply is written in part.
+    is_at_reply: bool,
 }
 
 impl Server {
@@ -114,7 +118,12 @@ impl Server {
             stream.set_nonblocking(true).unwrap();
             // As memcached does: else the end of an answer may wait 40 ms for an acknowledgement.
             stream.set_nodelay(true).unwrap();
-            self.links.push(Link { stream, input: Vec::new(), output: Vec::new() });
+            self.links.push(Link {
+                stream,
+                input: Vec::new(),
+                output: Vec::new(),
+                is_at_reply: true,
+            });
         }
     }
 
@@ -132,6 +141,7 @@ impl Server {
         let most = here.output.len().min(bytes);
         let Some(written) = give(&mut here.stream, &here.output[..most]) else { return };
         here.output.drain(..written);
+        here.is_at_reply = written == 0 && here.is_at_reply || here.output.is_empty();
         self.links.push(here);
     }
 
@@ -174,7 +184,8 @@ impl Server {
             Command::MetaNoop => out.extend(b"MN\r\n"),
             Command::MetaGet => match self.store.get(&key) {
                 Some((value, _)) if !request.quiet => {
-                    out.extend(format!("VA {} f0 t-1\r\n", value.len()).bytes());
+                    let flags: String = flags(request, bytes).collect();
+                    out.extend(format!("VA {}{flags}\r\n", value.len()).bytes());
                     out.extend(value);
                     out.extend(b"\r\n");
                 }
@@ -189,6 +200,16 @@ impl Server {
             out.truncate(line);
         }
     }
+}
+
+/// What a meta get asks for that its reply shows.
+fn flags(request: &Request, bytes: &[u8]) -> impl Iterator<Item = String> {
+    tokens(request.line.of(bytes)).skip(2).filter_map(|flag| match flag[0] {
+        b'f' => Some(" f0".to_owned()),
+        b't' => Some(" t-1".to_owned()),
+        b'O' => Some(format!(" {}", String::from_utf8_lossy(flag))),
+        _ => None,
+    })
 }
 
 /// What a client does when it has sent all it wants to send.
@@ -718,7 +739,11 @@ fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
         }
         // None holds more room than a value and what it may leave unread before the next one.
         for (_, client) in world.engine.clients.all() {
-            assert!(client.room() <= LARGE + 2 * ANSWERS_ADMIT, "{mode:?}: {}", client.room());
+            assert!(
+                client.out.room() <= LARGE + 2 * ANSWERS_ADMIT,
+                "{mode:?}: {}",
+                client.out.room()
+            );
         }
         // Each has its share, and nothing is left behind.
         while world.engine.has_work_later() {

@@ -205,12 +205,12 @@ impl Options {
     }
 
     /// Connections to each server of a pool that clients' requests go over, of one network thread; and
-    /// how many of them are for large answers alone.
+    /// where requests share them, how many there are for each size of answers: small, large, unknown.
     pub(crate) fn lanes(&self) -> (usize, usize) {
         match self.mode {
             Mode::Workers(workers) => (workers.max(1) as usize, 0),
             Mode::Pipelined { connections } => {
-                (2 * connections.max(1) as usize, connections.max(1) as usize)
+                (3 * connections.max(1) as usize, connections.max(1) as usize)
             }
         }
     }
@@ -231,11 +231,22 @@ pub(crate) const BULK_BYTES: usize = 32 << 10;
 /// Bytes of large answers, as far as is known, that servers are asked for at once, for each of them; further
 /// such requests wait. A server thread that has to send several large values answers nobody else meanwhile.
 pub(crate) const BULK_AT_ONCE: usize = 1 << 20;
+/// What the first answer of a client counts for until its length is known, where the first answers of
+/// others were small of late: sixteen such reads may be at a server at once.
+pub(crate) const UNKNOWN_LEAST: usize = 64 << 10;
 /// Bytes of answers that one client may leave unread, beside eight times the longest value.
 pub(crate) const ANSWERS_CLIENT: usize = 64 << 20;
-/// Bytes of answers that all clients together may leave unread, beside sixteen times the longest
-/// value; then the one that is furthest behind is closed.
-pub(crate) const ANSWERS_TOTAL: usize = 256 << 20;
+/// Memory of the answers that all clients together may leave unread, or sixteen times the longest value;
+/// then the one that is furthest behind is closed. With what else the proxy needs it stays below 256 MiB.
+pub(crate) const ANSWERS_TOTAL: usize = 192 << 20;
+/// Memory of unread answers beyond which further large answers wait.
+pub(crate) const ANSWERS_LARGE: usize = 128 << 20;
+/// The longest that they wait for a client that takes nothing: then it is closed.
+pub(crate) const STALLED_NS: u64 = 5_000_000_000;
+/// Memory of answers beyond which idle clients keep no buffer for their next ones.
+pub(crate) const ANSWERS_KEPT: usize = 32 << 20;
+/// Bytes of a part of a buffer.
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes written to one client in a turn, and calls for that: others have a turn too.
 pub(crate) const TURN_WRITE_BYTES: usize = 64 << 10;
 pub(crate) const TURN_WRITES: usize = 16;
@@ -265,8 +276,6 @@ pub(crate) const GET_LINE_BYTES: usize = 1 << 20;
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// A buffer that grew beyond this is given back when it is empty.
 pub(crate) const KEEP_BYTES: usize = 16 << 10;
-/// The same while its client is owed more answers.
-pub(crate) const KEEP_OWED_BYTES: usize = 2 << 20;
 /// How often timeouts are checked while something is under way.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 /// Pools of one configuration, servers of one pool, routes, and bytes of a prefix.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kendall_protocols::memcached::{Command, Request, keys};
 
+use crate::admission::Size;
 use crate::plan::{Plan, Planned};
 use crate::request::has_key;
 use crate::servers::Servers;
@@ -253,8 +254,8 @@ impl Pools {
 
     /// The shared lane of a client, the same in every pool.
     #[inline]
-    pub(crate) fn shared_lane(&self, client: usize, is_bulk: bool) -> usize {
-        self[self.main].shared_lane(client, is_bulk)
+    pub(crate) fn shared_lane(&self, client: usize, size: Size) -> usize {
+        self[self.main].shared_lane(client, size)
     }
 
     /// Pools that keys lead to, or items come from.

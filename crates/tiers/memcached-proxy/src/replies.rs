@@ -1,15 +1,16 @@
 //! From the servers' bytes to answers.
 
-use kendall_protocols::memcached::{
-    Command, Element, Framing, LINE_BYTES, Span, Status, element, whole,
-};
+use kendall_protocols::memcached::{Command, Element, Framing, Request, Span, Status, element};
 
+use crate::admission::{Admitted, Size};
+use crate::buffer::Buffer;
+use crate::check::{self, Mark};
 use crate::conn::{InFlight, Role};
 use crate::dispatch::To;
 use crate::engine::Engine;
-use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, GATHER_BYTES, Placement, READ_BYTES};
+use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, BULK_BYTES, GATHER_BYTES, Placement};
 use crate::report;
-use crate::request::{Stage, again, rank};
+use crate::request::{Part, Stage, again, rank};
 use crate::servers::{Lost, NOISE};
 
 const DISAGREE: &[u8] = b"SERVER_ERROR servers disagree\r\n";
@@ -24,11 +25,33 @@ struct Seen {
     ended: Option<Status>,
 }
 
+/// Where bytes of an answer go.
+struct AnswerTo {
+    client: usize,
+    /// The client gets them now; else they wait for its earlier answers.
+    is_next: bool,
+}
+
 /// A connection to a server.
 #[derive(Debug, Clone, Copy)]
 struct At {
     pool: usize,
     index: usize,
+}
+
+fn shows_unique(request: &Request) -> bool {
+    request.shows_unique || matches!(request.command, Command::Gets | Command::Gats)
+}
+
+/// Where a line is changed for the client: the unique, and an opaque that is not the client's.
+fn in_order(unique: Option<Span>, opaque: Option<Span>) -> impl Iterator<Item = (Span, bool)> {
+    let (unique, opaque) = (unique.map(|span| (span, true)), opaque.map(|span| (span, false)));
+    let is_first = match (unique, opaque) {
+        (Some(unique), Some(opaque)) => unique.0.start < opaque.0.start,
+        _ => true,
+    };
+    let (first, second) = if is_first { (unique, opaque) } else { (opaque, unique) };
+    first.into_iter().chain(second)
 }
 
 /// Where a server stands among those that vote.
@@ -83,44 +106,44 @@ impl Engine {
     fn read_reply(&mut self, here: At, head: &InFlight, bytes: &[u8]) -> Option<Seen> {
         let At { pool, index } = here;
         let origin = self.pools[pool].origin(self.pools[pool].conn(index).server);
-        let shows_unique = self.requests.get(head.request).is_some_and(|entry| {
-            entry.parsed.is_some_and(|request| {
-                request.shows_unique || matches!(request.command, Command::Gets | Command::Gats)
-            })
-        });
-        let mapped = shows_unique && origin.is_mapped();
+        let request = self.requests.get(head.request).and_then(|entry| entry.parsed);
+        let mapped = origin.is_mapped() && request.is_some_and(|request| shows_unique(&request));
         let mut from = 0;
         let mut at = 0;
         let mut ended = None;
         while at < bytes.len() && ended.is_none() {
             let conn = self.pools[pool].conn_mut(index);
             if conn.data_left > 0 {
-                let taken = conn.data_left.min(bytes.len() - at);
-                conn.data_left -= taken;
-                at += taken;
-                if conn.data_left == 0 && conn.ends_with_data {
-                    ended = Some(Status::Success);
-                }
+                at += conn.take_data(&bytes[at..])?;
+                let is_last = conn.data_left == 0 && conn.ends_with_data;
+                ended = is_last.then_some(Status::Success);
                 continue;
             }
             let rest = &bytes[at..];
-            let (length, unique) = match element(head.framing, rest).ok()? {
+            let element = element(head.framing, rest).ok()?;
+            if !self.is_right(here, head, &element, rest) {
+                return None;
+            }
+            let (length, unique) = match element {
                 Element::Incomplete => break,
                 Element::Value { header, data, key, unique, last } => {
+                    let conn = self.pools[pool].conn_mut(index);
                     conn.found += 1;
                     conn.data_left = data;
                     conn.ends_with_data = last;
-                    if data > READ_BYTES && head.role == Role::Relay {
-                        self.make_room(head.request, data);
-                    }
+                    self.length_is_known(head, data);
                     if let Role::Gather(part) = head.role {
                         self.deliver(here, head, &bytes[from..at]);
                         from = at;
-                        self.begin_block(head.request, part, key.of(rest));
+                        self.begin_block(head.request, part, key.of(rest))?;
                     }
                     (header, unique)
                 }
-                Element::Part(line) => (line, Element::meta_unique(&rest[..line])),
+                Element::Part(line) => {
+                    let is_meta = head.framing == Framing::Quiet;
+                    self.pools[pool].conn_mut(index).found += u64::from(is_meta);
+                    (line, Element::meta_unique(&rest[..line]))
+                }
                 Element::Last { line, status } => {
                     ended = Some(status);
                     if self.ends_unseen(head, status, &rest[..line]) {
@@ -131,12 +154,14 @@ impl Engine {
                     (line, if is_meta { Element::meta_unique(&rest[..line]) } else { None })
                 }
             };
-            if let (true, Some(unique)) = (mapped, unique) {
-                self.deliver(here, head, &bytes[from..at + unique.start]);
-                let shown = whole(unique.of(rest)).map(|number| origin.shown(number));
-                let shown = shown.unwrap_or(crate::unique::NEVER).to_string();
-                self.deliver(here, head, shown.as_bytes());
-                from = at + unique.end;
+            let is_own = matches!(head.mark, Mark::Own(_));
+            let hidden = if is_own { check::opaque(&rest[..length]) } else { None };
+            for (span, is_unique) in in_order(unique.filter(|_| mapped), hidden) {
+                self.deliver(here, head, &bytes[from..at + span.start]);
+                if is_unique {
+                    self.deliver(here, head, origin.shown_text(span.of(rest)).as_bytes());
+                }
+                from = at + span.end;
             }
             at += length;
         }
@@ -144,6 +169,35 @@ impl Engine {
             self.deliver(here, head, &bytes[from..at]);
         }
         Some(Seen { bytes: at, ended })
+    }
+
+    /// Whether an element that `bytes` begins with is part of a reply to the request that waits.
+    fn is_right(&mut self, from: At, head: &InFlight, element: &Element, bytes: &[u8]) -> bool {
+        let line = match element {
+            Element::Incomplete => return true,
+            Element::Value { header, .. } => &bytes[..*header],
+            Element::Part(line) | Element::Last { line, .. } => &bytes[..*line],
+        };
+        let conn = self.pools[from.pool].conn(from.index);
+        if !conn.awaits_reply() && !check::is_error(line) {
+            return false;
+        }
+        if !check::fits(head, element, line, conn.found) {
+            return false;
+        }
+        let Element::Value { key, .. } = element else { return true };
+        if !check::has_several_keys(head) {
+            return true;
+        }
+        let Some(entry) = self.requests.get_mut(head.request) else { return true };
+        let Some(request) = entry.parsed else { return true };
+        match check::next_key(&request, &entry.bytes, entry.key_at, key.of(line)) {
+            Some(behind) => {
+                entry.key_at = behind;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Whether a reply's last line is not part of the answer: the mark behind a quiet command,
@@ -176,24 +230,31 @@ impl Engine {
                 let Some(entry) = self.requests.get_mut(head.request) else { return };
                 let Some(gather) = &mut entry.gather else { return };
                 gather.bytes += bytes.len();
-                if gather.bytes > GATHER_BYTES {
-                    if gather.error.is_none() {
-                        self.tools.recorder.limit_hit(report::GATHERED_ANSWER);
-                    }
-                    gather.error.get_or_insert_with(|| GATHER_LIMIT.to_vec());
-                    gather.parts[number].data = Vec::new();
-                    gather.parts[number].blocks.clear();
-                } else if gather.error.is_none() {
-                    gather.parts[number].data.extend_from_slice(bytes);
+                if gather.bytes > GATHER_BYTES && gather.error.is_none() {
+                    self.tools.recorder.limit_hit(report::GATHERED_ANSWER);
+                    gather.error = Some(GATHER_LIMIT.to_vec());
                 }
+                let (index, generation) = (entry.client, entry.generation);
+                let is_taken = self.clients.takes_answers(index, generation);
+                if gather.error.is_some() || !is_taken {
+                    return;
+                }
+                let Some((_, block)) = gather.parts[number].blocks.last_mut() else { return };
+                let before = block.room();
+                block.append(bytes);
+                self.clients.hold(index, generation, block.room() - before);
+                self.check_answer_memory(index);
             }
         }
     }
 
     /// A value of a part of a multi-get begins: finds which of the client's keys it belongs to.
-    fn begin_block(&mut self, id: usize, number: usize, key: &[u8]) {
-        let Some(entry) = self.requests.get_mut(id) else { return };
-        let (Some(request), Some(gather)) = (entry.parsed, entry.gather.as_mut()) else { return };
+    /// `None` when it was not asked for.
+    fn begin_block(&mut self, id: usize, number: usize, key: &[u8]) -> Option<()> {
+        let Some(entry) = self.requests.get_mut(id) else { return Some(()) };
+        let (Some(request), Some(gather)) = (entry.parsed, entry.gather.as_mut()) else {
+            return Some(());
+        };
         let part = &mut gather.parts[number];
         let wanted = &part.keys[part.next.min(part.keys.len())..];
         let mut passed = 0;
@@ -210,52 +271,84 @@ impl Engine {
                 }
             }
         }
-        if let Some(ordinal) = found {
-            part.next += passed;
-            part.blocks.push((ordinal, part.data.len()));
-        } else {
-            gather.error.get_or_insert_with(|| NOISE.to_vec());
-        }
+        part.next += passed;
+        part.blocks.push((found?, Buffer::default()));
+        Some(())
     }
 
-    /// A value of so many bytes follows, as far as the server is to be believed.
-    fn make_room(&mut self, id: usize, data: usize) {
-        // The lines before and behind it are short.
-        let bytes = data.min(self.options.value_bytes) + LINE_BYTES;
-        let Some(entry) = self.requests.get_mut(id) else { return };
-        let Some(client) = self.clients.of(entry.client, entry.generation) else { return };
-        if client.gone || entry.instead.is_some() {
+    /// A value of so many bytes follows: what was admitted for an answer of unknown length is corrected.
+    fn length_is_known(&mut self, head: &InFlight, data: usize) {
+        if !matches!(head.role, Role::Relay | Role::Gather(_)) {
             return;
         }
-        if client.pending.front() == Some(&id) {
-            client.make_room(bytes);
-        } else {
-            entry.reply.reserve(bytes);
+        let Some(entry) = self.requests.get_mut(head.request) else { return };
+        let before = entry.admitted;
+        let is_large = data >= BULK_BYTES;
+        if !is_large && before == Admitted::default() {
+            return;
         }
+        // As far as the server is to be believed.
+        let large = if is_large { data.min(self.options.value_bytes) } else { 0 };
+        let is_only = entry.parsed.is_some_and(|request| request.keys == 1);
+        if is_only {
+            entry.admitted = Size::Large.admits(large);
+        } else if entry.size != Size::Large {
+            entry.admitted.large += large;
+        }
+        let after = entry.admitted;
+        if is_only && let Some(client) = self.clients.of(entry.client, entry.generation) {
+            client.expect_at_least(large);
+        }
+        self.clients.readmit(before, after);
     }
 
     /// Puts bytes behind those that the client gets for this request.
     fn emit(&mut self, id: usize, bytes: &[u8]) {
-        let Some(entry) = self.requests.get_mut(id) else { return };
-        if entry.instead.is_some() || entry.is_silent() {
-            return;
+        let Some(to) = self.begin_answer(id, bytes.len()) else { return };
+        if to.is_next {
+            self.clients.append(to.client, bytes);
+        } else {
+            self.keep_answer(id, |reply| reply.append(bytes));
         }
-        entry.answered += bytes.len();
-        let index = entry.client;
-        let Some(client) = self.clients.of(index, entry.generation) else { return };
+        self.check_answer_memory(to.client);
+    }
+
+    /// The same of bytes that are in memory of their own.
+    fn emit_all(&mut self, id: usize, answer: Buffer) {
+        let Some(to) = self.begin_answer(id, answer.len()) else { return };
+        if to.is_next {
+            self.clients.append_all(to.client, answer);
+        } else {
+            self.keep_answer(id, |reply| reply.append_all(answer));
+        }
+        self.check_answer_memory(to.client);
+    }
+
+    /// So many bytes of an answer come; says where they go. `None` when nobody waits for them.
+    fn begin_answer(&mut self, id: usize, bytes: usize) -> Option<AnswerTo> {
+        let entry = self.requests.get_mut(id)?;
+        if entry.instead.is_some() || entry.is_silent() {
+            return None;
+        }
+        entry.answered += bytes;
+        let client = self.clients.of(entry.client, entry.generation)?;
         if entry.reserved > 0 && entry.answered > entry.reserved {
             client.expect_at_least(entry.answered_a_key());
         }
         entry.begun = true;
-        if client.pending.front() == Some(&id) {
-            self.clients.append(index, bytes);
-        } else {
-            if !client.gone {
-                entry.reply.extend_from_slice(bytes);
-            }
-            self.clients.count_answer(index, bytes.len());
+        Some(AnswerTo { client: entry.client, is_next: client.pending.front() == Some(&id) })
+    }
+
+    /// Changes what there is of an answer that waits for those before it.
+    fn keep_answer(&mut self, id: usize, change: impl FnOnce(&mut Buffer)) {
+        let Some(entry) = self.requests.get_mut(id) else { return };
+        if !self.clients.takes_answers(entry.client, entry.generation) {
+            return;
         }
-        self.check_answer_memory(index);
+        let before = entry.reply.room();
+        change(&mut entry.reply);
+        let held = entry.reply.room() - before;
+        self.clients.hold(entry.client, entry.generation, held);
     }
 
     /// Closes a client that leaves so many answers unread that the memory of all would go to it.
@@ -399,7 +492,7 @@ impl Engine {
                     let to = To { lane, pool, server: other };
                     return self.send(id, to, Role::Relay, &request, &bytes);
                 }
-                if torn {
+                if torn && entry.begun {
                     let (index, generation) = (entry.client, entry.generation);
                     if self.clients.of(index, generation).is_some() {
                         self.close_client(index);
@@ -415,9 +508,9 @@ impl Engine {
                 let Some(gather) = &mut entry.gather else { return };
                 let part = &mut gather.parts[number];
                 if let (true, false, Some(other)) = (replicated, part.retried, elsewhere) {
-                    gather.bytes -= part.data.len();
+                    gather.bytes -= part.blocks.iter().map(|block| block.1.len()).sum::<usize>();
+                    self.clients.release(entry.client, entry.generation, part.room());
                     part.retried = true;
-                    part.data.clear();
                     part.blocks.clear();
                     part.next = 0;
                     self.tools.recorder.outcome(report::RETRIES, 1);
@@ -489,19 +582,17 @@ impl Engine {
     fn put_together(&mut self, id: usize) {
         let Some(entry) = self.requests.get_mut(id) else { return };
         let Some(gather) = entry.gather.take() else { return };
+        let (index, generation) = (entry.client, entry.generation);
+        let held = gather.parts.iter().map(Part::room).sum();
+        self.clients.release(index, generation, held);
         if let Some(error) = &gather.error {
             return self.emit(id, error);
         }
-        let mut blocks: Vec<(usize, usize, Span)> = Vec::new();
-        for (number, part) in gather.parts.iter().enumerate() {
-            for (position, (ordinal, start)) in part.blocks.iter().enumerate() {
-                let end = part.blocks.get(position + 1).map_or(part.data.len(), |next| next.1);
-                blocks.push((*ordinal, number, Span { start: *start, end }));
-            }
-        }
-        blocks.sort_unstable_by_key(|block| block.0);
-        for (_, number, span) in blocks {
-            self.emit(id, span.of(&gather.parts[number].data));
+        let mut blocks: Vec<(usize, Buffer)> =
+            gather.parts.into_iter().flat_map(|part| part.blocks).collect();
+        blocks.sort_by_key(|block| block.0);
+        for (_, block) in blocks {
+            self.emit_all(id, block);
         }
         self.emit(id, b"END\r\n");
     }
@@ -524,11 +615,12 @@ impl Engine {
         if let Some(plan) = entry.plan.take() {
             self.pools.end(plan);
         }
-        if entry.bulk > 0 {
-            self.clients.give_bulk(entry.bulk);
-        }
+        let admitted = std::mem::take(&mut entry.admitted);
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
         let (reserved, answered) = (entry.reserved, entry.answered_a_key());
+        if admitted != Admitted::default() {
+            self.clients.readmit(admitted, Admitted::default());
+        }
         match self.clients.of(index, generation) {
             Some(client) => {
                 if is_read {
@@ -536,8 +628,10 @@ impl Engine {
                 } else {
                     client.writes -= 1;
                 }
-                client.answered(reserved, answered);
                 client.exclusive = false;
+                if client.answered(reserved, answered) {
+                    self.clients.learn_first(answered);
+                }
                 self.advance(index);
             }
             None => {
@@ -554,9 +648,10 @@ impl Engine {
             let Some(entry) = self.requests.get_mut(id) else { break };
             let is_done = entry.done;
             let reply = std::mem::take(&mut entry.reply);
-            let done = entry.done();
+            let (done, generation) = (entry.done(), entry.generation);
             if !reply.is_empty() {
-                self.clients.append_counted(index, &reply);
+                self.clients.release(index, generation, reply.room());
+                self.clients.append_all(index, reply);
             }
             if !is_done {
                 break;

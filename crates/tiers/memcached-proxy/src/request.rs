@@ -3,6 +3,9 @@
 use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Span, Status, parse};
 use kendall_tier::{Exchange, Moments, RequestType};
 
+use crate::admission::{Admitted, Size};
+use crate::buffer::Buffer;
+
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -26,15 +29,16 @@ pub(crate) struct Entry {
     pub(crate) waiting: usize,
     pub(crate) stage: Stage,
     /// What there is of the answer and not yet with the client.
-    pub(crate) reply: Vec<u8>,
+    pub(crate) reply: Buffer,
     /// Whether bytes of the answer went to the client already.
     pub(crate) begun: bool,
     /// Bytes of the answer so far, whether somebody takes them or not.
     pub(crate) answered: usize,
     /// Bytes that its answer was thought to have when it was taken.
     pub(crate) reserved: usize,
-    /// Of these, those that count as large answers.
-    pub(crate) bulk: usize,
+    /// How large it was thought to be then, and what was admitted for it.
+    pub(crate) size: Size,
+    pub(crate) admitted: Admitted,
     pub(crate) retried: bool,
     pub(crate) done: bool,
     pub(crate) is_read: bool,
@@ -46,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) fill: Option<Box<Fill>>,
     /// An answer that takes the place of the servers'.
     pub(crate) instead: Option<&'static [u8]>,
+    /// Where in `bytes` the next of several keys stands that a value may have.
+    pub(crate) key_at: usize,
 }
 
 /// How far a request has come that goes to one server first.
@@ -101,9 +107,15 @@ pub(crate) struct Part {
     pub(crate) keys: Vec<usize>,
     /// How many of them were compared when matching what came back.
     pub(crate) next: usize,
-    pub(crate) data: Vec<u8>,
-    /// Where in `data` the value of which key begins.
-    pub(crate) blocks: Vec<(usize, usize)>,
+    /// The values that came, each with the number of its key.
+    pub(crate) blocks: Vec<(usize, Buffer)>,
+}
+
+impl Part {
+    /// Memory of its values.
+    pub(crate) fn room(&self) -> usize {
+        self.blocks.iter().map(|block| block.1.room()).sum()
+    }
 }
 
 impl Entry {
@@ -123,11 +135,12 @@ impl Entry {
             pool: 0,
             waiting: 0,
             stage: Stage::Only,
-            reply: Vec::new(),
+            reply: Buffer::default(),
             begun: false,
             answered: 0,
             reserved: 0,
-            bulk: 0,
+            size: Size::Small,
+            admitted: Admitted::default(),
             retried: false,
             done: false,
             is_read: false,
@@ -136,6 +149,15 @@ impl Entry {
             gather: None,
             fill: None,
             instead: None,
+            key_at: 0,
+        }
+    }
+
+    /// Nobody takes its answer: what there is of it is dropped.
+    pub(crate) fn forget_answer(&mut self) {
+        self.reply = Buffer::default();
+        for part in self.gather.iter_mut().flat_map(|gather| &mut gather.parts) {
+            part.blocks.iter_mut().for_each(|block| block.1 = Buffer::default());
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use kendall_protocols::memcached::{Framing, Request, Ring, keys};
+use kendall_protocols::memcached::{Command, Framing, Request, Ring, keys};
 use rustls::pki_types::ServerName;
 
+use crate::admission::Size;
 use crate::conn::{Conn, ConnState, InFlight, Role};
 use crate::options::{Address, Mode, Options, Placement, SHADOW_BYTES, SHADOW_REQUESTS};
 use crate::plan::Planned;
@@ -19,7 +20,7 @@ use crate::unique::{Incarnations, Origin};
 /// Why a server did not answer, in words for the client.
 pub(crate) const REFUSED: &[u8] = b"SERVER_ERROR backend refused the connection\r\n";
 pub(crate) const CLOSED: &[u8] = b"SERVER_ERROR backend closed the connection\r\n";
-pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent something that is not a reply\r\n";
+pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent a reply to no request in flight\r\n";
 pub(crate) const TIMED_OUT: &[u8] = b"SERVER_ERROR backend timed out\r\n";
 pub(crate) const EJECTED: &[u8] = b"SERVER_ERROR backend was ejected\r\n";
 
@@ -71,8 +72,8 @@ pub(crate) struct Servers {
     /// By lane, then by server; behind them one a server for probes.
     conns: Vec<Conn>,
     lanes: usize,
-    /// Of shared lanes, those for large answers: so many, behind the others.
-    bulk_lanes: usize,
+    /// Where lanes are shared: so many for each size of answers. 0 where each has a worker of its own.
+    lanes_a_size: usize,
     pub(crate) backends: Vec<Backend>,
     /// Servers that are asked.
     live: Vec<usize>,
@@ -111,7 +112,7 @@ impl Servers {
                 probe_at_ns: 0,
             })
             .collect();
-        let (lanes, bulk_lanes) = if planned.is_shadow { (1, 0) } else { options.lanes() };
+        let (lanes, lanes_a_size) = if planned.is_shadow { (1, 0) } else { options.lanes() };
         let nanoseconds =
             |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let count = backends.len();
@@ -131,13 +132,15 @@ impl Servers {
             place,
             conns,
             lanes,
-            bulk_lanes,
+            lanes_a_size,
             backends,
             tls: pool.tls.clone(),
             ..Self::unused(policy, incarnations)
         };
         servers.changed();
-        for conn in 0..(lanes - bulk_lanes) * count {
+        // Those for large answers, and answers of unknown size, are opened when there are such.
+        let at_once = if lanes_a_size > 0 { lanes_a_size } else { lanes };
+        for conn in 0..at_once * count {
             servers.open(conn, tools);
         }
         servers
@@ -163,7 +166,7 @@ impl Servers {
             place: 0,
             conns: Vec::new(),
             lanes: 0,
-            bulk_lanes: 0,
+            lanes_a_size: 0,
             backends: Vec::new(),
             live: Vec::new(),
             ring: Ring::empty(),
@@ -226,14 +229,14 @@ impl Servers {
         self.lanes
     }
 
-    /// The shared lane of a client.
-    pub(crate) fn shared_lane(&self, client: usize, is_bulk: bool) -> usize {
-        let plain = self.lanes - self.bulk_lanes;
-        if is_bulk && self.bulk_lanes > 0 {
-            plain + client % self.bulk_lanes
-        } else {
-            client % plain
-        }
+    /// The shared lane of a client, for answers of a size.
+    pub(crate) fn shared_lane(&self, client: usize, size: Size) -> usize {
+        let first = match size {
+            Size::Small => 0,
+            Size::Large => self.lanes_a_size,
+            Size::Unknown => 2 * self.lanes_a_size,
+        };
+        first + client % self.lanes_a_size.max(1)
     }
 
     /// The next server in turn.
@@ -590,7 +593,7 @@ impl Servers {
         if self.conns[index].state != ConnState::Closed {
             return;
         }
-        let flight = InFlight::new(usize::MAX, Role::Probe, Framing::Line);
+        let flight = InFlight::new(usize::MAX, Role::Probe, Framing::Line, Command::Version);
         self.send(index, flight, 0, |out| out.extend_from_slice(question), tools);
         // One that could not be sent is repeated later; nobody waits for it.
         self.lost.retain(|lost| lost.role != Role::Probe);

@@ -1,7 +1,9 @@
 //! What all parts of the engine use.
 
+use kendall_protocols::memcached::Request;
 use kendall_tier::{Clock, Recorder};
 
+use crate::check::{self, Mark};
 use crate::poller::Poller;
 
 /// The clock, the counters and the system's events.
@@ -15,12 +17,26 @@ pub(crate) struct Tools {
     /// Grows whenever something came closer to its end: bytes moved, a request was answered, a
     /// connection opened or closed, an interest in events changed.
     pub(crate) progress: u64,
+    /// The next opaque of the proxy's own.
+    opaque: u64,
 }
 
 impl Tools {
     pub(crate) fn new(clock: Clock, recorder: Recorder, poller: Poller) -> Self {
         let now_ns = clock.now_ns();
-        Self { clock, now_ns, recorder, poller, progress: 0 }
+        Self { clock, now_ns, recorder, poller, progress: 0, opaque: 0 }
+    }
+
+    /// What shows that a reply is that of a request which is sent now.
+    pub(crate) fn mark(&mut self, request: &Request, bytes: &[u8]) -> Mark {
+        self.opaque += 1;
+        check::mark(request, bytes, self.opaque)
+    }
+
+    /// Such a number for a command of the proxy's own.
+    pub(crate) fn next_opaque(&mut self) -> u64 {
+        self.opaque += 1;
+        self.opaque
     }
 
     /// Reads the clock.

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kendall_protocols::memcached::whole;
+
 /// Bits for the unique and the server.
 const NUMBER_BITS: u32 = 48;
 const NUMBERS: u64 = 1 << NUMBER_BITS;
@@ -65,6 +67,11 @@ impl Origin {
             Some(number) if number < NUMBERS => number | (self.tag() << NUMBER_BITS),
             _ => NEVER,
         }
+    }
+
+    /// The same of a number in text.
+    pub(crate) fn shown_text(self, unique: &[u8]) -> String {
+        whole(unique).map_or(NEVER, |number| self.shown(number)).to_string()
     }
 
     /// What the server knows a client's number as; [`NEVER`] when it is not this server's.
