@@ -101,12 +101,14 @@ bench-load: ## compares what a request of the load costs with other tools, and c
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
 
-bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (7 minutes; MEMCACHED_PROXY=PATH: a memcached with its own proxy as well)
+bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (9 minutes; MEMCACHED_PROXY=PATH: a memcached with its own proxy as well)
 	@scripts/packages bench
 	@echo "all on one core: the work itself"
 	scripts/bench-proxy --layout together --seconds 1
 	@echo "placed by the scheduler: with the price of waking cores"
 	scripts/bench-proxy --layout free --seconds 1 --quick
+	@echo "beside clients that ask for much and read nothing"
+	scripts/bench-proxy --stalled-readers 50 200 1000 --seconds 8 --rounds 1
 	@$(if $(MEMCACHED_PROXY),echo "beside memcached's own proxy")
 	$(if $(MEMCACHED_PROXY),scripts/bench-proxy --layout together --seconds 1 --quick --memcached-proxy $(MEMCACHED_PROXY))
 
