@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_predict::measured::OperatingPoint;
+use kendall_fit::measured::OperatingPoint;
 use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;

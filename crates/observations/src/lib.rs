@@ -14,6 +14,7 @@
 //! limits, whether a model holds), which is `predict`'s, and showing, which is the report's.
 
 mod alone;
+mod calibration;
 mod compared;
 mod configuration;
 mod curve;
@@ -25,6 +26,7 @@ mod trace;
 
 use kendall_store::{Results, Run, SearchLine, Status, StoreError, Study};
 
+pub use calibration::{calibration, run_facts, study_run};
 pub use compared::Variable;
 pub use configuration::{Configuration, Pooled};
 pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};

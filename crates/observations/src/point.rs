@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kendall_predict::measured::{
+use kendall_fit::measured::{
     BatchView, ConnectionView, HostView, LinkView, NetworkView, OperatingPoint, ProcessView,
     ThreadView, TierView, View,
 };

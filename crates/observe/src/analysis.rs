@@ -1,33 +1,28 @@
 //! From windows to checks of the monitoring, demands, headroom and the network.
 
-use kendall_predict::demands::{self, DemandFit, LoadPoint};
+use kendall_fit::demands::{self, DemandFit, LoadPoint};
+use kendall_fit::model::CONFIDENCE;
+use kendall_fit::open::{
+    self, ClassNetwork, Fitted, Monitored, MonitoredTier, Monitoring, Network, TOLERANCE, TierMeans,
+};
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
 use kendall_units::exact_f64;
 
+use crate::arrivals::dispersion;
+use crate::bins::{counts, square_bounds};
 use crate::fetch::Observed;
 use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
-use crate::mixes::ClassNetwork;
-use crate::network::Network;
-use crate::system::{Quantity, Queues, System};
-use crate::windows::{TierMeans, Window, Windows};
-
-/// Confidence of all intervals.
-pub(crate) const CONFIDENCE: f64 = 0.95;
-
-/// Standard errors on either side of a normal mean that hold it so often.
-pub(crate) const NORMAL: f64 = 1.96;
+use crate::quantity::Quantity;
+use crate::system::{Queues, System, Tier};
+use crate::windows::{Window, Windows, present, weighted_mean as weighted};
 
 /// Of all draws: the same monitoring gives the same answer.
 const SEED: u64 = 1;
 
 /// Windows that an analysis needs: two coefficients and a degree of freedom for each.
 const FEWEST_WINDOWS: usize = 4;
-
-/// A law holds when both sides agree to within this: what scrapes and windows that do not begin
-/// with a request bring in.
-pub(crate) const TOLERANCE: f64 = 0.05;
 
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
@@ -63,6 +58,8 @@ pub struct Analysis {
     pub windows: Windows,
     /// One a tier, in the order of the system.
     pub tiers: Vec<TierAnalysis>,
+    /// The same as a network is fitted to.
+    pub monitored: Monitored,
     /// Checks of the monitoring.
     pub laws: Vec<LawCheck>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
@@ -82,6 +79,18 @@ pub struct Analysis {
 }
 
 impl Analysis {
+    /// What answers to what-if rest on.
+    #[must_use]
+    pub fn fitted(&self) -> Fitted<'_> {
+        Fitted {
+            monitored: &self.monitored,
+            network: &self.network,
+            classes: self.class_network.as_ref(),
+            rate_now_per_s: self.rate_now_per_s,
+            rates_seen_per_s: self.rates_seen_per_s,
+        }
+    }
+
     /// When a tier saturates at the growth that was seen.
     #[must_use]
     pub fn saturation(&self, tier: usize) -> Option<Saturation> {
@@ -209,13 +218,13 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     for index in 0..system.tiers.len() {
         tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
     }
-    let places: Vec<(usize, &Window)> =
-        windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none()).collect();
-    let network = Network::fit(system, observed, &tiers, &places);
+    let monitored = monitored(system, &tiers, &windows);
+    let monitoring = Series { system, observed };
+    let network = Network::fit(&monitored, &monitoring);
     let class_network = network
         .as_ref()
         .ok()
-        .and_then(|network| ClassNetwork::fit(system, observed, &tiers, network, &places))
+        .and_then(|network| ClassNetwork::fit(&monitored, &monitoring, network))
         .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
@@ -226,12 +235,87 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
             rates.iter().copied().fold(0.0, f64::max),
         ),
         rate_now_per_s,
+        monitored,
         network,
         growth: growth_of(system, observed),
         seen: observed.grid,
         tiers,
         windows,
     })
+}
+
+/// The windows that are used, and what all of them say of each tier.
+fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Monitored {
+    let tier = |(tier, found): (&Tier, &TierAnalysis)| MonitoredTier {
+        name: tier.name.clone(),
+        servers: found.servers,
+        visits: found.visits.center,
+        calls: tier.calls.clone(),
+        held: tier.held,
+        queue_each: tier.queues == Queues::Each,
+        shares: found.shares.clone(),
+        utilization_seen: found.utilization_seen,
+        impossible: found.impossible(),
+    };
+    let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
+    Monitored {
+        name: system.name.clone(),
+        entry: system.entry,
+        tiers: system.tiers.iter().zip(tiers).map(tier).collect(),
+        windows: used
+            .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
+            .collect(),
+    }
+}
+
+/// The series that windows are means of.
+struct Series<'a> {
+    system: &'a System,
+    observed: &'a Observed,
+}
+
+impl Monitoring for Series<'_> {
+    fn gaps(&self, tier: usize, until: usize) -> Result<Estimate, String> {
+        let series = &self.observed.tiers[tier].series;
+        let rates = series.get(&Quantity::Arrivals).or_else(|| series.get(&Quantity::Throughput));
+        let end = self.system.steps_of(until).end;
+        let rates = rates.and_then(|rates| rates.get(..end.min(rates.len())));
+        let found = dispersion(self.system, rates.ok_or("no query gives its load")?)?;
+        let shortest = found.into_iter().next();
+        shortest.map(|one| one.index).ok_or_else(|| "too few requests".to_owned())
+    }
+
+    fn has_bins(&self, tier: usize) -> bool {
+        !self.observed.tiers[tier].buckets.is_empty()
+    }
+
+    fn mean_square(&self, tier: usize, windows: &[usize], mean_s: f64) -> Option<(f64, f64)> {
+        let steps = windows.iter().map(|number| self.system.steps_of(*number));
+        square_bounds(&counts(&self.observed.tiers[tier], steps), mean_s)
+    }
+
+    fn classes(&self, windows: &[usize]) -> Vec<(String, Vec<f64>)> {
+        let entry = &self.observed.tiers[self.system.entry];
+        let rate = |values: &[f64], number: usize| -> f64 {
+            values.get(self.system.steps_of(number)).and_then(present).unwrap_or(0.0)
+        };
+        let class = |(name, values): (&str, &[f64])| {
+            (name.to_owned(), windows.iter().map(|number| rate(values, *number)).collect())
+        };
+        entry.parts(Quantity::Classes).map(class).collect()
+    }
+
+    fn class_response_s(&self, class: &str, windows: &[usize]) -> Option<f64> {
+        let series = &self.observed.tiers[self.system.entry];
+        let of = |quantity| series.split.get(&quantity).and_then(|all| all.get(class));
+        let (rates, times) = (of(Quantity::Classes)?, of(Quantity::ClassTimes)?);
+        let steps = || windows.iter().map(|number| self.system.steps_of(*number));
+        let of_steps = |values: &[f64]| -> Option<Vec<f64>> {
+            let parts: Option<Vec<&[f64]>> = steps().map(|range| values.get(range)).collect();
+            Some(parts?.concat())
+        };
+        weighted(&of_steps(times)?, &of_steps(rates)?)
+    }
 }
 
 /// Growth of the load, from the series of the entry.

@@ -5,9 +5,10 @@ use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::mean;
 use kendall_units::exact_f64;
 
-use crate::analysis::CONFIDENCE;
 use crate::fetch::Observed;
-use crate::system::{Quantity, System};
+use crate::quantity::Quantity;
+use crate::system::System;
+use kendall_fit::model::CONFIDENCE;
 
 /// Triples of counts that an index needs: its interval is a factor of three wide then.
 const FEWEST_TRIPLES: usize = 10;

@@ -1,25 +1,16 @@
 //! Requests by class: GET and PUT, found and not found, whatever the monitoring tells apart.
 
-use kendall_predict::demands::{self, Demand, LoadPoint};
+use kendall_fit::demands::LoadPoint;
+use kendall_fit::open::{NOTABLE, regress_classes};
 use kendall_stats::estimate::Estimate;
 use kendall_stats::sample::mean;
 use kendall_units::exact_f64;
 
-use crate::analysis::{Analysis, CONFIDENCE};
+use crate::analysis::Analysis;
 use crate::fetch::{Observed, TierSeries};
-use crate::system::{Quantity, System};
-
-/// Classes with a smaller share of a tier's requests have no demand of their own.
-pub(crate) const NOTABLE: f64 = 0.01;
-
-/// Mixes that differ this little do not tell demands of classes apart.
-///
-/// # Source
-/// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
-const HIGH_CONDITION: f64 = 30.0;
-
-/// Share of the steps of a window that must be there.
-const PRESENT: f64 = 0.75;
+use crate::quantity::Quantity;
+use crate::system::System;
+use crate::windows::{present, weighted_mean};
 
 /// One class at one tier.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +103,7 @@ fn class(
         else {
             continue;
         };
-        let time = times.and_then(|times| weighted(times.get(steps.clone())?, &values[steps]));
+        let time = times.and_then(|times| weighted_mean(times.get(steps.clone())?, &values[steps]));
         if let Some(time) = time {
             busy += time * throughput;
             weight += throughput;
@@ -133,25 +124,6 @@ fn class(
         points,
     };
     Some((class, column))
-}
-
-/// Mean of the steps that are there, if enough are.
-pub(crate) fn present(values: &[f64]) -> Option<f64> {
-    let there: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    let enough = exact_f64(there.len() as u64) >= PRESENT * exact_f64(values.len() as u64);
-    (enough && !there.is_empty()).then(|| mean(&there))
-}
-
-/// Mean time over requests: steps count as their throughput does.
-fn weighted(times: &[f64], rates: &[f64]) -> Option<f64> {
-    let (mut sum, mut weight) = (0.0, 0.0);
-    for (time, rate) in times.iter().zip(rates) {
-        if time.is_finite() && rate.is_finite() && *rate > 0.0 {
-            sum += time * rate;
-            weight += rate;
-        }
-    }
-    (weight > 0.0).then(|| sum / weight)
 }
 
 /// Busy servers against the throughputs of all classes together.
@@ -182,21 +154,6 @@ fn demands(
     Ok(demands.into_iter().map(|demand| demand.estimate).collect())
 }
 
-/// Demands of all classes of a tier, separated by how their throughputs vary.
-pub(crate) fn regress_classes(points: &[LoadPoint], servers: f64) -> Result<Vec<Demand>, String> {
-    let options = demands::Options { servers, background: false, confidence: CONFIDENCE };
-    let fit = demands::regress(points, &options).map_err(|error| error.to_string())?;
-    if fit.condition_number >= HIGH_CONDITION {
-        return Err(format!(
-            "the classes rise and fall together (condition number {:.0}, {HIGH_CONDITION:.0} and \
-             more do harm): their demands cannot be separated; analyze a time in which the mix \
-             varies",
-            fit.condition_number
-        ));
-    }
-    Ok(fit.demands)
-}
-
 /// Mean time in each stage over all steps, s, longest first.
 #[must_use]
 pub fn stages(series: &TierSeries) -> Vec<(String, f64)> {
@@ -206,7 +163,7 @@ pub fn stages(series: &TierSeries) -> Vec<(String, f64)> {
             // The stages' own rates are not known; the tier's throughput weighs them.
             let even = vec![1.0; values.len()];
             let rates = series.series.get(&Quantity::Throughput).map_or(&even, |rates| rates);
-            Some((name.to_owned(), weighted(values, rates)?))
+            Some((name.to_owned(), weighted_mean(values, rates)?))
         })
         .collect();
     found.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use kendall_units::exact_f64;
 
-use crate::system::{Quantity, System, Tier};
-use crate::{Grid, Series, Source, SourceError};
+use crate::grid::Grid;
+use crate::quantity::Quantity;
+use crate::source::{Series, Source, SourceError};
+use crate::system::{System, Tier};
 
 /// Share of the moments at which a bin of a histogram must be there.
 const PRESENT: f64 = 0.75;

@@ -1,6 +1,7 @@
 //! For fuzzing: what a monitoring server answers.
 
-use crate::{Grid, prometheus};
+use crate::grid::Grid;
+use crate::prometheus;
 
 /// An answer to a range query, as a server sends it or a recording keeps it.
 ///

@@ -8,9 +8,9 @@ use rand::SeedableRng as _;
 use rand_distr::{ChiSquared, Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::Grid;
-use crate::analysis::{CONFIDENCE, NORMAL};
+use crate::grid::Grid;
 use crate::system::System;
+use kendall_fit::model::{CONFIDENCE, NORMAL};
 
 /// Whole days that a growth needs: two coefficients, and an error that two of them do not decide.
 const FEWEST_DAYS: usize = 5;

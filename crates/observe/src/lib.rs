@@ -18,22 +18,22 @@ mod fetch;
 pub mod fuzzing;
 mod grid;
 mod growth;
-mod mixes;
-mod network;
 mod preset;
 mod prometheus;
 mod promql;
+mod quantity;
 mod recording;
 pub mod report;
-mod residence;
 mod samples;
 pub mod scaling;
+mod source;
 mod system;
 mod table;
-mod variability;
 pub mod watch;
-mod what_if;
 mod windows;
+
+use kendall_fit::change::{Change, Names};
+use kendall_fit::open::ChangeError;
 
 pub use analysis::{
     Analysis, AnalyzeError, Headroom, LawCheck, TierAnalysis, analyze, growth_of, seen_to_the_end,
@@ -44,111 +44,25 @@ pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
 pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
 pub use grid::{Grid, GridError};
 pub use growth::{Growth, Saturation, growth};
-pub use mixes::{ClassNetwork, NetworkClass};
-pub use network::{Network, Score, Structure};
 pub use preset::{PRESETS, Preset};
 pub use prometheus::{Authentication, Prometheus};
+pub use quantity::Quantity;
 pub use recording::{Recorder, Recording};
-pub use residence::{Residence, Waiting};
 pub use samples::{SampleError, Samples};
-pub use system::{Quantity, Queues, System, SystemError, Tier};
+pub use source::{Series, Source, SourceError};
+pub use system::{Queues, System, SystemError, Tier};
 pub use table::CsvTable;
-pub use variability::Variability;
-pub use what_if::{Answer, Change, ChangeError, answer};
 pub use windows::{Window, Windows};
 
-/// Where answers to queries come from.
-pub trait Source {
-    /// The series that `query` has on `grid`.
-    ///
-    /// # Errors
-    /// [`SourceError`] when there is no answer.
-    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError>;
-
-    /// Names of all metrics, where the source knows them.
-    ///
-    /// # Errors
-    /// [`SourceError`] when there is no answer.
-    fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
-        Ok(Vec::new())
-    }
-}
-
-/// One series on a grid: one value a step, NaN where the source has none.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Series {
-    /// Labels, in the order of their names.
-    pub labels: std::collections::BTreeMap<String, String>,
-    /// One a step of the grid.
-    pub values: Vec<f64>,
-}
-
-/// Why a source gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// The server cannot be reached, or does not answer in time.
-    #[error("{url} cannot be reached; is it a Prometheus, and is it running?")]
-    Unreachable {
-        /// Which.
-        url: String,
-        /// Why.
-        #[source]
-        source: Box<ureq::Error>,
-    },
-    /// What answers is not a Prometheus, or does not answer us.
-    #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
-    Status {
-        /// Which.
-        url: String,
-        /// HTTP status.
-        status: u16,
-        /// How the answer begins.
-        begin: String,
-        /// What to do.
-        remedy: String,
-    },
-    /// The server refused the query.
-    #[error("the query `{query}` was refused: {reason}")]
-    Refused {
-        /// Which.
-        query: String,
-        /// In the server's words.
-        reason: String,
-    },
-    /// An answer that is not of the documented form.
-    #[error("the answer to `{query}` cannot be read: {reason}")]
-    Unreadable {
-        /// To which query.
-        query: String,
-        /// Why.
-        reason: String,
-    },
-    /// A folder is no recording.
-    #[error(
-        "{folder} has no recording (no index.json); `--record {folder}` makes one from a server"
-    )]
-    NoRecording {
-        /// Which.
-        folder: String,
-    },
-    /// A recording lacks this query.
-    #[error(
-        "the recording {folder} has no answer to `{query}` for this time: record it again from the \
-         server, or choose a time that it contains"
-    )]
-    NotRecorded {
-        /// Where.
-        folder: String,
-        /// Which.
-        query: String,
-    },
-    /// A file of a recording cannot be read or written.
-    #[error("{path}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
+/// Reads a change as `--what-if` has it, such as `load=2` or `TIER.servers=6`.
+///
+/// # Errors
+/// [`ChangeError`] says what is accepted.
+pub fn change(text: &str, system: &System) -> Result<Change, ChangeError> {
+    let fail = |reason: String| ChangeError { text: text.to_owned(), reason };
+    let (key, value) = text.split_once('=').ok_or_else(|| {
+        fail("write it like `load=2`, `rate=500/s` or `TIER.servers=6`".to_owned())
+    })?;
+    let tiers = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    Change::parse(key, value, &Names { tiers, host: None }).map_err(fail)
 }

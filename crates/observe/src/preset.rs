@@ -3,7 +3,7 @@
 //! `{selector}` stands for the label matchers of the tier (without braces, possibly empty), `{and}`
 //! for a comma where there are any, `{window}` for the time over which rates are taken.
 
-use crate::system::Quantity;
+use crate::quantity::Quantity;
 
 /// Queries of one kind of exporter.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde::Deserialize;
 
-use crate::{Grid, Series, Source, SourceError};
+use crate::grid::Grid;
+use crate::source::{Series, Source, SourceError};
 
 /// How long one answer is waited for.
 const TIME_OUT: Duration = Duration::from_secs(30);

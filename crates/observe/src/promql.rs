@@ -10,8 +10,9 @@ mod rate;
 
 use std::collections::BTreeMap;
 
+use crate::grid::Grid;
 use crate::samples::{NAME, Samples, Stored};
-use crate::{Grid, Series};
+use crate::source::Series;
 use parse::{Aggregate, Expression, Matcher, Operator, Overtime};
 
 /// How long a sample stands for its series.

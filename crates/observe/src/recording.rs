@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Grid, Series, Source, SourceError, prometheus};
+use crate::grid::Grid;
+use crate::prometheus;
+use crate::source::{Series, Source, SourceError};
 
 /// Name of the list of answers.
 const INDEX: &str = "index.json";

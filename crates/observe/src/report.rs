@@ -4,6 +4,7 @@ mod card;
 mod load;
 mod variability;
 
+use kendall_fit::open::{Answer, Center, TierMeans, Waiting};
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
@@ -13,10 +14,7 @@ use kendall_units::{Rate, Seconds, counted, exact_f64};
 use crate::analysis::{Analysis, TierAnalysis, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
-use crate::network::Center;
-use crate::residence::Waiting;
 use crate::system::{Queues, System, Tier};
-use crate::what_if::Answer;
 
 /// Points of a drawn curve.
 const CURVE: u32 = 60;
@@ -159,9 +157,9 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
                 "The network of queues, fitted on the first {}, errs by {} in response time on \
                  the next {} (worst {}).",
                 counted(network.fitted_windows, "window"),
-                percent(score.median_error),
-                score.windows,
-                percent(score.worst_error)
+                percent(score.median),
+                score.points,
+                percent(score.worst)
             ),
             None => not_scored(system, analysis),
         }),
@@ -394,7 +392,7 @@ fn time_axis(system: &System, analysis: &Analysis) -> (&'static str, f64) {
 
 fn over_time(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("time", "Load over time");
-    let series = |pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| -> Vec<Series> {
+    let series = |pick: &dyn Fn(&TierMeans) -> Option<f64>| -> Vec<Series> {
         system
             .tiers
             .iter()
@@ -498,7 +496,7 @@ fn busiest(tier: &Tier, found: &TierAnalysis) -> Cell {
 
 fn against_load(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("load", "Against the load");
-    let measured = |index: usize, pick: &dyn Fn(&crate::windows::TierMeans) -> Option<f64>| {
+    let measured = |index: usize, pick: &dyn Fn(&TierMeans) -> Option<f64>| {
         let windows = analysis.windows.used();
         thinned(
             windows

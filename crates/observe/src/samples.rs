@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::{Grid, Series, Source, SourceError, promql};
+use crate::grid::Grid;
+use crate::promql;
+use crate::source::{Series, Source, SourceError};
 
 /// Label under which a metric's name is kept.
 pub(crate) const NAME: &str = "__name__";

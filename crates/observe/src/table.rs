@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use crate::system::{Quantity, System, SystemError};
-use crate::{Grid, Series, Source, SourceError};
+use crate::grid::Grid;
+use crate::quantity::Quantity;
+use crate::source::{Series, Source, SourceError};
+use crate::system::{System, SystemError};
 
 /// Name of the column of moments.
 const TIME: &str = "time_s";
@@ -84,8 +86,8 @@ impl CsvTable {
     /// The time that it holds, by the steps of a system.
     ///
     /// # Errors
-    /// [`crate::GridError`] when that is none.
-    pub fn grid(&self, system: &System) -> Result<Grid, crate::GridError> {
+    /// [`crate::grid::GridError`] when that is none.
+    pub fn grid(&self, system: &System) -> Result<Grid, crate::grid::GridError> {
         let at =
             |time: Option<&f64>| kendall_units::whole_u64(time.copied().unwrap_or(0.0).round());
         Grid::new(at(self.times_s.first()), at(self.times_s.last()), system.step_s)

@@ -1,10 +1,12 @@
 //! Windows of the time that is analyzed: means of what each tier did, and whether the window may be
 //! used.
 
+use kendall_fit::open::TierMeans;
 use kendall_units::exact_f64;
 
 use crate::fetch::{Observed, TierSeries};
-use crate::system::{Quantity, System};
+use crate::quantity::Quantity;
+use crate::system::System;
 
 /// Share of the steps of a window that must be there.
 const PRESENT: f64 = 0.75;
@@ -23,29 +25,6 @@ const NOW_S: u64 = 3_600;
 
 /// The stage in which a worker serves a request.
 const SERVICE_TIME: &str = "service_time";
-
-/// Means of one tier in one window.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct TierMeans {
-    /// λ, 1/s.
-    pub arrival_rate_per_s: Option<f64>,
-    /// X, 1/s.
-    pub throughput_per_s: Option<f64>,
-    /// R, s: mean over requests.
-    pub response_time_s: Option<f64>,
-    /// U·m.
-    pub busy: Option<f64>,
-    /// Q.
-    pub number: Option<f64>,
-    /// Failed, 1/s.
-    pub errors_per_s: Option<f64>,
-    /// Hits of hits and misses.
-    pub hit_ratio: Option<f64>,
-    /// S of a visit, s, where a stage of that name says it.
-    pub service_time_s: Option<f64>,
-    /// Between which the bins allow the mean response time to be, s.
-    pub mean_of_bins_s: Option<(f64, f64)>,
-}
 
 /// One window.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,16 +91,27 @@ impl Windows {
     }
 }
 
-fn present(values: &[f64]) -> Vec<f64> {
+fn finite(values: &[f64]) -> Vec<f64> {
     values.iter().copied().filter(|value| value.is_finite()).collect()
 }
 
-/// The mean of the steps that are there, if enough are.
-fn mean(tier: &TierSeries, quantity: Quantity, range: &std::ops::Range<usize>) -> Option<f64> {
-    let values = tier.series.get(&quantity)?.get(range.clone())?;
-    let there = present(values);
+/// Mean of the steps that are there, if enough are.
+pub(crate) fn present(values: &[f64]) -> Option<f64> {
+    let there = finite(values);
     let enough = exact_f64(there.len() as u64) >= PRESENT * exact_f64(values.len() as u64);
     (enough && !there.is_empty()).then(|| kendall_stats::sample::mean(&there))
+}
+
+/// Mean time over requests: steps count as their throughput does.
+pub(crate) fn weighted_mean(times: &[f64], rates: &[f64]) -> Option<f64> {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (time, rate) in times.iter().zip(rates) {
+        if time.is_finite() && rate.is_finite() && *rate > 0.0 {
+            sum += time * rate;
+            weight += rate;
+        }
+    }
+    (weight > 0.0).then(|| sum / weight)
 }
 
 /// A mean over requests: each step counts as its completions do.
@@ -130,20 +120,14 @@ fn weighted(tier: &TierSeries, times: &[f64], range: &std::ops::Range<usize>) ->
     let even = vec![1.0; times.len()];
     let rates = tier.series.get(&Quantity::Throughput).and_then(|r| r.get(range.clone()));
     let rates = rates.unwrap_or(&even);
-    let (mut sum, mut weight, mut count) = (0.0, 0.0, 0_u64);
-    for (time, rate) in times.iter().zip(rates) {
-        if time.is_finite() && rate.is_finite() && *rate > 0.0 {
-            sum += time * rate;
-            weight += rate;
-            count += 1;
-        }
-    }
+    let counts = |(time, rate): &(&f64, &f64)| time.is_finite() && rate.is_finite() && **rate > 0.0;
+    let count = times.iter().zip(rates).filter(counts).count();
     let enough = exact_f64(count) >= PRESENT * exact_f64(times.len() as u64);
-    (enough && weight > 0.0).then(|| sum / weight)
+    weighted_mean(times, rates).filter(|_| enough)
 }
 
 fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
-    let of = |quantity| mean(tier, quantity, &range);
+    let of = |quantity| present(tier.series.get(&quantity)?.get(range.clone())?);
     let times = |quantity| tier.series.get(&quantity).map(Vec::as_slice);
     let service = tier.parts(Quantity::Stages).find(|(name, _)| *name == SERVICE_TIME);
     let hit_ratio = of(Quantity::Hits).zip(of(Quantity::Misses)).and_then(|(hits, misses)| {
@@ -166,7 +150,7 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
 /// m by its query, in some steps: the middle one, so that a scrape that one server missed does not count.
 fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<u64> {
     let values = tier.series.get(&Quantity::Servers)?.get(range)?;
-    let mut there: Vec<f64> = present(values).into_iter().filter(|value| *value >= 1.0).collect();
+    let mut there: Vec<f64> = finite(values).into_iter().filter(|value| *value >= 1.0).collect();
     there.sort_by(f64::total_cmp);
     let middle = there.get(there.len() / 2)?;
     Some(kendall_units::whole_u64(middle.round()))
@@ -216,7 +200,7 @@ fn judge(
     let series = observed.tiers[system.entry].series.get(&Quantity::Throughput)?;
     let middle = range.start + (range.end - range.start) / 2;
     let (first, second) =
-        (present(&series[range.start..middle]), present(&series[middle..range.end]));
+        (finite(&series[range.start..middle]), finite(&series[middle..range.end]));
     if !first.is_empty() && !second.is_empty() {
         let (a, b) = (kendall_stats::sample::mean(&first), kendall_stats::sample::mean(&second));
         let half_s = exact_f64((range.end - range.start) as u64 * observed.grid.step_s) / 2.0;

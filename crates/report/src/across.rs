@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use kendall_fit::bottleneck::bottleneck;
 use kendall_observations::{Configuration, Observations};
-use kendall_predict::bottleneck::bottleneck;
 use kendall_store::Results;
 
 use crate::chapters::saturation::{interesting, short_label};

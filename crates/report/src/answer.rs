@@ -5,11 +5,11 @@
 mod next;
 mod trust;
 
+use kendall_fit::bottleneck::{Bottleneck, bottleneck};
+use kendall_fit::curve::beside;
+use kendall_fit::saturation::{Saturation, Shape};
+use kendall_fit::score::Device;
 use kendall_observations::{Configuration, Curve, Objective, Observations};
-use kendall_predict::bottleneck::{Bottleneck, bottleneck};
-use kendall_predict::models::beside;
-use kendall_predict::saturation::{Saturation, Shape};
-use kendall_predict::score::Device;
 use kendall_stats::analysis::{Analysis, AtOneValue, EffectAtOneValue, Term};
 use kendall_stats::compare::ratio;
 use kendall_stats::estimate::Estimate;
@@ -568,10 +568,10 @@ fn model(data: &Observations) -> Option<String> {
     let (curve, found) = best_curve(data, data.fastest()?)?;
     let points: Vec<_> = data.along(curve).map(|c| c.point.clone()).collect();
     let beside = beside(&points, Some(&found));
-    let best = beside.comparisons.iter().find(|one| one.mean_absolute_error().is_some());
+    let best = beside.comparisons.iter().find(|one| one.errors().is_some());
     match best {
         Some(best) => {
-            let error = best.mean_absolute_error().unwrap_or(f64::NAN);
+            let error = best.errors().map_or(f64::NAN, |errors| errors.mean);
             // A single station has nothing else to name.
             let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
                 String::new,

@@ -84,7 +84,7 @@ pub enum TextbookError {
     Fraction(#[from] kendall_stats::design::fraction::FractionError),
     /// Demands cannot be found.
     #[error(transparent)]
-    Demands(#[from] kendall_predict::demands::DemandError),
+    Demands(#[from] kendall_fit::demands::DemandError),
 }
 
 impl TextbookError {

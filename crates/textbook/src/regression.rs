@@ -1,7 +1,7 @@
 //! Demands from utilizations and throughputs.
 
+use kendall_fit::demands::{LoadPoint, Options, regress};
 use kendall_keys::{Form, Key};
-use kendall_predict::demands::{LoadPoint, Options, regress};
 
 use crate::fields::{CONFIDENCE, entries_for, rows};
 use crate::{Answer, Case, TextbookError};

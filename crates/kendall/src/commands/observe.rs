@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use kendall_fit::change::Change;
+use kendall_fit::open::Answer;
 use kendall_observe::{
-    Answer, Authentication, Change, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder,
-    Recording, Samples, Source, System, analyze, answer, fetch, report,
+    Authentication, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder, Recording, Samples,
+    Source, System, analyze, change, fetch, report,
 };
 
 use crate::exit::{Exit, exit_with};
@@ -159,7 +161,7 @@ impl Observe {
         let analysis = analyze(&system, &observed).map_err(refuse)?;
         let answers = changes
             .iter()
-            .map(|(text, changes)| answer(&system, &analysis, changes, text, 1).map_err(refuse))
+            .map(|(text, changes)| analysis.fitted().answer(changes, text, 1).map_err(refuse))
             .collect::<anyhow::Result<Vec<Answer>>>()?;
         let report = report::report(&system, &observed, &analysis, &answers);
         if let Some(folder) = &self.out {
@@ -215,7 +217,7 @@ impl Observe {
             .map(|text| {
                 let changes = text
                     .split(',')
-                    .map(|part| Change::parse(part.trim(), system).map_err(refuse))
+                    .map(|part| change(part.trim(), system).map_err(refuse))
                     .collect::<anyhow::Result<Vec<Change>>>()?;
                 Ok((text.clone(), changes))
             })

@@ -9,9 +9,9 @@ mod verify;
 
 use std::path::PathBuf;
 
+use kendall_fit::study::AskError;
 use kendall_store::{Results, StoreError};
 use kendall_study::Objective;
-use kendall_whatif::{AskError, Calibration};
 
 use self::answers::{Answers, Asker};
 use self::objective::Plan;
@@ -48,7 +48,7 @@ pub(crate) struct Predict {
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
     points: u32,
     /// Runs in which other processes used more CPU than this, in cores, are left out
-    #[arg(long, default_value_t = kendall_predict::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
+    #[arg(long, default_value_t = kendall_fit::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
     most_foreign: f64,
     /// What must be met, such as `p99 < 10ms` or `mean < 2ms`: finds the highest load that meets it
     /// (within the given range), or with --carry the cheapest of all combinations of the given
@@ -96,10 +96,11 @@ impl Predict {
         let asked = Asked::parse(&self.what_if, self.points, curves).map_err(refused)?;
         let results = Results::open(&self.results).map_err(unreadable)?;
         let study = StudyOfResults::read(&results).map_err(refused)?;
-        let mut calibration = Calibration::read(&results).map_err(unreadable)?;
+        let mut calibration = kendall_observations::calibration(&results).map_err(unreadable)?;
         calibration.most_foreign_cores = self.most_foreign;
         if let Some(folder) = &self.against {
-            let others = Results::open(folder).and_then(|others| Calibration::read(&others));
+            let others =
+                Results::open(folder).and_then(|others| kendall_observations::calibration(&others));
             let mut others = others.map_err(unreadable)?;
             others.most_foreign_cores = self.most_foreign;
             let scores = against::score(&mut calibration, &others, &asked).map_err(refused)?;

@@ -26,7 +26,6 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-textbook", 3),
     ("kendall-observations", 3),
     ("kendall-study", 4),
-    ("kendall-whatif", 4),
     ("kendall-report", 5),
     ("kendall-observe", 6),
     ("kendall", 7),

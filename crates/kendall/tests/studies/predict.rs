@@ -250,7 +250,7 @@ fn what_no_run_tells_is_refused(folder: &Path) {
         ("workload.clients=4000", "run it once at 500"),
         ("workload.clients=x", "workload.clients"),
         ("system.wrkers=3", "did you mean"),
-        ("tiers.cache.speed=2", "is not a tier"),
+        ("tiers.cache.speed=2", "no tier `cache`"),
         ("cores=0", "from 1"),
     ] {
         let output = predict(folder, &["--what-if", asked]);

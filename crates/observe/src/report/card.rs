@@ -7,7 +7,7 @@ use kendall_units::counted;
 use super::{UNITS, first_to_saturate, percent, unexplained, when};
 use crate::analysis::Analysis;
 use crate::system::System;
-use crate::what_if::Answer;
+use kendall_fit::open::Answer;
 
 /// A network that errs by more than this in the median is used with care.
 const CAREFUL: f64 = 0.15;
@@ -63,18 +63,18 @@ fn trust(analysis: &Analysis) -> Trust {
         return said(TrustLevel::Doubt, what, UNITS);
     }
     match analysis.network.as_ref().ok().and_then(|network| network.score.as_ref()) {
-        Some(score) if score.median_error <= CAREFUL => said(
+        Some(score) if score.median <= CAREFUL => said(
             TrustLevel::Good,
             format!(
                 "the monitoring is consistent by {}, and the network errs by {} where it was not fitted",
                 counted(analysis.laws.len(), "law"),
-                percent(score.median_error)
+                percent(score.median)
             ),
             "",
         ),
         Some(score) => said(
             TrustLevel::Doubt,
-            format!("the network errs by {} where it was not fitted", percent(score.median_error)),
+            format!("the network errs by {} where it was not fitted", percent(score.median)),
             "something that matters is not in the system file, or `busy` counts other work too",
         ),
         None => said(
@@ -90,9 +90,9 @@ fn model(analysis: &Analysis) -> Option<String> {
     Some(format!(
         "The network of queues errs by {} in response time on {} that it was not fitted to \
          (worst {}).",
-        percent(score.median_error),
-        counted(score.windows, "window"),
-        percent(score.worst_error)
+        percent(score.median),
+        counted(score.points, "window"),
+        percent(score.worst)
     ))
 }
 

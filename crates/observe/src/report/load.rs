@@ -1,19 +1,20 @@
 //! Chapters about the load: how it arrives, by class and stage, durations over time, and the number
 //! of requests in each tier.
 
+use kendall_fit::model::{CONFIDENCE, NORMAL};
+use kendall_fit::open::{ClassNetwork, Network, TierMeans};
+use kendall_fit::score::Errors;
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Cell as HeatCell, Mark, Plot, Point, Series, density};
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_units::exact_f64;
 
 use super::{percent, seconds, thinned};
-use crate::analysis::{Analysis, CONFIDENCE, NORMAL};
+use crate::analysis::Analysis;
 use crate::arrivals::{Arrivals, arrivals};
 use crate::bins::heat;
 use crate::classes::{ClassPoint, Classes, classes, stages};
 use crate::fetch::{Observed, TierSeries};
-use crate::mixes::ClassNetwork;
-use crate::network::{Network, Score};
 use crate::scaling::{points, usl};
 use crate::system::System;
 
@@ -218,8 +219,8 @@ pub(super) fn class_network(
         }
     };
     section.heading("By class");
-    let errs = |score: &Option<Score>| {
-        score.as_ref().map_or_else(|| "?".to_owned(), |score| percent(score.median_error))
+    let errs = |score: &Option<Errors>| {
+        score.as_ref().map_or_else(|| "?".to_owned(), |score| percent(score.median))
     };
     section.text(format!(
         "All classes wait alike at a tier, and each has its own service there, by regression of the busy \
@@ -387,7 +388,7 @@ pub(super) fn against_jobs(system: &System, analysis: &Analysis) -> Section {
         section.heading(tier.name.clone());
         throughput_against_jobs(&mut section, &tier.name, analysis, index);
     }
-    let of = |pick: &dyn Fn(&crate::windows::TierMeans, f64) -> Option<f64>| -> Vec<Series> {
+    let of = |pick: &dyn Fn(&TierMeans, f64) -> Option<f64>| -> Vec<Series> {
         let tiers = system.tiers.iter().enumerate().map(|(index, tier)| {
             let servers = exact_f64(analysis.tiers[index].servers);
             let points = analysis.windows.used().filter_map(|window| {

@@ -3,8 +3,8 @@
 use kendall_report::document::{Cell, Section, Table, Unit};
 use kendall_units::exact_f64;
 
-use crate::network::{Network, Score};
-use crate::variability::Variability;
+use kendall_fit::open::{Network, Variability};
+use kendall_fit::score::Errors;
 
 /// Both tables; nothing where no tier has a variability.
 pub(super) fn structures(section: &mut Section, network: &Network) {
@@ -65,16 +65,16 @@ fn scores(network: &Network) -> Table {
         .column("windows", "Windows", Unit::Count)
         .column("median_error", "Median error (%)", Unit::Percent)
         .column("worst_error", "Largest error (%)", Unit::Percent);
-    let mut push = |name: &str, score: Result<&Score, &str>| {
-        let cell = |pick: &dyn Fn(&Score) -> f64| match score {
+    let mut push = |name: &str, score: Result<&Errors, &str>| {
+        let cell = |pick: &dyn Fn(&Errors) -> f64| match score {
             Ok(score) => Cell::Number(pick(score)),
             Err(why) => Cell::Empty(why.to_owned()),
         };
         table.push(vec![
             name.into(),
-            cell(&|score| exact_f64(score.windows as u64)),
-            cell(&|score| score.median_error),
-            cell(&|score| score.worst_error),
+            cell(&|score| exact_f64(score.points as u64)),
+            cell(&|score| score.median),
+            cell(&|score| score.worst),
         ]);
     };
     for structure in &network.structures {

@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
-use kendall_observe::{Analysis, Change, Grid, Samples, System, analyze, answer, fetch};
+use kendall_fit::change::Change;
+use kendall_observe::{Analysis, Grid, Samples, System, analyze, change, fetch};
 use kendall_units::{exact_f64, whole_u64};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -119,8 +120,8 @@ fn demands_of_classes_are_found_and_the_network_is_the_better_for_them() {
     }
     let (with, without) = (classes.score.unwrap(), classes.score_of_one_class.unwrap());
     println!("with classes {with:?}, without {without:?}");
-    assert!(with.median_error < 0.10, "{with:?}");
-    assert!(with.log_error < without.log_error, "{with:?} and {without:?}");
+    assert!(with.median < 0.10, "{with:?}");
+    assert!(with.log < without.log, "{with:?} and {without:?}");
 }
 
 /// Three in ten more PUTs, as a run that has them finds it, in every window at its own mix. Windows of
@@ -165,8 +166,8 @@ fn another_mix_is_predicted_as_a_run_of_it_finds_it() {
 
     let ask = |text: &str| {
         let changes: Vec<Change> =
-            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-        answer(&system, &analysis, &changes, text, 7)
+            text.split(',').map(|part| change(part, &system).unwrap()).collect();
+        analysis.fitted().answer(&changes, text, 7)
     };
     let more = ask("class.PUT=1.3").unwrap();
     let rates_now = classes.rates_now_per_s();

@@ -5,9 +5,8 @@
 
 use std::path::Path;
 
-use kendall_observe::{
-    Analysis, Change, Observed, Recording, System, analyze, answer, fetch, report,
-};
+use kendall_fit::change::Change;
+use kendall_observe::{Analysis, Observed, Recording, System, analyze, change, fetch, report};
 
 fn day(folder: &str) -> (System, Observed, Analysis) {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/observed");
@@ -59,9 +58,8 @@ fn the_first_day_predicts_the_second_with_one_more_worker() {
 
     // And the interval of the answer for a load holds the mean of the windows near it.
     let text = "rate=14/s,workers.servers=12";
-    let changes: Vec<Change> =
-        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-    let said = answer(&system, &first, &changes, text, 1).unwrap().response_time.unwrap();
+    let changes: Vec<Change> = text.split(',').map(|part| change(part, &system).unwrap()).collect();
+    let said = first.fitted().answer(&changes, text, 1).unwrap().response_time.unwrap();
     let near: Vec<f64> =
         windows.iter().filter(|(rate, _)| (rate - 14.0).abs() < 1.5).map(|(_, r)| *r).collect();
     assert!(near.len() >= 4, "{windows:?}");

@@ -191,7 +191,7 @@ fn the_error_grows_with_the_scrape_interval() {
             demand * 100.0,
             x * 100.0,
             r * 100.0,
-            score.median_error * 100.0
+            score.median * 100.0
         );
         // Windows of 300 s hold some 15,000 service times: 0.8 % each, and 40 of them are fitted.
         assert!(demand.abs() < 3.0 * 0.008 / 40.0_f64.sqrt(), "{every_s}: {demand}");

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use kendall_fit::change::Change;
+use kendall_fit::open::Waiting;
 use kendall_observe::{
-    Change, Grid, Observed, Quantity, System, TierSeries, Waiting, analyze, answer, report,
-    seen_to_the_end,
+    Grid, Observed, Quantity, System, TierSeries, analyze, change, report, seen_to_the_end,
 };
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::solver::{Solver, solve};
@@ -87,7 +88,7 @@ fn demands_visits_and_the_bottleneck_are_found() {
     assert_eq!(network.centers[1].residence.waiting, Waiting::Fitted);
     assert!((factor.value - 1.0).abs() < 0.1_f64.max(3.0 * factor.standard_error), "{factor:?}");
     let score = network.score.as_ref().unwrap();
-    assert!(score.median_error < 0.02, "{score:?}");
+    assert!(score.median < 0.02, "{score:?}");
 }
 
 /// The load of now is that of now: windows in which it jumps or more arrives than is served are left out of the
@@ -173,8 +174,8 @@ fn a_hit_ratio_changes_nothing_that_others_call_too() {
         let system = System::parse(&text).unwrap();
         let analysis = analyze(&system, &observed).unwrap();
         let question = "cache.hit_ratio=0.6";
-        let change = Change::parse(question, &system).unwrap();
-        answer(&system, &analysis, &[change], question, 1)
+        let change = change(question, &system).unwrap();
+        analysis.fitted().answer(&[change], question, 1)
     };
     assert!(ask("calls = ['cache']").is_ok());
     let said = ask("calls = ['cache', 'db']").unwrap_err().to_string();
@@ -281,8 +282,8 @@ fn a_question_is_answered_with_an_interval_that_holds_the_truth() {
         [("rate=100/s", 100.0, 2), ("rate=130/s,db.servers=3", 130.0, 3)]
     {
         let changes: Vec<Change> =
-            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-        let answer = answer(&system, &analysis, &changes, text, 7).unwrap();
+            text.split(',').map(|part| change(part, &system).unwrap()).collect();
+        let answer = analysis.fitted().answer(&changes, text, 7).unwrap();
         let truth = mmm(rate, 4, WEB_S) + DB_VISITS * mmm(rate * DB_VISITS, db_servers, DB_S);
         let time = answer.response_time.unwrap();
         let interval = time.interval.unwrap();
@@ -296,8 +297,8 @@ fn what_nobody_observed_is_refused_in_words() {
     let (system, observed) = observed(60, 60.0, 1.0);
     let analysis = analyze(&system, &observed).unwrap();
     let ask = |text: &str| {
-        let change = Change::parse(text, &system).unwrap();
-        answer(&system, &analysis, &[change], text, 7)
+        let change = change(text, &system).unwrap();
+        analysis.fitted().answer(&[change], text, 7)
     };
     // db was seen up to 36 %: 150/s would make it 90 % busy.
     let never_seen = ask("rate=150/s").unwrap().response_time.unwrap_err();
@@ -333,8 +334,8 @@ fn servers_that_are_busier_than_they_can_be_have_no_capacity() {
     let why = "busy, which 4 servers cannot be";
     let demand = analysis.tiers[0].demand.as_ref().unwrap_err();
     assert!(demand.contains(why), "{demand}");
-    let change = Change::parse("rate=100/s", &system).unwrap();
-    let refused = answer(&system, &analysis, &[change], "rate=100/s", 7).unwrap_err().to_string();
+    let change = change("rate=100/s", &system).unwrap();
+    let refused = analysis.fitted().answer(&[change], "rate=100/s", 7).unwrap_err().to_string();
     assert!(refused.contains(why), "{refused}");
 }
 
@@ -348,8 +349,8 @@ fn a_network_that_errs_where_it_was_scored_answers_nothing() {
     let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
     busy.iter_mut().for_each(|value| *value *= 8.0);
     let analysis = analyze(&system, &observed).unwrap();
-    let change = Change::parse("rate=100/s", &system).unwrap();
-    match answer(&system, &analysis, &[change], "rate=100/s", 7) {
+    let change = change("rate=100/s", &system).unwrap();
+    match analysis.fitted().answer(&[change], "rate=100/s", 7) {
         Ok(answer) => {
             let said = answer.response_time.unwrap_err();
             assert!(said.contains("cannot tell: the network errs by"), "{said}");
@@ -392,16 +393,15 @@ fn servers_with_a_queue_each_are_no_common_queue() {
     let network = analysis.network.as_ref().unwrap();
     assert!((network.centers[1].residence.waiting_factor.value - 1.0).abs() < 0.1, "{network:?}");
     let text = "rate=130/s,db.servers=3";
-    let changes: Vec<Change> =
-        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-    let said = answer(&system, &analysis, &changes, text, 7).unwrap().response_time.unwrap();
+    let changes: Vec<Change> = text.split(',').map(|part| change(part, &system).unwrap()).collect();
+    let said = analysis.fitted().answer(&changes, text, 7).unwrap().response_time.unwrap();
     let truth = mmm(130.0, 4, WEB_S) + DB_VISITS * of(130.0, 3.0);
     assert!((said.center / truth - 1.0).abs() < 0.05, "{said:?} for {truth}");
     let file = report::model_file(&analysis);
     assert!(file.contains("name = \"db 1\"") && file.contains("name = \"db 2\""), "{file}");
     // More stations than are modelled are refused: a thousand of them would each get too much.
-    let change = Change::parse("db.servers=5000", &system).unwrap();
-    let refused = answer(&system, &analysis, &[change], "db.servers=5000", 7).unwrap_err();
+    let change = change("db.servers=5000", &system).unwrap();
+    let refused = analysis.fitted().answer(&[change], "db.servers=5000", 7).unwrap_err();
     assert!(refused.reason.contains("`db`: 5000 servers with a queue each"), "{refused}");
     let many = System::parse(&text_of_db(5000)).unwrap();
     let refused = analyze(&many, &observed).unwrap().network.unwrap_err();
@@ -448,8 +448,8 @@ fn the_busiest_server_with_a_queue_of_its_own_bounds_the_tier() {
     let factor = network.centers[1].residence.waiting_factor.value;
     assert!((factor - 1.0).abs() < 0.1, "{network:?}");
     let ask = |text: &str| {
-        let change = Change::parse(text, &system).unwrap();
-        answer(&system, &analysis, &[change], text, 7).unwrap()
+        let change = change(text, &system).unwrap();
+        analysis.fitted().answer(&[change], text, 7).unwrap()
     };
     let said = ask("rate=115/s").response_time.unwrap();
     let truth = mmm(115.0, 4, WEB_S) + DB_VISITS * of(115.0);
@@ -528,7 +528,7 @@ fn measured_variabilities_explain_the_waiting_that_mmm_does_not() {
     assert_eq!(center.residence.waiting, Waiting::Fitted);
     let error = |name: &str| {
         let one = network.structures.iter().find(|one| one.name == name).unwrap();
-        one.score.as_ref().unwrap().median_error
+        one.score.as_ref().unwrap().median
     };
     let (mmm, mgm, ggm) = (error("M/M/m"), error("M/G/m"), error("G/G/m"));
     assert!(mgm < mmm / 2.0 && ggm < mmm / 2.0, "{mmm} {mgm} {ggm}");
@@ -545,8 +545,8 @@ fn an_idle_tier_waits_as_its_measured_variabilities_say() {
     assert_eq!(residence.waiting, Waiting::Measured, "{residence:?}");
     let off = (residence.waiting_factor.value - FACTOR).abs();
     assert!(off < 3.0 * residence.waiting_factor.standard_error, "{residence:?}");
-    let change = Change::parse("rate=70/s", &system).unwrap();
-    let said = answer(&system, &analysis, &[change], "rate=70/s", 7).unwrap();
+    let change = change("rate=70/s", &system).unwrap();
+    let said = analysis.fitted().answer(&[change], "rate=70/s", 7).unwrap();
     let truth = VARIED_S + FACTOR * (mmm(70.0, 2, VARIED_S) - VARIED_S);
     let time = said.response_time.as_ref().unwrap();
     // As M/M/m it would be 21 % too short.
@@ -585,11 +585,10 @@ fn work_that_nobody_waits_for_is_no_part_of_the_response() {
     assert!((db.held_up.value - 0.4).abs() < 0.02, "{db:?}");
     assert!((db.waiting_factor.value - 0.6).abs() < 0.06, "{db:?}");
     let score = network.score.as_ref().unwrap();
-    assert!(score.median_error < 0.02, "{score:?}");
+    assert!(score.median < 0.02, "{score:?}");
     let text = "rate=130/s,db.servers=3";
-    let changes: Vec<Change> =
-        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-    let said = answer(&system, &analysis, &changes, text, 7).unwrap();
+    let changes: Vec<Change> = text.split(',').map(|part| change(part, &system).unwrap()).collect();
+    let said = analysis.fitted().answer(&changes, text, 7).unwrap();
     let time = said.response_time.unwrap();
     let truth = of_web(130.0, 3.0);
     assert!((time.center / truth - 1.0).abs() < 0.05, "{time:?} for {truth}");
@@ -631,8 +630,8 @@ fn a_delay_beside_service_is_neither_waiting_nor_service() {
         ("rate=130/s,db.speed=2", of_web(130.0, 2.0, DB_S / 2.0)),
     ] {
         let changes: Vec<Change> =
-            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-        let said = answer(&system, &analysis, &changes, text, 7).unwrap();
+            text.split(',').map(|part| change(part, &system).unwrap()).collect();
+        let said = analysis.fitted().answer(&changes, text, 7).unwrap();
         let time = said.response_time.unwrap();
         assert!((time.center / truth - 1.0).abs() < 0.02, "{text}: {time:?} for {truth}");
         let delay = said.caveats.iter().find(|caveat| caveat.contains("in which it is not busy"));
@@ -662,9 +661,8 @@ fn work_within_the_times_of_those_that_are_called_counts_once() {
     let web = analysis.network.as_ref().unwrap().centers[0].residence;
     assert!(web.held_up.value.abs() < 1e-12, "{web:?}");
     let text = "rate=130/s,db.servers=3";
-    let changes: Vec<Change> =
-        text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-    let said = answer(&system, &analysis, &changes, text, 7).unwrap();
+    let changes: Vec<Change> = text.split(',').map(|part| change(part, &system).unwrap()).collect();
+    let said = analysis.fitted().answer(&changes, text, 7).unwrap();
     let truth = DB_VISITS * of_db(130.0, 3.0);
     let time = said.response_time.unwrap();
     // Added a second time, 10 of 32 ms would be too much.

@@ -5,9 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use kendall_observe::{
-    Analysis, Change, CsvTable, Observed, Quantity, System, analyze, answer, fetch,
-};
+use kendall_fit::change::Change;
+use kendall_observe::{Analysis, CsvTable, Observed, Quantity, System, analyze, change, fetch};
 use kendall_stats::distribution::t_two_sided;
 use kendall_units::exact_f64;
 
@@ -99,8 +98,8 @@ fn two_cache_servers_say_what_three_do() {
     for level in levels(&observed, &made) {
         let text = format!("rate={}/s,cache.servers=3", level.offered_per_s);
         let changes: Vec<Change> =
-            text.split(',').map(|part| Change::parse(part, &system).unwrap()).collect();
-        let said = answer(&system, &two, &changes, &text, 1).unwrap();
+            text.split(',').map(|part| change(part, &system).unwrap()).collect();
+        let said = two.fitted().answer(&changes, &text, 1).unwrap();
         let time = said.response_time.unwrap();
         let off_x = level.offered_per_s / level.answered_per_s - 1.0;
         let off = time.center / level.response_s - 1.0;

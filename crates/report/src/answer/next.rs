@@ -1,8 +1,9 @@
 //! The next run worth making.
 
+use kendall_fit::bottleneck::bottleneck;
+use kendall_fit::resource::ResourceId;
+use kendall_fit::saturation::{Saturation, Shape, Unknown};
 use kendall_observations::{Configuration, Observations, short};
-use kendall_predict::bottleneck::{ResourceId, bottleneck};
-use kendall_predict::saturation::{Saturation, Shape, Unknown};
 
 use crate::number;
 

@@ -1,7 +1,7 @@
 //! Whether the numbers can be trusted, as a light with its reason.
 
+use kendall_fit::bottleneck::{Bottleneck, disturbing_share};
 use kendall_observations::{Configuration, Observations};
-use kendall_predict::bottleneck::{Bottleneck, disturbing_share};
 use kendall_stats::estimate::Caveat;
 use serde::Serialize;
 

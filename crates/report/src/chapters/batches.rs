@@ -1,7 +1,7 @@
 //! Requests that a worker serves together: how many, how long it takes, and what one then costs.
 
-use kendall_predict::measured::TierView;
-use kendall_predict::trend::{Line, line};
+use kendall_fit::measured::TierView;
+use kendall_fit::trend::{Line, line};
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;

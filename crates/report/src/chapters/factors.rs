@@ -1,6 +1,6 @@
 //! Response time against each numeric factor that is not the load, with fitted lines and powers.
 
-use kendall_predict::trend::{Line, Power, line, power};
+use kendall_fit::trend::{Line, Power, line, power};
 use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::Estimate;
 

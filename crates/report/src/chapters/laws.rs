@@ -1,6 +1,6 @@
 //! The operational laws as a check of the measurement.
 
-use kendall_predict::laws::{Law, LawCheck, checks};
+use kendall_fit::laws::{Law, LawCheck, checks};
 
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;

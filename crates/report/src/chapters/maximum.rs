@@ -2,8 +2,8 @@
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
+use kendall_fit::measured::TierView;
 use kendall_observations::{Configuration, Observations, Repetition};
-use kendall_predict::measured::TierView;
 use kendall_protocols::snapshot::stage;
 
 use super::load_of;

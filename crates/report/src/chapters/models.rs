@@ -6,9 +6,9 @@ mod stations;
 
 use std::collections::BTreeSet;
 
-use kendall_predict::measured::OperatingPoint;
-use kendall_predict::models::{LeftOut, beside};
-use kendall_predict::score::{Comparison, Device, Variable};
+use kendall_fit::curve::{LeftOut, beside};
+use kendall_fit::measured::OperatingPoint;
+use kendall_fit::score::{Comparison, Device, Errors, Variable};
 
 use crate::ModelFile;
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
@@ -200,9 +200,10 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
                 anywhere.push(0.0);
                 families.len() - 1
             });
-        families[place].2.extend(comparison.mean_absolute_error());
+        families[place].2.extend(comparison.errors().map(|errors| errors.mean));
         families[place].3 += comparison.unanswered();
-        anywhere[place] = comparison.largest_error_anywhere().unwrap_or(0.0).max(anywhere[place]);
+        let worst = comparison.errors_anywhere().map_or(0.0, |errors| errors.worst);
+        anywhere[place] = anywhere[place].max(worst);
     }
     let mean = |errors: &[f64]| {
         let count = kendall_units::exact_f64(errors.len());
@@ -256,15 +257,18 @@ fn errors(compared: &[Of<'_>]) -> Table {
     .column("unanswered", "No answer", Unit::Count)
     .column("bottleneck", "Names as bottleneck", Unit::Text);
     for (curve, comparison) in all(compared) {
-        let held_out = comparison.points.iter().filter(|p| p.relative_error().is_some()).count();
+        let held_out = comparison.errors();
+        let of = |errors: Option<Errors>, pick: fn(&Errors) -> f64| {
+            Cell::number_or(errors.as_ref().map(pick), "no point with an answer")
+        };
         table.push(vec![
             curve.name.as_str().into(),
             comparison.model.as_str().into(),
             comparison.variable.name().into(),
-            Cell::number_or(comparison.mean_absolute_error(), "no point with an answer"),
-            Cell::number_or(comparison.largest_absolute_error(), "no point with an answer"),
-            Cell::number_or(comparison.largest_error_anywhere(), "no point with an answer"),
-            kendall_units::exact_f64(held_out).into(),
+            of(held_out, |errors| errors.mean),
+            of(held_out, |errors| errors.worst),
+            of(comparison.errors_anywhere(), |errors| errors.worst),
+            kendall_units::exact_f64(held_out.map_or(0, |errors| errors.points)).into(),
             kendall_units::exact_f64(comparison.unanswered()).into(),
             comparison.bottleneck.clone().unwrap_or_default().into(),
         ]);

@@ -1,8 +1,10 @@
 //! What was asked of the study's model, what it answered, and what verified it; and the model itself:
 //! a drawing, its parameters, and a file to take along.
 
+use kendall_fit::study::{
+    Calibration, Signature, StudyModel, model_file, number as number_of, parameter_half_width,
+};
 use kendall_store::{Results, StoreError, StoredPrediction};
-use kendall_whatif::{Calibration, Fitted, Signature};
 use serde_json::Value;
 
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
@@ -26,7 +28,7 @@ pub(crate) fn chapter(results: &Results) -> Result<Option<Section>, StoreError> 
     if predictions.is_empty() {
         return Ok(None);
     }
-    let calibration = Some(Calibration::read(results)?);
+    let calibration = Some(kendall_observations::calibration(results)?);
     Ok(Some(written(&Data { predictions, calibration })))
 }
 
@@ -131,7 +133,7 @@ fn bands(data: &Data) -> Vec<Plot> {
 
 fn value_of(prediction: &StoredPrediction, key: &str) -> Option<f64> {
     let (_, value) = prediction.asked.iter().find(|(known, _)| known == key)?;
-    value.parse().ok().or_else(|| kendall_whatif::number(&Value::String(value.clone())))
+    value.parse().ok().or_else(|| number_of(&Value::String(value.clone())))
 }
 
 fn band(key: &str, points: &[(f64, &StoredPrediction)]) -> Plot {
@@ -194,12 +196,10 @@ fn one_client(calibration: &Calibration) -> Table {
     .column("response_p50_s", "p50 (ms)", Unit::Milliseconds)
     .column("response_p99_s", "p99 (ms)", Unit::Milliseconds);
     for facts in &calibration.one_client {
-        let levels: Vec<String> =
-            facts.run.factors.iter().map(|l| format!("{}={}", l.factor, l.text)).collect();
         let percentile = |at: usize| facts.percentiles_s.map(|times| times[at]);
         table.push(vec![
             Cell::Number(f64::from(facts.run.position + 1)),
-            Cell::Text(levels.join(" ")),
+            Cell::Text(facts.run.levels_in_words()),
             Cell::Number((facts.throughput_per_s * facts.measured_s).round()),
             Cell::Number(facts.throughput_per_s),
             Cell::Number(facts.response_mean_s),
@@ -227,7 +227,7 @@ fn disturbed(
     }
 }
 
-fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section: &mut Section) {
+fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, section: &mut Section) {
     let twin = &fitted.twin;
     section.text(format!(
         "Calibrated{kind} on {} of {}{}; CPU time per request of one configuration differs by {} \
@@ -261,7 +261,7 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
         section.blocks.push(Block::Drawing(drawing::of(fitted, busiest)));
     }
     section.table(parameters(fitted, kind));
-    let file = kendall_whatif::model_file(fitted);
+    let file = model_file(fitted);
     section.text(
         "The model as JSON: structure at the lightest load, demands, and their \
                   uncertainty.",
@@ -270,7 +270,7 @@ fn fitted_model(fitted: &Fitted, calibration: &Calibration, kind: &str, section:
 }
 
 /// Demands with their intervals: what the form leaves and what the machine's drift does.
-fn parameters(fitted: &Fitted, kind: &str) -> Table {
+fn parameters(fitted: &StudyModel, kind: &str) -> Table {
     let mut table = Table::new(
         format!("model-parameters{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
         "Demands of the model: work of a request, work of a batch, price of a switch; and the \
@@ -281,7 +281,7 @@ fn parameters(fitted: &Fitted, kind: &str) -> Table {
     .column("batch_s", "of a batch (µs)", Unit::Microseconds)
     .column("switch_s", "of a switch (µs)", Unit::Microseconds)
     .column("half_width", "± (%)", Unit::Percent);
-    let half = kendall_whatif::parameter_half_width(&fitted.twin);
+    let half = parameter_half_width(&fitted.twin);
     let processes = &fitted.twin.configurations()[0].system.processes;
     for (process, demand) in processes.iter().zip(fitted.twin.demands()) {
         table.push(vec![

@@ -1,7 +1,7 @@
 //! Where each curve saturates, and what limits it there.
 
-use kendall_predict::bottleneck::{Bottleneck, bottleneck};
-use kendall_predict::saturation::{MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
+use kendall_fit::bottleneck::{Bottleneck, bottleneck};
+use kendall_fit::saturation::{MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
 use kendall_stats::estimate::{Estimate, Interval};
 
 use crate::document::{Cell, Level, Section, Table, Unit};

@@ -1,7 +1,7 @@
 //! The result in words.
 
-use kendall_predict::bottleneck::bottleneck;
-use kendall_predict::saturation::{Saturation, Shape};
+use kendall_fit::bottleneck::bottleneck;
+use kendall_fit::saturation::{Saturation, Shape};
 
 use crate::document::{Level, Section};
 use crate::number;

@@ -5,8 +5,8 @@ use kendall_protocols::snapshot::stage;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use kendall_fit::measured::TierView;
 use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENTILES};
-use kendall_predict::measured::TierView;
 use kendall_stats::estimate::Estimate;
 
 use super::load::{curves, factor_columns, levels};

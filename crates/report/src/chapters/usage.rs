@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use kendall_fit::measured::{OperatingPoint, ProcessView};
 use kendall_observations::{Configuration, Curve, Observations};
-use kendall_predict::measured::{OperatingPoint, ProcessView};
 use kendall_protocols::topology::Part;
 
 use crate::document::{Cell, Section, Table, Unit};

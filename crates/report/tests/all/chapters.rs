@@ -820,8 +820,8 @@ fn the_machine_that_a_study_was_started_on_is_no_host_of_the_system() {
     let point = kendall_observations::operating_point(&measured);
     assert_eq!((point.host_cores, point.hosts.len()), (2.0, 0), "one host: {:?}", point.hosts);
     assert_eq!(point.process(&Part::study()), None);
-    assert_eq!(kendall_predict::bottleneck::disturbing_share(&point), None);
-    let facts = kendall_whatif::RunFacts::of(&measured);
+    assert_eq!(kendall_fit::bottleneck::disturbing_share(&point), None);
+    let facts = kendall_observations::run_facts(&measured);
     assert_eq!(facts.hosts, [("web".to_owned(), 2)]);
     assert_eq!(facts.uses[&Part::generator()].host_cores, 2);
     assert!(facts.foreign_cores < 0.01 && facts.stolen_cores == 0.0, "{}", facts.foreign_cores);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use kendall_predict::demands::{self, Demand, DemandError, DemandFit, LoadPoint, Options};
+use kendall_fit::demands::{self, Demand, DemandError, DemandFit, LoadPoint, Options};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
 use serde::Serialize;

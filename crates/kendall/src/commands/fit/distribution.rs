@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kendall_predict::distribution::{self, DistributionFit, FitError, Options};
+use kendall_fit::distribution::{self, DistributionFit, FitError, Options};
 use kendall_stats::estimate::figures;
 
 use super::table::Table;

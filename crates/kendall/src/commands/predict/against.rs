@@ -1,14 +1,17 @@
 //! `--against`: the model of one folder of results compared with the runs of another, which it has not
 //! seen.
 
-use kendall_predict::twin::{Solved, Workload};
+use kendall_fit::score::Errors;
+use kendall_fit::study::{
+    Answer, AskError, Calibration, Question, RunFacts, Signature, StudyModel, lookup, number,
+};
+use kendall_fit::twin::{Interval, Solved, Workload};
 use kendall_queueing::station::finite_population;
 use kendall_stats::estimate::figures;
 use kendall_units::{counted, exact_f64};
-use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts, Signature};
 use serde::Serialize;
 
-use super::question::{Asked, QuestionError, apply, is_own};
+use super::question::{Asked, QuestionError, change, is_own};
 use super::verify::{Checked, compared, levels, measured};
 use crate::commands::design::tables::{grid, note};
 
@@ -37,21 +40,21 @@ pub(super) struct Scored {
     pub(super) slowness: Option<f64>,
     pub(super) foreign_cores: f64,
     /// The analysis, with demands that fall with load, and with constant ones.
-    pub(super) network: Option<Errors>,
-    pub(super) constant_network: Option<Errors>,
+    pub(super) network: Option<Beside>,
+    pub(super) constant_network: Option<Beside>,
     /// One station with the same population.
-    pub(super) mm1: Option<Errors>,
-    pub(super) mmm: Option<Errors>,
+    pub(super) mm1: Option<Beside>,
+    pub(super) mmm: Option<Beside>,
 }
 
 /// Predicted over measured, minus one, of a simpler model.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Errors {
+pub(super) struct Beside {
     pub(super) throughput: f64,
     pub(super) response: f64,
 }
 
-impl Errors {
+impl Beside {
     fn of((x, r): (f64, f64), facts: &RunFacts) -> Self {
         let (throughput, response) = (x / facts.throughput_per_s, r / facts.response_mean_s);
         Self { throughput: throughput - 1.0, response: response - 1.0 }
@@ -111,13 +114,13 @@ struct Known<'a> {
     calibration: &'a Calibration,
     /// The configuration of each run of the calibration that nothing disturbed, and what it measured.
     before: Vec<(Question, [f64; 5])>,
-    twins: Vec<Fitted>,
+    twins: Vec<StudyModel>,
     answers: Vec<(Question, Answer)>,
 }
 
 impl Known<'_> {
     fn scored(&mut self, facts: &RunFacts, question: &Question) -> Result<Scored, AskError> {
-        let of_kind = |fitted: &Fitted| fitted.signature == question.signature;
+        let of_kind = |fitted: &StudyModel| fitted.signature == question.signature;
         let place = if let Some(place) = self.twins.iter().position(of_kind) {
             place
         } else {
@@ -140,7 +143,7 @@ impl Known<'_> {
         let configurations = fitted.twin.configurations();
         let seen = configurations.iter().any(|run| run.system == system);
         let analyzed = |solved: Option<Solved>| {
-            solved.map(|s| Errors::of((s.throughput_per_s, s.response_mean_s), facts))
+            solved.map(|s| Beside::of((s.throughput_per_s, s.response_mean_s), facts))
         };
         Ok(Scored {
             levels: levels(&facts.run),
@@ -151,8 +154,8 @@ impl Known<'_> {
             foreign_cores: facts.foreign_cores,
             network: analyzed(fitted.twin.solve(&system)),
             constant_network: analyzed(fitted.twin.solve_constant(&system)),
-            mm1: textbook(self.calibration, facts, false).map(|both| Errors::of(both, facts)),
-            mmm: textbook(self.calibration, facts, true).map(|both| Errors::of(both, facts)),
+            mm1: textbook(self.calibration, facts, false).map(|both| Beside::of(both, facts)),
+            mmm: textbook(self.calibration, facts, true).map(|both| Beside::of(both, facts)),
         })
     }
 
@@ -181,29 +184,26 @@ fn question(
     facts: &RunFacts,
     asked: &Asked,
 ) -> Result<Question, QuestionError> {
-    let numeric = facts.run.factors.iter().filter_map(|l| Some((l.factor.clone(), l.number?)));
-    let batch = kendall_whatif::lookup(&facts.run.settings, "system.batch");
-    let batch = batch.and_then(kendall_whatif::number).map(kendall_units::whole_u64);
+    let numeric = facts.run.levels.iter().filter_map(|l| Some((l.factor.clone(), l.number?)));
+    let batch = lookup(&facts.run.settings, "system.batch");
+    let batch = batch.and_then(number).map(kendall_units::whole_u64);
     let mut question = Question {
         graph: facts.graph.clone(),
         workload: facts.workload,
         generator_threads: facts.generator_threads,
         batch: batch.and_then(|batch| u32::try_from(batch).ok()),
         signature: Signature::of(facts, &calibration.structural),
-        hardware: kendall_whatif::Hardware::default(),
+        changes: Vec::new(),
         levels: numeric.collect(),
     };
     let values = asked.points().into_iter().next().unwrap_or_default();
     // Hosts are called as the model knows them, which was made of the calibration's runs.
     let host =
         calibration.runs.first().and_then(RunFacts::only_host).map(|(name, _)| name.as_str());
-    for (key, value) in values {
-        if !is_own(&key) {
-            return Err(QuestionError::OfTheStudy { key });
-        }
-        let (graph, hardware) = (&mut question.graph, &mut question.hardware);
-        apply(&key, &value, host, graph, hardware)?;
+    if let Some((key, _)) = values.iter().find(|(key, _)| !is_own(key)) {
+        return Err(QuestionError::OfTheStudy { key: key.clone() });
     }
+    change(&mut question, &values, host)?;
     Ok(question)
 }
 
@@ -231,31 +231,26 @@ fn textbook(calibration: &Calibration, facts: &RunFacts, many: bool) -> Option<(
 }
 
 fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Option<Summary> {
-    let judged = |point: &Scored| -> (f64, bool, f64) {
+    let judged = |point: &Scored| -> (bool, Interval, f64) {
         let checked = &point.metrics[place];
-        let (error, held, interval) = match &checked.at_measured_speed {
-            Some(at) => (at.error, at.held, at.predicted),
-            None => (checked.error, checked.held, checked.predicted),
-        };
-        (error.abs(), held, (interval.high / interval.center - 1.0).abs())
+        match &checked.at_measured_speed {
+            Some(at) => (at.held, at.predicted, checked.measured),
+            None => (checked.held, checked.predicted, checked.measured),
+        }
     };
-    let all: Vec<(f64, bool, f64)> =
+    let all: Vec<(bool, Interval, f64)> =
         points.iter().filter(|point| !point.seen).map(judged).collect();
-    let sorted = |of: fn(&(f64, bool, f64)) -> f64| {
-        let mut list: Vec<f64> = all.iter().map(of).filter(|value| value.is_finite()).collect();
-        list.sort_by(f64::total_cmp);
-        list
-    };
-    let (errors, widths) = (sorted(|one| one.0), sorted(|one| one.2));
-    let worst = *errors.last()?;
-    let held = all.iter().filter(|one| one.1).count();
+    let pairs = all.iter().map(|(_, interval, measured)| (interval.center, *measured));
+    let errors = Errors::of(pairs.filter(|(_, measured)| measured.is_finite()), 1)?;
+    let widths = all.iter().map(|(_, interval, _)| (interval.high, interval.center));
+    let held = all.iter().filter(|(held, ..)| *held).count();
     Some(Summary {
         metric: name.to_owned(),
-        median: errors[errors.len() / 2],
-        ninth_tenth: errors[(errors.len() * 9 / 10).min(errors.len() - 1)],
-        worst,
+        median: errors.median,
+        ninth_tenth: errors.ninth_tenth,
+        worst: errors.worst,
         held: exact_f64(held) / exact_f64(all.len()),
-        half_width_median: widths[widths.len() / 2],
+        half_width_median: Errors::of(widths, 1)?.median,
         noise_floor: floor(place, runs),
     })
 }
@@ -292,7 +287,7 @@ pub(super) fn text(scores: &Scores) -> String {
         row
     });
     text.push_str(&grid(&header.map(str::to_owned), rows));
-    let beside = |name: &str, of: fn(&Scored) -> Option<Errors>| {
+    let beside = |name: &str, of: fn(&Scored) -> Option<Beside>| {
         let unseen = scores.points.iter().filter(|point| !point.seen);
         let mut errors: Vec<f64> =
             unseen.filter_map(of).map(|errors| errors.throughput.abs()).collect();

@@ -1,11 +1,11 @@
 //! The answers to what was asked: one, or those along a curve.
 
-use kendall_predict::twin::{
+use kendall_fit::study::{Answer, AskError, Calibration, Question, RunFacts, StudyModel};
+use kendall_fit::twin::{
     Curve, CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
 };
 use kendall_stats::compare::Quantity;
-use kendall_store::{Purpose, Results, StoredPrediction};
-use kendall_whatif::{Answer, AskError, Calibration, Fitted, Question, RunFacts};
+use kendall_store::{Results, StoredPrediction};
 use serde::Serialize;
 
 use super::question::{Asked, StudyOfResults, place, question};
@@ -85,7 +85,7 @@ pub(super) struct Asker<'a> {
     /// The host, where all ran on one.
     host: Option<&'a str>,
     /// One a kind of work.
-    twins: std::cell::RefCell<Vec<Fitted>>,
+    twins: std::cell::RefCell<Vec<StudyModel>>,
 }
 
 impl<'a> Asker<'a> {
@@ -111,12 +111,12 @@ impl<'a> Asker<'a> {
     }
 
     /// The twin of the question's kind of work.
-    pub(super) fn twin(&self, question: &Question) -> Result<Fitted, AskError> {
+    pub(super) fn twin(&self, question: &Question) -> Result<StudyModel, AskError> {
         let kind = &question.signature;
         if let Some(known) = self.twins.borrow().iter().find(|fitted| fitted.signature == *kind) {
             return Ok(known.clone());
         }
-        let cached: Vec<String> = question.hardware.hit_ratios.keys().cloned().collect();
+        let cached = question.cached();
         let fitted = self.calibration.twin(kind, &self.asked.keys(), &cached)?;
         self.twins.borrow_mut().push(fitted.clone());
         Ok(fitted)
@@ -160,7 +160,7 @@ impl<'a> Asker<'a> {
     }
 
     /// The run of the calibration that lies nearest to a question, by the ratios of their levels.
-    pub(super) fn nearest(&self, fitted: &Fitted, question: &Question) -> &RunFacts {
+    pub(super) fn nearest(&self, fitted: &StudyModel, question: &Question) -> &RunFacts {
         let distance = |facts: &RunFacts| -> f64 {
             let ratio = |(key, asked): &(String, f64)| {
                 let level = facts.run.factor(key)?.number?;
@@ -168,7 +168,7 @@ impl<'a> Asker<'a> {
             };
             question.levels.iter().filter_map(ratio).sum()
         };
-        let of_design = |facts: &&RunFacts| facts.run.purpose == Purpose::Design;
+        let of_design = |facts: &&RunFacts| facts.run.of_design;
         let runs = fitted.runs.iter().map(|place| &self.calibration.runs[*place]);
         runs.filter(of_design)
             .min_by(|a, b| distance(a).total_cmp(&distance(b)))
@@ -213,15 +213,17 @@ impl<'a> Asker<'a> {
         Ok(Answers { study, calibration, answers: points, curve })
     }
 
-    fn rests(&self, fitted: &Fitted) -> Rests {
+    fn rests(&self, fitted: &StudyModel) -> Rests {
         let twin = &fitted.twin;
         let Misfit { throughput, response, contradicted, .. } = twin.misfit;
         let left_out = twin.left_out.iter().map(|place| {
             let facts = &self.calibration.runs[fitted.runs[*place]];
-            let levels: Vec<String> =
-                facts.run.factors.iter().map(|l| format!("{}={}", l.factor, l.text)).collect();
             let why = facts.disturbed(self.calibration.most_foreign_cores).unwrap_or_default();
-            format!("{} (repetition {}): {why}", levels.join(" "), facts.run.repetition + 1)
+            format!(
+                "{} (repetition {}): {why}",
+                facts.run.levels_in_words(),
+                facts.run.repetition + 1
+            )
         });
         Rests {
             runs: fitted.runs.len() - twin.left_out.len(),

@@ -1,9 +1,9 @@
 //! Answers for people.
 
-use kendall_predict::twin::{Bottleneck, Interval};
+use kendall_fit::study::Answer;
+use kendall_fit::twin::{Bottleneck, Interval};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
-use kendall_whatif::Answer;
 
 use super::answers::{Answers, Metric, Outcome, Point, Rests, metrics};
 use crate::commands::design::tables::{grid, note};

@@ -1,9 +1,9 @@
 //! `--objective`: the most load that meets it, or the cheapest setting that carries a stated load.
 
-use kendall_predict::twin::{Interval, Prediction, Workload};
+use kendall_fit::study::{Answer, AskError};
+use kendall_fit::twin::{Interval, Prediction, Workload};
 use kendall_stats::estimate::figures;
 use kendall_study::Objective;
-use kendall_whatif::{Answer, AskError};
 use serde::Serialize;
 
 use super::answers::Asker;
@@ -181,7 +181,7 @@ pub(super) fn settings(
 }
 
 fn overloaded(error: &anyhow::Error) -> bool {
-    use kendall_predict::twin::Refusal;
+    use kendall_fit::twin::Refusal;
     matches!(error.downcast_ref(), Some(AskError::Refused(Refusal::Overloaded { .. })))
 }
 

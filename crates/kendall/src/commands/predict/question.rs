@@ -1,12 +1,12 @@
 //! What is asked: `KEY=VALUE` on the command line to a configuration of the system.
 
-use kendall_predict::twin::Workload;
-use kendall_protocols::topology::{Graph, Pool, PoolKind, TierId};
+use kendall_fit::change::{Change, Names};
+use kendall_fit::study::{Question, Signature, is_of_the_load, lookup, number};
+use kendall_fit::twin::Workload;
 use kendall_store::{Results, Run};
 use kendall_study::workload::Arrivals;
 use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
-use kendall_whatif::{Hardware, Question, Signature, lookup, number};
 
 /// A design to which any number of levels is right.
 const ANY_LEVELS: &str = "design={ kind = \"full\" }";
@@ -336,11 +336,6 @@ pub(super) fn question(
     let (keys, own) = split(values);
     let settings = study.settings(&keys)?;
     never_varied(study, &settings, &keys)?;
-    let mut graph = settings.graph();
-    let mut hardware = Hardware::default();
-    for (key, value) in &own {
-        apply(key, value, host, &mut graph, &mut hardware)?;
-    }
     let workload = &settings.workload;
     let clients = u32::try_from(workload.clients).unwrap_or(u32::MAX);
     let load = match &workload.arrivals {
@@ -368,17 +363,19 @@ pub(super) fn question(
             levels.push((key, value));
         }
     }
-    Ok(Question {
-        graph,
+    let mut question = Question {
+        graph: settings.graph(),
         workload: load,
         generator_threads: workload.generators.saturating_mul(workload.threads),
         batch: lookup(&settings.effective, "system.batch")
             .and_then(number)
             .and_then(|batch| u32::try_from(whole_u64(batch)).ok()),
         signature,
-        hardware,
+        changes: Vec::new(),
         levels,
-    })
+    };
+    change(&mut question, &own, host)?;
+    Ok(question)
 }
 
 /// Refuses a key that is not a factor and changes neither graph nor load: what it does to the cost of a
@@ -391,7 +388,7 @@ fn never_varied(
     for (key, value) in keys {
         let is_factor = study.file.factors.iter().any(|factor| factor.key == *key)
             || study.tuple_with(key).is_some();
-        if is_factor || kendall_whatif::is_of_the_load(key) {
+        if is_factor || is_of_the_load(key) {
             continue;
         }
         let others: Vec<(String, String)> =
@@ -405,107 +402,22 @@ fn never_varied(
     Ok(())
 }
 
-/// A key of hardware, placement, or of a tier. `host` is the only one, where there is one.
-pub(super) fn apply(
-    key: &str,
-    value: &str,
+/// Changes a question by keys that are not of a study file. `host` is the only one, where there is one.
+pub(super) fn change(
+    question: &mut Question,
+    values: &[(String, String)],
     host: Option<&str>,
-    graph: &mut Graph,
-    hardware: &mut Hardware,
 ) -> Result<(), QuestionError> {
-    let refused = |what: &str| QuestionError::Value {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        what: what.to_owned(),
-    };
-    let positive = || {
-        let number = value.parse::<f64>().ok().filter(|v| *v > 0.0 && v.is_finite());
-        number.ok_or_else(|| refused("it must be a number above 0"))
-    };
-    let count = || {
-        let number = value.parse::<u32>().ok().filter(|v| *v > 0);
-        number.ok_or_else(|| refused("it must be a whole number from 1"))
-    };
-    if let Some(tier) = key.strip_prefix("placement.") {
-        hardware.placement.insert(tier.to_owned(), value.to_owned());
-        return Ok(());
+    let tiers: Vec<String> = question.graph.tiers.iter().map(|n| n.tier.to_string()).collect();
+    let names = Names { tiers: tiers.iter().map(String::as_str).collect(), host };
+    for (key, value) in values {
+        let asked = Change::parse(key, value, &names).and_then(|change| question.change(change));
+        asked.map_err(|what| QuestionError::Value {
+            key: key.clone(),
+            value: value.clone(),
+            what,
+        })?;
     }
-    let (of, what) = match key {
-        "cores" | "cpu_speed" => {
-            let what = key.trim_start_matches("cpu_");
-            let whose = || refused(&format!("the runs had several hosts: say hosts.HOST.{what}"));
-            (host.ok_or_else(whose)?, what)
-        }
-        "hit_ratio" => {
-            let [only] = graph.tiers.as_slice() else {
-                return Err(refused("say whose: tiers.TIER.hit_ratio"));
-            };
-            hardware.hit_ratios.insert(
-                only.tier.to_string(),
-                ratio(value).ok_or_else(|| refused("it must be a share from 0 to 1"))?,
-            );
-            return Ok(());
-        }
-        _ => {
-            let rest = key.split_once('.').map_or("", |(_, rest)| rest);
-            rest.rsplit_once('.')
-                .ok_or_else(|| refused("write hosts.HOST.cores, tiers.TIER.speed"))?
-        }
-    };
-    let of_host = !key.starts_with("tiers.");
-    match (of_host, what) {
-        (true, "cores") => drop(hardware.cores.insert(of.to_owned(), count()?)),
-        (true, "speed") => drop(hardware.speeds.insert(of.to_owned(), positive()?)),
-        (false, "speed") => drop(hardware.tier_speeds.insert(of.to_owned(), positive()?)),
-        (false, "hit_ratio") => {
-            let share = ratio(value).ok_or_else(|| refused("it must be a share from 0 to 1"))?;
-            hardware.hit_ratios.insert(of.to_owned(), share);
-        }
-        (false, "instances" | "workers" | "threads" | "connections") => {
-            resize(graph, of, what, count()?).map_err(|what| refused(&what))?;
-        }
-        _ => {
-            let form = "hosts have cores and speed; tiers have speed, hit_ratio, workers, threads, \
-                        connections and instances";
-            return Err(refused(form));
-        }
-    }
-    Ok(())
-}
-
-fn ratio(text: &str) -> Option<f64> {
-    kendall_units::parse_share(text).ok().filter(|share| (0.0..=1.0).contains(share))
-}
-
-/// Sets the instances of a tier, or the servers of one of its pools; a pool that the study does not
-/// know of is made.
-fn resize(graph: &mut Graph, tier: &str, what: &str, servers: u32) -> Result<(), String> {
-    let known: Vec<String> = graph.tiers.iter().map(|node| node.tier.to_string()).collect();
-    let behind: Vec<TierId> =
-        graph.behind(&TierId::stored(tier)).map(|edge| edge.to.clone()).collect();
-    let Some(node) = graph.tiers.iter_mut().find(|node| node.tier == tier) else {
-        return Err(format!(
-            "`{tier}` is not a tier of this system; its tiers are {}",
-            known.join(", ")
-        ));
-    };
-    if what == "instances" {
-        node.instances = servers;
-        return Ok(());
-    }
-    if let Some(pool) = node.pools.iter_mut().find(|pool| pool.of.as_str() == what) {
-        pool.servers = servers;
-        return Ok(());
-    }
-    let of = match what {
-        "workers" => PoolKind::Workers,
-        "threads" => PoolKind::Threads,
-        _ => match behind.as_slice() {
-            [one] => PoolKind::Connections(one.clone()),
-            _ => return Err(format!("{tier} has no one tier behind it")),
-        },
-    };
-    node.pools.push(Pool { of, servers });
     Ok(())
 }
 

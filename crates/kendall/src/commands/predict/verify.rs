@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use kendall_predict::twin::{Interval, Prediction};
+use kendall_fit::study::{Answer, Question, RunFacts, StudyModel, StudyRun};
+use kendall_fit::twin::{Interval, Prediction};
+use kendall_observations::{run_facts, study_run};
 use kendall_stats::estimate::figures;
 use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
 use kendall_study::Options;
-use kendall_whatif::{Answer, Fitted, Question, RunFacts};
 use serde::Serialize;
 
 use super::answers::{Asker, Metric, metrics};
@@ -71,6 +72,12 @@ pub(super) struct Repeated {
     pub(super) response_change: f64,
 }
 
+/// A run of a verification, as it is stored and as a model sees it.
+struct Verified {
+    run: Run,
+    facts: RunFacts,
+}
+
 /// What is verified, and how.
 pub(super) struct Verification<'a> {
     pub(super) folder: &'a Path,
@@ -94,7 +101,8 @@ impl Verification<'_> {
         let fitted = self.asker.twin(&question)?;
         let before = fitted.answer(&question, None)?;
         let nearest = self.asker.nearest(&fitted, &question);
-        let [asked, again] = self.undisturbed(values, &nearest.run)?;
+        let near = Results::open(self.folder)?.run(RunId(nearest.run.id))?;
+        let [asked, again] = self.undisturbed(values, &near)?;
         let verdict =
             self.verdict(values, &question, &fitted, (&before, &asked, &again), nearest)?;
         let mut results = Results::open(self.folder)?;
@@ -115,11 +123,11 @@ impl Verification<'_> {
         &self,
         values: &[(String, String)],
         near: &Run,
-    ) -> anyhow::Result<[RunFacts; 2]> {
+    ) -> anyhow::Result<[Verified; 2]> {
         let mut tried = 1;
         loop {
             let both = self.facts(&self.measure(values, near)?)?;
-            let why = both.iter().find_map(|facts| facts.disturbed(self.most_foreign));
+            let why = both.iter().find_map(|one| one.facts.disturbed(self.most_foreign));
             match why.filter(|_| tried < TRIES) {
                 Some(why) => {
                     output::note(&format!("measured again: {why} (try {tried} of {TRIES})"));
@@ -130,19 +138,20 @@ impl Verification<'_> {
         }
     }
 
-    fn facts(&self, ids: &[RunId]) -> anyhow::Result<[RunFacts; 2]> {
+    fn facts(&self, ids: &[RunId]) -> anyhow::Result<[Verified; 2]> {
         let results = Results::open(self.folder)?;
-        let facts = |id: RunId| -> anyhow::Result<RunFacts> {
+        let verified = |id: RunId| -> anyhow::Result<Verified> {
             let run = results.run(id)?;
             if run.status != Status::Done {
                 let unusable =
                     format!("the verification run is not usable: {}", run.reasons.join("; "));
                 return Err(exit_with(Exit::RunRejected, unusable));
             }
-            Ok(RunFacts::of(&results.measured(id)?))
+            let facts = run_facts(&results.measured(id)?);
+            Ok(Verified { run, facts })
         };
         match ids {
-            [asked, again] => Ok([facts(*asked)?, facts(*again)?]),
+            [asked, again] => Ok([verified(*asked)?, verified(*again)?]),
             _ => Err(exit_with(Exit::Failure, "interrupted; nothing was verified")),
         }
     }
@@ -160,7 +169,7 @@ impl Verification<'_> {
         };
         kendall_study::run_beside(&self.study.file, &options, &wanted, &interrupted, &mut |event| {
             if let kendall_study::Event::Started { run, .. } = event {
-                output::note(&format!("measuring {}", levels(run)));
+                output::note(&format!("measuring {}", levels(&study_run(run))));
             }
         })
         .map_err(|error| exit_with(exit_of(&error), error))
@@ -170,13 +179,13 @@ impl Verification<'_> {
         &self,
         values: &[(String, String)],
         question: &Question,
-        fitted: &Fitted,
-        (before, asked, again): (&Answer, &RunFacts, &RunFacts),
+        fitted: &StudyModel,
+        (before, asked, again): (&Answer, &Verified, &Verified),
         nearest: &RunFacts,
     ) -> anyhow::Result<Verdict> {
-        let slowness = asked.probe_s.and_then(|probe| fitted.twin.slowness(probe));
+        let slowness = asked.facts.probe_s.and_then(|probe| fitted.twin.slowness(probe));
         let known = slowness.map(|s| fitted.answer(question, Some(s))).transpose()?;
-        let measured = measured(asked);
+        let measured = measured(&asked.facts);
         let metrics = compared(&before.prediction, known.as_ref().map(|k| &k.prediction), measured);
         let judged = |checked: &Checked| {
             checked.at_measured_speed.as_ref().map_or(checked.error, |at| at.error).abs()
@@ -191,10 +200,11 @@ impl Verification<'_> {
             slowness,
             repeated: Some(Repeated {
                 levels: levels(&nearest.run),
-                throughput_change: again.throughput_per_s / mean(|f| f.throughput_per_s) - 1.0,
-                response_change: again.response_mean_s / mean(|f| f.response_mean_s) - 1.0,
+                throughput_change: again.facts.throughput_per_s / mean(|f| f.throughput_per_s)
+                    - 1.0,
+                response_change: again.facts.response_mean_s / mean(|f| f.response_mean_s) - 1.0,
             }),
-            foreign_cores: asked.foreign_cores,
+            foreign_cores: asked.facts.foreign_cores,
             bound: self.bound,
             within_bound: metrics[..2].iter().all(|checked| judged(checked) <= self.bound),
             held: metrics.iter().all(|c| c.at_measured_speed.as_ref().map_or(c.held, |at| at.held)),
@@ -203,9 +213,9 @@ impl Verification<'_> {
         })
     }
 
-    fn doubts(&self, asked: &RunFacts) -> Vec<String> {
+    fn doubts(&self, asked: &Verified) -> Vec<String> {
         let mut doubts: Vec<String> = asked.run.caveats.iter().map(ToString::to_string).collect();
-        if let Some(why) = asked.disturbed(self.most_foreign) {
+        if let Some(why) = asked.facts.disturbed(self.most_foreign) {
             doubts.push(format!("{why} during the run: it says little about the model"));
         }
         doubts
@@ -244,10 +254,9 @@ pub(super) fn compared(
         .collect()
 }
 
-pub(super) fn levels(run: &Run) -> String {
-    let levels: Vec<String> =
-        run.factors.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();
-    if levels.is_empty() { "the study's own configuration".to_owned() } else { levels.join(" ") }
+pub(super) fn levels(run: &StudyRun) -> String {
+    let levels = run.levels_in_words();
+    if levels.is_empty() { "the study's own configuration".to_owned() } else { levels }
 }
 
 pub(super) fn text(verdict: &Verdict) -> String {

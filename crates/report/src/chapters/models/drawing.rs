@@ -1,7 +1,7 @@
 //! A model as the field draws it: a queue and servers for each center, in the order of a request's way,
 //! with visits and service times; clients and their think time where the network is closed.
 
-use kendall_predict::score::{Comparison, Device};
+use kendall_fit::score::{Comparison, Device};
 use kendall_units::exact_f64;
 
 use crate::document::Drawing;
@@ -184,7 +184,7 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kendall_predict::score::Variable;
+    use kendall_fit::score::Variable;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Distributions that M/M/1 and M/M/m say, beside those that were measured: of the response time, of the
 //! waiting time, and of the number at the station.
 
+use kendall_fit::score::{Comparison, Variable};
 use kendall_observations::{Configuration, Curve, Distribution, Observations, STEP_NS};
-use kendall_predict::score::{Comparison, Variable};
 use kendall_queueing::station::{StationSolution, TimeLaw};
 use kendall_units::exact_f64;
 

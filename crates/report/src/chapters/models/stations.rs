@@ -1,7 +1,7 @@
 //! All that M/M/1 and M/M/m say of a station at each load, each beside what was measured.
 
+use kendall_fit::score::{Comparison, Variable};
 use kendall_observations::{Configuration, Curve, Observations};
-use kendall_predict::score::{Comparison, Variable};
 use kendall_queueing::station::StationSolution;
 
 use crate::document::{Cell, Table, Unit};

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use kendall_fit::study::{RunFacts, StudyModel};
 use kendall_protocols::topology::{End, Part};
 use kendall_units::exact_f64;
-use kendall_whatif::{Fitted, RunFacts};
 
 use crate::document::Drawing;
 use crate::number;
@@ -22,7 +22,7 @@ struct Place {
     lines: Vec<String>,
 }
 
-pub(super) fn of(fitted: &Fitted, busiest: &RunFacts) -> Drawing {
+pub(super) fn of(fitted: &StudyModel, busiest: &RunFacts) -> Drawing {
     let places = places(fitted, busiest);
     let width = places.values().map(|p| p.x + BOX.0).fold(0.0, f64::max) + MARGIN;
     let height = places.values().map(|p| p.y + BOX.1).fold(0.0, f64::max) + MARGIN;
@@ -59,7 +59,7 @@ pub(super) fn of(fitted: &Fitted, busiest: &RunFacts) -> Drawing {
     Drawing { svg, description }
 }
 
-fn places(fitted: &Fitted, busiest: &RunFacts) -> BTreeMap<String, Place> {
+fn places(fitted: &StudyModel, busiest: &RunFacts) -> BTreeMap<String, Place> {
     let mut columns: Vec<Vec<(String, Part)>> =
         vec![vec![("generator".to_owned(), Part::generator())]];
     for node in &busiest.graph.tiers {

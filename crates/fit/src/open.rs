@@ -1,0 +1,16 @@
+//! The open network of queues behind a system, fitted to its own monitoring: centers with demands and
+//! how requests wait there, classes of requests, and answers to what-if.
+
+mod answer;
+mod mixes;
+mod monitored;
+mod network;
+mod residence;
+mod variability;
+
+pub use answer::{Answer, ChangeError, Fitted};
+pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
+pub use monitored::{Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window};
+pub use network::{Center, Network, NetworkPoint, Structure};
+pub use residence::{Residence, Waiting};
+pub use variability::Variability;

@@ -1,0 +1,392 @@
+//! What if: another load, another mix, more servers, faster ones, another hit ratio.
+
+use kendall_stats::estimate::{Estimate, Interval};
+use kendall_stats::sample::{sorted_quantile, variance};
+use kendall_units::exact_f64;
+use rand::SeedableRng as _;
+use rand_distr::{Distribution as _, StandardNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::mixes::ClassNetwork;
+use super::monitored::Monitored;
+use super::network::{Center, Network};
+use super::residence::{Residence, Waiting};
+use crate::change::{Change, Counted};
+use crate::model::{CONFIDENCE, NORMAL};
+
+/// Draws of the uncertain numbers.
+const DRAWS: usize = 400;
+
+/// A response time is refused beyond a utilization that was seen and this much of what was left.
+const BEYOND: f64 = 0.5;
+
+/// A network that errs by more than this in the median does not describe the system.
+const WORST_SCORE: f64 = 0.5;
+
+/// Error of a network that nobody could score.
+const UNSCORED_LOG_ERROR: f64 = 0.2;
+
+/// A question that is not understood, or to which the monitoring has no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("--what-if {text}: {reason}")]
+pub struct ChangeError {
+    /// The question.
+    pub text: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Answer {
+    /// What was asked, in words.
+    pub question: String,
+    /// Load of the system, 1/s.
+    pub arrival_rate_per_s: f64,
+    /// R at the entry, s; the reason where there is no answer.
+    pub response_time: Result<Estimate, String>,
+    /// U of each tier, in the order of the system.
+    pub utilizations: Vec<Estimate>,
+    /// What the answer rests on and where it is weak.
+    pub caveats: Vec<String>,
+}
+
+/// A network as it was fitted, with what its answers rest on.
+#[derive(Debug, Clone, Copy)]
+pub struct Fitted<'a> {
+    pub monitored: &'a Monitored,
+    pub network: &'a Result<Network, String>,
+    /// The same with classes; `None` where no query gives them.
+    pub classes: Option<&'a Result<ClassNetwork, String>>,
+    /// Load of now, 1/s.
+    pub rate_now_per_s: f64,
+    /// Lowest and highest load of a window.
+    pub rates_seen_per_s: (f64, f64),
+}
+
+impl Fitted<'_> {
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// [`ChangeError`] when there is no network, or the monitoring says nothing about a change.
+    pub fn answer(&self, changes: &[Change], text: &str, seed: u64) -> Result<Answer, ChangeError> {
+        let fail = |reason: String| ChangeError { text: text.to_owned(), reason };
+        let fitted = self.network.as_ref().map_err(|reason| fail(reason.clone()))?;
+        let (mut network, now) = self.at_the_mix(fitted, changes).map_err(&fail)?;
+        let mut rate = now;
+        for change in changes {
+            match change {
+                Change::Rate(asked) => rate = *asked,
+                Change::Load(times) => rate = now * times,
+                change => self.apply(&mut network, change).map_err(&fail)?,
+            }
+        }
+        let mut caveats = caveats(self, &network, rate);
+        let draws = draw(&network, rate, seed);
+        let utilizations = utilizations(&network, rate, &draws);
+        let response_time = response_time(self.monitored, &network, rate, &draws, &mut caveats);
+        Ok(Answer {
+            question: text.to_owned(),
+            arrival_rate_per_s: rate,
+            response_time,
+            utilizations,
+            caveats,
+        })
+    }
+
+    fn apply(&self, network: &mut Network, change: &Change) -> Result<(), String> {
+        let index = |tier: &String| {
+            let place = self.monitored.tiers.iter().position(|known| known.name == *tier);
+            place.ok_or_else(|| format!("no tier `{tier}`"))
+        };
+        match change {
+            // What is asked of the load and the mix is in the network already.
+            Change::Rate(_) | Change::Load(_) | Change::Class { .. } => {}
+            Change::Count { tier, of: Counted::Servers, count } => {
+                let center = &mut network.centers[index(tier)?];
+                center.set_servers(u64::from(*count));
+                center.few_enough()?;
+            }
+            Change::Speed { tier, times } => {
+                let center = &mut network.centers[index(tier)?];
+                center.service_time_s.value /= times;
+                center.service_time_s.standard_error /= times;
+                center.residence = center.residence.at_speed(*times);
+            }
+            Change::HitRatio { tier, share } => {
+                change_hits(self.monitored, network, index(tier)?, *share)?;
+            }
+            Change::Count { .. }
+            | Change::Cores { .. }
+            | Change::HostSpeed { .. }
+            | Change::Placement { .. } => {
+                return Err("monitoring tells nothing of it; load, rate, class.NAME, \
+                            TIER.servers, TIER.speed and TIER.hit_ratio can be changed"
+                    .to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The network and the load of now at the mix that is asked: as it was seen, unless classes are asked
+    /// about.
+    fn at_the_mix(&self, fitted: &Network, changes: &[Change]) -> Result<(Network, f64), String> {
+        let of_class = |change: &Change| match change {
+            Change::Class { class, times } => Some((class.clone(), *times)),
+            _ => None,
+        };
+        let asked: Vec<(String, f64)> = changes.iter().filter_map(of_class).collect();
+        if asked.is_empty() {
+            return Ok((fitted.clone(), self.rate_now_per_s));
+        }
+        let classes = match self.classes {
+            Some(Ok(classes)) => classes,
+            Some(Err(reason)) => return Err(format!("the classes cannot be separated: {reason}")),
+            None => {
+                return Err("no query gives the classes of the entry: give it `classes`".to_owned());
+            }
+        };
+        let mut rates = classes.rates_now_per_s();
+        for (name, times) in &asked {
+            let place = classes.classes.iter().position(|class| class.name == *name);
+            let place = place.ok_or_else(|| {
+                let known: Vec<&str> =
+                    classes.classes.iter().map(|class| class.name.as_str()).collect();
+                format!("no class `{name}`; there are {}", known.join(", "))
+            })?;
+            rates[place] *= times;
+        }
+        let all: f64 = rates.iter().sum();
+        if all <= 0.0 {
+            return Err("no request is left".to_owned());
+        }
+        Ok((classes.network_at(fitted, &rates), all))
+    }
+}
+
+/// Visits below a cache go with its misses.
+fn change_hits(
+    monitored: &Monitored,
+    network: &mut Network,
+    tier: usize,
+    share: f64,
+) -> Result<(), String> {
+    let name = &monitored.tiers[tier].name;
+    let ratios: Vec<f64> =
+        monitored.windows.iter().filter_map(|window| window.tiers[tier].hit_ratio).collect();
+    if ratios.is_empty() {
+        return Err(format!("no query says how often `{name}` hits: give it `hits` and `misses`"));
+    }
+    let now = kendall_stats::sample::mean(&ratios);
+    if now >= 1.0 {
+        return Err(format!("`{name}` never missed: nothing says what a miss costs"));
+    }
+    let factor = (1.0 - share) / (1.0 - now);
+    let below = network.centers[tier].below.clone();
+    if let Some((other, caller)) = monitored.another_way(tier) {
+        return Err(format!(
+            "`{}` is called by `{}` too: nothing says how many of its requests are misses of `{name}`",
+            monitored.tiers[other].name, monitored.tiers[caller].name
+        ));
+    }
+    for other in below.into_iter().filter(|other| *other != tier) {
+        network.centers[other].visits *= factor;
+    }
+    Ok(())
+}
+
+fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
+    let tiers = &fitted.monitored.tiers;
+    let mut caveats = Vec::new();
+    let (least, most) = fitted.rates_seen_per_s;
+    if rate > most || rate < least {
+        caveats.push(format!(
+            "the load of {rate:.4}/s lies beyond those seen ({least:.4} to {most:.4}/s)"
+        ));
+    }
+    for (tier, center) in tiers.iter().zip(&network.centers) {
+        if !center.held && tier.calls.is_empty() {
+            caveats.extend(of_waiting(center));
+        }
+    }
+    for (center, tier) in network.centers.iter().zip(tiers) {
+        if let Some(shares) = center.shares.as_ref().filter(|_| center.servers != tier.servers) {
+            let largest = shares.first().copied().unwrap_or(1.0) * exact_f64(shares.len() as u64);
+            caveats.push(format!(
+                "requests are assumed to divide over the {} servers of `{}` as unevenly as over the {} that were \
+                 observed: the busiest gets {:.0} % more than the mean",
+                center.servers,
+                center.name,
+                tier.servers,
+                (largest - 1.0) * 100.0
+            ));
+        }
+        if center.queue_each && center.shares.is_none() {
+            caveats.push(format!(
+                "requests are assumed to divide evenly over the servers of `{}`: give it a query for `each`",
+                center.name
+            ));
+        }
+    }
+    caveats.extend(network.centers.iter().filter_map(of_delay));
+    for center in network.centers.iter().filter(|center| center.held && !center.only_way) {
+        caveats.push(format!(
+            "the servers of `{}` are taken as free while those behind them work, since others call these too",
+            center.name
+        ));
+    }
+    if network.score.is_none() {
+        caveats.push("no windows were left to score the network on".to_owned());
+    }
+    caveats
+}
+
+/// How requests at a center are held up for another time than they keep it busy.
+fn of_delay(center: &Center) -> Option<String> {
+    let (name, share) = (&center.name, center.residence.held_up.value);
+    if share <= 0.0 {
+        Some(format!(
+            "the work of `{name}` is in the times of those that it calls: assumed to stay so"
+        ))
+    } else if share < 1.0 {
+        Some(format!(
+            "requests at `{name}` are held up for {:.0} % of the time for which they keep it busy: assumed to \
+             stay so",
+            share * 100.0
+        ))
+    } else {
+        let delay_ms = (share - 1.0) * center.service_time_s.value * 1e3;
+        let said = format!(
+            "a visit to `{name}` takes {delay_ms:.3} ms in which it is not busy: assumed to stay so"
+        );
+        (delay_ms > 0.0).then_some(said)
+    }
+}
+
+/// What is not fitted about the waiting at a center.
+fn of_waiting(center: &Center) -> Option<String> {
+    let idle = format!("`{}` was too idle to show how requests wait there", center.name);
+    match center.residence.waiting {
+        Waiting::Fitted => None,
+        Waiting::Measured => Some(format!(
+            "{idle}: taken as G/G/{} with the measured variabilities, a waiting factor of {:.3}",
+            center.servers, center.residence.waiting_factor.value
+        )),
+        Waiting::Assumed => {
+            Some(format!("{idle}: taken as M/M/{}, give or take a factor of 2", center.servers))
+        }
+    }
+}
+
+/// Networks and what they say, with all uncertain numbers drawn. `None`: no steady state.
+fn draw(network: &Network, rate: f64, seed: u64) -> Vec<Option<(f64, Vec<f64>)>> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    (0..DRAWS)
+        .map(|_| {
+            let mut drawn = network.clone();
+            for center in &mut drawn.centers {
+                center.service_time_s.value =
+                    center.service_time_s.off_by(StandardNormal.sample(&mut random));
+                draw_residence(&mut center.residence, &mut random);
+            }
+            drawn.elsewhere_s.value = drawn.elsewhere_s.off_by(StandardNormal.sample(&mut random));
+            drawn.at(rate).ok().map(|point| (point.response_time_s, point.utilizations))
+        })
+        .collect()
+}
+
+/// Both parts of a stay, which err together.
+fn draw_residence(residence: &mut Residence, random: &mut Xoshiro256PlusPlus) {
+    let z: f64 = StandardNormal.sample(random);
+    residence.waiting_factor.value = residence.waiting_factor.off_by(z);
+    if residence.held_up.standard_error > 0.0 {
+        let own: f64 = StandardNormal.sample(random);
+        let together = residence.correlation;
+        let z = together * z + (1.0 - together * together).max(0.0).sqrt() * own;
+        residence.held_up.value = residence.held_up.off_by(z);
+    }
+}
+
+fn between(mut values: Vec<f64>) -> Option<Interval> {
+    values.sort_by(f64::total_cmp);
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    (values.len() >= DRAWS / 2).then(|| Interval {
+        low: sorted_quantile(&values, tail),
+        high: sorted_quantile(&values, 1.0 - tail),
+        confidence: CONFIDENCE,
+    })
+}
+
+/// λ·V·S/m, whether there is a steady state or not; held servers as the network says.
+fn utilizations(network: &Network, rate: f64, draws: &[Option<(f64, Vec<f64>)>]) -> Vec<Estimate> {
+    let point = network.at(rate).ok();
+    (0..network.centers.len())
+        .map(|index| {
+            let center = &network.centers[index];
+            let offered =
+                rate * center.visits * center.service_time_s.value / exact_f64(center.servers);
+            let value = point.as_ref().map_or(offered, |point| point.utilizations[index]);
+            let drawn: Vec<f64> =
+                draws.iter().flatten().map(|(_, utilizations)| utilizations[index]).collect();
+            Estimate { center: value, interval: between(drawn), caveats: Vec::new() }
+        })
+        .collect()
+}
+
+fn response_time(
+    monitored: &Monitored,
+    network: &Network,
+    rate: f64,
+    draws: &[Option<(f64, Vec<f64>)>],
+    caveats: &mut Vec<String>,
+) -> Result<Estimate, String> {
+    if let Some(score) = network.score.as_ref().filter(|score| score.median > WORST_SCORE) {
+        return Err(format!(
+            "cannot tell: the network errs by {:.0} % in response time where it was scored, so \
+             something that matters is not in the system file, or `busy` counts other work too",
+            score.median * 100.0
+        ));
+    }
+    let point = network.at(rate).map_err(|reason| {
+        format!("at {rate:.4}/s there is no steady state: {reason}; the queue grows without end")
+    })?;
+    for ((center, tier), used) in
+        network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations)
+    {
+        let seen = tier.utilization_seen;
+        if *used > seen + BEYOND * (1.0 - seen) {
+            return Err(format!(
+                "`{}` would be {:.0} % busy and was never seen above {:.0} %: nothing that was \
+                 observed says how requests wait there; look at a time with more load, or load a copy \
+                 of the system with `kendall run`",
+                center.name,
+                used * 100.0,
+                seen * 100.0
+            ));
+        }
+    }
+    let unstable = draws.iter().filter(|draw| draw.is_none()).count();
+    if exact_f64(unstable as u64) > (1.0 - CONFIDENCE) / 2.0 * exact_f64(DRAWS as u64) {
+        return Err(format!(
+            "cannot tell: within its uncertainty the system has no steady state at {rate:.4}/s ({} % \
+             of the draws)",
+            unstable * 100 / DRAWS
+        ));
+    }
+    // The spread of the draws and the network's own error, both on the logarithm.
+    let logs: Vec<f64> = draws.iter().flatten().map(|(time, _)| time.ln()).collect();
+    let variance = variance(&logs).unwrap_or(0.0);
+    let own = network.score.as_ref().map_or(UNSCORED_LOG_ERROR, |score| score.log);
+    let degrees = network.score.as_ref().map_or(1, |score| score.points.max(2) - 1);
+    let t = kendall_stats::distribution::t_two_sided(CONFIDENCE, exact_f64(degrees as u64));
+    let half = (NORMAL.powi(2) * variance + (t * own).powi(2)).sqrt();
+    caveats.push(if own * own > variance {
+        "the interval is mostly the network's own error where it was scored".to_owned()
+    } else {
+        "the interval is mostly the uncertainty of the fitted demands".to_owned()
+    });
+    let center = point.response_time_s;
+    let interval =
+        Interval { low: center * (-half).exp(), high: center * half.exp(), confidence: CONFIDENCE };
+    Ok(Estimate::with_interval(center, interval))
+}

@@ -1,0 +1,142 @@
+//! What a network is fitted to.
+
+use kendall_stats::estimate::Estimate;
+
+/// Two sides of a law agree within this: what scrapes, and windows that do not begin with a request, bring in.
+pub const TOLERANCE: f64 = 0.05;
+
+/// What monitoring says of a system: its tiers, and means over windows of steady load.
+#[derive(Debug, Clone)]
+pub struct Monitored {
+    pub name: String,
+    /// Index of the tier that clients call.
+    pub entry: usize,
+    pub tiers: Vec<MonitoredTier>,
+    /// In order of time.
+    pub windows: Vec<Window>,
+}
+
+/// A tier as its owner describes it, with what all windows say of it.
+#[derive(Debug, Clone)]
+pub struct MonitoredTier {
+    pub name: String,
+    /// m.
+    pub servers: u64,
+    /// Requests here for one at the entry.
+    pub visits: f64,
+    /// Indices of the tiers that it calls.
+    pub calls: Vec<usize>,
+    /// A server is held while the tiers below work.
+    pub held: bool,
+    /// Each server has a queue of its own.
+    pub queue_each: bool,
+    /// Share of the requests of each such server, the largest first; `None` where nothing tells them apart.
+    pub shares: Option<Vec<f64>>,
+    /// Highest utilization of a window.
+    pub utilization_seen: f64,
+    /// Why nothing can be said of it: it was busier than its servers can be.
+    pub impossible: Option<String>,
+}
+
+/// Means over one window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// Its number, those that are not used counted too.
+    pub number: usize,
+    /// In the order of the tiers.
+    pub tiers: Vec<TierMeans>,
+}
+
+/// Means of one tier in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TierMeans {
+    /// λ, 1/s.
+    pub arrival_rate_per_s: Option<f64>,
+    /// X, 1/s.
+    pub throughput_per_s: Option<f64>,
+    /// R, s: mean over requests.
+    pub response_time_s: Option<f64>,
+    /// U·m.
+    pub busy: Option<f64>,
+    /// Q.
+    pub number: Option<f64>,
+    /// Failed, 1/s.
+    pub errors_per_s: Option<f64>,
+    /// Hits of hits and misses.
+    pub hit_ratio: Option<f64>,
+    /// S of a visit, s, where a stage of that name says it.
+    pub service_time_s: Option<f64>,
+    /// Between which the bins allow the mean response time to be, s.
+    pub mean_of_bins_s: Option<(f64, f64)>,
+}
+
+/// What monitoring says beyond the means of windows. Windows are named by their numbers.
+pub trait Monitoring {
+    /// c_a² of a tier until the end of a window.
+    ///
+    /// # Errors
+    /// In words, where it is not known.
+    fn gaps(&self, tier: usize, until: usize) -> Result<Estimate, String>;
+
+    /// Whether there is a histogram of response times.
+    fn has_bins(&self, tier: usize) -> bool;
+
+    /// Between which the mean square of the response times of these windows lies, where their mean is
+    /// `mean_s`.
+    fn mean_square(&self, tier: usize, windows: &[usize], mean_s: f64) -> Option<(f64, f64)>;
+
+    /// Classes of the entry, with the throughput of each in these windows.
+    fn classes(&self, windows: &[usize]) -> Vec<(String, Vec<f64>)>;
+
+    /// Mean response time of a class over these windows, each weighted by its requests.
+    fn class_response_s(&self, class: &str, windows: &[usize]) -> Option<f64>;
+}
+
+/// How many stations stand for the servers of a tier, and how many servers each has.
+pub(super) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
+    if queue_each { (servers.max(1), 1) } else { (1, servers) }
+}
+
+impl Monitored {
+    /// X of the entry in a window.
+    pub(super) fn rate(&self, window: &Window) -> Option<f64> {
+        window.tiers[self.entry].throughput_per_s
+    }
+
+    /// All tiers that a tier calls, directly or through others, itself included.
+    pub(super) fn below(&self, index: usize) -> Vec<usize> {
+        let mut all = vec![index];
+        let mut next = 0;
+        while let Some(tier) = all.get(next).copied() {
+            next += 1;
+            for called in &self.tiers[tier].calls {
+                if !all.contains(called) {
+                    all.push(*called);
+                }
+            }
+        }
+        all
+    }
+
+    /// A tier below this one, and one that calls it without passing here; `None` where there is none.
+    pub(super) fn another_way(&self, index: usize) -> Option<(usize, usize)> {
+        let inside = self.below(index);
+        inside.iter().filter(|other| **other != index).find_map(|other| {
+            let outside = (0..self.tiers.len()).filter(|caller| !inside.contains(caller));
+            let mut callers = outside.filter(|caller| self.tiers[*caller].calls.contains(other));
+            callers.next().map(|caller| (*other, caller))
+        })
+    }
+
+    /// Busy servers of a tier in one window, less those that are held while the tiers below work.
+    pub(super) fn own_busy(&self, window: &Window, index: usize, held: bool) -> Option<f64> {
+        let mut busy = window.tiers[index].busy?;
+        if held {
+            for called in &self.tiers[index].calls {
+                let other = &window.tiers[*called];
+                busy -= other.throughput_per_s? * other.response_time_s?;
+            }
+        }
+        Some(busy)
+    }
+}

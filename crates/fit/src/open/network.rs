@@ -1,0 +1,380 @@
+//! The open network of queues behind a system: fitted on the first part of the time, scored on the
+//! rest.
+
+use kendall_queueing::model::{Class, Model, Pool, Station};
+use kendall_queueing::solver::{Solution, Solver, StationResult, solve};
+use kendall_units::exact_f64;
+
+use super::monitored::{Monitored, Monitoring, Window, stations};
+use super::residence::Residence;
+use super::variability::Variability;
+use crate::model::{Number, mean_of};
+use crate::score::Errors;
+
+/// Share of the windows that the fit may see.
+const CALIBRATION: f64 = 0.6;
+
+/// Windows that a score needs.
+pub(super) const FEWEST_SCORED: usize = 2;
+
+/// Most servers with a queue of their own.
+const MOST_STATIONS: u64 = 1_000;
+
+/// One tier as a center.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Center {
+    /// Name of the tier.
+    pub name: String,
+    /// m.
+    pub servers: u64,
+    /// V.
+    pub visits: f64,
+    /// S of one visit, what is below left out, s.
+    pub service_time_s: Number,
+    /// How long requests stay, beside service and waiting as M/M/m has them.
+    pub residence: Residence,
+    /// How uneven gaps and service times are; `None` for a tier that calls others or whose servers are held.
+    pub variability: Option<Variability>,
+    /// A server is held while the tiers below work.
+    pub held: bool,
+    /// Each server has a queue of its own, and its share of the requests.
+    pub queue_each: bool,
+    /// That share, the largest first; `None` where nothing tells servers apart, and they are taken as alike.
+    pub shares: Option<Vec<f64>>,
+    /// Itself and all tiers below it.
+    pub below: Vec<usize>,
+    /// It is the only way to those below, so that its servers are held for every visit there.
+    #[serde(skip)]
+    pub(crate) only_way: bool,
+}
+
+impl Center {
+    /// How many stations stand for it, and how many servers each has.
+    fn stations(&self) -> (u64, u64) {
+        stations(self.servers, self.queue_each)
+    }
+
+    /// Share of the requests that each of its stations has.
+    fn shares(&self) -> Vec<f64> {
+        let (parts, _) = self.stations();
+        let alike = || vec![1.0 / exact_f64(parts); usize::try_from(parts).unwrap_or(usize::MAX)];
+        match &self.shares {
+            Some(shares) if parts > 1 && shares.len() as u64 == parts => shares.clone(),
+            _ => alike(),
+        }
+    }
+
+    /// Gives it another number of servers, whose shares are as uneven as those that were seen.
+    pub(crate) fn set_servers(&mut self, count: u64) {
+        if let Some(seen) = self.shares.as_mut().filter(|_| count != self.servers) {
+            *seen = as_uneven(seen, count.min(MOST_STATIONS));
+        }
+        self.servers = count;
+    }
+
+    /// Refuses more stations than are modelled: fewer than there are would each get too many requests.
+    pub(crate) fn few_enough(&self) -> Result<(), String> {
+        match self.stations() {
+            (1..=MOST_STATIONS, _) => Ok(()),
+            (many, _) => Err(format!(
+                "`{}`: {many} servers with a queue each, at most {MOST_STATIONS} are modelled",
+                self.name
+            )),
+        }
+    }
+}
+
+/// Shares of another number of servers that are as uneven as these, the largest first: spread between the
+/// same ends, over the mean.
+fn as_uneven(shares: &[f64], count: u64) -> Vec<f64> {
+    let last = exact_f64(shares.len().saturating_sub(1) as u64);
+    let most = exact_f64(count.saturating_sub(1).max(1));
+    let at = |number: u64| -> f64 {
+        // Between the two nearest of those that were seen.
+        let place = exact_f64(number) / most * last;
+        let low = usize::try_from(kendall_units::whole_u64(place.floor())).unwrap_or(0);
+        let (a, b) = (shares[low.min(shares.len() - 1)], shares[(low + 1).min(shares.len() - 1)]);
+        a + (b - a) * (place - place.floor())
+    };
+    let all: Vec<f64> = (0..count).map(at).collect();
+    let sum: f64 = all.iter().sum();
+    all.iter().map(|one| one / sum).collect()
+}
+
+/// A structure of the network, and how it does.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Structure {
+    /// Its name.
+    pub name: &'static str,
+    /// How it does in the windows that were not fitted, or why it cannot be made.
+    pub score: Result<Errors, String>,
+}
+
+/// A network, and what it rests on.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Network {
+    /// Name of the system.
+    pub name: String,
+    /// One a tier, entry first.
+    pub centers: Vec<Center>,
+    /// Response time at the entry that is in no tier, s.
+    pub elsewhere_s: Number,
+    /// Windows that it was fitted on.
+    pub fitted_windows: usize,
+    /// How it does elsewhere; `None` where there are no such windows or no response time.
+    pub score: Option<Errors>,
+    /// How M/M/m, M/G/m and G/G/m by the measured variabilities do in the same windows.
+    pub structures: Vec<Structure>,
+}
+
+impl Network {
+    /// Fits centers to the first windows and scores them on the others.
+    pub fn fit(monitored: &Monitored, monitoring: &dyn Monitoring) -> Result<Self, String> {
+        let used = &monitored.windows;
+        let most = used.len().saturating_sub(FEWEST_SCORED).max(2);
+        let cut = kendall_units::whole_u64(exact_f64(used.len() as u64) * CALIBRATION);
+        let cut = usize::try_from(cut).unwrap_or(most).clamp(2, most);
+        let (seen, kept) = used.split_at(cut.min(used.len()));
+        let mut centers = Vec::with_capacity(monitored.tiers.len());
+        for index in 0..monitored.tiers.len() {
+            centers.push(center(monitored, monitoring, seen, index)?);
+        }
+        let elsewhere_s = Number::exact(0.0);
+        let mut network = Self {
+            name: monitored.name.clone(),
+            centers,
+            elsewhere_s,
+            fitted_windows: seen.len(),
+            score: None,
+            structures: Vec::new(),
+        };
+        network.fit_elsewhere(monitored, seen);
+        network.score = network.scored(monitored, kept);
+        network.structures = network.structures(monitored, seen, kept);
+        Ok(network)
+    }
+
+    /// M/M/m, M/G/m and G/G/m: service and gaps as measured, and no waiting fitted.
+    fn structures(
+        &self,
+        monitored: &Monitored,
+        seen: &[Window],
+        kept: &[Window],
+    ) -> Vec<Structure> {
+        type Factor = fn(&Variability) -> Option<Number>;
+        let kinds: [(&'static str, Factor); 3] = [
+            ("M/M/m", |_| Some(Number::exact(1.0))),
+            ("M/G/m", Variability::poisson_factor),
+            ("G/G/m", Variability::factor),
+        ];
+        let score = |factor: Factor| {
+            let mut network = self.clone();
+            for center in &mut network.centers {
+                let of_leaf = center.variability.as_ref().map(|found| {
+                    factor(found)
+                        .ok_or_else(|| format!("not known at `{}`: {}", center.name, found.lacks()))
+                });
+                let factor = of_leaf.transpose()?.map_or(1.0, |factor| factor.value);
+                center.residence = Residence::station(factor);
+            }
+            network.elsewhere_s = Number::exact(0.0);
+            network.fit_elsewhere(monitored, seen);
+            network.scored(monitored, kept).ok_or_else(|| {
+                "no window was left to score it on, or it has no steady state there".to_owned()
+            })
+        };
+        kinds.map(|(name, factor)| Structure { name, score: score(factor) }).into()
+    }
+
+    /// Response time that no tier explains: a network between client and entry, or what is not in
+    /// the system file.
+    fn fit_elsewhere(&mut self, monitored: &Monitored, seen: &[Window]) {
+        let missing: Vec<f64> = seen
+            .iter()
+            .filter_map(|window| {
+                let measured = window.tiers[monitored.entry].response_time_s?;
+                Some(measured - self.at(monitored.rate(window)?).ok()?.response_time_s)
+            })
+            .collect();
+        if missing.len() < 2 {
+            return;
+        }
+        let found = mean_of(&missing);
+        // What does not differ significantly from 0 counts as 0.
+        if found.value > 2.0 * found.standard_error {
+            self.elsewhere_s = found;
+        }
+    }
+
+    fn scored(&self, monitored: &Monitored, kept: &[Window]) -> Option<Errors> {
+        let pair = |window: &Window| {
+            let measured = window.tiers[monitored.entry].response_time_s?;
+            Some((self.at(monitored.rate(window)?).ok()?.response_time_s, measured))
+        };
+        Errors::of(kept.iter().filter_map(pair), FEWEST_SCORED)
+    }
+
+    /// The model at a load, as every solver takes it.
+    ///
+    /// # Errors
+    /// In words, when the numbers make no model.
+    pub fn model(&self, arrival_rate_per_s: f64) -> Result<Model, String> {
+        let class = Class::open("requests", arrival_rate_per_s);
+        let mut stations = Vec::with_capacity(self.centers.len() + 1);
+        let mut pools = Vec::new();
+        for center in &self.centers {
+            let pooled = center.held && center.only_way;
+            let service = center.service_time_s.value;
+            let (parts, servers) = center.stations();
+            assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
+            for (part, share) in (1..=parts).zip(center.shares()) {
+                let visits = center.visits * share;
+                let name =
+                    if parts > 1 { format!("{} {part}", center.name) } else { center.name.clone() };
+                let station =
+                    if pooled { Station::delay(&name) } else { Station::queue(&name, servers) };
+                stations.push(station.with_service_time(0, service).with_visits(0, visits));
+            }
+            if pooled {
+                pools.push(Pool {
+                    name: format!("{} (held)", center.name),
+                    tokens: center.servers,
+                    stations: center.below.iter().flat_map(|below| self.places(*below)).collect(),
+                    classes: vec![0],
+                    queue_capacity: None,
+                });
+            }
+        }
+        if self.elsewhere_s.value > 0.0 {
+            let station = Station::delay("elsewhere");
+            stations.push(station.with_service_time(0, self.elsewhere_s.value).with_visits(0, 1.0));
+        }
+        let model = Model::new(&self.name, vec![class], stations).map_err(|e| e.to_string())?;
+        model.with_pools(pools).map_err(|error| error.to_string())
+    }
+
+    /// The stations of a center in the model.
+    fn places(&self, index: usize) -> std::ops::Range<usize> {
+        let count = |center: &Center| usize::try_from(center.stations().0).unwrap_or(usize::MAX);
+        let from: usize = self.centers[..index].iter().map(count).sum();
+        from..from + count(&self.centers[index])
+    }
+
+    /// What it says at a load.
+    ///
+    /// # Errors
+    /// In words, when there is no steady state.
+    pub fn at(&self, arrival_rate_per_s: f64) -> Result<NetworkPoint, String> {
+        let model = self.model(arrival_rate_per_s)?;
+        let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
+        Ok(self.point(&solution))
+    }
+
+    fn point(&self, solution: &Solution) -> NetworkPoint {
+        let mut response_time_s = solution.classes[0].system_response;
+        let mut utilizations = Vec::with_capacity(self.centers.len());
+        for (index, center) in self.centers.iter().enumerate() {
+            let stations = solution.stations.get(self.places(index)).unwrap_or_default();
+            let mean = |of: fn(&StationResult) -> &Vec<f64>, weights: &[f64]| -> f64 {
+                let pairs = stations.iter().zip(weights);
+                pairs.map(|(one, weight)| weight * of(one).first().copied().unwrap_or(0.0)).sum()
+            };
+            let waiting = mean(|station| &station.waiting_time, &center.shares());
+            let service = center.service_time_s.value;
+            response_time_s += center.visits * center.residence.beyond_s(service, waiting);
+            let name = format!("{} (held)", center.name);
+            let pool = solution.pools.iter().find(|pool| pool.name == name);
+            let alike = vec![1.0 / exact_f64(stations.len().max(1) as u64); stations.len()];
+            let own = mean(|station| &station.utilization, &alike);
+            utilizations.push(pool.map_or(own, |pool| pool.utilization));
+        }
+        NetworkPoint { response_time_s, utilizations }
+    }
+}
+
+/// What a network says at one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkPoint {
+    /// R at the entry, s.
+    pub response_time_s: f64,
+    /// U of each tier's servers.
+    pub utilizations: Vec<f64>,
+}
+
+fn center(
+    monitored: &Monitored,
+    monitoring: &dyn Monitoring,
+    seen: &[Window],
+    index: usize,
+) -> Result<Center, String> {
+    let tier = &monitored.tiers[index];
+    let name = &tier.name;
+    if let Some(why) = &tier.impossible {
+        return Err(format!("`{name}`: {why}"));
+    }
+    let held = tier.held && !tier.calls.is_empty();
+    let services: Vec<f64> =
+        seen.iter().filter_map(|window| own_service(monitored, window, index, held)).collect();
+    if services.len() < 2 {
+        return Err(format!(
+            "`{name}`: no query gives how many of its servers are busy{}",
+            if held { " and how long those below take" } else { "" }
+        ));
+    }
+    // Load beyond the first part shifts demands; the mean over windows has their spread.
+    let service_time_s = mean_of(&services);
+    let service = service_time_s.value;
+    if service <= 0.0 {
+        return Err(format!(
+            "`{name}` is busy for less time than those below it take: its servers are not held for \
+             all of it (leave out `held`), or the tiers' figures are not of the same requests"
+        ));
+    }
+    let services = vec![Some(service); seen.len()];
+    let alone = !held && tier.calls.is_empty();
+    let variability =
+        alone.then(|| Variability::measure(monitored, monitoring, (seen, index), service));
+    let factor = variability.as_ref().and_then(Variability::factor);
+    let residence = Residence::fit(monitored, seen, index, held, &services).or_measured(factor);
+    let center = Center {
+        queue_each: tier.queue_each,
+        name: name.clone(),
+        servers: tier.servers,
+        visits: tier.visits,
+        service_time_s,
+        residence,
+        variability,
+        held,
+        shares: tier.shares.clone(),
+        below: monitored.below(index),
+        only_way: monitored.another_way(index).is_none(),
+    };
+    center.few_enough()?;
+    Ok(center)
+}
+
+/// S of one visit in one window: busy servers over throughput, less what those below take.
+fn own_service(monitored: &Monitored, window: &Window, index: usize, held: bool) -> Option<f64> {
+    let visits = monitored.tiers[index].visits;
+    let means = &window.tiers[index];
+    let here = means.throughput_per_s.or_else(|| Some(monitored.rate(window)? * visits))?;
+    let busy = monitored.own_busy(window, index, held)?;
+    (here > 0.0).then(|| busy / here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: two servers of 60 and 40 %, the busiest a fifth above the mean.
+    #[test]
+    fn more_servers_are_as_uneven_as_those_that_were_seen() {
+        let three = as_uneven(&[0.6, 0.4], 3);
+        let expected = [0.4, 1.0 / 3.0, 0.8 / 3.0];
+        assert!(three.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{three:?}");
+        assert_eq!(as_uneven(&[0.6, 0.4], 1), [1.0]);
+        let four = as_uneven(&[0.6, 0.4], 4);
+        assert!((four[0] - 0.3).abs() < 1e-12 && (four[3] - 0.2).abs() < 1e-12, "{four:?}");
+        assert!((as_uneven(&[0.5, 0.3, 0.2], 2)[0] - 5.0 / 7.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,269 @@
+//! How long requests stay at a tier, beside how long they keep its servers busy: R = h·S + f·W(λ).
+//!
+//! f is the waiting over that of M/M/m. h is the share of the service time for which the request is held
+//! up: below 1 where parts of a request are worked on at the same time, or after its answer, or where the
+//! servers are a share of a processor, which lends its whole speed for a moment and takes the time back
+//! from those that come next; above 1 where it also waits for what keeps no server busy, such as a network.
+
+use kendall_queueing::model::{Class, Model, Station};
+use kendall_queueing::solver::{Solver, solve};
+use kendall_stats::distribution::t_two_sided;
+use kendall_stats::sample;
+use kendall_units::exact_f64;
+
+use super::monitored::{Monitored, TOLERANCE, Window, stations};
+use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
+
+/// Waiting below this share of the service time says nothing about its variability.
+pub(crate) const NOTABLE_WAITING: f64 = 0.05;
+
+/// Windows that a slope needs.
+const FEWEST: usize = 3;
+
+/// Windows that two coefficients need: three degrees of freedom are left.
+const FEWEST_OF_TWO: usize = 5;
+
+/// A request that is held up for less than this share of the work on it: then `busy` more likely counts
+/// other work, and no answer may rest on it.
+const LEAST_HELD_UP: f64 = 0.2;
+
+/// What a waiting factor rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Waiting times in the windows.
+    Fitted,
+    /// Variabilities of gaps and service times, since there was too little waiting to fit.
+    Measured,
+    /// Nothing: 1, give or take a factor of 2.
+    Assumed,
+}
+
+/// How requests stay at a tier.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Residence {
+    /// Waiting over that of exponential service and Poisson arrivals: (c_a² + c_s²)/2.
+    pub waiting_factor: Number,
+    /// What the waiting factor rests on.
+    pub waiting: Waiting,
+    /// Share of the service time for which a request is held up; 1 unless the windows say another.
+    pub held_up: Number,
+    /// Correlation of the errors of the two.
+    pub correlation: f64,
+}
+
+/// What one window says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stay {
+    /// W of M/M/m.
+    pub(crate) modelled_s: f64,
+    /// Busy servers over throughput.
+    service_s: f64,
+    /// R, without the tiers that are called.
+    stayed_s: f64,
+}
+
+impl Residence {
+    /// As M/M/m, and no more is known.
+    fn assumed() -> Self {
+        Self {
+            waiting_factor: Number { value: 1.0, standard_error: std::f64::consts::LN_2 / 2.0 },
+            waiting: Waiting::Assumed,
+            held_up: Number::exact(1.0),
+            correlation: 0.0,
+        }
+    }
+
+    /// Fits it to windows. Waiting is told from a tier that calls no other, by least squares through the
+    /// origin of measured on modelled waiting times.
+    ///
+    /// `services` is what a visit takes in each window; `None` where no request came.
+    pub(crate) fn fit(
+        monitored: &Monitored,
+        seen: &[Window],
+        index: usize,
+        held: bool,
+        services: &[Option<f64>],
+    ) -> Self {
+        let assumed = Self::assumed();
+        if held {
+            return assumed;
+        }
+        let stay = |(window, service): (&Window, &Option<f64>)| {
+            stay(monitored, window, index, (*service)?)
+        };
+        let stays: Vec<Stay> = seen.iter().zip(services).filter_map(stay).collect();
+        let largest = stays.iter().map(|stay| stay.modelled_s).fold(0.0, f64::max);
+        let service = sample::mean(&services.iter().copied().flatten().collect::<Vec<f64>>());
+        let calls = !monitored.tiers[index].calls.is_empty();
+        if calls || stays.len() < FEWEST || largest < NOTABLE_WAITING * service {
+            let held_up = share_alone(&stays).filter(|share| is_told(*share));
+            let held_up = held_up.or_else(|| if calls { within_called(&stays) } else { None });
+            return Self { held_up: held_up.unwrap_or(assumed.held_up), ..assumed };
+        }
+        let both = both(&stays).filter(|both| is_told(both.held_up) || is_longer(both.held_up));
+        both.unwrap_or_else(|| Self {
+            waiting_factor: slope(&stays),
+            waiting: Waiting::Fitted,
+            ..assumed
+        })
+    }
+
+    /// The same with the waiting factor that measured variabilities give, where the windows tell none.
+    pub(crate) fn or_measured(self, factor: Option<Number>) -> Self {
+        match (self.waiting, factor) {
+            (Waiting::Assumed, Some(waiting_factor)) => {
+                Self { waiting_factor, waiting: Waiting::Measured, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// A station whose requests are held up for all of their service, with a waiting factor that is given.
+    pub(crate) fn station(waiting_factor: f64) -> Self {
+        let waiting_factor = Number::exact(waiting_factor);
+        Self { waiting_factor, ..Self::assumed() }
+    }
+
+    /// The same at servers that are so many times as fast: a delay in which none is busy stays as it is.
+    pub(crate) fn at_speed(self, times: f64) -> Self {
+        let Number { value, standard_error } = self.held_up;
+        if value <= 1.0 {
+            return self;
+        }
+        let held_up =
+            Number { value: 1.0 + (value - 1.0) * times, standard_error: standard_error * times };
+        Self { held_up, ..self }
+    }
+
+    /// What a visit takes beyond service and waiting as M/M/m has them; negative where it takes less.
+    pub(crate) fn beyond_s(&self, service_s: f64, waiting_s: f64) -> f64 {
+        (self.held_up.value - 1.0) * service_s + (self.waiting_factor.value - 1.0) * waiting_s
+    }
+}
+
+/// A share that is below 1 by more than its error, and by more than scrapes bring in.
+fn is_told(share: Number) -> bool {
+    share.value + NORMAL * share.standard_error < 1.0 - TOLERANCE && share.value >= LEAST_HELD_UP
+}
+
+/// A share that is above 1 by more than its error: a delay beside service and waiting. Waiting that is fitted
+/// without it would have to explain it, at low loads too little of it and at high loads too much.
+fn is_longer(share: Number) -> bool {
+    share.value - NORMAL * share.standard_error > 1.0
+}
+
+/// No share at all, where a tier stays as long as those that it calls, but for what scrapes bring in: it is the one
+/// that times them, so that its own work is in their times.
+fn within_called(stays: &[Stay]) -> Option<Number> {
+    let sum = |of: fn(&Stay) -> f64| stays.iter().map(of).sum::<f64>();
+    let own = sum(|stay| stay.stayed_s) / sum(|stay| stay.service_s);
+    let none = Number::exact(0.0);
+    (stays.len() >= FEWEST && own.abs() < TOLERANCE).then_some(none)
+}
+
+/// What one window says of a tier, of servers that are busy for so long with a visit.
+pub(crate) fn stay(
+    monitored: &Monitored,
+    window: &Window,
+    index: usize,
+    service_s: f64,
+) -> Option<Stay> {
+    let means = &window.tiers[index];
+    let arrivals = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+    let tier = &monitored.tiers[index];
+    let (parts, servers) = stations(tier.servers, tier.queue_each);
+    let even = vec![1.0 / exact_f64(parts)];
+    let shares = if parts > 1 { tier.shares.as_ref().unwrap_or(&even) } else { &even };
+    // Of servers that are alike, one stands for all.
+    let alike = if shares.len() == 1 { exact_f64(parts) } else { 1.0 };
+    let mut modelled_s = 0.0;
+    for share in shares {
+        modelled_s += alike * share * waiting_s(arrivals * share, servers, service_s)?;
+    }
+    let mut stayed_s = means.response_time_s?;
+    for called in &tier.calls {
+        let other = &window.tiers[*called];
+        stayed_s -= other.throughput_per_s? / arrivals * other.response_time_s?;
+    }
+    Some(Stay { modelled_s, service_s: means.busy? / arrivals, stayed_s })
+}
+
+/// W of M/M/m; `None` without a steady state.
+fn waiting_s(arrival_rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
+    let model = Model::new(
+        "waiting",
+        vec![Class::open("requests", arrival_rate_per_s)],
+        vec![Station::queue("tier", servers).with_service_time(0, service_s)],
+    );
+    let solution = solve(&model.ok()?, Solver::Auto).ok()?;
+    solution.stations.first()?.waiting_time.first().copied()
+}
+
+/// Widened by Student's t, since draws are normal.
+fn widened(standard_error: f64, degrees: usize) -> f64 {
+    standard_error * t_two_sided(CONFIDENCE, exact_f64(degrees as u64)) / NORMAL
+}
+
+/// f where h is 1.
+fn slope(stays: &[Stay]) -> Number {
+    let pairs = || stays.iter().map(|stay| (stay.modelled_s, stay.stayed_s - stay.service_s));
+    let square: f64 = pairs().map(|(x, _)| x * x).sum();
+    let slope = pairs().map(|(x, y)| x * y).sum::<f64>() / square;
+    let residual: f64 = pairs().map(|(x, y)| (y - slope * x).powi(2)).sum();
+    let degrees = stays.len() - 1;
+    let error = (residual / exact_f64(degrees as u64) / square).sqrt();
+    Number { value: slope.max(0.0), standard_error: widened(error, degrees) }
+}
+
+/// h where f is 1.
+fn share_alone(stays: &[Stay]) -> Option<Number> {
+    let shares: Vec<f64> = stays
+        .iter()
+        .filter(|stay| stay.service_s > 0.0)
+        .map(|stay| (stay.stayed_s - stay.modelled_s) / stay.service_s)
+        .collect();
+    if shares.len() < FEWEST {
+        return None;
+    }
+    let Number { value, standard_error } = mean_of(&shares);
+    Some(Number { value, standard_error: widened(standard_error, shares.len() - 1) })
+}
+
+/// h and f together, by least squares of relative errors; `None` where they cannot be told apart.
+fn both(stays: &[Stay]) -> Option<Residence> {
+    if stays.len() < FEWEST_OF_TWO {
+        return None;
+    }
+    let scaled: Vec<(f64, f64, f64)> = stays
+        .iter()
+        .map(|stay| {
+            let scale = stay.service_s + stay.modelled_s;
+            (stay.service_s / scale, stay.modelled_s / scale, stay.stayed_s / scale)
+        })
+        .collect();
+    let sum = |of: fn(&(f64, f64, f64)) -> f64| scaled.iter().map(of).sum::<f64>();
+    let (ss, sw, ww) = (sum(|p| p.0 * p.0), sum(|p| p.0 * p.1), sum(|p| p.1 * p.1));
+    let (sr, wr) = (sum(|p| p.0 * p.2), sum(|p| p.1 * p.2));
+    let determinant = ss * ww - sw * sw;
+    // Columns that are the same to a thousandth tell nothing apart.
+    if determinant <= 1e-6 * ss * ww {
+        return None;
+    }
+    let (share, factor) = ((sr * ww - wr * sw) / determinant, (wr * ss - sr * sw) / determinant);
+    // Waiting cannot be negative; then the service alone explains the stay.
+    let (share, factor) = if factor < 0.0 { (sr / ss, 0.0) } else { (share, factor) };
+    let residual: f64 = scaled.iter().map(|(s, w, r)| (r - share * s - factor * w).powi(2)).sum();
+    let degrees = stays.len() - 2;
+    let variance = residual / exact_f64(degrees as u64);
+    let fitted = |value: f64, other: f64| Number {
+        value,
+        standard_error: widened((variance * other / determinant).sqrt(), degrees),
+    };
+    Some(Residence {
+        waiting_factor: fitted(factor, ss),
+        waiting: Waiting::Fitted,
+        held_up: fitted(share, ww),
+        correlation: -sw / (ss * ww).sqrt(),
+    })
+}

@@ -1,0 +1,18 @@
+//! The model of a study: its runs in, a calibrated twin out, and answers to questions about it.
+//!
+//! [`Calibration`] holds every usable run with its graph, its accounts and its load.
+//! [`Calibration::twin`] fits a twin to those that do the same kind of work; [`StudyModel::answer`] asks
+//! it. Who wants to ask about a key of a study file makes a [`Question`] from the settings that it leads to.
+
+mod answer;
+mod file;
+mod runs;
+mod signature;
+
+pub use answer::{Answer, AskError, Question, StudyModel};
+pub use file::{ModelFile, ModelProcess, model_file, parameter_half_width};
+pub use runs::{
+    Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, graph_level, lookup, number,
+    small,
+};
+pub use signature::{Signature, is_of_the_load, structural};

@@ -1,0 +1,678 @@
+//! A twin of the runs that do one kind of work, and questions to it.
+
+use std::collections::BTreeMap;
+
+use kendall_protocols::topology::{Graph, Part, Pool, PoolKind, Role, TierId, TierNode};
+use kendall_stats::histogram::Histogram;
+use kendall_units::exact_f64;
+use serde::Serialize;
+
+use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
+use super::signature::Signature;
+use crate::change::{Change, Counted};
+use crate::twin::structure::{
+    Blueprint, Bytes, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts, structure,
+};
+use crate::twin::{
+    CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread, System, Twin,
+    Workload, calibrate_within,
+};
+
+/// Time that a worker is held without a processor, from which it is a wait of its own and no error of
+/// the accounts: a share of the service time, and in s.
+const LEAST_WAIT: (f64, f64) = (0.2, 100e-6);
+/// The same for a system that reports nothing of itself, by the response time at the lightest load.
+const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
+
+/// Fewest requests of one client alone that tell anything.
+const LEAST_REQUESTS: f64 = 100.0;
+
+/// One configuration that is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// Tiers, edges, pools and links.
+    pub graph: Graph,
+    /// What brings requests.
+    pub workload: Workload,
+    /// Threads of all load generators.
+    pub generator_threads: u32,
+    /// Most requests that a worker serves together, where the system has such a setting.
+    pub batch: Option<u32>,
+    /// The kind of work.
+    pub signature: Signature,
+    /// What was never there: hardware, placement, speeds, hit ratios. [`Question::change`] adds one.
+    pub changes: Vec<Change>,
+    /// Numeric levels, by their dotted key: by them the distance of the question from the runs is found.
+    pub levels: Vec<(String, f64)>,
+}
+
+impl Question {
+    /// Asks for one change more.
+    ///
+    /// # Errors
+    /// In words, for a count of what is not there, and for a change of the load: that is a setting of the
+    /// study.
+    pub fn change(&mut self, change: Change) -> Result<(), String> {
+        match &change {
+            Change::Count { tier, of, count } => return resize(&mut self.graph, tier, *of, *count),
+            Change::Rate(_) | Change::Load(_) | Change::Class { .. } => {
+                return Err(
+                    "say the load by a key of the study, such as workload.clients".to_owned()
+                );
+            }
+            _ => self.changes.push(change),
+        }
+        Ok(())
+    }
+
+    /// Tiers whose hit ratio is asked for.
+    #[must_use]
+    pub fn cached(&self) -> Vec<String> {
+        self.hit_ratios().map(|(tier, _)| tier.clone()).collect()
+    }
+
+    fn hit_ratios(&self) -> impl Iterator<Item = (&String, f64)> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::HitRatio { tier, share } => Some((tier, *share)),
+            _ => None,
+        })
+    }
+}
+
+/// Sets the instances of a tier, or the servers of one of its pools; a pool that the study does not know of is
+/// made.
+fn resize(graph: &mut Graph, tier: &str, of: Counted, servers: u32) -> Result<(), String> {
+    let behind: Vec<TierId> =
+        graph.behind(&TierId::stored(tier)).map(|edge| edge.to.clone()).collect();
+    let node = graph.tiers.iter_mut().find(|node| node.tier == tier);
+    let node = node.ok_or_else(|| format!("no tier `{tier}`"))?;
+    let connections = || match behind.as_slice() {
+        [one] => Ok(PoolKind::Connections(one.clone())),
+        _ => Err(format!("{tier} has no one tier behind it")),
+    };
+    let known = |of: &str| node.pools.iter().position(|pool| pool.of.as_str() == of);
+    let (place, of) = match of {
+        Counted::Instances => {
+            node.instances = servers;
+            return Ok(());
+        }
+        Counted::Servers => {
+            return Err("say what: instances, workers, threads or connections".to_owned());
+        }
+        Counted::Workers => (known("workers"), Ok(PoolKind::Workers)),
+        Counted::Threads => (known("threads"), Ok(PoolKind::Threads)),
+        Counted::Connections => (known("connections"), connections()),
+    };
+    match place {
+        Some(place) => node.pools[place].servers = servers,
+        None => node.pools.push(Pool { of: of?, servers }),
+    }
+    Ok(())
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No run does this kind of work.
+    #[error(
+        "no run was measured with {asked}, and what a request costs there follows from no other: \
+         measured are {measured}. Run it once at light load and once near saturation"
+    )]
+    OtherWork {
+        /// What is asked.
+        asked: String,
+        /// What was measured.
+        measured: String,
+    },
+    /// A part whose instances ran on several hosts.
+    #[error(
+        "the instances of {part} ran on several hosts ({hosts}), and the model has one host for all of \
+         a part: what-if questions are answered from runs in which each tier is on one host"
+    )]
+    SpreadOverHosts {
+        /// Its name.
+        part: String,
+        /// Their names.
+        hosts: String,
+    },
+    /// A host of which nothing is known.
+    #[error("{part} ran on {host}, and the runs say nothing about that host's cores")]
+    UnknownHost {
+        /// What ran there.
+        part: String,
+        /// Its name.
+        host: String,
+    },
+    /// The runs make no twin.
+    #[error("the runs make no model: {0}")]
+    Calibration(#[from] CalibrationError),
+    /// The graph makes no structure.
+    #[error(transparent)]
+    Structure(#[from] StructureError),
+    /// The twin has no answer to it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A host that is not there.
+    #[error(
+        "`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}"
+    )]
+    NoHost {
+        /// As it was asked.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// A twin, and what its structure rests on.
+#[derive(Debug, Clone)]
+pub struct StudyModel {
+    /// The twin.
+    pub twin: Twin,
+    /// The kind of work.
+    pub signature: Signature,
+    /// Indices of the runs that it was calibrated on, those that were left out among them.
+    pub runs: Vec<usize>,
+    /// Indices of what one client alone did before some of these runs, on which it was calibrated too.
+    pub one_client: Vec<usize>,
+    /// What the structure takes for granted.
+    pub assumptions: Vec<String>,
+    common: Common,
+}
+
+/// An answer, with what it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// The numbers.
+    #[serde(flatten)]
+    pub prediction: Prediction,
+    /// What was assumed.
+    pub assumed: Vec<String>,
+}
+
+/// What all configurations of one kind of work share.
+#[derive(Debug, Clone, PartialEq)]
+struct Common {
+    facts: BTreeMap<String, TierFacts>,
+    /// Hits of tiers with a cache of their own, as the share that misses.
+    misses: BTreeMap<String, f64>,
+    link_threads: u32,
+    lanes: u32,
+    bytes: Option<Bytes>,
+    /// Hosts as measured, with their cores; the first has what is placed nowhere.
+    hosts: Vec<(String, u32)>,
+    /// Index of the host of each part, by its name.
+    places: BTreeMap<String, usize>,
+}
+
+impl Calibration {
+    /// Kinds of work that were measured, in the order of their first run.
+    #[must_use]
+    pub fn signatures(&self) -> Vec<Signature> {
+        let mut kinds: Vec<Signature> = Vec::new();
+        for facts in &self.runs {
+            let kind = Signature::of(facts, &self.structural);
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// A twin of the runs that do this kind of work. `keys` are the dotted keys whose distance from
+    /// what was measured is reported, and `cached` the tiers whose hit ratio the question changes.
+    ///
+    /// # Errors
+    /// [`AskError::OtherWork`] without such runs, [`AskError::Calibration`] where they make no twin.
+    pub fn twin(
+        &self,
+        signature: &Signature,
+        keys: &[String],
+        cached: &[String],
+    ) -> Result<StudyModel, AskError> {
+        let of_kind = |facts: &&RunFacts| Signature::of(facts, &self.structural) == *signature;
+        let places = self.runs.iter().enumerate().filter(|(_, facts)| of_kind(facts));
+        let runs: Vec<usize> = places.map(|(place, _)| place).collect();
+        let facts: Vec<&RunFacts> = runs.iter().map(|place| &self.runs[*place]).collect();
+        let Some(first) = facts.first() else {
+            let kinds: Vec<String> = self.signatures().iter().map(ToString::to_string).collect();
+            let asked = signature.to_string();
+            return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
+        };
+        let (mut common, assumptions) = Common::of(&facts, self.most_foreign_cores);
+        common.hosts.clone_from(&first.hosts);
+        common.places = placed(first)?;
+        for tier in cached {
+            let calibrated = common.misses.get(tier).copied().unwrap_or(1.0);
+            let misses = Misses { share: calibrated, calibrated };
+            common.facts.entry(tier.clone()).or_default().misses = Some(misses);
+        }
+        let all = self.keys(keys);
+        let one_client = self.one_client(&facts);
+        let alone = one_client.iter().map(|place| &self.one_client[*place]);
+        // Last: the twin names runs that it leaves out by their place.
+        let measured: Result<Vec<MeasuredRun>, StructureError> =
+            facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
+        let twin = calibrate_within(&measured?, self.most_foreign_cores, self.seed)?;
+        Ok(StudyModel { twin, signature: signature.clone(), runs, one_client, assumptions, common })
+    }
+
+    /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
+    /// a configuration of its own, in which nobody waits for another. Those before all other runs would weigh as
+    /// much as these themselves.
+    fn one_client(&self, runs: &[&RunFacts]) -> Vec<usize> {
+        let light = lightest(runs, self.most_foreign_cores);
+        if light.workload == (Workload::Closed { clients: 1, think_time_s: 0.0 }) {
+            return Vec::new();
+        }
+        let of_light = |of| {
+            let same = |facts: &&&RunFacts| facts.run.configuration == light.run.configuration;
+            runs.iter().filter(same).any(|facts| of == Some(facts.run.id))
+        };
+        let told = |facts: &RunFacts| {
+            facts.throughput_per_s * facts.measured_s >= LEAST_REQUESTS
+                && facts.disturbed(self.most_foreign_cores).is_none()
+                // One without the probe would leave the twin without it.
+                && (facts.probe_s.is_some() || light.probe_s.is_none())
+        };
+        let places = self.one_client.iter().enumerate();
+        let used = places.filter(|(_, facts)| of_light(facts.run.one_client_of) && told(facts));
+        used.map(|(place, _)| place).collect()
+    }
+
+    /// Numeric factors, and the keys asked about.
+    fn keys(&self, asked: &[String]) -> Vec<String> {
+        let mut keys: Vec<String> = Vec::new();
+        let factors = self.runs.iter().flat_map(|facts| &facts.run.levels);
+        let numeric = factors.filter(|level| level.number.is_some()).map(|level| &level.factor);
+        for key in numeric.chain(asked) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        keys
+    }
+}
+
+impl Common {
+    /// What the runs tell of the tiers. Times of a tier itself are read where the load is lightest:
+    /// there they are its own, and not the wait for others.
+    fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
+        let light = lightest(runs, most_foreign);
+        let mut assumed = vec![shared(light)];
+        let mut facts = BTreeMap::new();
+        let mut misses = BTreeMap::new();
+        for node in &light.graph.tiers {
+            let told = tier_facts(node, runs, light, &mut assumed);
+            let leaf = light.graph.behind(&node.tier).next().is_none();
+            let seen = light.tiers.get(node.tier.as_str()).filter(|_| leaf);
+            if let Some(share) = seen.and_then(|seen| seen.miss_share) {
+                misses.insert(node.tier.to_string(), share);
+            }
+            facts.insert(node.tier.to_string(), told);
+        }
+        if light.tiers.is_empty() {
+            unexplained(light, &mut facts, &mut assumed);
+        }
+        let links =
+            runs.iter().flat_map(|facts| &facts.uses).filter(|(part, _)| part.role == Role::Link);
+        let link_threads = links.map(|(_, used)| used.other_threads).max().unwrap_or(1);
+        let lanes = small(exact_f64(light.operations)).max(1);
+        let (hosts, places) = (Vec::new(), BTreeMap::new());
+        (Self { facts, misses, link_threads, lanes, bytes: light.bytes, hosts, places }, assumed)
+    }
+
+    /// The hosts as they were measured.
+    fn measured_hosts(&self) -> Vec<Host> {
+        let host =
+            |(name, cores): &(String, u32)| Host { name: name.clone(), cores: *cores, speed: 1.0 };
+        self.hosts.iter().map(host).collect()
+    }
+
+    fn measured(&self, facts: &RunFacts, keys: &[String]) -> Result<MeasuredRun, StructureError> {
+        let batch = lookup(&facts.run.settings, "system.batch").and_then(number).map(small);
+        let system = self.system(
+            &facts.graph,
+            (facts.workload, facts.generator_threads),
+            batch,
+            (self.measured_hosts(), self.places.clone()),
+            &self.facts,
+        )?;
+        let of_part = |part| {
+            let used = facts.uses.get(part).copied().unwrap_or_default();
+            ProcessUse { cpu_s: used.cpu_s, switches: used.switches }
+        };
+        let level = |key: &String| {
+            let number = match key.as_str() {
+                "cores" => facts.only_host().map(|(_, cores)| f64::from(*cores)),
+                "cpu_speed" => Some(1.0),
+                _ => facts
+                    .run
+                    .factor(key)
+                    .and_then(|level| level.number)
+                    .or_else(|| lookup(&facts.run.settings, key).and_then(number))
+                    .or_else(|| graph_level(&facts.graph, key)),
+            };
+            Some((key.clone(), number?))
+        };
+        Ok(MeasuredRun {
+            processes: parts(&facts.graph).iter().map(of_part).collect(),
+            system,
+            levels: keys.iter().filter_map(level).collect(),
+            throughput_per_s: facts.throughput_per_s,
+            response_mean_s: facts.response_mean_s,
+            percentiles_s: facts.percentiles_s,
+            batch: facts.tiers.values().map(|seen| seen.batch).fold(1.0, f64::max),
+            probe_s: facts.probe_s,
+            foreign_cores: facts.foreign_cores,
+            stolen_cores: facts.stolen_cores,
+            measured_s: facts.measured_s,
+        })
+    }
+
+    fn system(
+        &self,
+        graph: &Graph,
+        (workload, generator_threads): (Workload, u32),
+        batch: Option<u32>,
+        (hosts, placement): (Vec<Host>, BTreeMap<String, usize>),
+        facts: &BTreeMap<String, TierFacts>,
+    ) -> Result<System, StructureError> {
+        let batching = graph.tiers.iter().filter(|node| batches(node));
+        let batches: BTreeMap<String, u32> = batching
+            .filter_map(|node| Some((node.tier.to_string(), batch.filter(|batch| *batch > 1)?)))
+            .collect();
+        let lane = |(tier, _): (&String, &u32)| {
+            let node = graph.tiers.iter().find(|node| node.tier == tier.as_str());
+            (tier.clone(), self.lanes.saturating_mul(node.map_or(1, |node| node.instances)))
+        };
+        let lanes = batches.iter().map(lane).collect();
+        let first = graph.edges.first().and_then(|edge| edge.link.as_ref());
+        let bytes = first.zip(self.bytes).map(|(link, bytes)| (link.name.clone(), bytes));
+        structure(&Blueprint {
+            graph: graph.clone(),
+            hosts,
+            placement,
+            workload,
+            generator_threads,
+            link_threads: self.link_threads,
+            facts: facts.clone(),
+            batches,
+            lanes,
+            bytes: bytes.into_iter().collect(),
+        })
+    }
+}
+
+/// The undisturbed run that keeps the host least busy, or the first where all are disturbed.
+fn lightest<'a>(runs: &[&'a RunFacts], most_foreign: f64) -> &'a RunFacts {
+    let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
+    let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
+    runs.iter().filter(usable).min_by(by_load).unwrap_or(&runs[0])
+}
+
+/// Who shares which processors.
+fn shared(light: &RunFacts) -> String {
+    let [(host, cores)] = light.hosts.as_slice() else {
+        let hosts = light.hosts.iter().map(|(host, cores)| {
+            let on = light.places.iter().filter(|(_, on)| on.contains(host));
+            let parts: Vec<&str> = on.map(|(part, _)| part.as_str()).collect();
+            format!("{} the {cores} cores of {host}", parts.join(" and "))
+        });
+        return format!("processes share the processors of their host and of no other: {}", {
+            let hosts: Vec<String> = hosts.collect();
+            hosts.join("; ")
+        });
+    };
+    format!("all processes share the {cores} cores of {host}, the load generator too")
+}
+
+/// Index of the host of each part.
+fn placed(facts: &RunFacts) -> Result<BTreeMap<String, usize>, AskError> {
+    let mut places = BTreeMap::new();
+    for (part, on) in &facts.places {
+        let (Some(host), true) = (on.first(), on.len() == 1) else {
+            let hosts: Vec<&str> = on.iter().map(String::as_str).collect();
+            return Err(AskError::SpreadOverHosts { part: part.clone(), hosts: hosts.join(", ") });
+        };
+        let place = facts.hosts.iter().position(|(known, _)| known == host);
+        let unknown = || AskError::UnknownHost { part: part.clone(), host: host.clone() };
+        places.insert(part.clone(), place.ok_or_else(unknown)?);
+    }
+    Ok(places)
+}
+
+/// A tier whose workers serve several requests at once.
+fn batches(node: &TierNode) -> bool {
+    node.kind == "message-queue"
+}
+
+/// Threads that work for a tier, those of the pool of workers left out where the study knows of it. Workers that
+/// it does not know of, as of a command of the user's, are threads as others are.
+fn threads(uses: &[&PartUse], has_workers: bool) -> u32 {
+    let of =
+        |used: &&PartUse| used.other_threads + if has_workers { 0 } else { used.worker_threads };
+    uses.iter().map(of).max().unwrap_or(1)
+}
+
+fn tier_facts(
+    node: &TierNode,
+    runs: &[&RunFacts],
+    light: &RunFacts,
+    assumed: &mut Vec<String>,
+) -> TierFacts {
+    let name = node.tier.as_str();
+    let part = Part::tier(&node.tier);
+    let uses: Vec<_> = runs.iter().filter_map(|facts| facts.uses.get(&part)).collect();
+    let shares: Vec<f64> = uses.iter().filter_map(|used| used.worker_share).collect();
+    let worker_threads = !shares.is_empty();
+    let inside = if worker_threads {
+        shares.iter().sum::<f64>() / exact_f64(shares.len())
+    } else {
+        1.0 - OUTSIDE
+    };
+    let has_workers = node.pools.iter().any(|pool| pool.of == PoolKind::Workers);
+    let leaf = light.graph.behind(&node.tier).next().is_none();
+    let mut facts = TierFacts {
+        inside,
+        worker_threads,
+        other_threads: threads(&uses, has_workers),
+        commits: node.kind == "postgresql",
+        ..TierFacts::default()
+    };
+    if let Some(flush_s) = flush(runs).filter(|_| facts.commits) {
+        facts.flush_s = flush_s;
+        assumed.push(format!(
+            "a commit of {name} waits for a flush of its log, {:.3} ms as it was measured; one flush serves \
+             all who wait when it begins",
+            1e3 * flush_s
+        ));
+    }
+    let Some(seen) = light.tiers.get(name) else { return facts };
+    if leaf {
+        // All repetitions of the configuration at the lightest load: more of them, a finer shape.
+        let mut all = Histogram::new();
+        for facts in runs.iter().filter(|facts| facts.run.configuration == light.run.configuration)
+        {
+            facts.tiers.get(name).iter().for_each(|seen| all.add(&seen.service_time));
+        }
+        facts.spread = spread(&all).unwrap_or(USUAL_SPREAD);
+    }
+    let used = light.uses.get(&part).copied().unwrap_or_default();
+    let known = seen.backend_s + seen.connection_wait_s + inside * used.cpu_s;
+    let wait = seen.service_s - known - used.run_queue_wait_s;
+    if has_workers
+        && seen.batch < 1.5
+        && wait > LEAST_WAIT.1
+        && wait > LEAST_WAIT.0 * seen.service_s
+    {
+        facts.wait_s = wait;
+        assumed.push(format!(
+            "a worker of {name} is held for {:.3} ms of a request in which it neither computes nor \
+             waits for another tier; that stays, whatever is asked",
+            1e3 * wait
+        ));
+    } else if !has_workers {
+        assumed.push(format!("{name} has no pool that the study knows of: its threads are all"));
+    }
+    facts
+}
+
+/// Mean time of a flush over all runs.
+fn flush(runs: &[&RunFacts]) -> Option<f64> {
+    let told: Vec<(u64, f64)> = runs.iter().filter_map(|facts| facts.flushes).collect();
+    let count: u64 = told.iter().map(|(count, _)| count).sum();
+    (count > 0).then(|| told.iter().map(|(_, time)| time).sum::<f64>() / exact_f64(count))
+}
+
+/// A system that reports nothing of itself: what no account explains of the response time at the
+/// lightest load is a time that needs no processor.
+fn unexplained(
+    light: &RunFacts,
+    facts: &mut BTreeMap<String, TierFacts>,
+    assumed: &mut Vec<String>,
+) {
+    let cpu: f64 = light.uses.values().map(|used| used.cpu_s + used.run_queue_wait_s).sum();
+    let links = light.graph.edges.iter().filter_map(|edge| edge.link.as_ref());
+    let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
+    let left = light.response_mean_s - cpu - delays;
+    let Some(entry) = light.entry() else { return };
+    if left > LEAST_UNEXPLAINED.1 && left > LEAST_UNEXPLAINED.0 * light.response_mean_s {
+        facts.entry(entry.to_owned()).or_default().wait_s = left;
+        assumed.push(format!(
+            "{:.3} ms of the response time at the lightest load is neither processor time nor a \
+             link: taken as a time of {entry} that needs no processor and no worker",
+            1e3 * left
+        ));
+    }
+}
+
+impl StudyModel {
+    /// Answers a question. `slowness` is the machine's, where it is known: see [`Twin::slowness`].
+    ///
+    /// # Errors
+    /// [`AskError`] for what the runs say nothing about.
+    pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
+        let system = self.system(question)?;
+        let prediction = self.twin.predict(&system, &question.levels, slowness)?;
+        Ok(Answer { prediction, assumed: self.assumed(question) })
+    }
+
+    /// The structure of a question.
+    ///
+    /// # Errors
+    /// [`AskError::NoHost`], [`AskError::Structure`].
+    pub fn system(&self, question: &Question) -> Result<System, AskError> {
+        let (hosts, placement) = self.hosts(&question.changes)?;
+        let mut facts = self.common.facts.clone();
+        for change in &question.changes {
+            match change {
+                Change::Speed { tier, times } => {
+                    facts.entry(tier.clone()).or_default().speed = *times
+                }
+                Change::HitRatio { tier, share } => {
+                    let of = facts.entry(tier.clone()).or_default();
+                    let calibrated = of.misses.map_or(1.0, |misses| misses.calibrated);
+                    of.misses = Some(Misses { share: 1.0 - share, calibrated });
+                }
+                _ => {}
+            }
+        }
+        let load = (question.workload, question.generator_threads);
+        let batch = question.batch;
+        Ok(self.common.system(&question.graph, load, batch, (hosts, placement), &facts)?)
+    }
+
+    fn hosts(&self, changes: &[Change]) -> Result<(Vec<Host>, BTreeMap<String, usize>), AskError> {
+        let mut hosts = self.common.measured_hosts();
+        let mut placement = self.common.places.clone();
+        // A host that was never there has as many cores as the first that was.
+        let cores = hosts.first().map_or(1, |host| host.cores);
+        for change in changes {
+            let Change::Placement { part, host: name } = change else { continue };
+            let known = hosts.iter().position(|host| host.name == *name);
+            let place = known.unwrap_or_else(|| {
+                hosts.push(Host { name: name.clone(), cores, speed: 1.0 });
+                hosts.len() - 1
+            });
+            placement.insert(part.clone(), place);
+        }
+        for change in changes {
+            let (Change::Cores { host: name, .. } | Change::HostSpeed { host: name, .. }) = change
+            else {
+                continue;
+            };
+            let Some(host) = hosts.iter_mut().find(|host| host.name == *name) else {
+                let known: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                return Err(AskError::NoHost { name: name.clone(), known: known.join(", ") });
+            };
+            match change {
+                Change::HostSpeed { times, .. } => host.speed = *times,
+                Change::Cores { count, .. } => host.cores = *count,
+                _ => {}
+            }
+        }
+        Ok((hosts, placement))
+    }
+
+    /// Time that a worker of a tier is held without a processor or another tier, in s.
+    #[must_use]
+    pub fn own_wait_s(&self, tier: &str) -> Option<f64> {
+        self.common.facts.get(tier).map(|facts| facts.wait_s)
+    }
+
+    fn assumed(&self, question: &Question) -> Vec<String> {
+        let mut assumed = self.assumptions.clone();
+        if question.graph.tiers.iter().any(|tier| tier.instances > 1) {
+            assumed.push(
+                "instances of a tier share its requests evenly, and a request costs the same however \
+                 many there are"
+                    .to_owned(),
+            );
+        }
+        let moved = |change: &Change| matches!(change, Change::Placement { .. });
+        if question.changes.iter().any(moved) {
+            assumed.push(
+                "between hosts there is no delay but that of the links, and each has the cores of \
+                 the measured one unless asked otherwise"
+                    .to_owned(),
+            );
+        }
+        for (tier, ratio) in question.hit_ratios() {
+            assumed.push(format!(
+                "of the requests to {tier} {:.1} % are answered without its workers and without what \
+                 is behind it",
+                100.0 * ratio
+            ));
+        }
+        assumed
+    }
+}
+
+/// Fewest values that tell a distribution.
+const LEAST_VALUES: u64 = 30;
+
+/// The shape of a histogram; `None` where there are too few values.
+fn spread(histogram: &Histogram) -> Option<Spread> {
+    if histogram.count() < LEAST_VALUES {
+        return None;
+    }
+    let mut values = [0.0; 15];
+    for (value, level) in values.iter_mut().zip(Spread::LEVELS) {
+        *value = exact_f64(histogram.quantile(level)?);
+    }
+    Spread::measured(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_no_pool_names_are_threads_of_their_tier() {
+        let used = PartUse { worker_threads: 2, other_threads: 1, ..PartUse::default() };
+        assert_eq!(threads(&[&used], true), 1);
+        assert_eq!(threads(&[&used, &PartUse { worker_threads: 1, ..used }], false), 3);
+        assert_eq!(threads(&[], false), 1);
+    }
+}
