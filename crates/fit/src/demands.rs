@@ -1,7 +1,6 @@
 //! Service demands from utilizations and throughputs.
 //!
-//! One class and one load point: D = U·m/X. Several load points or classes: U·m = Σ D·X + D₀ by
-//! least squares with no negative demand, with intervals, and with the condition number that says
+//! U·m = Σ D·X + D₀ over load points, by least squares with no negative demand, with intervals, and with the condition number that says
 //! whether the load points tell the classes apart at all.
 
 use kendall_stats::distribution::{t_p_value, t_two_sided};
@@ -132,37 +131,6 @@ pub enum DemandError {
         /// Condition number of the scaled throughputs.
         condition: f64,
     },
-}
-
-/// D = U·m/X of one class at one load.
-///
-/// # Errors
-/// [`DemandError::Option`] when a number makes no sense.
-///
-/// # Source
-/// Service demand law, [LZGS84 §3.3].
-///
-/// # Example
-/// ```
-/// use kendall_fit::demands::demand_law;
-/// assert!((demand_law(0.5, 4.0, 1000.0).unwrap() - 0.002).abs() < 1e-15);
-/// ```
-pub fn demand_law(
-    utilization: f64,
-    servers: f64,
-    throughput_per_s: f64,
-) -> Result<f64, DemandError> {
-    let refuse = |name, value, expected| Err(DemandError::Option { name, value, expected });
-    if !(0.0..=1.0).contains(&utilization) {
-        return refuse("utilization", utilization, "a share from 0 to 1");
-    }
-    if !(servers.is_finite() && servers > 0.0) {
-        return refuse("servers", servers, "a finite number above 0");
-    }
-    if !(throughput_per_s.is_finite() && throughput_per_s > 0.0) {
-        return refuse("throughput", throughput_per_s, "a finite rate above 0");
-    }
-    Ok(utilization * servers / throughput_per_s)
 }
 
 /// Demands of all classes of a resource from several load points.
@@ -523,6 +491,5 @@ mod tests {
         assert!(matches!(refused(&[point(0.1, &[0.0])], false), DemandError::Collinear { .. }));
         let uneven = [point(0.1, &[1.0]), point(0.1, &[1.0, 2.0])];
         assert!(matches!(refused(&uneven, false), DemandError::Classes { .. }));
-        assert!(demand_law(0.5, 1.0, 0.0).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use kendall_queueing::station::StationSolution;
 use kendall_stats::sample;
+use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Calibrated;
@@ -46,8 +47,6 @@ pub enum Variable {
     TierResponseTime,
     /// X, per second.
     Throughput,
-    /// W at the first tier, seconds.
-    TierWaitingTime,
     /// Wait for a connection to the backend, and the exchange over it, seconds.
     BackendResponseTime,
 }
@@ -60,7 +59,6 @@ impl Variable {
             Self::ClientResponseTime => "response time at the clients",
             Self::TierResponseTime => "response time at the tier",
             Self::Throughput => "throughput",
-            Self::TierWaitingTime => "time in the tier's queue",
             Self::BackendResponseTime => "response time of the backend",
         }
     }
@@ -132,6 +130,24 @@ pub enum StandsFor {
     NetworkThreads(String),
     /// A measured resource.
     Resource(ResourceId),
+}
+
+/// Pooled standard deviation of values within groups of one key; `None` where every group has one value.
+#[must_use]
+pub fn pooled_spread<K: PartialEq>(values: impl Iterator<Item = (K, f64)>) -> Option<f64> {
+    let mut groups: Vec<(K, Vec<f64>)> = Vec::new();
+    for (key, value) in values {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    let (mut squares, mut freedom) = (0.0, 0);
+    for (_, group) in groups.iter().filter(|(_, group)| group.len() > 1) {
+        squares += sample::sum_of_squares(group);
+        freedom += group.len() - 1;
+    }
+    (freedom > 0).then(|| (squares / exact_f64(freedom)).sqrt())
 }
 
 /// How far predictions lie from what was measured: absolute relative errors.

@@ -10,7 +10,7 @@ mod runs;
 mod signature;
 
 pub use answer::{Answer, AskError, Question, StudyModel};
-pub use file::{ModelFile, ModelProcess, model_file, parameter_half_width};
+pub use file::{ModelFile, ModelProcess, model_file};
 pub use runs::{
     Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, graph_level, lookup, number,
     small,

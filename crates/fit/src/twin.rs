@@ -24,10 +24,10 @@ mod simulate;
 pub mod structure;
 mod system;
 
-pub use analytic::{Curve, CurvePoint, Solved, analytic, knee, sweep};
+pub use analytic::{CurvePoint, Solved, analytic, knee};
 pub use calibrate::{
     CalibrationError, Lack, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse,
-    Twin, calibrate, calibrate_within, most_stolen,
+    Twin, calibrate, most_stolen,
 };
 pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
 pub use simulate::{Length, Machine, Simulated, simulate};

@@ -6,9 +6,9 @@
 
 use kendall_fit::twin::demand::Demand;
 use kendall_fit::twin::{
-    Bottleneck, CalibrationError, Commit, Host, Length, Machine, MeasuredRun, Pool, Process,
-    ProcessUse, Refusal, Simulated, Spread, Step, System, Twin, Work, Workload, analytic,
-    calibrate, knee, simulate,
+    Bottleneck, CalibrationError, Commit, CurvePoint, Host, Length, MOST_FOREIGN_CORES, Machine,
+    MeasuredRun, Pool, Process, ProcessUse, Refusal, Simulated, Spread, Step, System, Twin, Work,
+    Workload, analytic, calibrate, knee, simulate,
 };
 use kendall_queueing::station::finite_population;
 
@@ -220,7 +220,7 @@ fn calibrated(seed: u64) -> Twin {
             runs.push(measured(&system, &levels(clients, workers), &mut noise, seed));
         }
     }
-    calibrate(&runs, seed).unwrap()
+    calibrate(&runs, MOST_FOREIGN_CORES, seed).unwrap()
 }
 
 /// Six calibrations of the same true system by other runs of it; four questions each that were
@@ -311,7 +311,7 @@ fn twin_of_commits(known_s: f64, wake_s: f64) -> Twin {
             runs.push(MeasuredRun { system: committing(clients, known_s), ..run });
         }
     }
-    calibrate(&runs, 1).unwrap()
+    calibrate(&runs, MOST_FOREIGN_CORES, 1).unwrap()
 }
 
 /// Five clients that think are not five requests in the system: their runs are light although there are only
@@ -355,7 +355,10 @@ fn the_interval_of_the_p99_is_as_wide_as_the_model_is_off_at_its_own_runs() {
                 runs.push(run);
             }
         }
-        let p99 = calibrate(&runs, 1).unwrap().predict(&proxy(16, 8, 0.5e-3), &[], None).unwrap();
+        let p99 = calibrate(&runs, MOST_FOREIGN_CORES, 1)
+            .unwrap()
+            .predict(&proxy(16, 8, 0.5e-3), &[], None)
+            .unwrap();
         (p99.response_p99_s.high / p99.response_p99_s.center).ln()
     };
     let (right, off) = (width(1.0), width(2.0));
@@ -382,7 +385,7 @@ fn a_hidden_bottleneck_shows_as_misfit() {
             runs.push(MeasuredRun { system: proxy(clients, workers, 0.5e-3), ..truth });
         }
     }
-    let twin = calibrate(&runs, 1).unwrap();
+    let twin = calibrate(&runs, MOST_FOREIGN_CORES, 1).unwrap();
     assert!(twin.misfit.contradicted, "{:?}", twin.misfit);
     let answer = twin.predict(&proxy(64, 16, 0.5e-3), &levels(64, 16), None).unwrap();
     assert!(answer.caveats[0].contains("contradicted"), "{:?}", answer.caveats);
@@ -411,7 +414,7 @@ fn what_the_calibration_says_nothing_about_is_refused() {
     let mut noise = normal(1);
     let mut disturbed = measured(&proxy(8, 4, 0.5e-3), &levels(8, 4), &mut noise, 1);
     disturbed.foreign_cores = 0.4;
-    let refused = calibrate(&[disturbed.clone(), disturbed], 1).unwrap_err();
+    let refused = calibrate(&[disturbed.clone(), disturbed], MOST_FOREIGN_CORES, 1).unwrap_err();
     assert!(matches!(refused, CalibrationError::TooFew { usable: 0, .. }));
 }
 
@@ -444,10 +447,10 @@ fn hardware_that_was_never_there_is_predicted() {
     // The analysis agrees where there are no batches, and its curve has a knee.
     let analyzed = two.analytic_throughput_per_s.unwrap();
     near(analyzed, two.throughput_per_s.center, 0.15);
-    let systems: Vec<(f64, System)> =
-        [1, 2, 4, 8, 16, 32, 64, 128].map(|n| (f64::from(n), proxy(n, 32, 0.5e-3))).to_vec();
-    let curve = twin.sweep(&systems);
-    assert_eq!(curve.points.len(), systems.len());
+    let curve = [1, 2, 4, 8, 16, 32, 64, 128].map(|clients| {
+        let solved = twin.solve(&proxy(clients, 32, 0.5e-3)).unwrap();
+        CurvePoint { value: f64::from(clients), solved }
+    });
     let knee = knee(&curve).unwrap();
     assert!((10.0..80.0).contains(&knee), "{knee}");
 }

@@ -15,7 +15,7 @@ use crate::twin::structure::{
 };
 use crate::twin::{
     CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread, System, Twin,
-    Workload, calibrate_within,
+    Workload, calibrate,
 };
 
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
@@ -253,7 +253,7 @@ impl Calibration {
         // Last: the twin names runs that it leaves out by their place.
         let measured: Result<Vec<MeasuredRun>, StructureError> =
             facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
-        let twin = calibrate_within(&measured?, self.most_foreign_cores, self.seed)?;
+        let twin = calibrate(&measured?, self.most_foreign_cores, self.seed)?;
         Ok(StudyModel { twin, signature: signature.clone(), runs, one_client, assumptions, common })
     }
 

@@ -3,12 +3,7 @@
 use serde::Serialize;
 
 use super::answer::StudyModel;
-use crate::twin::{Step, System, Twin, Workload};
-
-/// Two-sided 95 % point of the normal distribution.
-const TWO_SIDED: f64 = 1.96;
-/// Spread of the form of the demands itself, as in the twin's intervals.
-const FORM: f64 = 0.05;
+use crate::twin::{Step, System, Workload};
 
 /// A model in words of its own, with all that a reader needs to build it again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,14 +51,6 @@ pub struct ModelProcess {
     pub switch_s: f64,
 }
 
-/// Half-width of a 95 % interval of all demands together, as a share: what the form leaves, and what
-/// the machine does between runs.
-#[must_use]
-pub fn parameter_half_width(twin: &Twin) -> f64 {
-    let lack = (twin.residual().powi(2) - twin.drift.powi(2)).max(0.0).sqrt();
-    TWO_SIDED * lack.hypot(FORM).hypot(twin.drift)
-}
-
 /// The model at the first configuration that it was calibrated on.
 #[must_use]
 pub fn model_file(fitted: &StudyModel) -> ModelFile {
@@ -96,7 +83,7 @@ pub fn model_file(fitted: &StudyModel) -> ModelFile {
         stay: twin.stay(),
         commit_s: (!system.commits.is_empty()).then(|| twin.commit_s()),
         drift: twin.drift,
-        half_width: parameter_half_width(twin),
+        half_width: twin.demands_half_width(),
         assumed: fitted.assumptions.clone(),
     }
 }

@@ -35,13 +35,6 @@ pub struct CurvePoint {
     pub solved: Solved,
 }
 
-/// A sweep, in the order of its values.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Curve {
-    /// Its points.
-    pub points: Vec<CurvePoint>,
-}
-
 /// Solves a closed system whose processes take `cpu_s(X)` of processor time for a request at the
 /// throughput X, in the order of its processes.
 ///
@@ -159,27 +152,17 @@ impl Parts<'_> {
     }
 }
 
-/// Solves each of these systems, which differ in a value that is swept; points without a solution
-/// are left out.
-#[must_use]
-pub fn sweep(systems: &[(f64, System)], cpu_s: &dyn Fn(f64) -> Vec<f64>) -> Curve {
-    let solved = |(value, system): &(f64, System)| {
-        Some(CurvePoint { value: *value, solved: analytic(system, cpu_s).ok()? })
-    };
-    Curve { points: systems.iter().filter_map(solved).collect() }
-}
-
 /// The value at which the two asymptotes of a throughput curve meet: it grows in proportion up to
 /// there, and hardly beyond. `None` while it still grows in proportion at the end.
 ///
 /// # Source
 /// N* = (D + Z)/Dmax, [LZGS84 §5.2], read from the curve.
 #[must_use]
-pub fn knee(curve: &Curve) -> Option<f64> {
-    let first = curve.points.first().filter(|first| first.value > 0.0)?;
+pub fn knee(points: &[CurvePoint]) -> Option<f64> {
+    let first = points.first().filter(|first| first.value > 0.0)?;
     let slope = first.solved.throughput_per_s / first.value;
-    let most = curve.points.iter().map(|p| p.solved.throughput_per_s).fold(0.0, f64::max);
-    let last = curve.points.last()?;
+    let most = points.iter().map(|p| p.solved.throughput_per_s).fold(0.0, f64::max);
+    let last = points.last()?;
     // At the end of a curve that saturates, far less than in proportion.
     let bends = last.solved.throughput_per_s < 0.8 * slope * last.value;
     bends.then(|| most / slope)

@@ -5,6 +5,7 @@ use kendall_units::exact_f64;
 use super::demand::{self, Demand, Observed};
 use super::simulate::{Chance, Length, Machine, Simulated, simulate};
 use super::system::{System, SystemError};
+use crate::score::pooled_spread;
 
 /// Rounds in which demands are fitted through the model.
 const ROUNDS: u32 = 4;
@@ -218,13 +219,6 @@ impl Twin {
         self.reference.probe_s.map(|reference| probe_s / reference)
     }
 
-    /// The slowness that the probe is expected to show where this share of the cores is busy, by the
-    /// calibration runs; 1 where it does not depend on it.
-    #[must_use]
-    pub fn slowness_at(&self, busy: f64) -> f64 {
-        self.reference.speed.at(busy)
-    }
-
     /// The calibration's configurations, each as the mean of its runs.
     #[must_use]
     pub fn configurations(&self) -> &[MeasuredRun] {
@@ -269,17 +263,11 @@ impl Twin {
 /// that simulated wake-ups cost what the measured ones did; the time that an idle core takes to wake
 /// (or that a commit takes) from the response times of runs where nobody waits for a token.
 ///
-/// # Errors
-/// [`CalibrationError`] when runs make no sense, or too few are usable.
-pub fn calibrate(runs: &[MeasuredRun], seed: u64) -> Result<Twin, CalibrationError> {
-    calibrate_within(runs, MOST_FOREIGN_CORES, seed)
-}
-
-/// The same, with a bound of one's own for foreign CPU, in cores.
+/// Runs in which foreign CPU took more cores than `most_foreign_cores` are left out.
 ///
 /// # Errors
-/// As [`calibrate`].
-pub fn calibrate_within(
+/// [`CalibrationError`] when runs make no sense, or too few are usable.
+pub fn calibrate(
     runs: &[MeasuredRun],
     most_foreign_cores: f64,
     seed: u64,
@@ -531,19 +519,8 @@ fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
         let all: f64 = run.processes.iter().map(|p| p.cpu_s).sum();
         (all / reference.of_run(form, run)).ln()
     };
-    let (mut squares, mut freedom) = (0.0, 0.0);
-    for (index, run) in runs.iter().enumerate() {
-        let same: Vec<f64> =
-            runs.iter().filter(|other| other.system == run.system).map(|r| log(r)).collect();
-        let first = runs.iter().position(|other| other.system == run.system);
-        if first == Some(index) && same.len() > 1 {
-            let n = exact_f64(same.len());
-            let mean = same.iter().sum::<f64>() / n;
-            squares += same.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-            freedom += n - 1.0;
-        }
-    }
-    if freedom > 0.0 { ((squares / freedom).sqrt(), true) } else { (UNKNOWN_DRIFT, false) }
+    let spread = pooled_spread(runs.iter().map(|run| (&run.system, log(run))));
+    (spread.unwrap_or(UNKNOWN_DRIFT), spread.is_some())
 }
 
 pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -4,11 +4,12 @@ use kendall_stats::distribution::t_two_sided;
 use kendall_units::exact_f64;
 use serde::Serialize;
 
-use super::analytic::{Curve, Solved, analytic, sweep};
+use super::analytic::{Solved, analytic};
 use super::calibrate::{Fitted, Form, Lack, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
 use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{System, SystemError, Workload};
+use crate::model::{CONFIDENCE, NORMAL};
 
 /// Draws from what is uncertain.
 const DRAWS: u32 = 16;
@@ -32,8 +33,6 @@ const REQUESTS: (f64, f64) = (500.0, 3_000.0);
 /// Standard deviations of the number of arrivals by which what is served may lie below what is offered
 /// before an open load is said to fall behind.
 const BEHIND: f64 = 5.0;
-/// Confidence of the intervals.
-const CONFIDENCE: f64 = 0.95;
 
 /// A predicted number with its 95 % prediction interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -253,12 +252,6 @@ impl Twin {
         Ok(self.answer(question, levels, slowness, &all[0].0, &spread))
     }
 
-    /// Solves a sweep by analysis, with the demands of the first form.
-    #[must_use]
-    pub fn sweep(&self, systems: &[(f64, System)]) -> Curve {
-        sweep(systems, &|x| self.cpu_s(x))
-    }
-
     /// One configuration by analysis; `None` where it does not cover the structure.
     #[must_use]
     pub fn solve(&self, system: &System) -> Option<Solved> {
@@ -351,6 +344,14 @@ impl Twin {
         // Without its speed known, a run is as fast as any other.
         let speed = if slowness.is_none() { self.speed_spread } else { 0.0 };
         (lack.hypot(FORM), self.drift.hypot(speed))
+    }
+
+    /// Half-width of a 95 % interval of all demands together at a known speed, as a share: what the form
+    /// leaves, and what the machine does between runs.
+    #[must_use]
+    pub fn demands_half_width(&self) -> f64 {
+        let (fit, drift) = self.spreads(&self.fitted[0], Some(1.0));
+        NORMAL * fit.hypot(drift)
     }
 
     fn draws(&self, question: &System, slowness: Option<f64>) -> Result<Vec<Logs>, Refusal> {

@@ -348,7 +348,6 @@ fn label_of(variable: Variable) -> &'static str {
         Variable::ClientResponseTime => "client",
         Variable::TierResponseTime => "tier",
         Variable::Throughput => "throughput",
-        Variable::TierWaitingTime => "waiting",
         Variable::BackendResponseTime => "backend",
     }
 }

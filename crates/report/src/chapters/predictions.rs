@@ -1,9 +1,7 @@
 //! What was asked of the study's model, what it answered, and what verified it; and the model itself:
 //! a drawing, its parameters, and a file to take along.
 
-use kendall_fit::study::{
-    Calibration, Signature, StudyModel, model_file, number as number_of, parameter_half_width,
-};
+use kendall_fit::study::{Calibration, Signature, StudyModel, model_file, number as number_of};
 use kendall_store::{Results, StoreError, StoredPrediction};
 use serde_json::Value;
 
@@ -281,7 +279,7 @@ fn parameters(fitted: &StudyModel, kind: &str) -> Table {
     .column("batch_s", "of a batch (µs)", Unit::Microseconds)
     .column("switch_s", "of a switch (µs)", Unit::Microseconds)
     .column("half_width", "± (%)", Unit::Percent);
-    let half = parameter_half_width(&fitted.twin);
+    let half = fitted.twin.demands_half_width();
     let processes = &fitted.twin.configurations()[0].system.processes;
     for (process, demand) in processes.iter().zip(fitted.twin.demands()) {
         table.push(vec![

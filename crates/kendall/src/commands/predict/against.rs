@@ -1,7 +1,7 @@
 //! `--against`: the model of one folder of results compared with the runs of another, which it has not
 //! seen.
 
-use kendall_fit::score::Errors;
+use kendall_fit::score::{Errors, pooled_spread};
 use kendall_fit::study::{
     Answer, AskError, Calibration, Question, RunFacts, Signature, StudyModel, lookup, number,
 };
@@ -244,6 +244,7 @@ fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Op
     let errors = Errors::of(pairs.filter(|(_, measured)| measured.is_finite()), 1)?;
     let widths = all.iter().map(|(_, interval, _)| (interval.high, interval.center));
     let held = all.iter().filter(|(held, ..)| *held).count();
+    let logs = runs.iter().map(|run| (run.run.configuration, measured(run)[place].ln()));
     Some(Summary {
         metric: name.to_owned(),
         median: errors.median,
@@ -251,27 +252,8 @@ fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Op
         worst: errors.worst,
         held: exact_f64(held) / exact_f64(all.len()),
         half_width_median: Errors::of(widths, 1)?.median,
-        noise_floor: floor(place, runs),
+        noise_floor: pooled_spread(logs),
     })
-}
-
-/// Pooled standard deviation of the logarithm within configurations, nothing corrected.
-fn floor(place: usize, runs: &[RunFacts]) -> Option<f64> {
-    let (mut squares, mut freedom) = (0.0, 0.0);
-    for (index, run) in runs.iter().enumerate() {
-        let same: Vec<f64> = runs
-            .iter()
-            .filter(|other| other.run.configuration == run.run.configuration)
-            .map(|other| measured(other)[place].ln())
-            .collect();
-        let first = runs.iter().position(|o| o.run.configuration == run.run.configuration);
-        if first == Some(index) && same.len() > 1 {
-            let mean = same.iter().sum::<f64>() / exact_f64(same.len());
-            squares += same.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-            freedom += exact_f64(same.len() - 1);
-        }
-    }
-    (freedom > 0.0).then(|| (squares / freedom).sqrt())
 }
 
 pub(super) fn text(scores: &Scores) -> String {

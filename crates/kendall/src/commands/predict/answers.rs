@@ -2,7 +2,7 @@
 
 use kendall_fit::study::{Answer, AskError, Calibration, Question, RunFacts, StudyModel};
 use kendall_fit::twin::{
-    Curve, CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
+    CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
 };
 use kendall_stats::compare::Quantity;
 use kendall_store::{Results, StoredPrediction};
@@ -207,7 +207,7 @@ impl<'a> Asker<'a> {
         let calibration = twin.ok_or_else(|| anyhow::anyhow!("nothing was asked"))?;
         let curve = self.asked.curve().map(|curve| {
             let along = points.iter().filter_map(|point| on_curve(point, &curve.key));
-            Along { key: curve.key.clone(), knee: knee(&Curve { points: along.collect() }) }
+            Along { key: curve.key.clone(), knee: knee(&along.collect::<Vec<_>>()) }
         });
         let study = self.study.file.study.clone();
         Ok(Answers { study, calibration, answers: points, curve })
