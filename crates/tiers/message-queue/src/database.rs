@@ -1,4 +1,4 @@
-//! The connection pool, the migrations, and operations as statements.
+//! The connection pool, the schema, and operations as statements.
 
 mod batch;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use tonic::Status;
 
 use self::batch::Failure;
 pub(crate) use self::batch::Undecided;
-use self::schema::SCHEMA;
+use self::schema::{SCHEMA, VERSION};
 use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
 
@@ -102,43 +102,23 @@ pub enum DatabaseError {
         /// What the server says.
         found: String,
     },
-    /// A newer program has worked on the schema.
+    /// The tables were made by another version of this program.
     #[error(
-        "the schema `{SCHEMA}` has version {found}, and this program knows versions up to {known}; a \
-         newer program has brought it up to date: start that one, or take another database"
+        "the schema `{SCHEMA}` has version {found}, and this program needs version {VERSION}; start the program \
+         that made it, or take another database"
     )]
-    Newer {
-        /// The schema's version.
-        found: u32,
-        /// The newest that this program knows.
-        known: u32,
+    OtherVersion {
+        /// The stored version; 0 if there is none.
+        found: i32,
     },
-    /// The schema is not what its versions say.
+    /// The schema exists, and is not the queue's.
     #[error(
-        "version {version} of the schema `{SCHEMA}` was not made by this program's migrations; take \
-         another database, or one that was restored from before the change"
+        "the schema `{SCHEMA}` has {tables} tables and no version: another program made it; take another database, \
+         or drop that schema"
     )]
-    Altered {
-        /// The version whose migration is another.
-        version: u32,
-    },
-    /// Middlewares that cannot go on beside this one.
-    #[error(
-        "middlewares that are older than schema version 7 hold {connections} connections to this \
-         database; stop them first, and start again"
-    )]
-    Forerunners {
-        /// Their connections.
-        connections: i64,
-    },
-    /// The table of migrations holds something else.
-    #[error(
-        "`{SCHEMA}.schema_history` holds {rows} rows that no migration wrote; take another database, or \
-         remove them"
-    )]
-    History {
-        /// Rows that are none of a migration.
-        rows: i64,
+    Foreign {
+        /// Tables in it.
+        tables: i64,
     },
     /// The schema cannot be made.
     #[error(
@@ -146,9 +126,6 @@ pub enum DatabaseError {
          ON DATABASE … TO …)"
     )]
     Schema(#[source] tokio_postgres::Error),
-    /// The tables cannot be made.
-    #[error("cannot bring the schema `{SCHEMA}` up to date; the role needs CREATE on the database")]
-    Migrate(#[source] Box<refinery::Error>),
     /// A statement of the start failed.
     #[error("cannot prepare the database")]
     Prepare(#[source] tokio_postgres::Error),
@@ -294,17 +271,17 @@ pub(crate) struct PoolOptions {
 }
 
 impl Databases {
-    /// Brings the schema up to date and opens the pool.
+    /// Creates what is missing of the schema and opens the pool.
     pub(crate) async fn open(reach: &Reach, options: PoolOptions) -> Result<Self, DatabaseError> {
         let mut tasks = tokio::task::JoinSet::new();
-        let mut client = reach.start(&mut tasks).await?;
-        schema::prepare(&mut client, &options.limits).await?;
+        let client = reach.start(&mut tasks).await?;
+        schema::prepare(&client, &options.limits).await?;
         drop(client);
         tasks.join_next().await;
         Self::pool(reach, options)
     }
 
-    /// Opens a pool over a schema that is up to date.
+    /// Opens a pool over a schema that exists.
     pub(crate) fn pool(reach: &Reach, options: PoolOptions) -> Result<Self, DatabaseError> {
         let PoolOptions { connections, timeout, patience, limits } = options;
         let manager = Manager::from_config(

@@ -1,8 +1,8 @@
 -- What operations do: the functions that are in force, all of them.
 --
--- They live in a schema of their own, which is named by a hash of this file and made by the first middleware
--- that misses it: two versions of the middleware work side by side, each by its own functions. Tables are
--- the migrations' (`migrations/`). Connections have both schemas in their search path, this one first.
+-- They live in a schema of their own, which is named by a hash of this file and created by the first middleware
+-- that misses it: two builds with the same tables (`tables.sql`) work side by side, each with its own functions.
+-- Connections have both schemas in their search path, this one first.
 --
 -- Each operation takes one round trip. The batch forms take arrays, one element an operation, and answer one
 -- row an operation with a code: an operation that fails does not disturb the others.
@@ -71,11 +71,8 @@ BEGIN
         SELECT CASE
                 WHEN (a.operation, a.queue_id, a.digest)
                     IS NOT DISTINCT FROM (its_operation, queue, its_digest) THEN 0
-                -- Of the version before, which kept an answer of receives only.
-                WHEN a.operation IS NULL AND a.answer IS NOT NULL AND its_operation = 1 THEN 0
                 ELSE 15 END,
-            CASE jsonb_typeof(a.answer) WHEN 'object' THEN jsonb_build_array(a.answer)
-                ELSE a.answer END
+            a.answer
         INTO code, before
         FROM answered a WHERE a.client_id = client AND a.request_id = request;
         IF FOUND THEN
@@ -535,11 +532,8 @@ BEGIN
         FROM unnest(clients, queues, requests, digests, drawn, codes)
             WITH ORDINALITY AS m (client, queue, request, digest, id, code, place)
             LEFT JOIN LATERAL (
-                SELECT a.client_id, a.message_id, CASE WHEN a.operation IS NULL
-                    -- Of the version before.
-                    THEN a.message_id IS NOT NULL
-                    ELSE (a.operation, a.queue_id, a.digest)
-                        IS NOT DISTINCT FROM (0::smallint, m.queue, m.digest) END AS fits
+                SELECT a.client_id, a.message_id, (a.operation, a.queue_id, a.digest)
+                    IS NOT DISTINCT FROM (0::smallint, m.queue, m.digest) AS fits
                 FROM answered a WHERE a.client_id = m.client AND a.request_id = m.request
             ) AS w ON true;
     END IF;
