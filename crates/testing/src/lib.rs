@@ -231,3 +231,18 @@ pub fn page(address: SocketAddr, path: &str) -> Option<Answer> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some(Answer { status, body: body.to_owned() })
 }
+
+/// SIGKILL to a process and its children, such as a PostgreSQL with all its sessions.
+///
+/// # Panics
+/// Where a process id is none.
+pub fn kill_with_children(pid: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    for pid in std::iter::once(pid.to_string()).chain(children.split_whitespace().map(String::from))
+    {
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        // An error means that it has ended.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
+    }
+}

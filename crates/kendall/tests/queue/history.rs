@@ -6,7 +6,7 @@
 //! middlewares and PostgreSQL are killed: a client that got no answer asks again with the same
 //! request id, as the protocol offers, or leaves it open whether anything happened. Once more in the
 //! campaign of `make kill`, with links that are cut as well: there every take has a request id, and nothing
-//! may be open. And once in a crowd without failures, where nothing may be open either. Every third client
+//! may be open, but in one queue of which all receive without. And once in a crowd without failures, where nothing may be open either. Every third client
 //! calls over a stream.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
@@ -32,7 +32,7 @@ use kendall_protocols::queue::{
     ReturnMessageResponse, SendBatchRequest, SendBatchResponse, SendRequest, SendResponse,
     SendResult,
 };
-use kendall_testing::{Link, free_address};
+use kendall_testing::{Link, free_address, kill_with_children};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tonic::transport::{Channel, Endpoint};
@@ -40,9 +40,15 @@ use tonic::{Code, Response, Status};
 
 const SEED: u64 = 20_261_121;
 const CLIENTS: u64 = 12;
+/// In the campaign, so many of them also send and receive without request ids all the time; their request ids are others.
+const PLAIN_CLIENTS: u64 = 8;
+const PLAIN_SEED: u64 = 5000;
 /// Queues where everybody sends and takes, and one where everybody sends and one client takes.
 const SHARED_QUEUES: u64 = 2;
 const ORDERED_QUEUE: u64 = SHARED_QUEUES + 1;
+/// A queue of which all receive without a request id: as many messages may be lost as receives were not answered, and
+/// none may come twice.
+const PLAIN_QUEUE: u64 = ORDERED_QUEUE + 1;
 /// A client that only takes, at the end from all queues.
 const LONE: u64 = CLIENTS + 1;
 /// Leases that outlast the test, and leases that have run out when they are answered, nearly.
@@ -222,6 +228,8 @@ struct History {
     taken: Vec<Taken>,
     /// Calls that may have taken or hidden a message of which nobody was told, and how many.
     open_takes: usize,
+    /// Receives of the plain queue that were not answered.
+    open_plain: usize,
     /// The same of calls with a request id, which are asked again when all is calm.
     unsettled: Vec<Unsettled>,
 }
@@ -545,6 +553,17 @@ impl Actor {
         count
     }
 
+    /// Receives of the plain queue, once.
+    async fn receive_plainly(&mut self) {
+        let (client_id, queue_id, wait_ms) = (self.client, PLAIN_QUEUE, 5);
+        let request = ReceiveRequest { client_id, queue_id, wait_ms, ..Default::default() };
+        let began = self.shared.now();
+        match self.once(async |mut client| client.receive(request).await).await.unwrap() {
+            Some(answer) => self.took(began, answer.message.into_iter().collect()),
+            None => self.shared.note(|history| history.open_plain += 1),
+        }
+    }
+
     /// Leases one, and acknowledges it, returns it, or forgets it.
     async fn lease(&mut self) {
         let long = self.rng.random_range(0..3) > 0;
@@ -639,7 +658,9 @@ async fn act(mut actor: Actor, operations: u64) {
             break;
         }
         let (queue, label) = (actor.queue(), number.to_string());
-        match actor.rng.random_range(0..16) {
+        match actor.rng.random_range(0..22) {
+            16..=18 => actor.send(PLAIN_QUEUE, &label).await,
+            19..=21 => actor.receive_plainly().await,
             0..=2 => actor.send(queue, &label).await,
             3..=4 => actor.send(ORDERED_QUEUE, &label).await,
             5..=6 => actor.send_batch(queue, &label, 1).await,
@@ -657,6 +678,21 @@ async fn act(mut actor: Actor, operations: u64) {
         }
     }
     actor.leave();
+}
+
+/// Sends to the plain queue and receives from it, so that at any moment some receive is under way.
+async fn act_plainly(mut actor: Actor) {
+    actor.rng = Xoshiro256PlusPlus::seed_from_u64(SEED + PLAIN_SEED + actor.client);
+    for number in 0.. {
+        if actor.shared.enough.load(Ordering::SeqCst) {
+            break;
+        }
+        if number % 2 == 0 {
+            actor.send(PLAIN_QUEUE, &format!("plain {number}")).await;
+        } else {
+            actor.receive_plainly().await;
+        }
+    }
 }
 
 /// Takes from the ordered queue alone, until the others are done.
@@ -782,10 +818,15 @@ impl Targets {
     /// One kill, freeze or cut.
     fn strike(&mut self, rng: &mut Xoshiro256PlusPlus, counts: &mut Counts) {
         let victim = rng.random_range(0..self.middlewares.len());
-        match rng.random_range(0..if self.links.is_empty() { 4 } else { 8 }) {
-            0 => {
-                // Who looks after it starts it again.
-                counts.postgres += u32::from(kill_postgres(&self.postgres));
+        match rng.random_range(0..if self.links.is_empty() { 4 } else { 12 }) {
+            0 => counts.postgres += u32::from(kill_postgres(&self.postgres)),
+            8..=11 => {
+                // With transactions open: their commits are on the way. Others get their numbers after the crash.
+                self.links[0].fault("stop");
+                std::thread::sleep(Duration::from_millis(rng.random_range(5..40)));
+                let killed = kill_postgres(&self.postgres);
+                self.links[0].fault("none");
+                counts.postgres_within += u32::from(killed);
             }
             4 => {
                 let froze = freeze(self.middlewares[victim].pid(), rng.random_range(10..500));
@@ -830,7 +871,10 @@ fn strike(strikes: &Strikes) {
         std::thread::spawn(move || {
             let clients = || {
                 let actor = |client| Actor::new(client, &addresses, &shared);
-                (1..=CLIENTS).map(|client| act(actor(client), operations)).collect()
+                let all = (1..=CLIENTS).map(|client| boxed(act(actor(client), operations)));
+                let plain = (1..=if strict { PLAIN_CLIENTS } else { 0 })
+                    .map(|client| boxed(act_plainly(actor(client))));
+                all.chain(plain).collect()
             };
             run(&shared, clients, Some(Actor::new(LONE, &addresses, &shared)));
         })
@@ -879,6 +923,8 @@ fn come_to_the_end(running: &std::thread::JoinHandle<()>) {
 struct Counts {
     middlewares: u32,
     postgres: u32,
+    /// Of PostgreSQL, while commits were on their way to it.
+    postgres_within: u32,
     frozen: u32,
     /// Links that were cut, and that stood still for a while.
     cut: u32,
@@ -887,7 +933,12 @@ struct Counts {
 
 impl Counts {
     fn all(&self) -> u32 {
-        self.middlewares + self.postgres + self.frozen + self.cut + self.still
+        self.middlewares
+            + self.postgres
+            + self.postgres_within
+            + self.frozen
+            + self.cut
+            + self.still
     }
 }
 
@@ -989,7 +1040,7 @@ async fn set_up(address: SocketAddr) {
         let request = HelloRequest { name: format!("client {number}") };
         assert_eq!(client.hello(request).await.unwrap().into_inner().client_id, number);
     }
-    for number in 1..=ORDERED_QUEUE {
+    for number in 1..=PLAIN_QUEUE {
         let request = CreateQueueRequest { name: format!("queue {number}"), ..Default::default() };
         assert_eq!(client.create_queue(request).await.unwrap().into_inner().queue_id, number);
     }
@@ -1003,22 +1054,24 @@ async fn drain(shared: &Arc<Shared>, addresses: &[SocketAddr]) -> usize {
     let calm = Arc::new(Shared { clock, seed: 1000, killing: true, strict, ..Shared::default() });
     let unsettled = std::mem::take(&mut shared.history.lock().unwrap().unsettled);
     println!("{} calls are asked again", unsettled.len());
+    // One of each client, since two would draw the same request ids.
+    let mut actors: BTreeMap<u64, Actor> =
+        (1..=LONE).map(|client| (client, Actor::new(client, &addresses[..1], &calm))).collect();
     for Unsettled { client, began, take } in unsettled {
-        Actor::new(client, &addresses[..1], &calm).settle(began, take).await;
+        actors.get_mut(&client).unwrap().settle(began, take).await;
     }
     let most = shared.history.lock().unwrap().sent.len();
     let (mut hidden, mut found) = (0, 0);
-    for client in (1..=LONE).rev() {
-        let mut actor = Actor::new(client, &addresses[..1], &calm);
-        for queue in (1..=ORDERED_QUEUE).rev() {
+    for actor in actors.values_mut().rev() {
+        for queue in (1..=PLAIN_QUEUE).rev() {
             while actor.receive(queue, 0).await {
                 found += 1;
                 assert!(found <= most, "received again and again");
             }
         }
     }
-    let mut actor = Actor::new(LONE, addresses, &calm);
-    for queue_id in 1..=ORDERED_QUEUE {
+    let actor = actors.get_mut(&LONE).unwrap();
+    for queue_id in 1..=PLAIN_QUEUE {
         let request = QueueStatisticsRequest { queue_id };
         let about = actor.insist(async |mut client| client.queue_statistics(request).await).await;
         assert_eq!((about.waiting, about.delayed), (0, 0), "all that waits was taken");
@@ -1048,15 +1101,20 @@ fn check(history: &History, hidden: usize) {
     let open_leases = history.taken.iter().filter_map(|taken| taken.lease.as_ref());
     let open_leases = open_leases.filter(|lease| matches!(lease.fate, Fate::Open)).count();
     let answered = history.sent.iter().filter(|sent| sent.id.is_some());
-    let lost: Vec<&Sent> =
-        answered.filter(|sent| !gone.contains(sent.request.content.as_str())).collect();
+    let (plain, lost): (Vec<&Sent>, Vec<&Sent>) = answered
+        .filter(|sent| !gone.contains(sent.request.content.as_str()))
+        .partition(|sent| sent.request.queue_id == PLAIN_QUEUE);
     let open = history.open_takes + open_leases;
     println!(
-        "{} sends, {} gone, {} missing of which {hidden} hidden; {open} calls were open",
+        "{} sends, {} gone, {} missing of which {hidden} hidden; {open} calls were open; without request id {} missing, \
+         {} open",
         sent.len(),
         gone.len(),
         lost.len(),
+        plain.len(),
+        history.open_plain,
     );
+    assert!(plain.len() <= history.open_plain, "{} lost: {plain:?}", plain.len());
     assert!(lost.len() <= open, "{} of {} lost: {lost:?}", lost.len(), sent.len());
     assert!(hidden <= open, "only leases that nobody was told of stay: {hidden}");
 }
@@ -1216,12 +1274,22 @@ fn the_checker_finds_every_kind_of_mistake() {
     };
     assert!(passes(|_| (), 0));
     type Mistake = (&'static str, fn(&mut History));
-    let mistakes: [Mistake; 10] = [
+    let mistakes: [Mistake; 11] = [
         ("a message is lost", |h| drop(h.taken.remove(0))),
         ("the last one is lost", |h| drop(h.taken.pop())),
         ("delivered twice", |h| {
             let again = Taken { client: 3, ..flawless().taken.remove(1) };
             h.taken.push(again);
+        }),
+        ("more lost of the plain queue than receives were open", |h| {
+            h.open_plain = 1;
+            for number in 4..6 {
+                let mut sent = flawless().sent.remove(0);
+                (sent.request.queue_id, sent.id) = (PLAIN_QUEUE, Some(number));
+                sent.request.content = format!("1 {number}");
+                sent.span = Span { began: 20 + 2 * number, answered: 21 + 2 * number };
+                h.sent.push(sent);
+            }
         }),
         ("never sent", |h| h.taken[0].message.content.push('x')),
         ("another's", |h| h.taken[0].message.receiver_id = 9),
@@ -1267,8 +1335,8 @@ fn start_middleware(url: &str) -> Middleware {
 
 fn start_middleware_on(url: &str, address: SocketAddr) -> Middleware {
     let arguments = ["--workers", "3", "--connections", "2", "--database-timeout", "2s"];
-    // While PostgreSQL is away it does not start: again then.
-    for _ in 0..100 {
+    // While PostgreSQL is away it does not start: again then, for a minute.
+    for _ in 0..1200 {
         let started =
             Middleware::start_on(address, &[&["--database", url], &arguments[..]].concat());
         match started {
@@ -1293,13 +1361,7 @@ fn kill_postgres(postgres: &PrivatePostgres) -> bool {
         // Killed a moment ago, and not started again yet.
         return false;
     }
-    let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
-    let children = children.unwrap_or_default();
-    for pid in std::iter::once(server.to_string()).chain(children.split(' ').map(String::from)) {
-        if let Some(pid) = pid.trim().parse().ok().and_then(rustix::process::Pid::from_raw) {
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
-        }
-    }
+    kill_with_children(server);
     true
 }
 

@@ -51,6 +51,9 @@ type Answers = Vec<Result<Answer, Status>>;
 /// How long a message waits that could not be put back, before it is tried again.
 const PUT_BACK_AGAIN: Duration = Duration::from_millis(500);
 
+/// The log says at most this often how many messages were put back.
+const PUT_BACK_LOG: Duration = Duration::from_secs(10);
+
 /// Clients that are remembered until it is written down that they were heard.
 const MOST_HEARD: usize = 1 << 20;
 
@@ -85,6 +88,8 @@ pub(crate) struct Through {
     pub(crate) sent: u64,
     /// Received or leased.
     pub(crate) taken: u64,
+    /// Taken, and put back because the answer did not reach the client.
+    pub(crate) put_back: u64,
 }
 
 #[derive(Debug)]
@@ -103,6 +108,8 @@ struct State {
     gave_up: bool,
     /// Messages that could not be put back, and when to try again.
     unreturned: Vec<(u64, Pending)>,
+    /// Messages to put back since the log said how many.
+    unlogged: usize,
 }
 
 /// Requests of one lane.
@@ -256,6 +263,7 @@ impl Dispatcher {
                 finishing: false,
                 gave_up: false,
                 unreturned: Vec::new(),
+                unlogged: 0,
             }),
             work: Notify::new(),
             clock: instruments.clock().clone(),
@@ -294,17 +302,18 @@ impl Dispatcher {
     }
 
     /// The same, for messages that were taken in a transaction that may have been committed or not.
-    fn put_back_from(&self, taken_in: Option<&str>, messages: impl Iterator<Item = Message>) {
+    fn put_back_from(&self, marker: Option<&str>, messages: impl Iterator<Item = Message>) {
         let arrived_ns = self.clock.now_ns();
         let operation = |message| {
-            let (attempt, taken_in) = (uuid::Uuid::new_v4(), taken_in.map(str::to_owned));
-            Operation::PutBack(Box::new(PutBack { attempt, taken_in, message }))
+            let (attempt, marker) = (uuid::Uuid::new_v4(), marker.map(str::to_owned));
+            Operation::PutBack(Box::new(PutBack { attempt, marker, message }))
         };
         let operations: Vec<_> = messages.map(operation).collect();
         if operations.is_empty() {
             return;
         }
         let mut state = self.lock();
+        state.unlogged += operations.len();
         for operation in operations {
             let operations = vec![operation];
             state.admit(Pending { operations, arrived_ns, reply: Reply::Nobody });
@@ -342,10 +351,19 @@ impl Dispatcher {
     /// Tries again, every so often, to put back what could not be.
     pub(crate) async fn put_back_again(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PUT_BACK_AGAIN / 2);
+        let mut log_ns = 0;
         loop {
             ticks.tick().await;
             let now_ns = self.clock.now_ns();
             let mut state = self.lock();
+            if state.unlogged > 0 && now_ns >= log_ns {
+                let messages = std::mem::take(&mut state.unlogged);
+                log_ns = now_ns + nanoseconds(PUT_BACK_LOG);
+                tracing::info!(
+                    messages,
+                    "put back: their receivers were gone before they had the answer"
+                );
+            }
             let mut left = Vec::new();
             let mut due = false;
             for (due_ns, pending) in std::mem::take(&mut state.unreturned) {
@@ -423,6 +441,10 @@ impl Dispatcher {
                     if !messages.is_empty() =>
                 {
                     through.entry(take.selector.queue).or_default().taken += count(messages);
+                }
+                (Operation::PutBack(back), Ok(_)) => {
+                    let queue = i64::try_from(back.message.queue_id).unwrap_or_default();
+                    through.entry(queue).or_default().put_back += 1;
                 }
                 (Operation::DeleteQueue { queue, .. }, Ok(_)) => drop(through.remove(queue)),
                 _ => {}
@@ -584,13 +606,13 @@ impl Dispatcher {
                 undecided: Vec::new(),
             },
         };
-        for Undecided { taken_in, messages } in undecided {
+        for Undecided { marker, messages } in undecided {
             let taken = messages.len();
             tracing::warn!(
                 taken,
-                "a commit was not heard of; what it took is put back if it was made"
+                "the answer to a commit did not arrive; what it took is put back if it was committed"
             );
-            self.put_back_from(Some(&taken_in), messages.into_iter());
+            self.put_back_from(Some(&marker), messages.into_iter());
         }
         let received_ns = self.clock.now_ns();
         for answer in &answers {

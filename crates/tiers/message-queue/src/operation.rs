@@ -139,8 +139,8 @@ pub(crate) struct RequestId {
 pub(crate) struct PutBack {
     /// The same each time that it is tried.
     pub(crate) attempt: Uuid,
-    /// The transaction that took it, where nobody knows whether it was committed.
-    pub(crate) taken_in: Option<String>,
+    /// The marker of the transaction that took it, where it is not known whether that was committed.
+    pub(crate) marker: Option<String>,
     pub(crate) message: Message,
 }
 

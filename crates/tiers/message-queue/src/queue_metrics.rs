@@ -148,6 +148,15 @@ fn written(queues: &[Held], through: impl Fn(i64) -> Through) -> String {
             format!("kendall_queue_taken_total{{queue=\"{name}\"}} {}\n", through(queue.id).taken)
         },
     );
+    family(
+        "kendall_queue_put_back_total",
+        "counter",
+        "Messages taken through this middleware and put back, because the answer did not reach the client.",
+        &|queue| {
+            let (name, count) = (label(&queue.name), through(queue.id).put_back);
+            format!("kendall_queue_put_back_total{{queue=\"{name}\"}} {count}\n")
+        },
+    );
     text
 }
 
@@ -169,14 +178,15 @@ mod tests {
             oldest_age_ms: 61_005,
             paused: true,
         };
-        let text =
-            written(&[queue], |id| Through { sent: 10 * u64::try_from(id).unwrap(), taken: 2 });
+        let through = |id| Through { sent: 10 * u64::try_from(id).unwrap(), taken: 2, put_back: 1 };
+        let text = written(&[queue], through);
         for line in [
             "kendall_queue_messages{queue=\"a \\\"b\\\"\\\\\\nc\",state=\"waiting\"} 3",
             "kendall_queue_oldest_age_seconds{queue=\"a \\\"b\\\"\\\\\\nc\"} 61.005",
             "kendall_queue_paused{queue=\"a \\\"b\\\"\\\\\\nc\"} 1",
             "kendall_queue_sent_total{queue=\"a \\\"b\\\"\\\\\\nc\"} 70",
             "# TYPE kendall_queue_taken_total counter",
+            "kendall_queue_put_back_total{queue=\"a \\\"b\\\"\\\\\\nc\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }

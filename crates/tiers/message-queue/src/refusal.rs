@@ -135,11 +135,6 @@ impl Refusal {
                 "OWN_DEAD_LETTERS",
                 "a queue cannot be its own dead-letter queue",
             ),
-            17 => (
-                Code::Unavailable,
-                "UNDECIDED",
-                "the transaction that took the message is still under way",
-            ),
             other => {
                 let text = format!("the database answered code {other}");
                 return refused(Code::Internal, "INTERNAL", text);

@@ -32,7 +32,11 @@ fn middlewares_that_start_together_create_the_tables_once() {
     });
     runtime.block_on(async {
         for server in &servers {
-            assert_eq!(hello(&mut connect(server).await, "worker").await, 1, "one table of clients");
+            assert_eq!(
+                hello(&mut connect(server).await, "worker").await,
+                1,
+                "one table of clients"
+            );
         }
     });
     servers.into_iter().for_each(Server::stop);

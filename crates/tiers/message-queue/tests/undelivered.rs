@@ -207,13 +207,14 @@ fn a_message_that_cannot_be_put_back_is_not_given_up() {
 }
 
 /// Between a middleware and PostgreSQL; cuts the connection on which the next commit is answered, or
-/// asked for, before it gets there.
+/// asked for, before it gets there. While `cut` is `HELD`, a connection stands still.
 async fn relay(listener: TcpListener, to: SocketAddr, cut: Arc<AtomicUsize>) {
     let mut tasks = tokio::task::JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
         let cut = Arc::clone(&cut);
         tasks.spawn(async move {
-            let mut far = TcpStream::connect(to).await.unwrap();
+            until_released(&cut).await;
+            let Ok(mut far) = TcpStream::connect(to).await else { return };
             let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
             let mut committing = false;
             loop {
@@ -223,6 +224,11 @@ async fn relay(listener: TcpListener, to: SocketAddr, cut: Arc<AtomicUsize>) {
                         let commits = asked[..bytes].windows(6).any(|word| word == b"COMMIT");
                         let order = if commits { cut.swap(NO_CUT, Ordering::SeqCst) } else { NO_CUT };
                         if order == BEFORE_COMMIT {
+                            return;
+                        }
+                        if order == HOLD_BEFORE_COMMIT {
+                            cut.store(HELD, Ordering::SeqCst);
+                            until_released(&cut).await;
                             return;
                         }
                         committing |= order == AFTER_COMMIT;
@@ -245,6 +251,15 @@ async fn relay(listener: TcpListener, to: SocketAddr, cut: Arc<AtomicUsize>) {
 const NO_CUT: usize = 0;
 const BEFORE_COMMIT: usize = 1;
 const AFTER_COMMIT: usize = 2;
+const HOLD_BEFORE_COMMIT: usize = 3;
+const HELD: usize = 4;
+
+async fn until_released(cut: &AtomicUsize) {
+    let mut looks = tokio::time::interval(Duration::from_millis(5));
+    while cut.load(Ordering::SeqCst) == HELD {
+        looks.tick().await;
+    }
+}
 
 /// The connection breaks around the commit of a receive: whether PostgreSQL did it or not, the message is
 /// there afterwards, once.
@@ -282,6 +297,55 @@ fn a_commit_that_nobody_heard_of_loses_nothing() {
     });
     server.stop();
     drop(tasks);
+    postgres.stop();
+}
+
+/// PostgreSQL crashes before it has the commit of a receive, and gives the number of the lost transaction to another
+/// one, which takes the message and is committed. That commit is not the receive's.
+#[test]
+fn a_crash_before_the_commit_does_not_bring_back_what_another_one_took() {
+    let folder = Folder::new();
+    let (postgres, address) = reachable(&folder);
+    let (cut, runtime) = (Arc::new(AtomicUsize::new(NO_CUT)), runtime());
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let near = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn_on(relay(listener, address, Arc::clone(&cut)), runtime.handle());
+    let server = over(near);
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let send = SendRequest { client_id: from, queue_id, ..Default::default() };
+        client.send(send).await.unwrap();
+        let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+        let lost = Other::connect(postgres.url()).await.number(next).await;
+        cut.store(HOLD_BEFORE_COMMIT, Ordering::SeqCst);
+        let mut receiver = client.clone();
+        let request = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+        let mut receiving = tokio::task::JoinSet::new();
+        receiving.spawn(async move { receiver.receive(request).await });
+        let mut looks = tokio::time::interval(Duration::from_millis(5));
+        while cut.load(Ordering::SeqCst) != HELD {
+            looks.tick().await;
+        }
+        kendall_testing::kill_with_children(postgres.pid());
+        let other = Other::connect_again(postgres.url()).await;
+        let taken = "WITH gone AS (DELETE FROM message RETURNING 1) SELECT count(*) FROM gone";
+        assert_eq!(other.number(taken).await, 1, "the crash undid the receive");
+        // Each is a transaction of its own.
+        other.until("SELECT pg_current_xact_id()::text::bigint", lost + 5).await;
+        cut.store(NO_CUT, Ordering::SeqCst);
+        let status = receiving.join_next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(status.code(), tonic::Code::Unavailable, "{status}");
+    });
+    // The stop waits for what is to be put back.
+    server.stop();
+    drop(tasks);
+    runtime.block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        assert_eq!(other.number("SELECT count(*) FROM message").await, 0, "delivered twice");
+    });
     postgres.stop();
 }
 

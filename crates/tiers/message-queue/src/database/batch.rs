@@ -24,8 +24,8 @@ type Answers = Vec<Result<Answer, Status>>;
 
 const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
-    sent_at_us, deliveries, lease_id, body, extra, place, pg_current_xact_id_if_assigned()::text \
-    FROM take_many($1, $2, $3, $4, $5)";
+    sent_at_us, deliveries, lease_id, body, extra, place, \
+    (SELECT CASE WHEN 0 = ANY ($5) THEN mark_taking() END) FROM take_many($1, $2, $3, $4, $5)";
 const TAKE_ONCE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
     sent_at_us, deliveries, lease_id, body, extra FROM take_once($1, $2, $3, $4, $5, $6, $7, $8, $9) \
     ORDER BY message_id";
@@ -81,10 +81,10 @@ pub(super) enum Fault {
     Elapsed(Duration),
 }
 
-/// Messages that were taken away in a transaction whose commit was not heard of.
+/// Messages that were taken away in a transaction of which it is not known whether it was committed.
 #[derive(Debug)]
 pub(crate) struct Undecided {
-    pub(crate) taken_in: String,
+    pub(crate) marker: String,
     pub(crate) messages: Vec<Message>,
 }
 
@@ -150,22 +150,22 @@ async fn take_all(
         }
         taken
     };
-    let (taken, transaction) = in_time(patience, step).await?;
+    let (taken, marker) = in_time(patience, step).await?;
     match in_time(patience, connection.batch_execute("COMMIT")).await {
         Ok(()) => Ok(statuses(taken, limits)),
         Err(mut failure) => {
             let removed = operations.iter().zip(taken).filter(|(operation, _)| operation.removes());
             let messages: Vec<Message> =
                 removed.filter_map(|(_, answer)| answer.ok()?.into_message()).collect();
-            failure.undecided = transaction
+            failure.undecided = marker
                 .filter(|_| !messages.is_empty())
-                .map(|taken_in| Undecided { taken_in, messages });
+                .map(|marker| Undecided { marker, messages });
             Err(failure)
         }
     }
 }
 
-/// What was taken, and in which transaction, if any was.
+/// What was taken, and the marker of the transaction where a message was taken away.
 async fn take_any(
     connection: &Connection,
     takes: &[&Take],
@@ -175,8 +175,9 @@ async fn take_any(
     }
     let call = Call::prepare(connection, take(takes)).await?;
     let rows = Call::run(call.as_ref(), connection).await?;
-    let transaction = rows.first().and_then(|row| row.get(13));
-    Ok((found(&rows, takes.len()), transaction))
+    // Once a statement, and only where it gives rows.
+    let marker = rows.first().and_then(|row| row.get(13));
+    Ok((found(&rows, takes.len()), marker))
 }
 
 fn statuses(answers: Vec<Result<Answer, Refusal>>, limits: &Limits) -> Answers {
@@ -553,7 +554,7 @@ async fn put_back(
     connection: &Connection,
     back: &PutBack,
 ) -> Result<Result<Answer, Refusal>, Error> {
-    let PutBack { attempt, taken_in, message } = back;
+    let PutBack { attempt, marker, message } = back;
     let number = |value: u64| i64::try_from(value).ok();
     let optional = |value: u64| number(value).filter(|value| *value > 0);
     let (message_id, queue, sender) =
@@ -563,7 +564,7 @@ async fn put_back(
     let text = "SELECT put_back($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     let parameters: [&(dyn ToSql + Sync); 12] = [
         attempt,
-        taken_in,
+        marker,
         &message_id,
         &queue,
         &sender,

@@ -12,7 +12,6 @@
 --   5 to oneself · 6 content too long · 7 nothing there · 8 lease not held · 9 queue holds messages
 --   10 name taken · 11 too many queues · 12 unknown sender · 13 unknown dead-letter queue
 --   14 unknown message · 15 a request id that stands for something else · 16 dead letters to itself
---   17 not decided yet
 --
 -- PostgreSQL shall have one way to perform each: its planner knows the table as it was when it looked last,
 -- and of a queue that was empty then it believes that to walk along any index is as good as to look
@@ -1132,8 +1131,9 @@ BEGIN
         SELECT a.ctid FROM answered a WHERE a.at < now_at - interval '10 min'
         ORDER BY a.at LIMIT at_most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS step = ROW_COUNT;
-    -- Longer than anybody tries.
+    -- Longer than any middleware tries to put back.
     DELETE FROM put_back WHERE at < now_at - interval '30 days';
+    DELETE FROM taking WHERE at < now_at - interval '30 days';
     DELETE FROM waiter WHERE seen_at < now_at - interval '1 min';
     RETURN done + step;
 END $$;
@@ -1365,7 +1365,7 @@ CREATE FUNCTION take_together(
     OUT done boolean, OUT places bigint[], OUT ids bigint[], OUT sender_ids bigint[],
     OUT receiver_ids bigint[], OUT priorities integer[], OUT contents text[],
     OUT sent_ats timestamptz[], OUT deliveries integer[], OUT lease_ids bigint[],
-    OUT bodies bytea[], OUT extras text[]
+    OUT bodies bytea[], OUT extras text[], OUT marker text
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -1411,6 +1411,7 @@ BEGIN
         INTO ids, sender_ids, priorities, contents, sent_ats, deliveries, bodies, extras
         FROM gone g;
         IF ids IS NOT NULL THEN
+            marker := mark_taking();
             RETURN;
         END IF;
     END IF;
@@ -1422,25 +1423,51 @@ BEGIN
         lease_ids, bodies, extras
     FROM take_chosen(lock_for(wanted_queue, takers), takers,
         coalesce(leases_ms, array_fill(0::bigint, ARRAY[cardinality(takers)]))) AS t;
+    IF ids IS NOT NULL AND (leases_ms IS NULL OR 0 = ANY (leases_ms)) THEN
+        marker := mark_taking();
+    END IF;
 END $$;
 
--- Puts back a message that was taken away by somebody who never heard of it: where it was, as it was. To
--- try again with the same `attempt` is harmless. `taken_in` is the transaction that took it, where nobody
--- knows whether it was committed. 14 where its queue is gone, 17 where that transaction is under way.
+-- Marks the transaction as one that takes messages; gives the marker, `TAKER NUMBER`. The middleware learns it before the
+-- commit. Where it does not learn what became of the commit, only the marker tells (`was_taken`): the number of a transaction
+-- that was open when PostgreSQL crashed is given to another one afterwards.
+CREATE FUNCTION mark_taking() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    -- Drawn by each connection (`hold_functions`), and never used by another.
+    me uuid := current_setting('kendall_queue.taker')::uuid;
+    its_number bigint;
+BEGIN
+    UPDATE taking t SET number = t.number + 1, at = now() WHERE t.taker = me
+    RETURNING t.number INTO its_number;
+    IF NOT FOUND THEN
+        INSERT INTO taking (taker, number) VALUES (me, 1) RETURNING number INTO its_number;
+    END IF;
+    RETURN concat_ws(' ', me, its_number);
+END $$;
+
+-- Whether the transaction of a marker was committed. Waits for one that is open, but not for long.
+CREATE FUNCTION was_taken(marker text) RETURNS boolean
+LANGUAGE sql SET lock_timeout = '100ms' AS $$
+    INSERT INTO taking AS t (taker, number) VALUES (split_part(marker, ' ', 1)::uuid, 0)
+    ON CONFLICT (taker) DO UPDATE SET number = t.number
+    RETURNING t.number >= split_part(marker, ' ', 2)::bigint
+$$;
+
+-- Puts back a message whose taker did not get it: where it was, as it was. To try again with the same `attempt` is
+-- harmless. `marker` is that of the transaction that took it, where it is not known to be committed; otherwise NULL. 14
+-- where its queue is gone.
 CREATE FUNCTION put_back(
-    its_attempt uuid, taken_in text, message bigint, of_queue bigint, sender bigint, receiver bigint,
+    its_attempt uuid, marker text, message bigint, of_queue bigint, sender bigint, receiver bigint,
     its_priority integer, its_content text, sent_at_us bigint, its_deliveries integer,
     its_body bytea, extra text
 ) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     more jsonb := extra;
 BEGIN
-    CASE pg_xact_status(taken_in::xid8)
-        WHEN 'in progress' THEN RETURN 17;
-        -- It was never taken.
-        WHEN 'aborted' THEN RETURN 0;
-        ELSE NULL;
-    END CASE;
+    IF marker IS NOT NULL AND NOT was_taken(marker) THEN
+        -- It waits where it was.
+        RETURN 0;
+    END IF;
     INSERT INTO put_back (attempt) VALUES (its_attempt) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN 0;

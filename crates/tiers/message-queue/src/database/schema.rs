@@ -89,19 +89,28 @@ async fn set_limits(client: &Client, limits: &Limits) -> Result<(), tokio_postgr
     client.execute(text, &[&changed[0], &changed[1]]).await.map(drop)
 }
 
-/// Locks the functions for as long as this connection lives, and creates them where they are missing.
+/// Begins a connection: locks the functions for as long as it lives, and creates them where they are missing.
 pub(super) async fn hold_functions(client: &Client) -> Result<(), tokio_postgres::Error> {
     let name = functions_schema();
-    let text = "SELECT pg_advisory_lock_shared($1, hashtext($2))";
+    // The taker's id marks the transactions of this connection (`mark_taking`).
+    let text = "SELECT pg_advisory_lock_shared($1, hashtext($2)), \
+        set_config('kendall_queue.taker', gen_random_uuid()::text, false)";
     client.execute(text, &[&FUNCTIONS_LOCK, &name]).await?;
-    if exists(client, name).await? {
-        return Ok(());
+    if !exists(client, name).await? {
+        // Transactions of connections for monitoring are read-only by default.
+        client.batch_execute("BEGIN READ WRITE").await?;
+        let made = make_functions(client, name).await;
+        client.batch_execute(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+        made?;
     }
-    // Transactions of connections for monitoring are read-only by default.
-    client.batch_execute("BEGIN READ WRITE").await?;
-    let made = make_functions(client, name).await;
-    client.batch_execute(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
-    made
+    // Before a disk is full: then a row can be updated in its page, and not be added. Connections for monitoring
+    // may not, and take nothing.
+    let text = "INSERT INTO taking (taker, number) \
+        VALUES (current_setting('kendall_queue.taker')::uuid, 0)";
+    if let Err(error) = client.execute(text, &[]).await {
+        tracing::debug!(%error, "a connection has no row for its markers yet");
+    }
+    Ok(())
 }
 
 async fn exists(client: &Client, name: &str) -> Result<bool, tokio_postgres::Error> {

@@ -138,6 +138,14 @@ CREATE UNLOGGED TABLE waiter (
     PRIMARY KEY (queue_id, middleware)
 );
 
+-- Of each connection, how many of its transactions took messages and were committed: the marker of a transaction that
+-- took some (`mark_taking`). A row is updated in its page, half of which is free.
+CREATE TABLE taking (
+    taker  uuid PRIMARY KEY,
+    number bigint NOT NULL,
+    at     timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
 -- Put-backs that were done, so that trying one again is harmless.
 CREATE TABLE put_back (
     attempt uuid PRIMARY KEY,

@@ -70,7 +70,11 @@ pub(crate) fn private(folder: &Folder) -> Database {
 }
 
 pub(crate) async fn connect(server: &Server) -> Client {
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+    connect_to(server.address()).await
+}
+
+pub(crate) async fn connect_to(address: std::net::SocketAddr) -> Client {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     MessageQueueClient::new(endpoint.connect().await.unwrap())
 }
 
@@ -104,6 +108,18 @@ impl Other {
         let other = Self::connect_plainly(url).await;
         other.run(SEARCH_PATH).await;
         other
+    }
+
+    /// To a PostgreSQL that is starting again after a crash.
+    pub(crate) async fn connect_again(url: &str) -> Self {
+        let mut looks = tokio::time::interval(Duration::from_millis(20));
+        for _ in 0..3000 {
+            looks.tick().await;
+            if tokio_postgres::connect(url, NoTls).await.is_ok() {
+                return Self::connect(url).await;
+            }
+        }
+        panic!("PostgreSQL does not start again");
     }
 
     /// To a database that no middleware has seen.

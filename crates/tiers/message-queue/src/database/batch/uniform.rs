@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 const SEND: &str = "SELECT done, ids FROM \
     send_together($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 const TAKE: &str = "SELECT done, places, ids, sender_ids, receiver_ids, priorities, contents, \
-    sent_ats, deliveries, lease_ids, bodies, extras, pg_current_xact_id_if_assigned()::text \
+    sent_ats, deliveries, lease_ids, bodies, extras, marker \
     FROM take_together($1, $2, $3, $4)";
 
 /// From the beginning of PostgreSQL's time, 2000, to that of Unix's, in microseconds.
@@ -51,8 +51,7 @@ pub(super) async fn send(
     Ok(Some(ids.into_iter().map(|sent| Ok(Answer::Number(id(Some(sent))))).collect()))
 }
 
-/// Takes that all want the first message of one queue, and the transaction that took them; `None` as
-/// above.
+/// Takes that all want the first message of one queue, and the marker of their transaction; `None` as above.
 pub(super) async fn take(
     connection: &Connection,
     takes: &[&Take],
