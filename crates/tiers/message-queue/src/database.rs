@@ -143,6 +143,8 @@ pub(crate) struct Databases {
     patience: Duration,
     /// Whether PostgreSQL had no room since the last sweep: nothing is sent before the next.
     full: Arc<AtomicBool>,
+    /// Whether the disk of its log is nearly full: nothing is sent until it is not.
+    nearly_full: Arc<AtomicBool>,
 }
 
 /// What became of operations.
@@ -174,6 +176,7 @@ pub(crate) struct Session {
     limits: Arc<Limits>,
     patience: Duration,
     full: Arc<AtomicBool>,
+    nearly_full: Arc<AtomicBool>,
 }
 
 /// How to reach PostgreSQL.
@@ -308,7 +311,8 @@ impl Databases {
             .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(DatabaseError::Pool)?;
-        Ok(Self { pool, limits: Arc::new(limits), patience, full: Arc::default() })
+        let (full, nearly_full) = Default::default();
+        Ok(Self { pool, limits: Arc::new(limits), patience, full, nearly_full })
     }
 
     /// Waits for a connection.
@@ -317,7 +321,18 @@ impl Databases {
             Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
         })?;
         let (limits, full) = (Arc::clone(&self.limits), Arc::clone(&self.full));
-        Ok(Session { connection, limits, patience: self.patience, full })
+        let nearly_full = Arc::clone(&self.nearly_full);
+        Ok(Session { connection, limits, patience: self.patience, full, nearly_full })
+    }
+
+    /// The same, refusing sends while `nearly_full`.
+    pub(crate) fn guarded_by(self, nearly_full: Arc<AtomicBool>) -> Self {
+        Self { nearly_full, ..self }
+    }
+
+    /// Whether nothing is sent because the disk of the log is nearly full.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.nearly_full.load(Ordering::Relaxed)
     }
 
     /// A query that is a transaction by itself.
@@ -358,8 +373,9 @@ impl Session {
     pub(crate) async fn perform(self, operations: &[&Operation]) -> Performed {
         let mut performed = Performed::default();
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
-        if self.full.load(Ordering::Relaxed) && sends() {
-            let text = "PostgreSQL's disk is full, and being swept up; nothing was stored";
+        let full = [&self.full, &self.nearly_full].iter().any(|full| full.load(Ordering::Relaxed));
+        if full && sends() {
+            let text = "PostgreSQL's disk is full; nothing was stored: receive or purge messages, or make room";
             performed.refuse(operations.len(), &Status::resource_exhausted(text));
             return performed;
         }
@@ -465,7 +481,7 @@ impl Session {
     /// the table: that is how receiving makes room. Sends are refused until then, so that they do not
     /// take what the sweep itself needs.
     pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
-        if self.full.load(Ordering::Relaxed) {
+        if self.full.load(Ordering::Relaxed) || self.nearly_full.load(Ordering::Relaxed) {
             let swept = self.make_room().await;
             self.full.store(false, Ordering::Relaxed);
             return swept;
@@ -488,12 +504,19 @@ impl Session {
     }
 
     async fn make_room(&self) -> Result<(), tokio_postgres::Error> {
-        if let Err(error) = self.connection.batch_execute("TRUNCATE reserve").await {
-            tracing::debug!(%error, "the reserve cannot be given back");
+        if self.full.load(Ordering::Relaxed)
+            && let Err(error) = self.connection.batch_execute("TRUNCATE reserve").await
+        {
+            tracing::debug!(%error, "the reserve cannot be released");
         }
         let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
             kendall_queue.message";
-        self.connection.batch_execute(sweep).await
+        self.connection.batch_execute(sweep).await?;
+        if self.nearly_full.load(Ordering::Relaxed) {
+            // PostgreSQL deletes or reuses files of its log then. Not on a disk that is full: there a checkpoint ends it.
+            self.connection.batch_execute("CHECKPOINT").await?;
+        }
+        Ok(())
     }
 
     /// Says that clients of this middleware wait for messages of a queue; whether that was heard.

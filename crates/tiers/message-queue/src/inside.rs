@@ -65,6 +65,7 @@ const ASIDE: &[&str] = &[
     "SELECT n_dead_tup",
     "SELECT fill_reserve(",
     "VACUUM ",
+    "CHECKPOINT",
     "TRUNCATE ",
     "LISTEN ",
     // Monitoring: of this file, of the metrics page, of the console.
@@ -88,6 +89,7 @@ const ASIDE: &[&str] = &[
     "SELECT version FROM kendall_queue.schema_version",
     "INSERT INTO schema_version",
     "INSERT INTO limits",
+    "INSERT INTO taking",
     "UPDATE limits",
     "BEGIN READ WRITE",
     "SET ",

@@ -6,6 +6,7 @@
 //! when it ends before that, and resumes over the same data.
 
 mod keeper;
+mod log_reserve;
 
 use std::fs;
 use std::io;
@@ -15,6 +16,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::fs::{
@@ -185,6 +188,8 @@ pub struct PrivatePostgres {
     programs: PathBuf,
     /// The server's own log.
     log: PathBuf,
+    /// Whether the disk of the write-ahead log is nearly full.
+    nearly_full: Arc<AtomicBool>,
     /// The sockets' folder, where it had to be elsewhere.
     _sockets: Option<tempfile::TempDir>,
     /// Held until the server has ended: nobody else works in this folder.
@@ -202,6 +207,7 @@ struct Launch {
     options: PrivateOptions,
     /// It counts its statements.
     counts: bool,
+    nearly_full: Arc<AtomicBool>,
 }
 
 /// What a folder that exists may hold.
@@ -257,13 +263,24 @@ impl PrivatePostgres {
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let options = options.clone();
         let folder_of_programs = programs.clone();
-        let launch = Launch { programs, user, data, sockets, log: log.clone(), options, counts };
+        let nearly_full = Arc::<AtomicBool>::default();
+        let launch = Launch {
+            programs,
+            user,
+            data,
+            sockets,
+            log: log.clone(),
+            options,
+            counts,
+            nearly_full: Arc::clone(&nearly_full),
+        };
         let keeper = Keeper::start(launch)?;
         Ok(Self {
             keeper,
             url,
             programs: folder_of_programs,
             log,
+            nearly_full,
             _sockets: temporary,
             _lock: lock,
         })
@@ -300,6 +317,11 @@ impl PrivatePostgres {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
+    }
+
+    /// Whether the disk of its write-ahead log is nearly full: nothing should be stored then.
+    pub(crate) fn nearly_full(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.nearly_full)
     }
 
     /// How often its log says that checkpoints come too often: each then writes whole pages again, and a
@@ -589,6 +611,8 @@ fn make_cluster(
     run(initdb, "initdb", "")?;
     for text in [
         format!("CREATE ROLE {ROLE} LOGIN;\n"),
+        // A checkpoint gives back the space of the log.
+        format!("GRANT pg_checkpoint TO {ROLE};\n"),
         format!("CREATE DATABASE {ROLE} OWNER {ROLE};\n"),
         format!("ALTER ROLE {MAKER} NOLOGIN;\n"),
     ] {

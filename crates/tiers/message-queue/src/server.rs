@@ -41,6 +41,8 @@ use crate::wire::message_queue_server::MessageQueueServer;
 /// How often what is due is made ready, and how many of those between two cleanings.
 const HOUSEKEEPING: Duration = Duration::from_millis(100);
 const CLEANING: u32 = 20;
+/// The same while the disk of the log is nearly full: what is received frees space only when it is vacuumed.
+const CLEANING_FULL: u32 = 5;
 /// How many until it is written down which clients were heard (ten seconds), until silent ones are forgotten (a
 /// minute), and until the first are (an hour): a middleware that was off has heard nobody.
 const WRITING_DOWN: u32 = 100;
@@ -206,7 +208,10 @@ impl Server {
         let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
         let runtime = network_threads(options.threads)?;
-        let databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
+        let mut databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
+        if let Some(postgres) = &postgres {
+            databases = databases.guarded_by(postgres.nearly_full());
+        }
         let instruments = Instruments::new(layout(&reach), clock.clone());
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
         let dispatcher = Dispatcher::new(&instruments, options.queue_capacity, options.batch);
@@ -671,7 +676,7 @@ async fn keep_house(service: Service) {
                 tracing::debug!(%error, "silent clients cannot be forgotten; trying again");
             }
         }
-        if all {
+        if all || (tick % CLEANING_FULL == 0 && service.databases.is_nearly_full()) {
             if let Err(error) = session.sweep().await {
                 tracing::debug!(%error, "sweeping failed; trying again");
             }

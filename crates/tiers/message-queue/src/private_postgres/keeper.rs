@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::log_reserve::LogReserve;
 use super::{Launch, PrivatePostgresError, STOP};
 
 /// How often the server is checked, and the pause before another start after one that failed:
@@ -71,6 +72,9 @@ impl Keeper {
 }
 
 fn begin(launch: &Launch, started: &SyncSender<Result<Arc<Kept>, PrivatePostgresError>>) {
+    let mut reserve = LogReserve::new(&launch.data, launch.user, Arc::clone(&launch.nearly_full));
+    // A disk that is full keeps PostgreSQL from starting.
+    reserve.check();
     let server = launch.start().and_then(|mut server| match launch.wait_ready(&mut server) {
         Ok(()) => Ok(server),
         Err(error) => {
@@ -86,18 +90,19 @@ fn begin(launch: &Launch, started: &SyncSender<Result<Arc<Kept>, PrivatePostgres
     // Whoever asked waits for it.
     started.send(kept).unwrap_or_default();
     if let Some(kept) = keeping {
-        kept.keep(launch);
+        kept.keep(launch, reserve);
     }
 }
 
 impl Kept {
-    fn keep(&self, launch: &Launch) {
+    fn keep(&self, launch: &Launch, mut reserve: LogReserve) {
         let mut pause = LOOK;
         loop {
             let mut state = self.wait(pause);
             if state.stopping {
                 return;
             }
+            reserve.check();
             let status = match state.server.try_wait() {
                 Ok(Some(status)) => status,
                 Ok(None) => {

@@ -1,0 +1,114 @@
+//! A file in the folder of PostgreSQL's write-ahead log (`pg_wal`) that keeps disk space for the log.
+//!
+//! PostgreSQL ends when it cannot extend its log. So the file is deleted before the disk is full: receives and
+//! deletes go on in the space that this frees, and sends are refused until there is room for the file again.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use super::{User, no_links};
+
+const FILE: &str = "kendall-reserve";
+/// PostgreSQL extends its log by a segment of this size.
+const SEGMENT: u64 = 16 << 20;
+/// Size of the file: a 64th of the disk, one to four segments.
+const SHARE: u64 = 64;
+const MOST_SEGMENTS: u64 = 4;
+
+/// The file, and whether it was given up.
+#[derive(Debug)]
+pub(super) struct LogReserve {
+    path: PathBuf,
+    user: User,
+    state: State,
+    /// Sends are refused.
+    nearly_full: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There was never room for the file.
+    NoRoom,
+    Held,
+    Released,
+}
+
+impl LogReserve {
+    pub(super) fn new(data: &Path, user: User, nearly_full: Arc<AtomicBool>) -> Self {
+        Self { path: data.join("pg_wal").join(FILE), user, state: State::NoRoom, nearly_full }
+    }
+
+    /// Deletes the file where the disk is nearly full, and creates it where there is room.
+    pub(super) fn check(&mut self) {
+        let Some(folder) = self.path.parent() else { return };
+        let Ok(disk) = statvfs(folder) else { return };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let size = size(disk.f_blocks.saturating_mul(disk.f_frsize));
+        let low = (size / 2).max(SEGMENT);
+        if self.state == State::NoRoom && self.allocated() >= size {
+            self.state = State::Held;
+        }
+        if free < low && self.state != State::Released {
+            self.release(free);
+        } else if free >= low + size + SEGMENT && self.state != State::Held {
+            match self.create(size) {
+                Ok(()) => self.hold(),
+                Err(error) => tracing::debug!(%error, "no space can be reserved for the log"),
+            }
+        }
+    }
+
+    fn release(&mut self, free: u64) {
+        let deleted = fs::remove_file(&self.path).is_ok();
+        self.state = State::Released;
+        self.nearly_full.store(true, Ordering::Relaxed);
+        tracing::warn!(
+            free_kib = free >> 10,
+            reserve_deleted = deleted,
+            path = %self.path.display(),
+            "the disk of PostgreSQL's log is nearly full: sends are refused until there is room"
+        );
+    }
+
+    fn hold(&mut self) {
+        self.state = State::Held;
+        if self.nearly_full.swap(false, Ordering::Relaxed) {
+            tracing::info!("the disk of PostgreSQL's log has room again: sends are accepted");
+        }
+    }
+
+    /// Bytes that the file takes on the disk.
+    fn allocated(&self) -> u64 {
+        fs::symlink_metadata(&self.path).map_or(0, |about| about.blocks() * 512)
+    }
+
+    fn create(&self, size: u64) -> io::Result<()> {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(no_links())
+            .open(&self.path)?;
+        let created = fallocate(&file, FallocateFlags::empty(), 0, size).map_err(io::Error::from);
+        let owned = created.and_then(|()| match self.user.switch {
+            Some((uid, gid)) => fchown(&file, Some(uid), Some(gid)),
+            None => Ok(()),
+        });
+        if owned.is_err() {
+            fs::remove_file(&self.path)?;
+        }
+        owned
+    }
+}
+
+/// Size of the file on a disk of so many bytes.
+fn size(disk: u64) -> u64 {
+    (disk / SHARE / SEGMENT).clamp(1, MOST_SEGMENTS) * SEGMENT
+}
