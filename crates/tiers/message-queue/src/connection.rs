@@ -4,7 +4,7 @@
 //! has been idle longest makes room for a new one. So nobody keeps others out by connections that
 //! send no request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use kendall_protocols::queue::Message;
 use kendall_tier::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 
 use crate::dispatcher::Dispatcher;
 
@@ -30,6 +30,18 @@ const GREETING: usize = 24 + 9;
 /// Listings of one connection that are performed at a time, or whose answers wait to be read: of 4 MiB each, which a
 /// client that does not read would have the middleware hold by the thousand.
 const LISTINGS: usize = 16;
+
+/// Answers of a connection that are kept until the client has them: their number, and the bytes of their messages but for
+/// the last one.
+const ANSWERS: usize = 64;
+const ANSWERED_BYTES: usize = 64 << 10;
+/// Streams that were reset and whose answers are still to come, and that are remembered.
+const RESETS: usize = 1024;
+/// Bytes of the head of a frame, and the kind of the frame that resets a stream.
+const FRAME_HEAD: usize = 9;
+const RESET: u8 = 3;
+/// Bytes of the preface, which is no frame.
+const PREFACE: usize = 24;
 
 /// All connections that are open.
 #[derive(Debug)]
@@ -54,6 +66,146 @@ struct Entry {
     reader: Mutex<Option<Waker>>,
     /// Listings that may be under way, until their answers have been read.
     listings: Arc<Semaphore>,
+    answers: Mutex<Answers>,
+    dispatcher: Arc<Dispatcher>,
+}
+
+/// Messages that an answer takes out of their queue; goes with it as an extension.
+#[derive(Debug, Clone)]
+pub(crate) struct Removed(pub(crate) Vec<Message>);
+
+/// Messages in answers that the client may not have got.
+#[derive(Debug, Default)]
+struct Answers {
+    /// By stream, the oldest first.
+    kept: VecDeque<(u32, Vec<Message>)>,
+    bytes: usize,
+    /// The number of all that were ever kept.
+    count: u64,
+    /// Streams that were reset before their answer came.
+    reset: VecDeque<u32>,
+}
+
+impl Answers {
+    /// Keeps the messages of an answer; gives them back where its stream was reset.
+    fn keep(&mut self, stream: u32, messages: Vec<Message>) -> Vec<Message> {
+        if self.reset.contains(&stream) {
+            return messages;
+        }
+        self.count += 1;
+        self.bytes += bytes(&messages);
+        self.kept.push_back((stream, messages));
+        while self.kept.len() > ANSWERS || self.bytes > ANSWERED_BYTES && self.kept.len() > 1 {
+            self.drop_oldest();
+        }
+        Vec::new()
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((_, messages)) = self.kept.pop_front() {
+            self.bytes -= bytes(&messages);
+        }
+    }
+
+    /// The messages of a stream that nobody reads.
+    fn take(&mut self, stream: u32) -> Option<Vec<Message>> {
+        let place = self.kept.iter().position(|(kept, _)| *kept == stream)?;
+        let (_, messages) = self.kept.remove(place)?;
+        self.bytes -= bytes(&messages);
+        Some(messages)
+    }
+
+    /// The same of a stream that the client has reset.
+    fn reset(&mut self, stream: u32) -> Vec<Message> {
+        self.take(stream).unwrap_or_else(|| {
+            self.reset.push_back(stream);
+            if self.reset.len() > RESETS {
+                self.reset.pop_front();
+            }
+            Vec::new()
+        })
+    }
+
+    /// Drops the oldest, but for those that were kept after the first `count`.
+    fn arrived(&mut self, count: u64) {
+        while self.count.saturating_sub(count) < self.kept.len() as u64 {
+            self.drop_oldest();
+        }
+    }
+}
+
+fn bytes(messages: &[Message]) -> usize {
+    messages.iter().map(|message| message.content.len() + message.data.len()).sum()
+}
+
+impl Entry {
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer that is being sent; dropped before that was done, its messages go back to their queue.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    entry: Arc<Entry>,
+    stream: u32,
+    sent: bool,
+}
+
+impl Unsent {
+    /// From here on only a reset of the stream tells that the client did not get it.
+    pub(crate) fn was_sent(mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if !self.sent {
+            let messages = self.entry.answers().take(self.stream).unwrap_or_default();
+            self.entry.dispatcher.put_back(messages.into_iter());
+        }
+    }
+}
+
+/// Finds the streams that a client resets, in the bytes that it sends.
+#[derive(Debug)]
+struct Resets {
+    /// Bytes that are passed over: the rest of a frame.
+    skip: usize,
+    head: [u8; FRAME_HEAD],
+    head_bytes: usize,
+}
+
+impl Default for Resets {
+    fn default() -> Self {
+        Self { skip: PREFACE, head: [0; FRAME_HEAD], head_bytes: 0 }
+    }
+}
+
+impl Resets {
+    fn read(&mut self, mut sent: &[u8], mut reset: impl FnMut(u32)) {
+        while !sent.is_empty() {
+            if self.skip > 0 {
+                let passed = self.skip.min(sent.len());
+                self.skip -= passed;
+                sent = &sent[passed..];
+                continue;
+            }
+            let come = (FRAME_HEAD - self.head_bytes).min(sent.len());
+            self.head[self.head_bytes..][..come].copy_from_slice(&sent[..come]);
+            self.head_bytes += come;
+            sent = &sent[come..];
+            if self.head_bytes == FRAME_HEAD {
+                let [a, b, c, kind, _, stream @ ..] = self.head;
+                self.head_bytes = 0;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+                if kind == RESET {
+                    reset(u32::from_be_bytes(stream) & 0x7fff_ffff);
+                }
+            }
+        }
+    }
 }
 
 /// The connection that a request came by.
@@ -82,6 +234,8 @@ impl Connections {
             closing: AtomicBool::new(false),
             reader: Mutex::default(),
             listings: Arc::new(Semaphore::new(LISTINGS)),
+            answers: Mutex::default(),
+            dispatcher: Arc::clone(&self.dispatcher),
         });
         self.lock().insert(number, Arc::clone(&entry));
         self.dispatcher.connection(true);
@@ -118,6 +272,23 @@ impl Peer {
         let listings = Arc::clone(&self.entry.listings);
         // The semaphore is never closed.
         async move { listings.acquire_owned().await.ok() }
+    }
+
+    /// Keeps the messages of an answer that is about to be sent.
+    pub(crate) fn answers(&self, stream: u32, messages: Vec<Message>) -> Unsent {
+        let unread = self.entry.answers().keep(stream, messages);
+        self.entry.dispatcher.put_back(unread.into_iter());
+        Unsent { entry: Arc::clone(&self.entry), stream, sent: false }
+    }
+
+    /// The number of answers with messages so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.entry.answers().count
+    }
+
+    /// The first `count` answers have arrived.
+    pub(crate) fn arrived(&self, count: u64) {
+        self.entry.answers().arrived(count);
     }
 
     /// Says that a request has begun.
@@ -168,6 +339,7 @@ pub(crate) struct Connection {
     /// Bytes of the greeting that lack, and how long they may.
     lacking: usize,
     patience: Option<Pin<Box<Sleep>>>,
+    resets: Resets,
 }
 
 impl Connection {
@@ -179,22 +351,18 @@ impl Connection {
         Self::new(Stream::Encrypted(Box::new(stream)), place)
     }
 
+    pub(crate) fn peer(&self) -> Peer {
+        let clock = self.place.connections.clock.clone();
+        Peer { entry: Arc::clone(&self.place.entry), clock }
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "a bound of ten seconds, which milliseconds do not matter to"
     )]
     fn new(stream: Stream, place: Place) -> Self {
         let patience = Some(Box::pin(tokio::time::sleep(HANDSHAKE)));
-        Self { stream, place, lacking: GREETING, patience }
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        let clock = self.place.connections.clock.clone();
-        Peer { entry: Arc::clone(&self.place.entry), clock }
+        Self { stream, place, lacking: GREETING, patience, resets: Resets::default() }
     }
 }
 
@@ -214,8 +382,13 @@ impl AsyncRead for Connection {
             Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         if read.is_ready() {
-            let come = buffer.filled().len().saturating_sub(before);
-            this.lacking = this.lacking.saturating_sub(come);
+            let come = buffer.filled().get(before..).unwrap_or_default();
+            this.lacking = this.lacking.saturating_sub(come.len());
+            let entry = &this.place.entry;
+            this.resets.read(come, |stream| {
+                let unread = entry.answers().reset(stream);
+                entry.dispatcher.put_back(unread.into_iter());
+            });
             if this.lacking == 0 {
                 this.patience = None;
             }

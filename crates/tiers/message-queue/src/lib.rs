@@ -16,6 +16,7 @@ mod dispatcher;
 #[doc(hidden)]
 pub mod fuzzing;
 mod health;
+mod http2;
 mod identity;
 mod inside;
 mod operation;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
 use kendall_tier::{Clock, Instruments, Layout};
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use tokio_rustls::TlsAcceptor;
@@ -18,16 +19,16 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use crate::connection::{Connection, Connections, HANDSHAKE};
+use crate::connection::{Connection, Connections, HANDSHAKE, Place};
 use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
+use crate::http2;
 use crate::identity::{TokenError, Tokens};
 use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
@@ -55,12 +56,8 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(200);
 /// How often PostgreSQL is asked whether it answers, and how long its answer may take.
 const LOOK: Duration = Duration::from_secs(1);
 const HUNG: Duration = Duration::from_secs(5);
-/// A peer that answers no ping for so long is gone.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Time for clients to take their last answers at the stop.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Requests that one connection may have open.
-const STREAMS: u32 = 1024;
 /// Bytes of one request: a full batch of the default content still fits.
 const REQUEST_BYTES: usize = 16 << 20;
 
@@ -180,8 +177,7 @@ pub struct Server {
     workers: JoinSet<()>,
     background: JoinSet<()>,
     health: Health,
-    network: JoinSet<Result<(), tonic::transport::Error>>,
-    end: oneshot::Sender<()>,
+    network: JoinSet<()>,
     stopping: watch::Sender<bool>,
     postgres: Option<PrivatePostgres>,
 }
@@ -250,12 +246,10 @@ impl Server {
             }
             None => None,
         };
-        let (end, ended) = oneshot::channel();
         let mut network = JoinSet::new();
         let serving = {
             let _inside = runtime.enter();
-            let bound = (listener, options.client_connections, entry);
-            serve(service, told, bound, ended, &mut background)?
+            serve(service, told, (listener, options.client_connections, entry))?
         };
         network.spawn_on(serving, handle);
         Ok(Self {
@@ -271,7 +265,6 @@ impl Server {
             background,
             health,
             network,
-            end,
             stopping,
             postgres,
         })
@@ -344,24 +337,18 @@ impl Server {
             mut background,
             health,
             mut network,
-            end,
             stopping,
             postgres,
             ..
         } = self;
         runtime.block_on(health.ends());
-        // An error means that the network side has ended already.
-        end.send(()).unwrap_or_default();
         stopping.send_replace(true);
         dispatcher.drain();
         waiters.wake_all();
         runtime.block_on(async {
             dispatcher.idle().await;
-            let left = tokio::time::timeout(FAREWELL, network.join_next()).await;
-            match left {
-                Ok(Some(Ok(Err(error)))) => tracing::warn!(%error, "the network side failed"),
-                Ok(_) => {}
-                Err(_) => tracing::info!("clients still connected were cut off"),
+            if tokio::time::timeout(FAREWELL, network.join_next()).await.is_err() {
+                tracing::info!("clients still connected were cut off");
             }
             network.shutdown().await;
             // Only now nobody comes any more with something that is to be put back.
@@ -458,9 +445,7 @@ fn serve(
     service: Service,
     health: HealthServer<HealthService>,
     (listener, most, entry): (TcpListener, usize, Entry),
-    ended: oneshot::Receiver<()>,
-    background: &mut JoinSet<()>,
-) -> Result<impl Future<Output = Result<(), tonic::transport::Error>> + Send + use<>, ServerError> {
+) -> Result<impl Future<Output = ()> + Send + use<>, ServerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(kendall_protocols::queue::DESCRIPTORS)
@@ -469,10 +454,9 @@ fn serve(
     let newer = reflection().build_v1().map_err(ServerError::Reflection)?;
     let older = reflection().build_v1alpha().map_err(ServerError::Reflection)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(ServerError::Threads)?;
-    let (sender, incoming) = mpsc::channel(16);
     let connections = Connections::new(service.clock.clone(), Arc::clone(&service.dispatcher));
+    let mut stopping = service.stopping.clone();
     let Entry { tokens, tls } = entry;
-    background.spawn(accept(listener, most, tls, connections, sender));
     let queue = MessageQueueServer::new(service)
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -482,27 +466,56 @@ fn serve(
         .add_service(RequestLimits::new(older).for_holders(tokens.clone()))
         .prepare();
     let front = Front { queue: RequestLimits::new(queue).for_holders(tokens), others };
-    let serving = tonic::transport::Server::builder()
-        .max_concurrent_streams(STREAMS)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .serve_with_incoming_shutdown(front, ReceiverStream::new(incoming), async move {
-            // The sender is kept until the stop; dropped, it means the same.
-            drop(ended.await);
-        });
-    Ok(serving)
+    Ok(async move {
+        let mut served = JoinSet::new();
+        let stopped = stopping.clone();
+        tokio::select! {
+            () = accept(&listener, most, &connections, |stream, place| {
+                while served.try_join_next().is_some() {}
+                served.spawn(serve_one(stream, place, tls.clone(), front.clone(), stopped.clone()));
+            }) => {}
+            // The sender gone means the same.
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+        drop(listener);
+        while served.join_next().await.is_some() {}
+    })
 }
 
-/// Accepts connections, at most `most` at a time: for a further one the connection is closed that has
+/// Serves a connection to its end.
+async fn serve_one(
+    stream: TcpStream,
+    place: Place,
+    tls: Option<TlsAcceptor>,
+    front: Front<RequestLimits<MessageQueueServer<Service>>>,
+    stopping: watch::Receiver<bool>,
+) {
+    let connection = match tls {
+        None => Connection::plain(stream, place),
+        Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => Connection::encrypted(stream, place),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                return;
+            }
+            Err(_) => {
+                tracing::debug!("a TLS handshake took too long");
+                return;
+            }
+        },
+    };
+    http2::serve(connection, front, stopping).await;
+}
+
+/// Accepts connections for ever, at most `most` at a time: for a further one the connection is closed that has
 /// been idle longest; where none is, it waits in the kernel's queue.
 async fn accept(
-    listener: tokio::net::TcpListener,
+    listener: &tokio::net::TcpListener,
     most: usize,
-    tls: Option<TlsAcceptor>,
-    connections: Arc<Connections>,
-    incoming: mpsc::Sender<io::Result<Connection>>,
+    connections: &Arc<Connections>,
+    mut serve: impl FnMut(TcpStream, Place),
 ) {
     let permits = Arc::new(Semaphore::new(most));
-    let mut handshakes = JoinSet::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -530,28 +543,7 @@ async fn accept(
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection went away at once");
         }
-        let place = connections.admit(permit);
-        while handshakes.try_join_next().is_some() {}
-        let Some(tls) = tls.clone() else {
-            if incoming.send(Ok(Connection::plain(stream, place))).await.is_err() {
-                return;
-            }
-            continue;
-        };
-        let incoming = incoming.clone();
-        handshakes.spawn(async move {
-            match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    // An error means that it stops.
-                    incoming
-                        .send(Ok(Connection::encrypted(stream, place)))
-                        .await
-                        .unwrap_or_default();
-                }
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
-            }
-        });
+        serve(stream, connections.admit(permit));
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 use uuid::Uuid;
 
-use crate::connection::Peer;
+use crate::connection::{Peer, Removed};
 use crate::conversation::{Caller, Conversation};
 use crate::database::Databases;
 use crate::dispatcher::Dispatcher;
@@ -289,8 +289,11 @@ impl MessageQueue for Service {
         request: Request<wire::ReceiveRequest>,
     ) -> Result<Response<wire::ReceiveResponse>, Status> {
         self.own(&request, request.get_ref().client_id).await?;
-        let found = self.take(checked_receive(request.into_inner())?).await?;
-        Ok(Response::new(received(Answer::Message(found))?))
+        let taking = checked_receive(request.into_inner())?;
+        let removes = taking.operation.removes();
+        let answer = received(Answer::Message(self.take(taking).await?))?;
+        let removed = answer.message.iter().filter(|_| removes).cloned().collect();
+        Ok(removing(answer, removed))
     }
 
     async fn read(
@@ -395,8 +398,9 @@ impl MessageQueue for Service {
         }
         let taking = Taking { operation: Operation::Take(take), selector, wait_ms };
         let found = self.gather(taking, limit).await?;
-        let messages = found.into_iter().map(|(message, _)| message).collect();
-        Ok(Response::new(wire::ReceiveBatchResponse { messages }))
+        let messages: Vec<_> = found.into_iter().map(|(message, _)| message).collect();
+        let removed = messages.clone();
+        Ok(removing(wire::ReceiveBatchResponse { messages }, removed))
     }
 
     async fn lease_batch(
@@ -519,6 +523,15 @@ impl MessageQueue for Service {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// An answer without which its messages are lost.
+fn removing<T>(answer: T, removed: Vec<wire::Message>) -> Response<T> {
+    let mut response = Response::new(answer);
+    if !removed.is_empty() {
+        response.extensions_mut().insert(Removed(removed));
+    }
+    response
 }
 
 /// Refuses whoever may not change queues.

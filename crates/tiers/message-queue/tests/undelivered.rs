@@ -140,6 +140,65 @@ fn a_receiver_that_goes_meanwhile_loses_nothing() {
     postgres.stop();
 }
 
+/// Between a client and the middleware; passes no answers on while they are held.
+async fn relay_of_answers(listener: TcpListener, to: SocketAddr, held: Arc<AtomicUsize>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    while let Ok((near, _)) = listener.accept().await {
+        let (far, held) = (TcpStream::connect(to).await.unwrap(), Arc::clone(&held));
+        let ((mut asking, mut reading), (mut answering, mut sending)) =
+            (near.into_split(), far.into_split());
+        tasks.spawn(async move { drop(tokio::io::copy(&mut asking, &mut sending).await) });
+        tasks.spawn(async move {
+            let mut answered = vec![0; 1 << 16];
+            while let Ok(bytes @ 1..) = answering.read(&mut answered).await {
+                until_released(&held).await;
+                if reading.write_all(&answered[..bytes]).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// The client gives its call up when the middleware has answered and the answer is on its way.
+#[test]
+fn a_receiver_that_goes_before_it_has_the_answer_loses_nothing() {
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let database = kendall_message_queue::Database::Url(postgres.url().to_owned());
+    let server = support::start(database);
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let held = Arc::new(AtomicUsize::new(NO_CUT));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = listener.local_addr().unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(relay_of_answers(listener, server.address(), Arc::clone(&held)));
+        let mut client = support::connect_to(near).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        for (number, way) in (1..).zip([Way::Alone, Way::Waiting, Way::Batch, Way::Alone]) {
+            let send = SendRequest { client_id: from, queue_id, ..Default::default() };
+            client.send(send).await.unwrap();
+            held.store(HELD, Ordering::SeqCst);
+            let mut receiving = tokio::task::JoinSet::new();
+            receiving.spawn(receive(way, client.clone(), to, queue_id));
+            other.until("SELECT 1 - count(*) FROM message", 1).await;
+            until_served(&server).await;
+            receiving.shutdown().await;
+            other.until("SELECT count(*) FROM message", 1).await;
+            held.store(NO_CUT, Ordering::SeqCst);
+            assert_eq!(rest(&mut client, to, queue_id).await.len(), 1, "{way:?}");
+            until_served(&server).await;
+            assert_eq!(other.number("SELECT count(*) FROM message").await, 0, "{way:?}");
+            let put_back = "SELECT count(*) FROM put_back";
+            assert_eq!(other.number(put_back).await, number, "what was received stays");
+        }
+    });
+    server.stop();
+    postgres.stop();
+}
+
 /// A middleware over a PostgreSQL that is reached by TCP, at `address` or through a relay.
 fn over(address: SocketAddr) -> Server {
     let url = format!(
