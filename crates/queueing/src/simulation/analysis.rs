@@ -11,9 +11,10 @@ use super::{Doubt, Measured, Settings};
 /// exponentially decaying dependence of relaxation time τ it is 0.33 for batches of 2 τ, so that 20
 /// batches below it cover 40 relaxation times and more.
 const MOST_CORRELATION: f64 = 0.3;
-/// Independent observations beyond a quantile from which it has an interval. At M/M/1 with 24
-/// replications and 2 of them, 92 % or more of the 95 % intervals of a p99 cover it; with 1, 80 %
-/// (`make bench-models`).
+/// Independent observations beyond a quantile from which it has an interval. Near it, intervals of
+/// 95 % cover less than that. Measured at 2 for the p99 of M/M/1 at utilization 0.95, over 300 runs
+/// of 24 replications of n customers: n = 20,000: 286 have one, of which 95 % cover; n = 10,000:
+/// 151 and 85 %; n = 5,000: 27 and 56 %.
 const LEAST_BEYOND: f64 = 2.0;
 /// Stations in whose series the end of the warm-up is searched: the busiest.
 const STATIONS_WATCHED: usize = 5;
