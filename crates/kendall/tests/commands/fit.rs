@@ -111,3 +111,19 @@ fn a_distribution_is_named_and_the_cost_of_exponential_said() {
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("exponential") && text.contains("hardly matters"), "{text}");
 }
+
+/// More than a full server and an error of measurement: refused, unless `--clip` takes it as 1.
+#[test]
+fn a_utilization_far_above_1_is_clipped_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "utilization_cpu,throughput\n0.2,20\n0.41,40\n0.79,80\n1.35,100\n";
+    let data = file(folder.path(), "over.csv", rows);
+    refused(&fit(&["demands"], &data), "--clip");
+    let answer = json(&fit(&["demands", "--clip", "--format", "json"], &data));
+    let resource = &answer["resources"][0];
+    assert_eq!(resource["clipped"], 1);
+    assert_eq!(resource["clipped_up_to"], 1.35);
+    let output = fit(&["demands", "--clip"], &data);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 of 4 utilizations up to 1.35 were taken as 1"), "{text}");
+}

@@ -362,6 +362,25 @@ fn files_of_worked_cases_are_met() {
 
 const PUBLISHED: &str = "crates/kendall/tests/commands/published-cases.json";
 
+/// A `null` among the cases took the whole file with it.
+#[test]
+fn a_bad_case_fails_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cases.json");
+    let cases = r#"{ "cases": [
+        { "id": "null", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2, "capacity": null }, "outputs": ["mean_jobs"] },
+        7,
+        { "id": "good", "model": { "kind": "M/M/1", "arrival_rate_per_s": 1,
+          "service_rate_per_s": 2 }, "outputs": { "mean_jobs": { "value": 1 } } } ] }"#;
+    std::fs::write(&path, cases).unwrap();
+    let output = kendall(&["solve", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("null: refused: model.capacity: is null"), "{text}");
+    assert!(text.contains("1 of 3 cases are met"), "{text}");
+}
+
 #[test]
 fn a_case_that_is_not_met_has_its_own_exit_code() {
     let folder = tempfile::tempdir().unwrap();

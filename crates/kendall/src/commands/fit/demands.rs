@@ -12,6 +12,9 @@ use super::table::Table;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
+/// Utilization up to which [`demands::regress`] takes an error of measurement for granted.
+const MOST_UTILIZATION: f64 = 1.1;
+
 /// Estimates service demands from utilizations and throughputs
 ///
 /// One row a load point. Columns whose names begin with `utilization` are resources (shares from 0
@@ -36,6 +39,9 @@ pub(crate) struct FitDemands {
     /// Also estimates what is busy without load
     #[arg(long)]
     background: bool,
+    /// Takes utilizations above 1.1 as 1, with a note; without it they are refused
+    #[arg(long)]
+    clip: bool,
     /// Confidence of the intervals
     #[arg(long, default_value = "0.95", value_parser = kendall_units::parse_share)]
     confidence: f64,
@@ -55,6 +61,10 @@ struct Answer {
 struct Resource {
     name: String,
     servers: f64,
+    /// Utilizations that `--clip` took as 1, and the largest of them.
+    clipped: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clipped_up_to: Option<f64>,
     #[serde(flatten)]
     fit: DemandFit,
 }
@@ -82,12 +92,14 @@ impl FitDemands {
         for (index, column) in busy.iter().enumerate() {
             let name = table.columns[*column].clone();
             let scale = if name.to_ascii_lowercase().contains("percent") { 0.01 } else { 1.0 };
-            let points: Vec<LoadPoint> = table
-                .numbers(*column)?
+            let mut shares = table.numbers(*column)?;
+            shares.iter_mut().for_each(|share| *share *= scale);
+            let clipped = if self.clip { clip(&mut shares) } else { Vec::new() };
+            let points: Vec<LoadPoint> = shares
                 .into_iter()
                 .enumerate()
                 .map(|(row, utilization)| LoadPoint {
-                    utilization: utilization * scale,
+                    utilization,
                     throughputs_per_s: throughputs.iter().map(|rates| rates[row]).collect(),
                 })
                 .collect();
@@ -95,12 +107,15 @@ impl FitDemands {
             let (background, confidence) = (self.background, self.confidence);
             let options = Options { servers, background, confidence };
             let fit = demands::regress(&points, &options).map_err(|error| match &error {
-                DemandError::Measurement { index, .. } => {
-                    table.refuse_row(*index, &format!("`{name}`: {error}"))
+                DemandError::Measurement { index, what, .. } => {
+                    let clip =
+                        if *what == "utilization" { "; or --clip takes it as 1" } else { "" };
+                    table.refuse_row(*index, &format!("`{name}`: {error}{clip}"))
                 }
                 _ => table.refuse(&format!("`{name}`: {error}")),
             })?;
-            resources.push(Resource { name, servers, fit });
+            let clipped_up_to = clipped.iter().copied().reduce(f64::max);
+            resources.push(Resource { name, servers, clipped: clipped.len(), clipped_up_to, fit });
         }
         let answer = Answer {
             load_points: throughputs[0].len(),
@@ -113,6 +128,12 @@ impl FitDemands {
         }
         Ok(Exit::Done)
     }
+}
+
+/// Takes what is too much for an error of measurement as 1; returns what it was.
+fn clip(shares: &mut [f64]) -> Vec<f64> {
+    let beyond = shares.iter_mut().filter(|share| **share > MOST_UTILIZATION && share.is_finite());
+    beyond.map(|share| std::mem::replace(share, 1.0)).collect()
 }
 
 fn columns(table: &Table, asked: &[String], names: &[&str]) -> anyhow::Result<Vec<usize>> {
@@ -156,6 +177,15 @@ fn human(answer: &Answer, confidence: f64) -> String {
             fit.r_squared.map_or_else(|| "–".to_owned(), |r| format!("{r:.4}")),
             figures(fit.condition_number, 3)
         ));
+        if let Some(most) = resource.clipped_up_to {
+            lines.push(format!(
+                "* {} of {} utilizations up to {} were taken as 1 (--clip): demands are too low where \
+                 they belong to more servers, and meaningless where the measurement is wrong",
+                resource.clipped,
+                answer.load_points,
+                figures(most, 3)
+            ));
+        }
         let mut said: Vec<String> = Vec::new();
         for demand in fit.demands.iter().chain(&fit.background) {
             for caveat in &demand.estimate.caveats {

@@ -48,6 +48,10 @@ impl File {
             let json = kendall_keys::json_document(&text)
                 .map_err(|error| anyhow!("{name}:{}: {error}", error.line()))?;
             let lines = Lines::of_json(&text);
+            if json.get("cases").is_some_and(Value::is_array) {
+                // Each case is read by itself, so that a bad one fails alone.
+                return Ok(Self { name: name.to_owned(), value: json, lines });
+            }
             let value = kendall_keys::from_json("", &json)
                 .map_err(|problem| at(name, &lines, &problem.key, &problem))?;
             (value, lines)
