@@ -606,15 +606,17 @@ impl Relay {
     /// Sets the timer of the next moment at which `direction` has something to write.
     fn arm(&mut self, key: Key, connection: &mut Connection, direction: usize) {
         let route = &self.routes[connection.route];
-        let waits_for_event = !connection.ends[1 - direction].is_writable()
-            || (direction == CLIENT && !connection.connected);
+        let unconnected = direction == CLIENT && !connection.connected;
+        let waits_for_event = !connection.ends[1 - direction].is_writable() || unconnected;
         if connection.finished[direction] || route.shape.fault == Fault::Stop {
             return;
         }
         let line = &connection.lines[direction];
         let only_end = line.len() == 0 && line.is_ended();
         let Some(due_ns) = line.next_due_ns() else { return };
-        if waits_for_event && !only_end {
+        // The end of what the client sends waits for the connection to the server, too; a reset does not.
+        let waits_to_close = unconnected && line.due_end(due_ns) == Some(End::Closed);
+        if waits_for_event && (!only_end || waits_to_close) {
             return;
         }
         if connection.armed_ns[direction].is_none_or(|armed_ns| due_ns < armed_ns) {

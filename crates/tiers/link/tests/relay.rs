@@ -274,6 +274,21 @@ fn a_server_that_is_down_resets_the_client_and_the_link_goes_on() {
     assert_eq!(&word, b"back");
 }
 
+/// The end of what the client sends waits for the connection to the server, without keeping the link busy.
+#[test]
+fn a_client_that_ends_before_the_server_answers_stops_nobody() {
+    let (listener, address) = listener();
+    rustix::net::listen(&listener, 0).unwrap();
+    // The server accepts nobody: its queue is full.
+    let _waiting = connect(address);
+    let limits = Limits { connect_ns: 300_000_000, ..Limits::default() };
+    let link = Running::start(address, Shape::default(), limits);
+    let mut client = connect(link.address);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(is_reset(&mut client), "it is told that the server is not reached");
+    assert_eq!(link.outcome("unreachable"), 1);
+}
+
 #[test]
 fn a_stop_holds_everything_and_loses_nothing() {
     let link = Running::with_delay(echo(), Duration::from_millis(1));
